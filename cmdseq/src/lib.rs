@@ -1,0 +1,34 @@
+//! The language of a card's command sequencer.
+//!
+//! An [`Instruction`] is one 64-byte word to the sequencer, a [`Completion`] one 32-byte word from it; `docs/isa.md`
+//! gives every bit. A [`Program`](plan::Program) is an ordered list of instructions for one card, and the
+//! [planner](plan) makes one program per rank out of a collective, which the [verifier](mod@verify) checks together. Nothing
+//! here touches a device.
+//!
+//! ```
+//! use cmdseq::{Instruction, Operand};
+//!
+//! // Rank 0 scatters 4 KiB to each rank of communicator 0: blocks striped over the memory I/Os at the source, and
+//! // stored in the other pseudo channel at the destination.
+//! let scatter = Instruction::scatter(0, Operand::card(0).striped(), Operand::card(1 << 28), 4096).with_tag(7);
+//! let word = scatter.encode();
+//! assert_eq!(word.len(), 64);
+//! assert_eq!(Instruction::decode(&word), Ok(scatter));
+//! ```
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod capability;
+pub mod completion;
+pub mod instruction;
+pub mod markdown;
+mod matching;
+pub mod plan;
+pub mod ranges;
+pub mod verify;
+
+pub use capability::{Capabilities, Topology};
+pub use completion::{Completion, Status};
+pub use instruction::{AddressSpace, DecodeError, Flags, Instruction, Layout, Operand, Operation};
+pub use ranges::{AddressOverflow, OwnBlock, Transfer, Transfers, transfers};
+pub use verify::verify;

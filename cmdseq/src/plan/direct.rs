@@ -1,0 +1,66 @@
+//! One instruction, one hop.
+
+use super::placement::{Stripes, whole};
+use super::{Collective, Draft, Program, Refusal, Request};
+use crate::{Capabilities, Instruction, Operand};
+
+/// The programs of `request` with one instruction for each rank.
+pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
+    let (ranks, bytes) = (request.ranks(), request.bytes);
+    let stripes = Stripes::new(request, capabilities);
+    let many = matches!(
+        request.collective,
+        Collective::Scatter | Collective::Gather | Collective::Alltoall | Collective::Allgather
+    );
+    // The only block of a rank that is alone need not be striped, so it may be as long as the memory allows.
+    let is_striped = many && ranks > 1;
+    if is_striped {
+        stripes.check(bytes)?;
+    }
+    let (low, high) = (Operand::card(0), stripes.single_upper(bytes)?);
+    let (many_low, many_high) = if is_striped { (stripes.lower(), stripes.upper()) } else { (low, high) };
+    let (source, destination) = match request.collective {
+        Collective::Scatter => (many_low, high),
+        Collective::Gather | Collective::Allgather => (low, many_high),
+        Collective::Alltoall => (many_low, many_high),
+        _ => (low, high),
+    };
+    let mut draft = Draft::on_one_communicator(request, capabilities);
+    let root = request.root as u16;
+    for (rank, program) in (0..ranks).zip(&mut draft.programs) {
+        let instruction = match request.collective {
+            Collective::Barrier => Some(Instruction::barrier()),
+            Collective::Send | Collective::Recv => point_to_point(request, rank, source, destination),
+            Collective::Sendrecv => {
+                let (next, last) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+                Some(Instruction::sendrecv(next as u16, last as u16, source, destination, bytes))
+            }
+            Collective::Scatter => Some(Instruction::scatter(root, source, destination, bytes)),
+            Collective::Gather => Some(Instruction::gather(root, source, destination, bytes)),
+            Collective::Broadcast => Some(Instruction::broadcast(root, source, destination, bytes)),
+            Collective::Alltoall => Some(Instruction::alltoall(source, destination, bytes)),
+            Collective::Allgather => Some(Instruction::allgather(source, destination, bytes)),
+        };
+        let pieces = |operand: Operand, total: u64| match is_striped {
+            true => stripes.pieces(operand, bytes, total),
+            false => whole(operand.address, total),
+        };
+        *program = Program {
+            instructions: instruction.map(|one| one.on(draft.communicator)).into_iter().collect(),
+            input: pieces(source, request.input_bytes(rank)),
+            output: pieces(destination, request.output_bytes(rank)),
+        };
+    }
+    Ok(draft)
+}
+
+/// What `rank` does in a transfer from root to peer; to oneself, that is a shift by nothing.
+fn point_to_point(request: &Request, rank: u32, source: Operand, destination: Operand) -> Option<Instruction> {
+    let (root, peer, bytes) = (request.root as u16, request.peer as u16, request.bytes);
+    match (rank == request.root, rank == request.peer) {
+        (true, true) => Some(Instruction::sendrecv(peer, root, source, destination, bytes)),
+        (true, false) => Some(Instruction::send(peer, source, bytes)),
+        (false, true) => Some(Instruction::recv(root, destination, bytes)),
+        (false, false) => None,
+    }
+}

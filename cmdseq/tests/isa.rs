@@ -1,0 +1,240 @@
+//! The words of the sequencer: what is written is read, and nothing else is.
+
+use cmdseq::completion;
+use cmdseq::instruction::{self, AddressSpace, Layout, offset, seal};
+use cmdseq::{Completion, DecodeError, Flags, Instruction, Operand, Operation, Status};
+use proptest::prelude::*;
+
+/// A gather of 13000 B in blocks of 4096 B, typed by hand from `docs/isa.md`. The checksum was computed bit by bit with the
+/// Castagnoli polynomial, without this crate.
+#[rustfmt::skip]
+const GOLDEN: [u8; 64] = [
+    0x01, 0x07, 0xcd, 0xab, 0x03, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x20, 0x06, 0x00,
+    0x00, 0x10, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x10, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xc8, 0x32, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0xb5, 0x15, 0x99,
+];
+
+#[test]
+fn the_golden_word() {
+    let gather = Instruction::gather(2, Operand::card(0x1000), Operand::card(0x1000_0000).striped(), 4096)
+        .dividing(13000)
+        .with_tag(0xabcd)
+        .on(3)
+        .with_flags(Flags::RENDEZVOUS | Flags::INTERRUPT);
+    assert_eq!(gather.encode(), GOLDEN);
+    assert_eq!(Instruction::decode(&GOLDEN), Ok(gather));
+}
+
+fn operand(is_read: bool, is_host: BoxedStrategy<bool>, striped: bool, argument: bool) -> BoxedStrategy<Operand> {
+    if !is_read {
+        return Just(Operand::card(0)).boxed();
+    }
+    (is_host, any::<bool>(), any::<Option<u8>>(), any::<u64>())
+        .prop_map(move |(is_host, is_striped, index, address)| Operand {
+            space: if is_host { AddressSpace::Host } else { AddressSpace::Card },
+            layout: if striped && is_striped { Layout::Striped } else { Layout::Block },
+            argument: index.map(|index| index % 3).filter(|_| argument),
+            address,
+        })
+        .boxed()
+}
+
+fn instruction(operation: Operation) -> BoxedStrategy<Instruction> {
+    let fields = operation.fields();
+    let is_host = || match operation {
+        Operation::Copy => any::<bool>().boxed(),
+        Operation::Group | Operation::Store => Just(true).boxed(),
+        _ => Just(false).boxed(),
+    };
+    let striped = fields.communicator && operation != Operation::Group;
+    let argument = operation != Operation::Launch;
+    let flags = (0_u16..16).prop_map(|bits| {
+        let flags = Flags::from_bits_truncate(bits);
+        if flags.contains(Flags::EAGER | Flags::RENDEZVOUS) { flags - Flags::EAGER } else { flags }
+    });
+    let operands = (
+        operand(fields.source, is_host(), striped, argument),
+        operand(fields.destination, is_host(), striped, argument),
+    );
+    (any::<[u16; 4]>(), any::<[u64; 2]>(), flags, operands)
+        .prop_map(move |([tag, communicator, root, peer], [bytes, extent], flags, (source, destination))| Instruction {
+            operation,
+            tag,
+            communicator: if fields.communicator { communicator } else { 0 },
+            root: if fields.root { root } else { 0 },
+            peer: if fields.peer { peer } else { 0 },
+            flags,
+            source,
+            destination,
+            bytes: if fields.bytes { bytes } else { 0 },
+            extent: if fields.extent { extent } else { 0 },
+        })
+        .boxed()
+}
+
+fn any_instruction() -> impl Strategy<Value = Instruction> {
+    prop::sample::select(Operation::ALL).prop_flat_map(instruction)
+}
+
+fn flipped(mut word: [u8; 64], bits: &[usize]) -> [u8; 64] {
+    for bit in bits {
+        word[bit / 8] ^= 1 << (bit % 8);
+    }
+    word
+}
+
+#[test]
+fn every_operation_comes_back() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for operation in Operation::ALL {
+        runner
+            .run(&instruction(*operation), |instruction| {
+                prop_assert_eq!(Instruction::decode(&instruction.encode()), Ok(instruction));
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_an_instruction_or_an_error(low: [u8; 32], high: [u8; 32], is_sealed: bool, operation in 0_u8..48) {
+        let mut word = [0; 64];
+        word[..32].copy_from_slice(&low);
+        word[32..].copy_from_slice(&high);
+        if is_sealed {
+            (word[0], word[1]) = (1, operation);
+            seal(&mut word);
+        }
+        if let Ok(instruction) = Instruction::decode(&word) {
+            prop_assert_eq!(instruction.encode(), word);
+        }
+    }
+
+    #[test]
+    fn any_change_of_one_or_two_bits_is_refused(instruction in any_instruction(), pairs: [(u16, u16); 64]) {
+        let word = instruction.encode();
+        for bit in 0..512 {
+            let refused = matches!(Instruction::decode(&flipped(word, &[bit])), Err(DecodeError::Checksum { .. }));
+            prop_assert!(refused, "bit {}", bit);
+        }
+        for (one, two) in pairs.map(|(one, two)| (usize::from(one) % 512, usize::from(two) % 512)) {
+            let result = Instruction::decode(&flipped(word, &[one, two]));
+            prop_assert!(one == two || matches!(result, Err(DecodeError::Checksum { .. })), "bits {} and {}", one, two);
+        }
+    }
+
+    #[test]
+    fn completions_come_back(
+        tag: u16, code: u8, detail in 0_u16..1 << 15, issued in 0_u64..1 << 48, t1 in 0_u64..1 << 40, t2 in 0_u64..1 << 40,
+        arrival in 0_u64..1 << 40, bytes in 0_u64..1 << 48, phase: bool,
+    ) {
+        let status = Status::from_code(code);
+        let completion = Completion { tag, status, detail, issued, t1, t2, arrival, bytes, phase };
+        let word = completion.encode();
+        prop_assert_eq!(Completion::decode(&word), completion);
+        let last = u64::from_le_bytes(word[completion::PHASE_WORD..].try_into().unwrap());
+        prop_assert_eq!(completion::phase_of(last), phase);
+    }
+
+    #[test]
+    fn any_32_bytes_are_a_completion(word: [u8; 32]) {
+        prop_assert_eq!(Completion::decode(&word).encode(), word);
+    }
+}
+
+#[test]
+fn every_status_code_comes_back() {
+    for code in 0..=u8::MAX {
+        let status = Status::from_code(code);
+        assert_eq!(status.code(), code);
+        let known = Status::ALL.contains(&status);
+        assert_eq!(matches!(status, Status::Unknown(_)), !known, "code {code}");
+        assert_eq!(known, code <= 17, "code {code}");
+        let word =
+            Completion { tag: 0, status, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
+                .encode();
+        assert_eq!(Completion::decode(&word).status, status);
+    }
+}
+
+/// `word` with other bytes at `at`, sealed again.
+fn resealed(word: [u8; 64], at: usize, bytes: &[u8]) -> [u8; 64] {
+    let mut word = word;
+    word[at..at + bytes.len()].copy_from_slice(bytes);
+    seal(&mut word);
+    word
+}
+
+#[test]
+fn versions_and_operations_that_are_not_known_are_refused() {
+    for version in (0..=u8::MAX).filter(|version| *version != instruction::VERSION) {
+        let word = resealed(GOLDEN, offset::VERSION, &[version]);
+        assert_eq!(Instruction::decode(&word), Err(DecodeError::Version(version)));
+    }
+    for code in (0..=u8::MAX).filter(|code| Operation::from_code(*code).is_none()) {
+        let word = resealed(GOLDEN, offset::OPERATION, &[code]);
+        assert_eq!(Instruction::decode(&word), Err(DecodeError::Operation(code)));
+    }
+}
+
+#[test]
+fn fields_that_must_be_zero_are_refused_by_name() {
+    let nop = Instruction::nop().encode();
+    for (at, bytes, name) in [
+        (4, 2, "communicator"),
+        (6, 2, "root"),
+        (8, 2, "peer"),
+        (10, 1, "element type"),
+        (11, 1, "reduction"),
+        (12, 1, "algorithm"),
+        (16, 8, "source"),
+        (24, 8, "destination"),
+        (32, 8, "bytes"),
+        (40, 8, "extent"),
+        (48, 2, "signal id"),
+        (50, 2, "loop count"),
+        (52, 4, "signal value"),
+        (56, 2, "loop body"),
+        (59, 1, "reserved"),
+    ] {
+        for byte in at..at + bytes {
+            for bit in 0..8 {
+                let refused = Instruction::decode(&resealed(nop, byte, &[1 << bit]));
+                assert_eq!(refused, Err(DecodeError::Field { offset: at, name }), "byte {byte}, bit {bit}");
+            }
+        }
+    }
+    let field = |offset, name| Err(DecodeError::Field { offset, name });
+    assert_eq!(Instruction::decode(&resealed(nop, 14, &[3, 0])), field(14, "flags"), "eager and rendezvous");
+    for bit in 4..16 {
+        let refused = Instruction::decode(&resealed(nop, 14, &(1_u16 << bit).to_le_bytes()));
+        assert_eq!(refused, field(14, "flags"), "flag {bit}");
+    }
+    for bit in [3, 7] {
+        assert_eq!(Instruction::decode(&resealed(GOLDEN, 13, &[1 << bit])), field(13, "operands"), "operand bit {bit}");
+    }
+    for (operands, index) in [(0x20, 0x01), (0x20, 0x10), (0x24, 0x03), (0x60, 0x30), (0x60, 0x40)] {
+        let word = resealed(resealed(GOLDEN, 13, &[operands]), 58, &[index]);
+        assert_eq!(Instruction::decode(&word), field(58, "argument index"), "{operands:#x} {index:#x}");
+    }
+}
+
+#[test]
+fn operands_are_in_spaces_and_layouts_that_the_operation_takes() {
+    let host = Operand::host(0);
+    let card = Operand::card(64);
+    let field = |offset, name| Err(DecodeError::Field { offset, name });
+    for wrong in [
+        Instruction::scatter(0, host, card, 8),
+        Instruction::fill(host, 8, 0),
+        Instruction::copy(card.striped(), host, 8),
+        Instruction { source: card, ..Instruction::store(0, 0, 1) },
+        Instruction { source: card.plus_argument(1), ..Instruction::launch(0, [0; 3]) },
+    ] {
+        assert_eq!(Instruction::decode(&wrong.encode()), field(13, "operands"), "{}", wrong.operation);
+    }
+}

@@ -1,0 +1,78 @@
+//! The Device Feature List: 64-bit headers, each saying what it heads and where the next one is.
+//!
+//! Source: Linux `Documentation/fpga/dfl.rst` and `drivers/fpga/dfl.h` (header version 0). Fields of a header word:
+//! 11:0 id, 15:12 revision, 39:16 next header in bytes from this one, 40 end of list, 63:60 type. An AFU, a BBB and an
+//! FIU carry a GUID in the two words behind it.
+
+/// Header type of an accelerator function.
+pub const TYPE_AFU: u8 = 1;
+/// Header type of a building block with a GUID of its own.
+pub const TYPE_BBB: u8 = 2;
+
+/// GUID of the accelerator function that carries a command sequencer, `6fe0a4a1-5a0c-4d0e-9a57-7f1f4f8b2c10`.
+pub const CARD_GUID: u128 = 0x6fe0a4a1_5a0c_4d0e_9a57_7f1f4f8b2c10;
+/// GUID of the command sequencer, `c7e3b1d2-2f64-47f5-8e0b-93d1a65e4f08`.
+pub const SEQUENCER_GUID: u128 = 0xc7e3b1d2_2f64_47f5_8e0b_93d1a65e4f08;
+
+/// Offset of the first header in the register BAR.
+pub const START: u32 = 0;
+/// Headers a list may have before it is taken for a loop.
+pub const HEADERS_MAX: usize = 64;
+
+/// One header word, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Feature id, 12 bits.
+    pub id: u16,
+    /// Revision, 4 bits.
+    pub revision: u8,
+    /// Bytes from this header to the next; zero where the list ends.
+    pub next: u32,
+    /// Whether this is the last header.
+    pub end_of_list: bool,
+    /// Type, 4 bits.
+    pub kind: u8,
+}
+
+impl Header {
+    /// Takes a header word apart. Every 64-bit value is a header; whether it makes sense is the walker's to say.
+    pub const fn decode(word: u64) -> Self {
+        Header {
+            id: (word & 0xfff) as u16,
+            revision: (word >> 12 & 0xf) as u8,
+            next: (word >> 16 & 0xff_ffff) as u32,
+            end_of_list: word >> 40 & 1 == 1,
+            kind: (word >> 60) as u8,
+        }
+    }
+
+    /// Puts a header word together.
+    pub const fn encode(self) -> u64 {
+        (self.id as u64 & 0xfff)
+            | (self.revision as u64 & 0xf) << 12
+            | (self.next as u64 & 0xff_ffff) << 16
+            | (self.end_of_list as u64) << 40
+            | (self.kind as u64) << 60
+    }
+
+    /// Whether a GUID stands in the two words behind the header.
+    pub const fn has_guid(self) -> bool {
+        self.kind == TYPE_AFU || self.kind == TYPE_BBB || self.kind == 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of the PAC D5005's management interface: `0x4000_0000_1000_0000` (OFS d5005 feature list walk).
+    #[test]
+    fn decodes_a_known_header() {
+        let header = Header::decode(0x4000_0000_1000_0000);
+        assert_eq!(header, Header { id: 0, revision: 0, next: 0x1000, end_of_list: false, kind: 4 });
+        assert_eq!(header.encode(), 0x4000_0000_1000_0000);
+        // Its HSSI feature, revision 1, and the port error feature that ends the list.
+        assert_eq!(Header::decode(0x3000_0000_1000_100f_u64).revision, 1);
+        assert!(Header::decode(0x3000_0100_0000_2010).end_of_list);
+    }
+}

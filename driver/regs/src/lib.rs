@@ -1,0 +1,156 @@
+//! Register tables of the cards: data only.
+//!
+//! One table says name, offset, access, reset value, side effect and meaning of every register. The driver takes its
+//! offsets from it, the mock its behaviour, and `docs/registers.md` is [`markdown::render`]ed from it.
+//!
+//! ```
+//! use fpga_regs::{Access, sequencer};
+//!
+//! let doorbell = sequencer::queue::TABLE.iter().find(|r| r.offset == sequencer::queue::SUBMISSION_TAIL).unwrap();
+//! assert_eq!(doorbell.access, Access::WriteOnly);
+//! // Queue 2's doorbell, as an offset into the sequencer's block:
+//! assert_eq!(sequencer::queue::base(2) + sequencer::queue::SUBMISSION_TAIL, 0x498);
+//! ```
+//!
+//! All registers are 32 bits wide, little-endian, and accessed whole and aligned; nothing needs an atomic 64-bit
+//! access. The exception is the Device Feature List of [`feature_list`], whose headers are 64-bit words; they too may
+//! be read in halves.
+#![forbid(unsafe_code)]
+
+pub mod bits;
+pub mod feature_list;
+pub mod markdown;
+pub mod pci;
+pub mod sequencer;
+
+/// What the host may do with a register, and what a read or write does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Writes are ignored.
+    ReadOnly,
+    /// A read returns what was last written, or the reset value.
+    ReadWrite,
+    /// Reads return zero.
+    WriteOnly,
+    /// A read returns the bits; writing a one clears that bit, writing a zero leaves it.
+    WriteOneToClear,
+}
+
+impl Access {
+    /// The short form used in register tables: RO, RW, WO, RW1C.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Access::ReadOnly => "RO",
+            Access::ReadWrite => "RW",
+            Access::WriteOnly => "WO",
+            Access::WriteOneToClear => "RW1C",
+        }
+    }
+}
+
+/// One line of a register table.
+#[derive(Debug, Clone, Copy)]
+pub struct Register {
+    /// Name as in `docs/registers.md`.
+    pub name: &'static str,
+    /// Byte offset from the start of its table.
+    pub offset: u32,
+    /// Bytes the line covers: 4 for a register, more for a reserved range.
+    pub bytes: u32,
+    /// What the host may do.
+    pub access: Access,
+    /// Value after reset; `None` where the card says it (a capability).
+    pub reset: Option<u32>,
+    /// What a read or write does besides, and what the value means.
+    pub description: &'static str,
+}
+
+impl Register {
+    /// Whether this line is a reserved range: reads as zero, writes are ignored.
+    pub const fn is_reserved(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
+/// The line of `table` that covers `offset`.
+pub fn lookup(table: &'static [Register], offset: u32) -> Option<&'static Register> {
+    let index = table.partition_point(|register| register.offset + register.bytes <= offset);
+    table.get(index).filter(|register| register.offset <= offset)
+}
+
+/// Declares a register table: one constant per register for its offset, and `TABLE` with every line in order.
+///
+/// A line is `NAME = offset, Access, reset, "description";` and a gap is `reserved offset..end;`.
+macro_rules! registers {
+    (@table [$($done:tt)*]) => {
+        /// Every line of the table, by rising offset, without gaps.
+        pub const TABLE: &[$crate::Register] = &[$($done)*];
+    };
+    (@table [$($done:tt)*] reserved $from:literal .. $to:literal; $($rest:tt)*) => {
+        registers!(@table [$($done)* $crate::Register {
+            name: "", offset: $from, bytes: $to - $from, access: $crate::Access::ReadOnly, reset: Some(0),
+            description: "Reserved: reads as zero, writes are ignored.",
+        },] $($rest)*);
+    };
+    (@table [$($done:tt)*] $name:ident = $offset:literal, $access:ident, $reset:expr, $text:literal; $($rest:tt)*) => {
+        #[doc = $text]
+        pub const $name: u32 = $offset;
+        registers!(@table [$($done)* $crate::Register {
+            name: stringify!($name), offset: $offset, bytes: 4, access: $crate::Access::$access, reset: $reset,
+            description: $text,
+        },] $($rest)*);
+    };
+    ($($lines:tt)*) => { registers!(@table [] $($lines)*); };
+}
+pub(crate) use registers;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that has a gap, an overlap or a wrong end would make driver and mock disagree with the document.
+    fn adds_up(table: &[Register], window: u32) {
+        let mut at = 0;
+        for register in table {
+            assert_eq!(register.offset, at, "{} does not start where its predecessor ends", register.name);
+            assert_eq!(register.offset % 4, 0);
+            at += register.bytes;
+        }
+        assert_eq!(at, window);
+    }
+
+    #[test]
+    fn tables_fill_their_windows() {
+        adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
+        adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
+    }
+
+    #[test]
+    fn lookup_finds_first_last_and_reserved() {
+        assert_eq!(lookup(sequencer::TABLE, 0x020).unwrap().name, "MAGIC");
+        assert_eq!(lookup(sequencer::TABLE, 0x023).unwrap().name, "MAGIC");
+        assert!(lookup(sequencer::TABLE, 0x018).unwrap().is_reserved());
+        assert!(lookup(sequencer::TABLE, sequencer::QUEUES_OFFSET).is_none());
+    }
+
+    /// Offsets retyped by hand from docs/registers.md, so that a slip in the table is seen.
+    #[test]
+    fn offsets_retyped() {
+        assert_eq!(sequencer::MAGIC, 0x20);
+        assert_eq!(sequencer::NODE, 0x34);
+        assert_eq!(sequencer::EAGER_BYTES, 0x6c);
+        assert_eq!(sequencer::CONTROL, 0x100);
+        assert_eq!(sequencer::STATUS, 0x104);
+        assert_eq!(sequencer::ERROR, 0x108);
+        assert_eq!(sequencer::EAGER_LIMIT, 0x10c);
+        assert_eq!(sequencer::ABORT, 0x110);
+        assert_eq!(sequencer::CYCLES_LO, 0x118);
+        assert_eq!(sequencer::queue::SUBMISSION_TAIL, 0x18);
+        assert_eq!(sequencer::queue::COMPLETION_HEAD, 0x1c);
+        assert_eq!(sequencer::queue::INTERRUPT_ARM, 0x20);
+        assert_eq!(sequencer::queue::base(0), 0x400);
+        assert_eq!(sequencer::queue::base(1), 0x440);
+        assert_eq!(pci::VENDOR, 0x1234);
+        assert_eq!(pci::DEVICE, 0xf9a0);
+    }
+}

@@ -1,0 +1,100 @@
+//! Renders the register tables as `docs/registers.md`.
+
+use std::fmt::Write;
+
+use crate::{Register, bits, feature_list, pci, sequencer};
+
+/// The whole document. A test compares it with the file that is checked in.
+pub fn render() -> String {
+    let mut out = String::new();
+    out.push_str(INTRODUCTION);
+    let _ = writeln!(out, "\n## Where things are\n");
+    let _ = writeln!(out, "| what | where |\n|---|---|");
+    let _ = writeln!(out, "| mock card | PCI id {:04x}:{:04x}, class {:06x} |", pci::VENDOR, pci::DEVICE, pci::CLASS);
+    let _ = writeln!(
+        out,
+        "| registers | BAR{}, {} KiB, 64-bit: Device Feature List from offset {:#x}; the sequencer's block is the entry with GUID {} |",
+        pci::REGISTERS_BAR,
+        pci::REGISTERS_BAR_BYTES / 1024,
+        feature_list::START,
+        guid(feature_list::SEQUENCER_GUID)
+    );
+    let _ = writeln!(
+        out,
+        "| MSI-X | BAR{}, {} vectors: table at {:#x}, pending bits at {:#x} |",
+        pci::MSIX_BAR,
+        pci::MSIX_VECTORS,
+        pci::MSIX_TABLE_OFFSET,
+        pci::MSIX_PENDING_OFFSET
+    );
+    let _ = writeln!(out, "| DMA | {} address bits |", pci::DMA_BITS);
+    let _ = writeln!(out, "\n## Sequencer block ({} KiB)\n", sequencer::BLOCK_BYTES / 1024);
+    table(&mut out, sequencer::TABLE);
+    let _ = writeln!(
+        out,
+        "\n## Queue n, at {:#x} + n * {:#x} of the sequencer block\n",
+        sequencer::QUEUES_OFFSET,
+        sequencer::queue::STRIDE
+    );
+    table(&mut out, sequencer::queue::TABLE);
+    flags::<bits::Features>(&mut out, "FEATURES");
+    flags::<bits::Status>(&mut out, "STATUS");
+    flags::<bits::Errors>(&mut out, "ERROR");
+    out
+}
+
+const INTRODUCTION: &str = "# Registers
+
+Made from the tables in `driver/regs` (`cargo run -p fpga-regs --example registers > docs/registers.md`); a test
+compares the two.
+
+All registers are 32 bits wide and little-endian, and are read and written whole and aligned. A read of another width,
+unaligned, or outside a window returns all-ones, and such a write is dropped. So does every access while memory decoding
+is off in the PCI command register, and once the card is gone. Reserved ranges read as zero and ignore writes.
+RO: writes are ignored. WO: reads return zero. RW1C: a one written clears the bit.
+";
+
+fn table(out: &mut String, registers: &[Register]) {
+    let _ = writeln!(out, "| offset | name | access | reset | meaning |\n|---|---|---|---|---|");
+    for register in registers {
+        if register.is_reserved() {
+            let end = register.offset + register.bytes - 1;
+            let _ = writeln!(out, "| {:#05x} to {end:#05x} | reserved | | 0 | |", register.offset);
+            continue;
+        }
+        let reset = register.reset.map_or("card".into(), |value| format!("{value:#x}"));
+        let _ = writeln!(
+            out,
+            "| {:#05x} | {} | {} | {reset} | {} |",
+            register.offset,
+            register.name,
+            register.access.short(),
+            register.description
+        );
+    }
+}
+
+fn flags<F: bitflags::Flags<Bits = u32>>(out: &mut String, register: &str) {
+    let _ = writeln!(out, "\n## Bits of {register}\n\n| bit | name |\n|---|---|");
+    for flag in F::FLAGS {
+        let _ = writeln!(out, "| {} | {} |", flag.value().bits().trailing_zeros(), flag.name());
+    }
+}
+
+fn guid(value: u128) -> String {
+    let hex = format!("{value:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn document_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/registers.md");
+        let kept = std::fs::read_to_string(path).expect("docs/registers.md is there");
+        assert!(
+            kept == super::render(),
+            "docs/registers.md is stale: cargo run -p fpga-regs --example registers > docs/registers.md"
+        );
+    }
+}

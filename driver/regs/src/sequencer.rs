@@ -1,0 +1,108 @@
+//! The command sequencer's register block: what it is, what it can do, how it is started, and its queues.
+//!
+//! The block is 4 KiB. Its first 24 bytes are its Device Feature Header (see [`crate::feature_list`]); capabilities
+//! follow, then control and status, then one page of queue registers at [`QUEUES_OFFSET`].
+
+use crate::registers;
+
+/// Bytes of the whole block.
+pub const BLOCK_BYTES: u32 = 0x1000;
+/// Where the queue registers begin.
+pub const QUEUES_OFFSET: u32 = 0x400;
+/// What [`MAGIC`] reads: the letters FSEQ.
+pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FSEQ");
+/// Version of this register block, major in the upper half. A host refuses a card of another major version.
+pub const VERSION_VALUE: u32 = 0x0001_0000;
+/// What must be written to [`ABORT`] to take effect.
+pub const ABORT_VALUE: u32 = u32::from_le_bytes(*b"STOP");
+/// What [`WAITING_PEER`] reads when the sequencer waits for nobody.
+pub const NO_PEER: u32 = u32::MAX;
+
+registers! {
+    FEATURE_HEADER_LO = 0x000, ReadOnly, None, "Device Feature Header, bits 31:0.";
+    FEATURE_HEADER_HI = 0x004, ReadOnly, None, "Device Feature Header, bits 63:32.";
+    GUID_0 = 0x008, ReadOnly, None, "GUID of the sequencer, low 64 bits, bits 31:0.";
+    GUID_1 = 0x00c, ReadOnly, None, "GUID of the sequencer, low 64 bits, bits 63:32.";
+    GUID_2 = 0x010, ReadOnly, None, "GUID of the sequencer, high 64 bits, bits 31:0.";
+    GUID_3 = 0x014, ReadOnly, None, "GUID of the sequencer, high 64 bits, bits 63:32.";
+    reserved 0x018..0x020;
+    MAGIC = 0x020, ReadOnly, None, "The letters FSEQ, 0x51455346.";
+    VERSION = 0x024, ReadOnly, None, "Version of this register block: 31:16 major, 15:0 minor.";
+    ISA = 0x028, ReadOnly, None, "Version of the instruction word the sequencer decodes.";
+    FEATURES = 0x02c, ReadOnly, None, "What the sequencer has: see the bits of FEATURES.";
+    CLOCK_KHZ = 0x030, ReadOnly, None, "Clock of the sequencer and of its counters, in kHz.";
+    NODE = 0x034, ReadOnly, None, "This card's place in the fabric, from 0.";
+    NODES = 0x038, ReadOnly, None, "Cards in the fabric.";
+    PORTS = 0x03c, ReadOnly, None, "Links to other cards.";
+    TOPOLOGY = 0x040, ReadOnly, None, "7:0 kind (1 fully connected, 2 Dragonfly); 31:16 groups of a Dragonfly.";
+    MEMORY_MIB = 0x044, ReadOnly, None, "Card memory in MiB.";
+    MEMORY_CHANNELS = 0x048, ReadOnly, None, "Pseudo channels the card memory is made of; two make one memory I/O.";
+    STRIPE_MIB = 0x04c, ReadOnly, None, "K: MiB behind one memory interface as striping counts them; a stripe is 2K.";
+    QUEUES = 0x050, ReadOnly, None, "Queue pairs.";
+    QUEUE_DEPTH_MAX = 0x054, ReadOnly, None, "Entries of the deepest ring the sequencer takes; a power of two.";
+    COMMUNICATORS = 0x058, ReadOnly, None, "Entries of the communicator table; entry 0 is all cards and fixed.";
+    COMMUNICATOR_RANKS = 0x05c, ReadOnly, None, "Ranks one communicator may have.";
+    RESIDENT_PROGRAMS = 0x060, ReadOnly, None, "Slots for resident programs.";
+    RESIDENT_WORDS = 0x064, ReadOnly, None, "Instructions one resident program may have.";
+    ADDRESS_ALIGN = 0x068, ReadOnly, None, "Bytes that addresses must be a multiple of.";
+    EAGER_BYTES = 0x06c, ReadOnly, None, "Receive buffer of one link in bytes: the most that can be sent eagerly.";
+    OPERATIONS_LO = 0x070, ReadOnly, None, "Bit n: the sequencer runs operation n.";
+    OPERATIONS_HI = 0x074, ReadOnly, None, "Bit n: the sequencer runs operation 32 + n.";
+    ELEMENT_TYPES = 0x078, ReadOnly, None, "Bit n: reductions take element type n.";
+    REDUCTIONS = 0x07c, ReadOnly, None, "Bit n: the sequencer has reduction n.";
+    DISPATCH_CYCLES = 0x080, ReadOnly, None, "Cycles from issue of an instruction until the switch is set.";
+    MEMORY_READ_CYCLES = 0x084, ReadOnly, None, "Cycles from a read request until its first beat is at the switch.";
+    HANDOVER_CYCLES = 0x088, ReadOnly, None, "Cycles from the end of one instruction to the issue of the next.";
+    CONTROL_PS = 0x08c, ReadOnly, None, "Picoseconds a control signal takes from switch to switch.";
+    DATA_PS = 0x090, ReadOnly, None, "Picoseconds from the last beat counted out to the same beat counted in.";
+    ACKNOWLEDGE_PS = 0x094, ReadOnly, None, "Picoseconds from the last beat counted in until its source knows.";
+    LINK_MBPS = 0x098, ReadOnly, None, "Effective rate of one link in one direction, Mb/s.";
+    CHANNEL_MBPS = 0x09c, ReadOnly, None, "Rate of one pseudo channel, Mb/s, shared by what reads and writes it.";
+    HOST_MBPS = 0x0a0, ReadOnly, None, "Rate of the host link as the sequencer's copies see it, Mb/s.";
+    BEAT_BYTES = 0x0a4, ReadOnly, None, "Bytes of one beat of the data path.";
+    reserved 0x0a8..0x100;
+    CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the current instruction.";
+    STATUS = 0x104, ReadOnly, Some(1), "What the sequencer does: see the bits of STATUS.";
+    ERROR = 0x108, WriteOneToClear, Some(0), "What went wrong outside of any instruction: see the bits of ERROR.";
+    EAGER_LIMIT = 0x10c, ReadWrite, Some(16384), "Largest piece in bytes that is sent eagerly; 0 forces rendezvous. Clamped to EAGER_BYTES.";
+    ABORT = 0x110, WriteOnly, Some(0), "Writing the letters STOP (0x504f5453) ends the current instruction with status aborted and clears RUN.";
+    SCRATCH = 0x114, ReadWrite, Some(0), "Kept for the host, without effect.";
+    CYCLES_LO = 0x118, ReadOnly, Some(0), "Free-running counter, bits 31:0. Reading it latches CYCLES_HI.";
+    CYCLES_HI = 0x11c, ReadOnly, Some(0), "Free-running counter, bits 63:32, as of the last read of CYCLES_LO.";
+    CURRENT = 0x120, ReadOnly, Some(0), "The instruction being run: 15:0 tag, 23:16 operation, 24 valid.";
+    WAITING_PEER = 0x124, ReadOnly, Some(0xffff_ffff), "Node the current instruction waits for, the lowest if several; all-ones if none.";
+    RETIRED_LO = 0x128, ReadOnly, Some(0), "Instructions completed since reset, bits 31:0. Reading it latches RETIRED_HI.";
+    RETIRED_HI = 0x12c, ReadOnly, Some(0), "Instructions completed since reset, bits 63:32, as of the last read of RETIRED_LO.";
+    reserved 0x130..0x400;
+}
+
+/// The registers of one queue pair; queue `n` lies at [`queue::base`]`(n)` in the sequencer's block.
+pub mod queue {
+    use crate::registers;
+
+    /// Bytes from one queue's registers to the next's.
+    pub const STRIDE: u32 = 0x40;
+    /// Queues that fit behind the sequencer's registers.
+    pub const MAX: u32 = (super::BLOCK_BYTES - super::QUEUES_OFFSET) / STRIDE;
+
+    /// Offset of queue `n`'s registers in the sequencer's block.
+    pub const fn base(n: u32) -> u32 {
+        super::QUEUES_OFFSET + n * STRIDE
+    }
+
+    registers! {
+        SUBMISSION_BASE_LO = 0x00, ReadWrite, Some(0), "IOVA of the submission ring, bits 31:0; 64-byte aligned. Fixed while enabled.";
+        SUBMISSION_BASE_HI = 0x04, ReadWrite, Some(0), "IOVA of the submission ring, bits 63:32. Fixed while enabled.";
+        COMPLETION_BASE_LO = 0x08, ReadWrite, Some(0), "IOVA of the completion ring, bits 31:0; 64-byte aligned. Fixed while enabled.";
+        COMPLETION_BASE_HI = 0x0c, ReadWrite, Some(0), "IOVA of the completion ring, bits 63:32. Fixed while enabled.";
+        DEPTH = 0x10, ReadWrite, Some(0), "Entries of each ring, a power of two from 2 to QUEUE_DEPTH_MAX. Fixed while enabled.";
+        ENABLE = 0x14, ReadWrite, Some(0), "Bit 0: the queue is live. Setting it zeroes all indices; it stays 0 if base or depth is not valid.";
+        SUBMISSION_TAIL = 0x18, WriteOnly, Some(0), "Doorbell: count of instructions ever stored, modulo 2^32.";
+        COMPLETION_HEAD = 0x1c, WriteOnly, Some(0), "Doorbell: count of completions ever taken, modulo 2^32.";
+        INTERRUPT_ARM = 0x20, WriteOnly, Some(0), "Raise the vector once when more completions than this were written; at once if they already were.";
+        VECTOR = 0x24, ReadWrite, Some(0), "MSI-X vector of the queue.";
+        SUBMISSION_HEAD = 0x28, ReadOnly, Some(0), "Count of instructions ever fetched, modulo 2^32.";
+        COMPLETION_TAIL = 0x2c, ReadOnly, Some(0), "Count of completions ever written, modulo 2^32.";
+        reserved 0x30..0x40;
+    }
+}

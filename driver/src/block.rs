@@ -1,0 +1,84 @@
+//! The sequencer's register block, reached through the bus.
+
+use std::sync::Arc;
+
+use fpga_hal::Window;
+use fpga_regs::bits::{Errors, Status};
+use fpga_regs::sequencer;
+
+use crate::error::{Error, Result};
+
+/// What a register of a function that is gone reads.
+pub(crate) const ALL_ONES: u32 = u32::MAX;
+
+/// The block of one card. Clones reach the same registers.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    window: Window,
+    name: Arc<str>,
+}
+
+impl Block {
+    pub(crate) fn new(window: Window, name: Arc<str>) -> Self {
+        Block { window, name }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An error of the bus, as the driver tells it.
+    pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
+        bus_error(&self.name, error)
+    }
+
+    pub(crate) fn removed(&self) -> Error {
+        Error::Removed { name: self.name.to_string() }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, offset: u32) -> Result<u32> {
+        self.window.read_u32(u64::from(offset)).map_err(|error| self.bus(error))
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, offset: u32, value: u32) -> Result<()> {
+        self.window.write_u32(u64::from(offset), value).map_err(|error| self.bus(error))
+    }
+
+    /// Reads a register that holds all-ones only if the card is gone.
+    pub(crate) fn read_present(&self, offset: u32) -> Result<u32> {
+        match self.read(offset)? {
+            ALL_ONES => Err(self.removed()),
+            value => Ok(value),
+        }
+    }
+
+    /// Reads a pair of registers of which the lower latches the upper.
+    pub(crate) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
+        let low = self.read(low)?;
+        let high = self.read(high)?;
+        if low == ALL_ONES && high == ALL_ONES {
+            return Err(self.removed());
+        }
+        Ok(u64::from(low) | u64::from(high) << 32)
+    }
+
+    /// Whether the card answers and its sequencer has not stopped by itself.
+    pub(crate) fn check_health(&self) -> Result<()> {
+        let status = self.read_present(sequencer::STATUS)?;
+        if Status::from_bits_retain(status).contains(Status::HALTED) {
+            let errors = Errors::from_bits_retain(self.read(sequencer::ERROR)?);
+            return Err(Error::Halted { name: self.name.to_string(), errors });
+        }
+        Ok(())
+    }
+}
+
+/// An error of the bus, as the driver tells it: a vanished function is the driver's [`Error::Removed`].
+pub(crate) fn bus_error(name: &str, error: fpga_hal::Error) -> Error {
+    match error {
+        fpga_hal::Error::Removed => Error::Removed { name: name.to_owned() },
+        other => Error::Bus(other),
+    }
+}

@@ -1,0 +1,223 @@
+//! The cards of one fabric, held together.
+
+use cmdseq::plan::{Communicator, Piece, Plan};
+use cmdseq::{Capabilities, Instruction, Operation};
+use fpga_hal::Function;
+
+use crate::card::Card;
+use crate::error::{Error, Result};
+use crate::queue::check;
+
+/// Cards of one fabric, by node: all of them, or some.
+#[derive(Debug)]
+pub struct Cluster {
+    cards: Vec<Card>,
+}
+
+impl Cluster {
+    /// Opens all `functions` and makes sure that they belong together. They may be given in any order.
+    ///
+    /// # Errors
+    /// Those of [`Card::open`]; [`Error::Mismatch`] if two cards say they are the same node, or differ in what they can
+    /// do; [`Error::BadArgument`] if there are none.
+    pub fn open(functions: Vec<Function>) -> Result<Cluster> {
+        let cards = functions.into_iter().map(Card::open).collect::<Result<Vec<_>>>()?;
+        Cluster::of(cards)
+    }
+
+    /// Makes a cluster of cards that are open.
+    ///
+    /// # Errors
+    /// As [`open`](Cluster::open).
+    pub fn of(mut cards: Vec<Card>) -> Result<Cluster> {
+        cards.sort_by_key(Card::node);
+        let [first, rest @ ..] = cards.as_slice() else {
+            return Err(Error::argument("cards", "none", "at least one card"));
+        };
+        for (card, before) in rest.iter().zip(&cards) {
+            if card.node() == before.node() {
+                let what = format!("{} and {} both say they are it", before.name(), card.name());
+                return Err(Error::Mismatch { node: before.node(), other: card.node(), what });
+            }
+            if let Some(what) = difference(first.capabilities(), card.capabilities()) {
+                return Err(Error::Mismatch { node: first.node(), other: card.node(), what });
+            }
+        }
+        Ok(Cluster { cards })
+    }
+
+    /// The cards, by node.
+    pub fn cards(&self) -> &[Card] {
+        &self.cards
+    }
+
+    /// The cards, by node.
+    pub fn cards_mut(&mut self) -> &mut [Card] {
+        &mut self.cards
+    }
+
+    /// What every one of the cards can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.cards[0].capabilities()
+    }
+
+    /// Sets the largest piece sent eagerly, on all cards.
+    ///
+    /// # Errors
+    /// As [`Card::set_eager_limit`].
+    pub fn set_eager_limit(&mut self, bytes: u64) -> Result<()> {
+        self.cards.iter_mut().try_for_each(|card| card.set_eager_limit(bytes))
+    }
+
+    /// Defines `communicator` on all its members.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if a member is not among the cards; [`Error::Failed`] if a card refuses.
+    pub fn define(&mut self, communicator: &Communicator) -> Result<()> {
+        let mut table = Vec::with_capacity(communicator.members.len() * 2);
+        for node in &communicator.members {
+            let node = u16::try_from(*node).map_err(|_| Error::argument("node", node, "a node number of 16 bits"))?;
+            table.extend_from_slice(&node.to_le_bytes());
+        }
+        let ranks = communicator.members.len() as u64;
+        let places = communicator.members.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
+        for place in places {
+            let card = &mut self.cards[place];
+            let buffer = card.allocate(table.len())?;
+            buffer.write(0, &table).map_err(|error| card.bus(error))?;
+            let instruction = Instruction::group(communicator.id, buffer.iova().0, ranks);
+            let timeout = card.timeout();
+            let deadline = std::time::Instant::now() + timeout;
+            let token = card.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
+            let completion = card.queue_mut().wait(token, timeout)?;
+            check(completion, card.node(), 0, Operation::Group)?;
+        }
+        Ok(())
+    }
+
+    /// Puts `data` where `plan` wants bytes `offset` and on of rank `rank`'s input.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
+    pub fn write_input(&mut self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let program = program(plan, rank)?;
+        let place = self.place(plan.request.group[rank as usize])?;
+        let ranges = clip(&program.input, "input", offset, data.len())?;
+        let mut rest = data;
+        let pieces = ranges.into_iter().map(|(address, bytes)| {
+            let (now, later) = rest.split_at(bytes);
+            rest = later;
+            (address, now)
+        });
+        self.cards[place].write_pieces(pieces)
+    }
+
+    /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
+    ///
+    /// # Errors
+    /// As [`write_input`](Cluster::write_input).
+    pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        let program = program(plan, rank)?;
+        let place = self.place(plan.request.group[rank as usize])?;
+        let ranges = clip(&program.output, "output", offset, data.len())?;
+        let mut rest = data;
+        let pieces = ranges.into_iter().map(|(address, bytes)| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes);
+            rest = later;
+            (address, now)
+        });
+        self.cards[place].read_pieces(pieces)
+    }
+
+    /// Index of the card that is node `node`.
+    pub(crate) fn place(&self, node: u32) -> Result<usize> {
+        self.cards.binary_search_by_key(&node, Card::node).map_err(|_| {
+            let held: Vec<_> = self.cards.iter().map(|card| card.node().to_string()).collect();
+            Error::argument("node", node, format!("the cards held are nodes {}", held.join(", ")))
+        })
+    }
+}
+
+fn program(plan: &Plan, rank: u32) -> Result<&cmdseq::plan::Program> {
+    let programs = &plan.programs;
+    programs
+        .get(rank as usize)
+        .filter(|_| (rank as usize) < plan.request.group.len())
+        .ok_or_else(|| Error::argument("rank", rank, format!("the plan has {} ranks", programs.len())))
+}
+
+/// Where `bytes` bytes of a rank's data from `offset` on lie in card memory, in order.
+fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Result<Vec<(u64, usize)>> {
+    let refuse = || {
+        let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        Error::argument(what, format!("{bytes} bytes from {offset}"), format!("the rank has {total} bytes"))
+    };
+    let end = offset.checked_add(bytes as u64).ok_or_else(refuse)?;
+    let mut at = offset;
+    let mut ranges = Vec::new();
+    let first = pieces.partition_point(|piece| piece.offset.saturating_add(piece.bytes) <= offset);
+    for piece in &pieces[first..] {
+        if at == end {
+            break;
+        }
+        if piece.bytes == 0 {
+            continue;
+        }
+        let skip = at.checked_sub(piece.offset).ok_or_else(refuse)?;
+        let length = piece.bytes.saturating_sub(skip).min(end - at);
+        ranges.push((piece.address + skip, length as usize));
+        at += length;
+    }
+    if at == end { Ok(ranges) } else { Err(refuse()) }
+}
+
+/// In what two cards of one fabric differ that should not.
+fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
+    macro_rules! compare {
+        ($($field:ident),* $(,)?) => {
+            $(if one.$field != other.$field {
+                return Some(format!("{} is {:?} and {:?}", stringify!($field), one.$field, other.$field));
+            })*
+        };
+    }
+    compare!(
+        isa,
+        nodes,
+        topology,
+        clock_khz,
+        ports,
+        memory_bytes,
+        memory_channels,
+        stripe_half_bytes,
+        queue_depth_max,
+        communicators,
+        communicator_ranks,
+        resident_programs,
+        resident_words,
+        address_align,
+        eager_bytes,
+        eager_limit,
+        operations,
+        extrapolated,
+        timing,
+    );
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clips_over_pieces() {
+        let piece = |offset, address, bytes| Piece { offset, address, bytes };
+        let pieces = [piece(0, 1000, 10), piece(10, 5000, 10), piece(20, 200, 10)];
+        assert_eq!(clip(&pieces, "input", 0, 30).unwrap(), [(1000, 10), (5000, 10), (200, 10)]);
+        assert_eq!(clip(&pieces, "input", 5, 20).unwrap(), [(1005, 5), (5000, 10), (200, 5)]);
+        assert_eq!(clip(&pieces, "input", 10, 3).unwrap(), [(5000, 3)]);
+        assert_eq!(clip(&pieces, "input", 30, 0).unwrap(), []);
+        assert!(clip(&pieces, "input", 25, 6).is_err());
+        assert!(clip(&pieces, "input", u64::MAX, 6).is_err());
+        assert!(clip(&[], "input", 0, 1).is_err());
+    }
+}

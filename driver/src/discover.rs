@@ -1,0 +1,203 @@
+//! Finding the sequencer on a card, and reading what it can do.
+
+use cmdseq::capability::Timing;
+use cmdseq::{Capabilities, Topology, instruction};
+use fpga_hal::Window;
+use fpga_regs::bits::Features;
+use fpga_regs::feature_list::{HEADERS_MAX, Header, SEQUENCER_GUID, START};
+use fpga_regs::sequencer as registers;
+
+use crate::block::{ALL_ONES, Block, bus_error};
+use crate::error::{Error, Result};
+
+/// Bytes of a header and the GUID behind it.
+const HEADER_BYTES: u64 = 24;
+/// Largest alignment that makes sense: a page.
+const ALIGN_MAX: u32 = 4096;
+
+/// Offset of the sequencer's block in the register BAR.
+///
+/// The list is the card's word: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
+pub(crate) fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
+    let refuse = |looked: String| Err(Error::NoSequencer { name: name.to_owned(), looked });
+    let mut offset = u64::from(START);
+    for count in 0..HEADERS_MAX {
+        if offset + HEADER_BYTES > window.len() {
+            return refuse(format!("header {count} at {offset:#x} is outside of the BAR's {:#x} bytes", window.len()));
+        }
+        let word = read_u64(window, name, offset)?;
+        if word == u64::MAX {
+            // A first header of all-ones is a card that does not answer; behind others it is a link into nothing.
+            if count == 0 {
+                return Err(Error::Removed { name: name.to_owned() });
+            }
+            return refuse(format!("header {count} at {offset:#x} reads all-ones"));
+        }
+        let header = Header::decode(word);
+        if header.has_guid() {
+            let low = read_u64(window, name, offset + 8)?;
+            let high = read_u64(window, name, offset + 16)?;
+            if u128::from(low) | u128::from(high) << 64 == SEQUENCER_GUID {
+                let end = offset + u64::from(registers::BLOCK_BYTES);
+                if end > window.len() {
+                    return refuse(format!("its block at {offset:#x} does not fit into the BAR"));
+                }
+                return Ok(offset);
+            }
+        }
+        if header.end_of_list || header.next == 0 {
+            return refuse(format!("the feature list ends after {} headers", count + 1));
+        }
+        if header.next < 8 || header.next % 8 != 0 {
+            return refuse(format!("header {count} at {offset:#x} says the next is {:#x} further on", header.next));
+        }
+        offset += u64::from(header.next);
+    }
+    refuse(format!("the feature list does not end within {HEADERS_MAX} headers"))
+}
+
+fn read_u64(window: &Window, name: &str, offset: u64) -> Result<u64> {
+    let read = |offset| window.read_u32(offset).map_err(|error| bus_error(name, error));
+    Ok(u64::from(read(offset)?) | u64::from(read(offset + 4)?) << 32)
+}
+
+/// What a card says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Described {
+    pub(crate) version: u32,
+    pub(crate) features: Features,
+    pub(crate) node: u32,
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Reads and checks what the card says of itself.
+pub(crate) fn describe(block: &Block) -> Result<Described> {
+    let name = || block.name().to_owned();
+    let magic = block.read_present(registers::MAGIC)?;
+    if magic != registers::MAGIC_VALUE {
+        let looked = format!("the block with its GUID begins with {magic:#010x} and not with FSEQ");
+        return Err(Error::NoSequencer { name: name(), looked });
+    }
+    let version = block.read_present(registers::VERSION)?;
+    if version >> 16 != registers::VERSION_VALUE >> 16 {
+        let known = registers::VERSION_VALUE;
+        return Err(Error::Version { name: name(), what: "version of the registers", found: version, known });
+    }
+    let isa = block.read(registers::ISA)?;
+    let known = u32::from(instruction::VERSION);
+    if isa != known {
+        return Err(Error::Version { name: name(), what: "version of the instruction word", found: isa, known });
+    }
+
+    let check = Checked { block };
+    let features = Features::from_bits_retain(check.value(
+        "FEATURES",
+        registers::FEATURES,
+        "a sequencer with rings in host memory",
+        |bits| Features::from_bits_retain(bits).contains(Features::HOST_RING),
+    )?);
+    let nodes = check.positive("NODES", registers::NODES)?;
+    let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
+    let topology = topology(&check, nodes)?;
+    let resident = features.contains(Features::RESIDENT);
+    let eager_bytes = u64::from(check.count("EAGER_BYTES", registers::EAGER_BYTES)?);
+    let capabilities = Capabilities {
+        isa,
+        clock_khz: check.positive("CLOCK_KHZ", registers::CLOCK_KHZ)?,
+        nodes,
+        topology,
+        ports: check.count("PORTS", registers::PORTS)?,
+        memory_bytes: mebibytes(check.positive("MEMORY_MIB", registers::MEMORY_MIB)?),
+        memory_channels: check.positive("MEMORY_CHANNELS", registers::MEMORY_CHANNELS)?,
+        stripe_half_bytes: mebibytes(check.count("STRIPE_MIB", registers::STRIPE_MIB)?),
+        queue_depth_max: check.value(
+            "QUEUE_DEPTH_MAX",
+            registers::QUEUE_DEPTH_MAX,
+            "a power of two from 2",
+            |depth| depth >= 2 && depth.is_power_of_two(),
+        )?,
+        communicators: check.positive("COMMUNICATORS", registers::COMMUNICATORS)?,
+        communicator_ranks: check.positive("COMMUNICATOR_RANKS", registers::COMMUNICATOR_RANKS)?,
+        resident_programs: if resident { check.count("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)? } else { 0 },
+        resident_words: if resident { check.count("RESIDENT_WORDS", registers::RESIDENT_WORDS)? } else { 0 },
+        address_align: check.value(
+            "ADDRESS_ALIGN",
+            registers::ADDRESS_ALIGN,
+            "a power of two up to 4096",
+            |align| align.is_power_of_two() && align <= ALIGN_MAX,
+        )?,
+        eager_bytes,
+        eager_limit: u64::from(check.value("EAGER_LIMIT", registers::EAGER_LIMIT, "at most EAGER_BYTES", |limit| {
+            u64::from(limit) <= eager_bytes
+        })?),
+        operations: u64::from(block.read(registers::OPERATIONS_LO)?)
+            | u64::from(block.read(registers::OPERATIONS_HI)?) << 32,
+        extrapolated: features.contains(Features::EXTRAPOLATED),
+        timing: Timing {
+            dispatch_cycles: check.count("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
+            memory_read_cycles: check.count("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
+            handover_cycles: check.count("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
+            control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
+            data_ps: check.count("DATA_PS", registers::DATA_PS)?,
+            acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
+            link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
+            channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
+            host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
+            beat_bytes: check.positive("BEAT_BYTES", registers::BEAT_BYTES)?,
+        },
+    };
+    check.positive("QUEUES", registers::QUEUES)?;
+    Ok(Described { version, features, node, capabilities })
+}
+
+fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
+    let value = check.value("TOPOLOGY", registers::TOPOLOGY, "fully connected (1) or Dragonfly (2)", |value| {
+        matches!(value & 0xff, 1 | 2)
+    })?;
+    if value & 0xff == 1 {
+        return Ok(Topology::FullyConnected);
+    }
+    let groups = value >> 16;
+    if groups == 0 || nodes % groups != 0 {
+        return Err(check.bad("TOPOLOGY", value, "a Dragonfly whose groups divide NODES"));
+    }
+    Ok(Topology::Dragonfly { groups })
+}
+
+fn mebibytes(value: u32) -> u64 {
+    u64::from(value) << 20
+}
+
+/// Reads registers of which the value is checked.
+struct Checked<'a> {
+    block: &'a Block,
+}
+
+impl Checked<'_> {
+    fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
+        Error::BadCapability { name: self.block.name().to_owned(), register, value, expected }
+    }
+
+    fn value(
+        &self,
+        register: &'static str,
+        offset: u32,
+        expected: &'static str,
+        is_valid: impl FnOnce(u32) -> bool,
+    ) -> Result<u32> {
+        let value = self.block.read(offset)?;
+        if value == ALL_ONES {
+            // One register of all-ones is a bad value; all of them is a card that has gone.
+            self.block.read_present(registers::MAGIC)?;
+        }
+        if value != ALL_ONES && is_valid(value) { Ok(value) } else { Err(self.bad(register, value, expected)) }
+    }
+
+    fn positive(&self, register: &'static str, offset: u32) -> Result<u32> {
+        self.value(register, offset, "more than 0", |value| value > 0)
+    }
+
+    fn count(&self, register: &'static str, offset: u32) -> Result<u32> {
+        self.value(register, offset, "a count", |_| true)
+    }
+}

@@ -1,0 +1,170 @@
+//! What can go wrong between a program and a card.
+
+use std::time::Duration;
+
+use cmdseq::plan::Refusal;
+use cmdseq::{Instruction, Operation, Status};
+use fpga_regs::bits::Errors;
+
+/// Result with the driver's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong between a program and a card.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The bus refused an access, a mapping or an interrupt.
+    #[error("The bus to the card failed")]
+    Bus(#[source] fpga_hal::Error),
+    /// The Device Feature List of the register BAR leads to no command sequencer.
+    #[error("{name} has no command sequencer: {looked}")]
+    NoSequencer {
+        /// The function.
+        name: String,
+        /// How far the list was followed, and why not further.
+        looked: String,
+    },
+    /// The card's registers or its instruction word are of a version this driver does not know.
+    #[error("{name}: {what} is {found:#x}, and this driver knows {known:#x}")]
+    Version {
+        /// The card.
+        name: String,
+        /// Which version: of the register block, or of the instruction word.
+        what: &'static str,
+        /// What the card says.
+        found: u32,
+        /// What this driver knows.
+        known: u32,
+    },
+    /// A register that says what the card can do holds a value that makes no sense.
+    #[error("{name}: register {register} reads {value:#x}, but must be {expected}")]
+    BadCapability {
+        /// The card.
+        name: String,
+        /// The register.
+        register: &'static str,
+        /// What it reads.
+        value: u32,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// No room for another instruction: the ring is full, or too many completions wait to be taken. The instruction is
+    /// given back.
+    #[error("The queue is full: {in_flight} of {depth} instructions in flight, the others not waited for")]
+    Full {
+        /// The instruction that was not stored.
+        instruction: Instruction,
+        /// Instructions stored and not completed.
+        in_flight: u32,
+        /// Entries of the ring.
+        depth: u32,
+    },
+    /// Something did not happen in time. Where data was being moved, its destination is undefined.
+    #[error("Waited {waited:?} for {what}; last seen: {last_seen}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// The card's place in the fabric.
+        node: Option<u32>,
+        /// Its rank in the group of the plan.
+        rank: Option<u32>,
+        /// Index of the instruction in the program.
+        instruction: Option<usize>,
+        /// How long.
+        waited: Duration,
+        /// What the sequencer said of itself at the end.
+        last_seen: String,
+    },
+    /// The card ended an instruction with a status other than done.
+    #[error("Node {node}, instruction {instruction} ({operation}): {status}{}", about(*.status, *.detail))]
+    Failed {
+        /// The card's place in the fabric.
+        node: u32,
+        /// Its rank in the group of the plan, if it ran one.
+        rank: Option<u32>,
+        /// Index of the instruction in the program given.
+        instruction: usize,
+        /// What it was to do.
+        operation: Operation,
+        /// What became of it.
+        status: Status,
+        /// What the status is about: see [`cmdseq::Completion::detail`].
+        detail: u16,
+    },
+    /// The card no longer answers: its registers read all-ones.
+    #[error("{name} is gone: its registers read all-ones")]
+    Removed {
+        /// The card.
+        name: String,
+    },
+    /// The card wrote a completion that cannot be. Nothing more is believed of the queue until the card is reset.
+    #[error("{name} wrote a completion that cannot be: {what} (tag {found:#06x}, expected {expected:#06x})")]
+    BadCompletion {
+        /// The card.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+        /// Tag expected next.
+        expected: u16,
+        /// Tag found.
+        found: u16,
+    },
+    /// The planner or the verifier refused.
+    #[error("Refused before anything was launched")]
+    Refused(#[source] Refusal),
+    /// Two cards do not belong together.
+    #[error("Node {node} and node {other} do not belong together: {what}")]
+    Mismatch {
+        /// One card.
+        node: u32,
+        /// The other.
+        other: u32,
+        /// In what they differ.
+        what: String,
+    },
+    /// A value given by the caller is not one this card can take. Nothing was done.
+    #[error("{what}: {value} is not possible; {expected}")]
+    BadArgument {
+        /// Which argument.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The sequencer stopped by itself.
+    #[error("{name}: the sequencer halted: {errors:?}")]
+    Halted {
+        /// The card.
+        name: String,
+        /// Why.
+        errors: Errors,
+    },
+    /// A token or resident program outlived what it belongs to: its card was reset, or its slot was stored anew.
+    #[error("This {what} is of another queue, or of one that was reset since")]
+    Stale {
+        /// What is stale.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    pub(crate) fn argument(what: &'static str, value: impl ToString, expected: impl Into<String>) -> Self {
+        Error::BadArgument { what, value: value.to_string(), expected: expected.into() }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Error::Refused(refusal)
+    }
+}
+
+fn about(status: Status, detail: u16) -> String {
+    match status {
+        Status::LinkDown | Status::Mismatch | Status::BadRank => format!(" (node {detail})"),
+        Status::BadField => format!(" (byte {detail} of the word)"),
+        _ if detail != 0 => format!(" (detail {detail:#x})"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,326 @@
+//! Running a plan: the same start for all ranks, one doorbell per card, one deadline.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{Collective, Communicator, Plan};
+use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, Topology, instruction};
+
+use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::error::{Error, Result};
+use crate::queue::check;
+use crate::report::{Execution, RankReport, Report};
+use crate::state::CYCLES_MASK;
+use crate::token::Token;
+
+/// How long other ranks may go on after one has failed: their own failures tell more than that they were aborted.
+const GRACE: Duration = Duration::from_millis(20);
+/// How long to sleep on one card while others may need their rings filled, and while none does.
+const SLEEP_FILLING: Duration = Duration::from_millis(1);
+const SLEEP: Duration = Duration::from_millis(10);
+/// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
+const BARRIERS: usize = 2;
+
+impl Cluster {
+    /// Runs `plan` on its cards: defines its communicators, synchronises the cards by barriers, runs the programs, and
+    /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input).
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
+    /// [`Error::Timeout`] for the lowest rank that did not complete. After either, all cards that had not completed were
+    /// aborted and the destinations of the plan are undefined. Those of [`define`](Cluster::define), and
+    /// [`Error::BadArgument`] if a node of the group is not among the cards.
+    pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
+        let ranks = plan.request.group.len();
+        if plan.programs.len() != ranks {
+            return Err(Error::argument("programs", plan.programs.len(), format!("one for each of {ranks} ranks")));
+        }
+        if execution.repeat == 0 {
+            return Err(Error::argument("repeat", 0, "at least 1"));
+        }
+        let delays = &execution.start_delay_cycles;
+        if !delays.is_empty() && delays.len() != ranks {
+            return Err(Error::argument("start delays", delays.len(), format!("one for each of {ranks} ranks")));
+        }
+        let places = plan.request.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
+        let start = synchronise(plan, self.capabilities());
+        for communicator in plan.communicators.iter().chain(&start.communicators) {
+            self.define(communicator)?;
+        }
+
+        let mut lanes: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
+                let program = &plan.programs[rank].instructions;
+                Lane::new(rank as u32, places[rank], &start.barriers[rank], delay, program, execution.repeat)
+            })
+            .collect();
+        let began = Instant::now();
+        let outcome = self.run_lanes(&mut lanes, began, execution.timeout);
+        if outcome.is_err() || lanes.iter().any(|lane| !lane.is_done()) {
+            self.abort_unfinished(&mut lanes);
+        }
+        first_failure(&lanes, self.cards())?;
+        outcome?;
+        let clock_khz = self.capabilities().clock_khz;
+        let is_barrier = plan.request.collective == Collective::Barrier;
+        let reports = lanes.into_iter().map(|lane| lane.report(self.cards())).collect();
+        Ok(Report::new(reports, clock_khz, is_barrier))
+    }
+
+    /// Fills the rings, rings every card, and takes completions until all lanes are done, or some have failed and the
+    /// others had time to.
+    fn run_lanes(&mut self, lanes: &mut [Lane<'_>], began: Instant, timeout: Duration) -> Result<()> {
+        let cards = self.cards_mut();
+        for lane in lanes.iter_mut() {
+            lane.fill(&mut cards[lane.place])?;
+        }
+        let mut failed_at = None;
+        let mut sleeper = 0;
+        loop {
+            let mut progress = false;
+            for lane in lanes.iter_mut() {
+                let card = &mut cards[lane.place];
+                card.queue_mut().ring()?;
+                progress |= lane.collect(card)?;
+                progress |= lane.fill(card)?;
+            }
+            if lanes.iter().all(Lane::is_done) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if failed_at.is_none() && lanes.iter().any(Lane::has_failed) {
+                failed_at = Some(now);
+            }
+            if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
+                return Ok(());
+            }
+            let left = timeout.saturating_sub(now.duration_since(began));
+            if left.is_zero() {
+                return Err(late(lanes, cards, timeout));
+            }
+            if progress {
+                continue;
+            }
+            let filling = lanes.iter().any(|lane| lane.next < lane.total);
+            let time = if filling || failed_at.is_some() { SLEEP_FILLING } else { SLEEP };
+            // Every unfinished card in turn, so that one that is gone or halted is found out.
+            sleeper = (1..=lanes.len())
+                .map(|step| (sleeper + step) % lanes.len())
+                .find(|i| !lanes[*i].is_done())
+                .unwrap_or(0);
+            cards[lanes[sleeper].place].queue_mut().wait_progress(left.min(time))?;
+        }
+    }
+
+    fn abort_unfinished(&mut self, lanes: &mut [Lane<'_>]) {
+        let cards = self.cards_mut();
+        for lane in lanes.iter_mut().filter(|lane| !lane.is_done()) {
+            lane.tokens.drain(..).for_each(Token::abandon);
+            let card = &mut cards[lane.place];
+            if let Err(error) = card.abort() {
+                log::warn!("{}: abort: {error}", card.name());
+            }
+        }
+    }
+}
+
+/// One rank's run.
+struct Lane<'p> {
+    rank: u32,
+    place: usize,
+    prologue: Vec<Instruction>,
+    program: &'p [Instruction],
+    total: usize,
+    next: usize,
+    tokens: VecDeque<Token>,
+    completions: Vec<Completion>,
+}
+
+impl<'p> Lane<'p> {
+    fn new(
+        rank: u32,
+        place: usize,
+        barriers: &[u16],
+        delay: Option<u64>,
+        program: &'p [Instruction],
+        repeat: u32,
+    ) -> Self {
+        let mut prologue: Vec<_> = barriers.repeat(BARRIERS).iter().map(|id| Instruction::barrier().on(*id)).collect();
+        prologue.extend(delay.map(Instruction::delay));
+        let total = prologue.len() + program.len() * repeat as usize;
+        let (tokens, completions) = (VecDeque::new(), Vec::with_capacity(total));
+        Lane { rank, place, prologue, program, total, next: 0, tokens, completions }
+    }
+
+    fn instruction(&self, count: usize) -> &Instruction {
+        match count.checked_sub(self.prologue.len()) {
+            None => &self.prologue[count],
+            Some(behind) => &self.program[behind % self.program.len()],
+        }
+    }
+
+    /// Index in the program of the lane's instruction `count`; 0 before the program.
+    fn index(&self, count: usize) -> usize {
+        count.checked_sub(self.prologue.len()).map_or(0, |behind| behind % self.program.len())
+    }
+
+    /// Stores what fits into the ring. Says whether anything did.
+    fn fill(&mut self, card: &mut Card) -> Result<bool> {
+        let before = self.next;
+        while self.next < self.total {
+            match card.queue_mut().push(self.instruction(self.next)) {
+                Ok(token) => self.tokens.push_back(token),
+                Err(Error::Full { .. }) => break,
+                Err(error) => return Err(error),
+            }
+            self.next += 1;
+        }
+        Ok(self.next != before)
+    }
+
+    /// Takes the completions that are there. Says whether there were any.
+    fn collect(&mut self, card: &mut Card) -> Result<bool> {
+        let queue = card.queue_mut();
+        queue.poll()?;
+        let before = self.completions.len();
+        while let Some(token) = self.tokens.pop_front() {
+            match queue.take(token)? {
+                Ok(completion) => self.completions.push(completion),
+                Err(token) => {
+                    self.tokens.push_front(token);
+                    break;
+                }
+            }
+        }
+        Ok(self.completions.len() != before)
+    }
+
+    fn is_done(&self) -> bool {
+        self.completions.len() == self.total
+    }
+
+    fn has_failed(&self) -> bool {
+        self.completions.iter().any(|completion| completion.status != Status::Done)
+    }
+
+    /// Its first failure, with the rank; those that were only aborted count only if `aborted` says so.
+    fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
+        let failed = |completion: &Completion| {
+            completion.status != Status::Done && (aborted || completion.status != Status::Aborted)
+        };
+        let count = self.completions.iter().position(failed)?;
+        let operation = self.instruction(count).operation;
+        match check(self.completions[count], node, self.index(count), operation) {
+            Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
+                Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
+            }
+            _ => None,
+        }
+    }
+
+    fn report(self, cards: &[Card]) -> RankReport {
+        let (prologue, program) = self.completions.split_at(self.prologue.len());
+        let last_barrier =
+            self.prologue.iter().zip(prologue).rfind(|(instruction, _)| instruction.operation == Operation::Barrier);
+        let repetitions = match self.program.len() {
+            0 => vec![Vec::new()],
+            length => program.chunks(length).map(<[Completion]>::to_vec).collect(),
+        };
+        RankReport {
+            rank: self.rank,
+            node: cards[self.place].node(),
+            prologue: prologue.to_vec(),
+            synchronised: last_barrier.map(|(_, completion)| (completion.issued + completion.t2) & CYCLES_MASK),
+            repetitions,
+        }
+    }
+}
+
+/// The failure to tell of: of the lowest rank that was not merely aborted, or of the lowest that was.
+fn first_failure(lanes: &[Lane<'_>], cards: &[Card]) -> Result<()> {
+    let failure = |aborted| lanes.iter().find_map(|lane| lane.failure(cards[lane.place].node(), aborted));
+    failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
+}
+
+fn late(lanes: &[Lane<'_>], cards: &[Card], waited: Duration) -> Error {
+    let mut unfinished = lanes.iter().filter(|lane| !lane.is_done());
+    let Some(lane) = unfinished.next() else { unreachable!("called with a lane that is not done") };
+    let (count, ranks) = (1 + unfinished.count(), lanes.len());
+    let card = &cards[lane.place];
+    let at = lane.completions.len();
+    let (rank, index, operation) = (lane.rank, lane.index(at), lane.instruction(at).operation);
+    let before = if at < lane.prologue.len() { " before the program" } else { "" };
+    let what = format!(
+        "rank {rank}, instruction {index} ({operation}{before}) to complete, {count} of {ranks} ranks not being done; \
+         the destinations of the plan are undefined"
+    );
+    match card.queue().timeout(what, waited) {
+        Error::Timeout { what, node, waited, last_seen, .. } => {
+            Error::Timeout { what, node, rank: Some(rank), instruction: Some(index), waited, last_seen }
+        }
+        other => other,
+    }
+}
+
+/// How the cards of a group are brought to one start.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Synchronisation {
+    /// Communicators that the plan itself does not have.
+    communicators: Vec<Communicator>,
+    /// By rank, the communicators on which one barrier after another makes one of the whole group.
+    barriers: Vec<Vec<u16>>,
+}
+
+/// One barrier over the group if all its cards are linked; else one within and one across the groups of the Dragonfly,
+/// which together hold nobody back and let nobody through early.
+fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchronisation {
+    let group = &plan.request.group;
+    let members: BTreeSet<_> = group.iter().copied().collect();
+    let nodes = capabilities.nodes;
+    let none = Synchronisation { communicators: Vec::new(), barriers: vec![Vec::new(); group.len()] };
+    if members.len() < 2 {
+        return none;
+    }
+    let same = |id: u16| vec![vec![id]; group.len()];
+    let is_linked = members.iter().all(|a| members.range(a + 1..).all(|b| capabilities.topology.linked(*a, *b, nodes)));
+    let whole = members.len() as u32 == nodes;
+    if is_linked {
+        if whole {
+            return Synchronisation { barriers: same(instruction::WORLD), ..none };
+        }
+        let covers = |one: &&Communicator| one.members.iter().copied().collect::<BTreeSet<_>>() == members;
+        if let Some(communicator) = plan.communicators.iter().find(covers) {
+            return Synchronisation { barriers: same(communicator.id), ..none };
+        }
+        let Some(id) = free_id(plan, capabilities, 1) else { return none };
+        let all = Communicator { id, members: group.clone() };
+        return Synchronisation { communicators: vec![all], barriers: same(id) };
+    }
+    let within: Vec<_> =
+        plan.communicators.iter().filter(|one| one.members.iter().all(|node| members.contains(node))).collect();
+    let of = |communicators: &[&Communicator], node: u32| {
+        let ids = communicators.iter().filter(|one| one.members.contains(&node)).map(|one| one.id);
+        ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    if !within.is_empty() {
+        return Synchronisation { barriers: group.iter().map(|node| of(&within, *node)).collect(), ..none };
+    }
+    let (Topology::Dragonfly { groups }, true) = (capabilities.topology, whole) else { return none };
+    let Some(id) = free_id(plan, capabilities, 2) else { return none };
+    let size = nodes / groups;
+    let rows = (0..groups).map(|row| Communicator { id, members: (row * size..(row + 1) * size).collect() });
+    let columns = (0..size)
+        .map(|place| Communicator { id: id + 1, members: (0..groups).map(|row| row * size + place).collect() });
+    let communicators: Vec<_> = rows.chain(columns).collect();
+    let all: Vec<_> = communicators.iter().collect();
+    let barriers = group.iter().map(|node| of(&all, *node)).collect();
+    Synchronisation { communicators, barriers }
+}
+
+/// The first of `count` indices behind those of the plan, if the cards' tables have room.
+fn free_id(plan: &Plan, capabilities: &Capabilities, count: u32) -> Option<u16> {
+    let first = plan.communicators.iter().map(|one| one.id).max().unwrap_or(instruction::WORLD).checked_add(1)?;
+    (u32::from(first) + count <= capabilities.communicators).then_some(first)
+}

@@ -1,0 +1,58 @@
+//! Userspace driver for FPGA cards with a command sequencer.
+//!
+//! What lives here: finding the sequencer on a card and reading what it can do ([`Card`]), its submission and completion
+//! rings ([`QueuePair`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]), and
+//! running the planner's programs on the cards of a group and timing them ([`Cluster`], [`Report`]). How a card is
+//! reached is `fpga-hal`'s, what an instruction means is `cmdseq`'s.
+//!
+//! ```text
+//!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
+//!         │                        ── ring: one MMIO write ─▶ doorbell ──────────▶ ├ sequencer
+//!         │                        ◀─ poll: the phase turns ── completion ring ◀── ┘
+//!         ├─ Card 1 ── ...            wait: spin, then sleep on the interrupt
+//! ```
+//!
+//! ```no_run
+//! # fn example(function: fpga_hal::Function) -> fpga_driver::Result<()> {
+//! use cmdseq::{Instruction, Operand};
+//! use fpga_driver::Card;
+//! use std::time::Duration;
+//!
+//! let mut card = Card::open(function)?;
+//! card.write_memory(0, b"sixteen bytes...")?;
+//! let copy = Instruction::copy(Operand::card(0), Operand::card(4096), 16);
+//! let token = card.queue_mut().submit(&copy)?;
+//! let completion = card.wait(token, Duration::from_secs(1))?;
+//! println!("{} cycles of a {} kHz clock", completion.t2, card.capabilities().clock_khz);
+//! let mut back = [0; 16];
+//! card.read_memory(4096, &mut back)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Submitting costs one MMIO write and no MMIO read, lock, allocation or system call; taking completions costs one MMIO
+//! write for every half ring. Every wait is bounded.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod block;
+mod card;
+mod cluster;
+mod discover;
+mod error;
+mod execute;
+mod memory;
+mod queue;
+mod report;
+mod resident;
+mod state;
+mod token;
+
+pub use card::Card;
+pub use cluster::Cluster;
+pub use error::{Error, Result};
+pub use queue::{QueuePair, check};
+pub use report::{Execution, RankReport, Report, Times};
+pub use resident::Resident;
+pub use state::{Current, SequencerState};
+pub use token::Token;

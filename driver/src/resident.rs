@@ -1,0 +1,95 @@
+//! Programs stored on the card, launched again by one doorbell.
+
+use std::sync::Arc;
+
+use cmdseq::{Completion, Flags, Instruction, instruction};
+
+use crate::card::Card;
+use crate::error::{Error, Result};
+use crate::queue::check;
+use crate::token::Token;
+
+/// A program stored in a slot of a card. It is there as long as its card is held, is not reset, and nothing else is
+/// stored in the slot.
+#[derive(Debug)]
+pub struct Resident {
+    stored: Arc<()>,
+    slot: u32,
+    words: usize,
+}
+
+impl Resident {
+    /// The slot it is stored in.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its instructions.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+}
+
+impl Card {
+    /// Stores `program` in `slot`. What was there before is gone. The last instruction is marked as such.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if the card has no such slot or the program does not fit; [`Error::Failed`] if the card
+    /// refuses it.
+    pub fn store(&mut self, slot: u32, program: &[Instruction]) -> Result<Resident> {
+        let capabilities = self.capabilities();
+        if slot >= capabilities.resident_programs {
+            let expected = format!("the card has {} slots", capabilities.resident_programs);
+            return Err(Error::argument("slot", slot, expected));
+        }
+        if program.is_empty() || program.len() > capabilities.resident_words as usize {
+            let expected = format!("a resident program has 1 to {} instructions", capabilities.resident_words);
+            return Err(Error::argument("program length", program.len(), expected));
+        }
+        if let Some(index) = program[..program.len() - 1].iter().position(|one| one.flags.contains(Flags::LAST)) {
+            return Err(Error::argument("last flag at instruction", index, "only the last instruction has it"));
+        }
+        let buffer = self.allocate(program.len() * instruction::BYTES)?;
+        for (index, one) in program.iter().enumerate() {
+            let mut flags = one.flags;
+            flags.set(Flags::LAST, index + 1 == program.len());
+            let word = one.with_flags(flags).encode();
+            buffer.write_word64(index * instruction::BYTES, &word).map_err(|error| self.bus(error))?;
+        }
+        let instruction = Instruction::store(u64::from(slot), buffer.iova().0, program.len() as u64);
+        // The slot's old program is gone however this ends.
+        let stored = Arc::new(());
+        self.stored.insert(slot, Arc::clone(&stored));
+        let timeout = self.timeout();
+        let token = self.queue_mut().push_holding(&instruction, buffer)?;
+        let completion = self.queue_mut().wait(token, timeout)?;
+        check(completion, self.node(), 0, instruction.operation)?;
+        Ok(Resident { stored, slot, words: program.len() })
+    }
+
+    /// Launches `resident` with three arguments: one doorbell. Wait for the token with [`Card::wait`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the program is no longer there, [`Error::Full`] with the instruction.
+    pub fn launch(&mut self, resident: &Resident, arguments: [u64; instruction::ARGUMENTS]) -> Result<Token> {
+        if !self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored)) {
+            return Err(Error::Stale { what: "resident program" });
+        }
+        self.queue_mut().submit(&Instruction::launch(u64::from(resident.slot), arguments))
+    }
+
+    /// [`launch`](Card::launch), then waits for the completion and checks its status.
+    ///
+    /// # Errors
+    /// As [`launch`](Card::launch) and [`wait`](Card::wait).
+    pub fn run_resident(
+        &mut self,
+        resident: &Resident,
+        arguments: [u64; instruction::ARGUMENTS],
+    ) -> Result<Completion> {
+        let token = self.launch(resident, arguments)?;
+        let timeout = self.timeout();
+        let completion = self.queue_mut().wait(token, timeout)?;
+        check(completion, self.node(), 0, cmdseq::Operation::Launch)
+    }
+}

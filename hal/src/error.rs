@@ -1,0 +1,200 @@
+//! What can go wrong on the bus.
+
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+
+use crate::BarIndex;
+
+/// What can go wrong on the bus. Causes are in [`source`](std::error::Error::source), not in the sentence.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The function has no such BAR.
+    #[error("{bar} is not implemented")]
+    NoBar {
+        /// The BAR asked for.
+        bar: BarIndex,
+    },
+    /// The function no longer answers: reads give all-ones.
+    #[error("The function is gone: its reads give all-ones")]
+    Removed,
+    /// An access does not lie inside of what it is made to.
+    #[error("{bytes} bytes at offset {offset:#x} do not lie inside of the {what} of {len:#x} bytes")]
+    OutOfBounds {
+        /// What was accessed: "window", "DMA buffer", …
+        what: &'static str,
+        /// Where the access begins.
+        offset: u64,
+        /// Its width or length in bytes.
+        bytes: u64,
+        /// Length of what was accessed, in bytes.
+        len: u64,
+    },
+    /// An access is not aligned to its width.
+    #[error("Offset {offset:#x} of the {what} is not aligned to the access of {bytes} bytes")]
+    Misaligned {
+        /// What was accessed: "window", "DMA buffer", …
+        what: &'static str,
+        /// Where the access begins.
+        offset: u64,
+        /// Its width in bytes.
+        bytes: u64,
+    },
+    /// Memory cannot be had from the operating system.
+    #[error("Cannot get {bytes} bytes of {what}")]
+    Memory {
+        /// What it was for: "DMA memory", "shared memory".
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A buffer of zero bytes, or of more than the address space holds.
+    #[error("A buffer cannot have {bytes} bytes")]
+    BufferSize {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// An alignment that is not a power of two.
+    #[error("An alignment of {alignment} bytes is not a power of two")]
+    Alignment {
+        /// The alignment asked for, in bytes.
+        alignment: u64,
+    },
+    /// There is room for a mapping, but one of the domain's functions cannot reach it.
+    #[error(
+        "No room for {bytes:#x} bytes aligned to {alignment:#x} that {function} can reach: it masters only {bits} \
+         address bits"
+    )]
+    DmaMask {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Alignment asked for, in bytes.
+        alignment: u64,
+        /// Name of the function that limits.
+        function: String,
+        /// Address bits it masters.
+        bits: u8,
+    },
+    /// The domain's address ranges have no room for a mapping.
+    #[error("No room for {bytes:#x} bytes aligned to {alignment:#x} in the domain's IOVA ranges {ranges}")]
+    IovaSpace {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Alignment asked for, in bytes.
+        alignment: u64,
+        /// The domain's ranges.
+        ranges: IovaRanges,
+    },
+    /// The domain holds as many mappings as it can.
+    #[error("The domain allows {limit} mappings and holds as many")]
+    EntryLimit {
+        /// Mappings it allows.
+        limit: usize,
+    },
+    /// An access to configuration space that is not aligned or not inside of its 4096 bytes.
+    #[error("Configuration space has no {width}-byte register at {offset:#x}")]
+    ConfigAccess {
+        /// Offset asked for.
+        offset: u16,
+        /// Width in bytes.
+        width: u16,
+    },
+    /// The function is not an endpoint (a bridge, say).
+    #[error("Header type {header_type:#04x} is not that of an endpoint")]
+    HeaderType {
+        /// The header type register without its multi-function bit.
+        header_type: u8,
+    },
+    /// The capability list of configuration space leads nowhere.
+    #[error("The capability list is broken at {offset:#x}")]
+    CapabilityList {
+        /// Offset of the entry that is wrong.
+        offset: u16,
+    },
+    /// The function has no MSI-X capability.
+    #[error("The function has no MSI-X interrupts")]
+    NoMsix,
+    /// The MSI-X capability names a table that is not there.
+    #[error("The MSI-X table of {vectors} vectors at {offset:#x} of BAR{bar} does not lie in that BAR")]
+    MsixTable {
+        /// The BAR it names (6 and 7 are reserved).
+        bar: u8,
+        /// Offset it names, in bytes.
+        offset: u64,
+        /// Vectors it announces.
+        vectors: u16,
+    },
+    /// More interrupt vectors, or fewer, than can be enabled.
+    #[error("Cannot enable {asked} interrupt vectors: the function has {available}")]
+    VectorCount {
+        /// Vectors asked for.
+        asked: u16,
+        /// Vectors of the function's table.
+        available: u16,
+    },
+    /// An interrupt's descriptor cannot be made or waited for.
+    #[error("Cannot {action} the descriptor of an interrupt")]
+    InterruptDescriptor {
+        /// What was tried: "create", "read" or "wait for".
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An endpoint describes itself in a way that no PCI function can be.
+    #[error("The endpoint's layout is impossible: {reason}")]
+    Layout {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The resource belongs to another process: this one was forked from it.
+    #[error("The resource belongs to process {owner}, and this is a process forked from it")]
+    Forked {
+        /// Process id of the owner.
+        owner: u32,
+    },
+}
+
+/// Result with the bus's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Usable address ranges of a domain, both ends inclusive. Displays as `0x1000-0xffff, …`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IovaRanges(pub Vec<RangeInclusive<u64>>);
+
+impl fmt::Display for IovaRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("(none)");
+        }
+        for (index, range) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{:#x}-{:#x}", range.start(), range.end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_cross_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Error>();
+    }
+
+    #[test]
+    fn a_sentence_does_not_repeat_its_cause() {
+        let cause = io::Error::from_raw_os_error(12);
+        let error = Error::Memory { what: "DMA memory", bytes: 4096, source: cause };
+        let cause = std::error::Error::source(&error).expect("the cause is kept").to_string();
+        assert!(!error.to_string().contains(&cause));
+        assert!(error.to_string().contains("4096"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The bus inside this process: an adapter over any endpoint.
+//!
+//! DMA completes at once, through the domain's own IOMMU, and only while the command register says that the function is
+//! bus master; interrupts, memory writes themselves, likewise. A vector goes to an eventfd, as it would from the kernel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
+
+use crate::config;
+use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use crate::function;
+use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result, Window};
+
+/// Opens `endpoint` as a function of `domain` named `name`: connects its ports, resets it, reads its identity, and turns
+/// on memory decoding. Bus mastering is off, as the kernel leaves it.
+///
+/// One function at a time has an endpoint: a second one takes over its ports. Fails if the endpoint's layout is
+/// impossible, if it reads as all-ones ([`Error::Removed`]), or if it is no endpoint ([`Error::HeaderType`]).
+pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Result<Function> {
+    let layout = endpoint.layout();
+    check_layout(&layout)?;
+    let link = Arc::new(Link::default());
+    let port = Port { domain: domain.clone(), link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
+    endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
+    let attachment = domain.attach(name, layout.dma_bits);
+    Function::open(InProcess { endpoint, layout, link }, attachment, name)
+}
+
+fn check_layout(layout: &Layout) -> Result<()> {
+    let wrong = |reason: String| Err(Error::Layout { reason });
+    if !(1..=64).contains(&layout.dma_bits) {
+        return wrong(format!("it cannot master {} address bits", layout.dma_bits));
+    }
+    for (index, bar) in layout.bars.iter().enumerate() {
+        let Some(bar) = bar else { continue };
+        if bar.bytes < 16 || !bar.bytes.is_power_of_two() {
+            return wrong(format!("BAR{index} has {} bytes, not a power of two of at least 16", bar.bytes));
+        }
+        if !bar.is_64_bit && bar.bytes > 1 << 31 {
+            return wrong(format!("BAR{index} has {:#x} bytes but is not a 64-bit one", bar.bytes));
+        }
+        if bar.is_64_bit && !matches!(layout.bars.get(index + 1), Some(None)) {
+            return wrong(format!("BAR{index} is a 64-bit one, but the register after it is not free"));
+        }
+    }
+    Ok(())
+}
+
+/// The host's end.
+pub(crate) struct InProcess {
+    endpoint: Arc<dyn Endpoint>,
+    layout: Layout,
+    link: Arc<Link>,
+}
+
+impl InProcess {
+    pub(crate) fn config_read(&self, offset: u16, data: &mut [u8]) {
+        self.endpoint.config_read(offset, data);
+    }
+
+    pub(crate) fn config_write(&self, offset: u16, data: &[u8]) {
+        self.endpoint.config_write(offset, data);
+        let command = config::COMMAND..config::COMMAND + 2;
+        if command.contains(&offset) || command.contains(&(offset + (data.len() as u16 - 1))) {
+            self.note_bus_master();
+        }
+    }
+
+    pub(crate) fn reset(&self, kind: ResetKind) {
+        self.endpoint.reset(kind);
+        self.note_bus_master();
+    }
+
+    pub(crate) fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
+        self.layout.bars[bar.index()]
+    }
+
+    /// All of `bar`, which has `bytes` bytes: mapped if the endpoint lends its memory.
+    pub(crate) fn window(&self, bar: BarIndex, bytes: u64, function: Arc<function::Inner>) -> Result<Window> {
+        let Some(memory) = self.endpoint.bar_memory(bar) else {
+            return Ok(Window::trapped(Arc::clone(&self.endpoint), bar, bytes, function));
+        };
+        if memory.len() != bytes {
+            let reason = format!("{bar} has {bytes} bytes, but the memory behind it {}", memory.len());
+            return Err(Error::Layout { reason });
+        }
+        Ok(Window::mapped(memory, bytes, function))
+    }
+
+    pub(crate) fn connect(&self, interrupts: &[Interrupt]) {
+        let counters = interrupts.iter().map(Interrupt::counter).collect();
+        *self.link.vectors.write().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+
+    pub(crate) fn close(&self) {
+        self.link.closed.store(true, Ordering::Release);
+    }
+
+    /// The endpoint decides what its command register takes, so it is asked.
+    fn note_bus_master(&self) {
+        let mut command = [0; 2];
+        self.endpoint.config_read(config::COMMAND, &mut command);
+        // All-ones are not a register: a function that is gone masters nothing.
+        let command = u16::from_le_bytes(command);
+        let master = command != u16::MAX && command & config::COMMAND_MASTER != 0;
+        self.link.master.store(master, Ordering::Release);
+    }
+}
+
+/// What both ends know. It does not hold the function: the endpoint holds it, and the function the endpoint.
+#[derive(Debug, Default)]
+struct Link {
+    master: AtomicBool,
+    closed: AtomicBool,
+    vectors: RwLock<Vec<Arc<EventFd>>>,
+}
+
+impl Link {
+    #[inline]
+    fn check(&self) -> std::result::Result<(), DmaFault> {
+        if self.closed.load(Ordering::Acquire) {
+            Err(DmaFault::HostGone)
+        } else if !self.master.load(Ordering::Acquire) {
+            Err(DmaFault::NotMaster)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl InterruptPort for Link {
+    fn raise(&self, vector: u16) {
+        if self.check().is_err() {
+            return;
+        }
+        let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counter) = vectors.get(usize::from(vector)) {
+            // A count that is full stays full: it is not lost that the vector was raised.
+            while counter.write(1) == Err(Errno::EINTR) {}
+        }
+    }
+}
+
+/// The endpoint's way to host memory.
+#[derive(Debug)]
+struct Port {
+    domain: Domain,
+    link: Arc<Link>,
+    /// Last address the endpoint can put on the bus.
+    highest: u64,
+}
+
+impl Port {
+    #[inline]
+    fn check(&self, iova: Iova, bytes: usize) -> std::result::Result<(), DmaFault> {
+        self.link.check()?;
+        if bytes > 0 && (iova.0 > self.highest || bytes as u64 - 1 > self.highest - iova.0) {
+            // Buffers are placed below, so this is the endpoint's own doing.
+            return Err(self.fault_beyond(iova));
+        }
+        Ok(())
+    }
+
+    /// The fault of a request that reaches beyond `highest`.
+    #[cold]
+    fn fault_beyond(&self, iova: Iova) -> DmaFault {
+        let Some(more) = self.highest.checked_sub(iova.0) else { return DmaFault::Unmapped { iova } };
+        let edge = DmaFault::Unmapped { iova: Iova(self.highest.wrapping_add(1)) };
+        // Up to the edge the range may not be mapped either.
+        more.checked_add(1).map_or(edge, |below| self.domain.iommu().check(iova, below).err().unwrap_or(edge))
+    }
+}
+
+impl DmaPort for Port {
+    fn read(&self, _tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.domain.iommu().read(iova, data)))
+    }
+
+    fn write(&self, _tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.domain.iommu().write(iova, data)))
+    }
+}

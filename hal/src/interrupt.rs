@@ -1,0 +1,126 @@
+//! Interrupts as descriptors.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::{Error, Result};
+
+/// The longest that [`Interrupt::wait`] sleeps, whatever it is given.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// One interrupt vector: an eventfd that counts.
+///
+/// The descriptor ([`AsFd`]) is for `epoll` and the like: readable means raised; [`drain`](Self::drain) then takes the
+/// count. It is non-blocking and closes on exec.
+#[derive(Debug)]
+pub struct Interrupt {
+    counter: Arc<EventFd>,
+}
+
+impl Interrupt {
+    /// A vector that was not raised yet.
+    pub(crate) fn new() -> Result<Self> {
+        let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        Ok(Interrupt { counter: Arc::new(counter.map_err(|errno| failed("create", errno))?) })
+    }
+
+    /// The counter, for whoever raises it.
+    pub(crate) fn counter(&self) -> Arc<EventFd> {
+        Arc::clone(&self.counter)
+    }
+
+    /// Sleeps until the vector was raised or `timeout` is over; says whether it was, and takes the count.
+    ///
+    /// It takes a count that is there even if `timeout` is zero. It may sleep up to a millisecond too long, and signals
+    /// do not cut it short.
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now() + timeout.min(LONGEST_WAIT);
+        loop {
+            if self.drain()? > 0 {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let milliseconds = left.as_nanos().div_ceil(1_000_000);
+            let sleep = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
+            let mut descriptors = [PollFd::new(self.counter.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut descriptors, sleep) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(failed("wait for", errno)),
+            }
+        }
+    }
+
+    /// Takes how often the vector was raised since the last time, without sleeping.
+    pub fn drain(&self) -> Result<u64> {
+        loop {
+            match self.counter.read() {
+                Ok(count) => return Ok(count),
+                Err(Errno::EAGAIN) => return Ok(0),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(failed("read", errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
+    }
+}
+
+fn failed(action: &'static str, errno: Errno) -> Error {
+    Error::InterruptDescriptor { action, source: io::Error::from(errno) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn it_times_out_when_nothing_is_raised() {
+        let interrupt = Interrupt::new().unwrap();
+        let begin = Instant::now();
+        assert!(!interrupt.wait(Duration::from_millis(20)).unwrap());
+        let slept = begin.elapsed();
+        assert!(slept >= Duration::from_millis(20) && slept < Duration::from_secs(2), "{slept:?}");
+        assert!(!interrupt.wait(Duration::ZERO).unwrap());
+    }
+
+    #[test]
+    fn it_takes_the_count_once() {
+        let interrupt = Interrupt::new().unwrap();
+        interrupt.counter().write(1).unwrap();
+        interrupt.counter().write(2).unwrap();
+        assert!(interrupt.wait(Duration::ZERO).unwrap());
+        assert!(!interrupt.wait(Duration::ZERO).unwrap());
+        interrupt.counter().write(5).unwrap();
+        assert_eq!(interrupt.drain().unwrap(), 5);
+        assert_eq!(interrupt.drain().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_sleeper_wakes() {
+        let interrupt = Interrupt::new().unwrap();
+        let counter = interrupt.counter();
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(10));
+                counter.write(1).unwrap();
+            });
+            assert!(interrupt.wait(Duration::MAX).unwrap());
+        });
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+}

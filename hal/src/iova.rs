@@ -1,0 +1,239 @@
+//! Allocation of IOVA ranges.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::Iova;
+
+/// Hands out address ranges, lowest first, out of the ranges an IOMMU can map.
+///
+/// Ends are inclusive, as the kernel reports them, so that a range may end with the address space. A block never spans
+/// two of the given ranges, even if they touch: the kernel would refuse the mapping. Address 0 is never handed out.
+#[derive(Debug, Clone)]
+pub struct IovaAllocator {
+    /// Usable ranges, ascending, disjoint.
+    ranges: Vec<RangeInclusive<u64>>,
+    /// What is free: first address to last. Blocks that touch are one, unless a border of `ranges` is between them.
+    free: BTreeMap<u64, u64>,
+    /// What is handed out: first address to last.
+    taken: BTreeMap<u64, u64>,
+}
+
+impl IovaAllocator {
+    /// An allocator of `ranges`, in any order. Those that overlap become one; empty ones are left out.
+    pub fn new(ranges: &[RangeInclusive<u64>]) -> Self {
+        let mut sorted: Vec<(u64, u64)> = ranges
+            .iter()
+            .map(|range| (*range.start().max(&1), *range.end()))
+            .filter(|(first, last)| first <= last)
+            .collect();
+        sorted.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(sorted.len());
+        for (first, last) in sorted {
+            match merged.last_mut() {
+                Some(before) if first <= before.1 => before.1 = before.1.max(last),
+                _ => merged.push((first, last)),
+            }
+        }
+        IovaAllocator {
+            ranges: merged.iter().map(|&(first, last)| first..=last).collect(),
+            free: merged.into_iter().collect(),
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// The usable ranges, ascending and disjoint.
+    pub fn ranges(&self) -> &[RangeInclusive<u64>] {
+        &self.ranges
+    }
+
+    /// Where `bytes` bytes would be placed: aligned to `alignment`, a power of two, and ending at `highest` at most.
+    pub fn find(&self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
+        if bytes == 0 || !alignment.is_power_of_two() {
+            return None;
+        }
+        for (&first, &last) in &self.free {
+            if first > highest {
+                break;
+            }
+            let last = last.min(highest);
+            // `None`: nothing further up is aligned either.
+            let start = first.checked_next_multiple_of(alignment)?;
+            if start <= last && last - start >= bytes - 1 {
+                return Some(Iova(start));
+            }
+        }
+        None
+    }
+
+    /// Takes `bytes` bytes: aligned to `alignment`, a power of two, and ending at `highest` at most.
+    pub fn allocate(&mut self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
+        let Iova(start) = self.find(bytes, alignment, highest)?;
+        let end = start + (bytes - 1);
+        let (&first, &last) = self.free.range(..=start).next_back()?;
+        self.free.remove(&first);
+        if first < start {
+            self.free.insert(first, start - 1);
+        }
+        if end < last {
+            self.free.insert(end + 1, last);
+        }
+        self.taken.insert(start, end);
+        Some(Iova(start))
+    }
+
+    /// Gives back the block that begins at `start`. `None` if there is no such block.
+    pub fn free(&mut self, start: Iova) -> Option<RangeInclusive<u64>> {
+        let start = start.0;
+        let end = self.taken.remove(&start)?;
+        // Every block lies in one of the ranges; `find` takes it from a free block, and those never leave theirs.
+        let range = self.ranges.iter().find(|range| range.contains(&start))?;
+        let (mut first, mut last) = (start, end);
+        if let Some((&before, &before_last)) = self.free.range(..start).next_back()
+            && before_last.checked_add(1) == Some(start)
+            && range.contains(&before)
+        {
+            self.free.remove(&before);
+            first = before;
+        }
+        if let Some(after) = end.checked_add(1)
+            && range.contains(&after)
+            && let Some(after_last) = self.free.remove(&after)
+        {
+            last = after_last;
+        }
+        self.free.insert(first, last);
+        Some(start..=end)
+    }
+
+    /// Blocks handed out.
+    pub fn blocks(&self) -> usize {
+        self.taken.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: usize = 384;
+
+    /// The same thing said naively: which addresses are usable and free, one by one.
+    struct Bitmap {
+        free: Vec<bool>,
+        /// Whether a block may hold both this address and the next.
+        joined: Vec<bool>,
+    }
+
+    impl Bitmap {
+        fn new(ranges: &[RangeInclusive<u64>]) -> Self {
+            let inside = |a: usize| a != 0 && ranges.iter().any(|r| r.contains(&(a as u64)));
+            let both = |a: usize| ranges.iter().any(|r| r.contains(&(a as u64)) && r.contains(&(a as u64 + 1)));
+            Bitmap { free: (0..SPACE).map(inside).collect(), joined: (0..SPACE).map(both).collect() }
+        }
+
+        fn fits(&self, start: usize, bytes: usize, highest: usize) -> bool {
+            let end = start + bytes - 1;
+            end < SPACE && end <= highest && (start..=end).all(|a| self.free[a]) && (start..end).all(|a| self.joined[a])
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Take { bytes: u64, alignment: u64, highest: u64 },
+        Free(prop::sample::Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1u64..48, 0u32..7, prop_oneof![Just(u64::MAX), 0..SPACE as u64])
+                .prop_map(|(bytes, order, highest)| Step::Take { bytes, alignment: 1 << order, highest }),
+            2 => any::<prop::sample::Index>().prop_map(Step::Free),
+        ]
+    }
+
+    fn range() -> impl Strategy<Value = RangeInclusive<u64>> {
+        (0..SPACE as u64, 0u64..160).prop_map(|(first, more)| first..=(first + more).min(SPACE as u64 - 1))
+    }
+
+    /// Some of them overlap, and some touch.
+    fn ranges() -> impl Strategy<Value = Vec<RangeInclusive<u64>>> {
+        prop::collection::vec((range(), any::<bool>()), 0..4).prop_map(|ranges| {
+            let mut all = Vec::new();
+            for (range, touched) in ranges {
+                if touched && *range.end() + 1 < SPACE as u64 {
+                    all.push(*range.end() + 1..=(*range.end() + 30).min(SPACE as u64 - 1));
+                }
+                all.push(range);
+            }
+            all
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn it_agrees_with_a_bitmap(ranges in ranges(), steps in prop::collection::vec(step(), 1..120)) {
+            let mut allocator = IovaAllocator::new(&ranges);
+            let mut model = Bitmap::new(&ranges);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take { bytes, alignment, highest } => {
+                        let ceiling = usize::try_from(highest).unwrap_or(usize::MAX);
+                        match allocator.allocate(bytes, alignment, highest) {
+                            Some(Iova(start)) => {
+                                prop_assert_eq!(start % alignment, 0);
+                                prop_assert!(model.fits(start as usize, bytes as usize, ceiling), "{:#x}+{}", start, bytes);
+                                model.free[start as usize..(start + bytes) as usize].fill(false);
+                                held.push((start, bytes));
+                            }
+                            None => {
+                                let missed = (0..SPACE)
+                                    .step_by(alignment as usize)
+                                    .find(|&a| model.fits(a, bytes as usize, ceiling));
+                                prop_assert_eq!(missed, None, "{} bytes aligned to {}", bytes, alignment);
+                            }
+                        }
+                    }
+                    Step::Free(_) if held.is_empty() => {}
+                    Step::Free(index) => {
+                        let (start, bytes) = held.swap_remove(index.index(held.len()));
+                        prop_assert_eq!(allocator.free(Iova(start)), Some(start..=start + bytes - 1));
+                        prop_assert_eq!(allocator.free(Iova(start)), None);
+                        model.free[start as usize..(start + bytes) as usize].fill(true);
+                    }
+                }
+                prop_assert_eq!(allocator.blocks(), held.len());
+            }
+            for (start, _) in held.drain(..) {
+                allocator.free(Iova(start));
+            }
+            let fresh = IovaAllocator::new(&ranges);
+            prop_assert_eq!(allocator.free, fresh.free, "free blocks are joined again");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_address_space_are_usable_and_address_0_is_not() {
+        let mut allocator = IovaAllocator::new(&[0..=0xfff, u64::MAX - 0xfff..=u64::MAX]);
+        assert_eq!(allocator.allocate(0x1000, 1, u64::MAX), Some(Iova(u64::MAX - 0xfff)));
+        assert_eq!(allocator.allocate(0x1000, 0x1000, u64::MAX), None);
+        assert_eq!(allocator.allocate(0xfff, 1, u64::MAX), Some(Iova(1)));
+        assert_eq!(allocator.free(Iova(u64::MAX - 0xfff)), Some(u64::MAX - 0xfff..=u64::MAX));
+        assert_eq!(allocator.allocate(1, 1 << 63, u64::MAX), None);
+        assert_eq!(allocator.allocate(u64::MAX, 1, u64::MAX), None);
+    }
+
+    #[test]
+    fn nonsense_finds_nothing() {
+        let allocator = IovaAllocator::new(&[0x1000..=0xffff]);
+        assert_eq!(allocator.find(0, 1, u64::MAX), None);
+        assert_eq!(allocator.find(1, 3, u64::MAX), None);
+        assert_eq!(allocator.find(1, 0, u64::MAX), None);
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
+        let reversed = IovaAllocator::new(&[9..=3]);
+        assert_eq!(reversed.find(1, 1, u64::MAX), None);
+    }
+}

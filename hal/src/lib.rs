@@ -1,0 +1,86 @@
+//! The bus between a host and an FPGA card, both ends of it.
+//!
+//! ```text
+//!            host                                            device
+//!   Function: config, windows, reset  ── accesses ──▶  Endpoint: config_*, bar_*, reset
+//!   Domain and DmaBuffer: host memory ◀── IOVAs ─────  DmaPort
+//!   Interrupt: an eventfd             ◀── vectors ───  InterruptPort
+//! ```
+//!
+//! The host opens a [`Function`] in a [`Domain`]; the device side is any [`Endpoint`]. A bus joins the two; the one here
+//! is [`in_process`]. What lives in this crate: those two sides, the memory they share, interrupts, and all unsafe code.
+//! What must not: anything about a particular card. It knows configuration space and nothing of what a BAR means.
+//!
+//! Ownership is safety. A [`Window`] keeps its function open, and a [`DmaBuffer`] its mapping. Memory that a device
+//! writes is copied, never lent. A forked child inherits neither memory nor functions, and is told so.
+//!
+//! ```
+//! use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+//! use fpga_hal::{BarIndex, Domain, Endpoint, Iova, endpoint::*, in_process};
+//!
+//! /// A card with one register.
+//! #[derive(Default)]
+//! struct Card(AtomicU32);
+//! impl Endpoint for Card {
+//!     fn layout(&self) -> Layout {
+//!         let mut bars = [None; BarIndex::COUNT];
+//!         bars[0] = Some(BarLayout { bytes: 4096, is_64_bit: false, prefetchable: false });
+//!         Layout { bars, dma_bits: 64 }
+//!     }
+//!     fn bar_read(&self, _: BarIndex, _: u64, data: &mut [u8]) {
+//!         data.copy_from_slice(&self.0.load(Ordering::Relaxed).to_le_bytes()[..data.len()]);
+//!     }
+//!     fn bar_write(&self, _: BarIndex, _: u64, data: &[u8]) {
+//!         self.0.store(u32::from_le_bytes(data.try_into().unwrap()), Ordering::Relaxed);
+//!     }
+//!     fn config_read(&self, _: u16, data: &mut [u8]) { data.fill(0) }
+//! #     fn attach(&self, _: Arc<dyn DmaPort>, _: Arc<dyn InterruptPort>) {}
+//! #     fn config_write(&self, _: u16, _: &[u8]) {}
+//! #     fn reset(&self, _: ResetKind) {}
+//! #     fn dma_complete(&self, _: DmaTag, _: Result<&[u8], DmaFault>) {}
+//!     // … and no DMA, interrupts or reset.
+//! }
+//!
+//! # fn main() -> fpga_hal::Result<()> {
+//! let domain = Domain::in_process();
+//! let function = in_process::attach(Arc::new(Card::default()), &domain, "example")?;
+//! let registers = function.window(BarIndex::new(0).unwrap())?;
+//! registers.write_u32(0, 42)?;
+//! assert_eq!(registers.read_u32(0)?, 42);
+//! let buffer = domain.allocate(1 << 16, 1)?;
+//! buffer.write(0, b"for the card")?;
+//! assert!(buffer.iova() > Iova(0));
+//! assert!(registers.read_u32(4096).is_err());
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+pub mod address;
+pub mod barrier;
+pub mod config;
+mod copy;
+pub mod dma;
+pub mod domain;
+pub mod endpoint;
+mod error;
+pub mod function;
+pub mod in_process;
+pub mod interrupt;
+mod iommu;
+pub mod iova;
+mod ladder;
+pub mod memory;
+mod owner;
+mod region;
+pub mod window;
+
+pub use address::{BarIndex, Iova};
+pub use dma::{Backing, DmaBuffer};
+pub use domain::Domain;
+pub use endpoint::Endpoint;
+pub use error::{Error, IovaRanges, Result};
+pub use function::{BusKind, Function, Identity};
+pub use interrupt::Interrupt;
+pub use memory::SharedMemory;
+pub use window::Window;

@@ -1,0 +1,46 @@
+//! A forked child has neither the memory nor the functions of its parent. Alone in its file: the child inherits only the
+//! thread that forked it.
+
+mod fake;
+
+use fake::{Fake, bar};
+use fpga_hal::{Domain, Error};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+#[test]
+fn a_forked_child_is_told_and_changes_nothing() {
+    let (fake, domain) = (Fake::new(), Domain::in_process());
+    let function = fake.open(&domain, "card").unwrap();
+    let window = function.window(bar(2)).unwrap();
+    let buffer = domain.allocate(4096, 1).unwrap();
+    buffer.write(0, b"ours").unwrap();
+    fake.take_events();
+
+    // SAFETY: the child calls nothing that a lock of another thread could block: the harness only waits for this test.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
+            let told = forked(buffer.read(0, &mut [0; 4]))
+                && forked(buffer.write_word64(0, &[0; 64]))
+                && forked(window.read_u32(0).map(drop))
+                && forked(function.config_read_u32(0).map(drop))
+                && forked(function.reset())
+                && forked(domain.allocate(4096, 1).map(drop));
+            drop((function, window, buffer));
+            let quiet = fake.take_events().is_empty();
+            // What it makes itself, it has.
+            let own = Domain::in_process().allocate(4096, 1).and_then(|own| own.write(0, b"own"));
+            let code = i32::from(!told) + 2 * i32::from(!quiet) + 4 * i32::from(own.is_err());
+            // SAFETY: ends the child at once, without the harness's own end.
+            unsafe { nix::libc::_exit(code) }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+            let mut data = [0; 4];
+            buffer.read(0, &mut data).unwrap();
+            assert_eq!(&data, b"ours");
+            assert!(!function.is_removed());
+        }
+    }
+}

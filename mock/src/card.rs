@@ -1,0 +1,164 @@
+//! One card: everything it keeps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cmdseq::Instruction;
+use fpga_hal::Iova;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_regs::bits::Errors;
+
+use crate::config_space::ConfigSpace;
+use crate::inbound::Inbound;
+use crate::memory::CardMemory;
+use crate::msix::Msix;
+use crate::rates::ResourceId;
+use crate::rings::Rings;
+use crate::sequencer::{Running, Sequencer, UserLogic};
+
+/// Queue pairs of a card.
+pub(crate) const QUEUES: u32 = 1;
+/// Entries of the communicator table.
+pub(crate) const COMMUNICATORS: usize = 32;
+/// Slots for resident programs.
+pub(crate) const RESIDENT_PROGRAMS: usize = 16;
+/// Instructions of one resident program.
+pub(crate) const RESIDENT_WORDS: u32 = 1024;
+
+/// The members of a communicator: nodes by rank.
+pub(crate) type Members = Arc<[u32]>;
+
+/// A communicator as a card keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct Membership {
+    pub(crate) members: Members,
+    pub(crate) own_rank: u32,
+}
+
+/// One link of a card.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The direction away from this card.
+    pub(crate) out: ResourceId,
+    pub(crate) is_up: bool,
+    /// What came in and was not used yet.
+    pub(crate) inbound: Inbound,
+    /// Place in the running transfer's sends and receives.
+    pub(crate) send: Option<usize>,
+    pub(crate) receive: Option<usize>,
+}
+
+/// The ports of the bus the card sits on.
+pub(crate) struct BusPorts {
+    pub(crate) dma: Arc<dyn DmaPort>,
+    pub(crate) interrupts: Arc<dyn InterruptPort>,
+}
+
+pub(crate) struct Card {
+    pub(crate) node: u32,
+    pub(crate) config: ConfigSpace,
+    pub(crate) msix: Msix,
+    pub(crate) bus: Option<BusPorts>,
+    pub(crate) memory: CardMemory,
+    pub(crate) links: Vec<Link>,
+    /// Pseudo channels of the memory.
+    pub(crate) channels: Vec<ResourceId>,
+    /// The way from the card's memory to itself through the switch.
+    pub(crate) local: ResourceId,
+    pub(crate) rings: [Rings; QUEUES as usize],
+    pub(crate) sequencer: Sequencer,
+    pub(crate) running: Option<Running>,
+    pub(crate) communicators: Vec<Option<Membership>>,
+    pub(crate) resident: Vec<Vec<Instruction>>,
+    pub(crate) user_logic: Option<Box<dyn UserLogic>>,
+    pub(crate) errors: Errors,
+    pub(crate) eager_limit: u64,
+    pub(crate) scratch: u32,
+    /// High halves of the counters as of the last read of their low halves.
+    pub(crate) latched_cycles: u32,
+    pub(crate) latched_retired: u32,
+    /// Counts what makes events of the past void: the end of an instruction, abort, reset, a stop.
+    pub(crate) epoch: u64,
+    /// The card's clock has stopped (a planted fault).
+    pub(crate) is_frozen: bool,
+    /// The card does not answer any more (a planted fault).
+    pub(crate) is_gone: bool,
+}
+
+impl Card {
+    /// Forgets everything a reset forgets. Ports, links and planted absence stay.
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: Membership) {
+        self.config = ConfigSpace::new();
+        self.msix = Msix::new();
+        self.memory.clear();
+        for link in &mut self.links {
+            link.inbound = Inbound::default();
+            (link.send, link.receive) = (None, None);
+        }
+        self.rings = Default::default();
+        self.sequencer = Sequencer::default();
+        self.running = None;
+        self.communicators = vec![None; COMMUNICATORS];
+        self.communicators[0] = Some(world);
+        self.resident = vec![Vec::new(); RESIDENT_PROGRAMS];
+        self.errors = Errors::empty();
+        self.eager_limit = eager_limit;
+        self.scratch = 0;
+        self.epoch += 1;
+        self.is_frozen = false;
+    }
+
+    /// Words fetched ahead of the one being run.
+    pub(crate) fn prefetched(&mut self) -> &mut VecDeque<[u8; cmdseq::instruction::BYTES]> {
+        &mut self.sequencer.prefetched
+    }
+
+    fn dma(&self) -> Result<&Arc<dyn DmaPort>, DmaFault> {
+        if !self.config.is_bus_master() {
+            return Err(DmaFault::NotMaster);
+        }
+        self.bus.as_ref().map(|bus| &bus.dma).ok_or(DmaFault::HostGone)
+    }
+
+    /// Reads host memory into card memory at `address`.
+    pub(crate) fn read_host_to_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
+        match self.dma().cloned() {
+            Ok(port) => port.read(tag, iova, self.memory.slice_mut(address, bytes)),
+            Err(fault) => DmaProgress::Done(Err(fault)),
+        }
+    }
+
+    /// Reads host memory.
+    pub(crate) fn read_host(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.read(tag, iova, data))
+    }
+
+    /// Writes card memory at `address` to host memory.
+    pub(crate) fn write_host_from_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
+        match self.dma().cloned() {
+            Ok(port) => port.write(tag, iova, self.memory.slice(address, bytes)),
+            Err(fault) => DmaProgress::Done(Err(fault)),
+        }
+    }
+
+    /// Writes host memory.
+    pub(crate) fn write_host(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.write(tag, iova, data))
+    }
+
+    /// Raises whatever vectors are pending and not masked.
+    pub(crate) fn deliver_interrupts(&mut self) {
+        if !self.config.delivers_interrupts() || !self.config.is_bus_master() {
+            return;
+        }
+        if let Some(bus) = &self.bus {
+            self.msix.take_deliverable().for_each(|vector| bus.interrupts.raise(vector));
+        }
+    }
+
+    /// Raises queue `queue`'s vector.
+    pub(crate) fn interrupt(&mut self, queue: usize) {
+        self.msix.raise(self.rings[queue].vector);
+        self.deliver_interrupts();
+    }
+}

@@ -1,0 +1,164 @@
+//! PCI configuration space of a card: header, PCI Express and MSI-X capability, with the write masks of each byte.
+
+use fpga_regs::pci;
+
+const COMMAND: usize = 0x04;
+const STATUS: usize = 0x06;
+const BARS: usize = 0x10;
+const CAPABILITIES: usize = 0x34;
+/// PCI Express capability, version 2, endpoint (PCI Express Base 5.0, section 7.5.3).
+const EXPRESS: usize = 0x40;
+const EXPRESS_DEVICE_CONTROL: usize = EXPRESS + 8;
+/// MSI-X capability (PCI Express Base 5.0, section 7.7.2).
+const MSIX: usize = 0x80;
+const MSIX_CONTROL: usize = MSIX + 2;
+
+const COMMAND_MEMORY: u8 = 1 << 1;
+const COMMAND_MASTER: u8 = 1 << 2;
+
+/// What a write to configuration space asks for besides the bits it stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    None,
+    /// Initiate Function Level Reset was set.
+    FunctionReset,
+    /// MSI-X enable or mask may have changed.
+    Interrupts,
+}
+
+#[derive(Debug)]
+pub(crate) struct ConfigSpace {
+    bytes: Box<[u8; 4096]>,
+    /// Bits of each byte that the host can change.
+    writable: Box<[u8; 4096]>,
+}
+
+impl ConfigSpace {
+    pub(crate) fn new() -> Self {
+        let mut space = ConfigSpace { bytes: Box::new([0; 4096]), writable: Box::new([0; 4096]) };
+        space.put(0x00, &pci::VENDOR.to_le_bytes());
+        space.put(0x02, &pci::DEVICE.to_le_bytes());
+        space.put(STATUS, &[1 << 4]); // it has a capability list
+        space.put(0x08, &[pci::REVISION]);
+        space.put(0x09, &pci::CLASS.to_le_bytes()[..3]);
+        space.put(0x2c, &pci::VENDOR.to_le_bytes());
+        space.put(0x2e, &pci::DEVICE.to_le_bytes());
+        space.put(CAPABILITIES, &[EXPRESS as u8]);
+        // Command: memory space, bus master, interrupt disable. Cache line size and interrupt line are the host's to keep.
+        space.allow(COMMAND, &[COMMAND_MEMORY | COMMAND_MASTER, 1 << 2]);
+        space.allow(0x0c, &[0xff]);
+        space.allow(0x3c, &[0xff]);
+        space.bar(pci::REGISTERS_BAR, pci::REGISTERS_BAR_BYTES);
+        space.bar(pci::MSIX_BAR, pci::MSIX_BAR_BYTES);
+        space.express();
+        space.msix();
+        space
+    }
+
+    /// A 64-bit memory BAR, not prefetchable: its type in the low bits, its address bits writable above its size.
+    fn bar(&mut self, index: u8, bytes: u64) {
+        let at = BARS + 4 * usize::from(index);
+        self.put(at, &[0b100]);
+        self.allow(at, &(!(bytes - 1) & !0xf).to_le_bytes());
+    }
+
+    fn express(&mut self) {
+        self.put(EXPRESS, &[0x10, MSIX as u8, 0x02, 0x00]);
+        // Device capabilities: payload 256 bytes, function level reset; link: 8 GT/s, 16 lanes, and running so.
+        self.put(EXPRESS + 4, &(1u32 | 1 << 28).to_le_bytes());
+        self.put(EXPRESS + 12, &(3u32 | 16 << 4).to_le_bytes());
+        self.put(EXPRESS + 18, &(3u16 | 16 << 4).to_le_bytes());
+        self.put(EXPRESS + 44, &(0b1110u32).to_le_bytes());
+        self.allow(EXPRESS_DEVICE_CONTROL, &[0xff, 0x7f]);
+    }
+
+    fn msix(&mut self) {
+        self.put(MSIX, &[0x11, 0]);
+        self.put(MSIX_CONTROL, &(pci::MSIX_VECTORS - 1).to_le_bytes());
+        self.put(MSIX + 4, &(pci::MSIX_TABLE_OFFSET | u32::from(pci::MSIX_BAR)).to_le_bytes());
+        self.put(MSIX + 8, &(pci::MSIX_PENDING_OFFSET | u32::from(pci::MSIX_BAR)).to_le_bytes());
+        self.allow(MSIX_CONTROL + 1, &[0b1100_0000]);
+    }
+
+    fn put(&mut self, at: usize, value: &[u8]) {
+        self.bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    fn allow(&mut self, at: usize, mask: &[u8]) {
+        self.writable[at..at + mask.len()].copy_from_slice(mask);
+    }
+
+    /// Reads at `offset`; past the end everything is ones.
+    pub(crate) fn read(&self, offset: u16, data: &mut [u8]) {
+        for (at, byte) in (usize::from(offset)..).zip(data) {
+            *byte = self.bytes.get(at).copied().unwrap_or(0xff);
+        }
+    }
+
+    /// Writes the bits that can be written, and says what else the write asks for.
+    pub(crate) fn write(&mut self, offset: u16, data: &[u8]) -> Effect {
+        let mut effect = Effect::None;
+        for (at, byte) in (usize::from(offset)..).zip(data) {
+            let Some(mask) = self.writable.get(at) else { break };
+            self.bytes[at] = self.bytes[at] & !mask | byte & mask;
+            if at == EXPRESS_DEVICE_CONTROL + 1 && byte & 0x80 != 0 {
+                effect = Effect::FunctionReset;
+            } else if at == MSIX_CONTROL + 1 && effect == Effect::None {
+                effect = Effect::Interrupts;
+            }
+        }
+        effect
+    }
+
+    pub(crate) fn decodes_memory(&self) -> bool {
+        self.bytes[COMMAND] & COMMAND_MEMORY != 0
+    }
+
+    pub(crate) fn is_bus_master(&self) -> bool {
+        self.bytes[COMMAND] & COMMAND_MASTER != 0
+    }
+
+    /// MSI-X is enabled and the function not masked.
+    pub(crate) fn delivers_interrupts(&self) -> bool {
+        self.bytes[MSIX_CONTROL + 1] & 0b1100_0000 == 0b1000_0000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn u32_at(space: &ConfigSpace, offset: u16) -> u32 {
+        let mut word = [0; 4];
+        space.read(offset, &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    #[test]
+    fn sizes_its_bars() {
+        let mut space = ConfigSpace::new();
+        space.write(0x10, &[0xff; 8]);
+        assert_eq!(u32_at(&space, 0x10), 0xffff_0004);
+        assert_eq!(u32_at(&space, 0x14), 0xffff_ffff);
+        space.write(0x18, &[0xff; 4]);
+        assert_eq!(u32_at(&space, 0x18), 0);
+    }
+
+    #[test]
+    fn identity_cannot_be_written() {
+        let mut space = ConfigSpace::new();
+        space.write(0, &[0; 4]);
+        assert_eq!(u32_at(&space, 0), 0xf9a0_1234);
+        let mut past = [0; 8];
+        space.read(4092, &mut past);
+        assert_eq!(past[4..], [0xff; 4]);
+        assert_eq!(space.write(4094, &[1; 4]), Effect::None);
+    }
+
+    #[test]
+    fn function_level_reset_is_an_effect_and_reads_as_zero() {
+        let mut space = ConfigSpace::new();
+        assert_eq!(space.write(0x48, &[0x10, 0x80]), Effect::FunctionReset);
+        assert_eq!(u32_at(&space, 0x48) & 0xffff, 0x0010);
+    }
+}

@@ -1,0 +1,377 @@
+//! A fabric: its cards, its one clock, and what is going to happen when.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fpga_hal::Endpoint;
+
+use crate::card::{COMMUNICATORS, Card, Link, Members, Membership, RESIDENT_PROGRAMS};
+use crate::config_space::ConfigSpace;
+use crate::endpoint::CardEndpoint;
+use crate::host_dma::HostDma;
+use crate::inbound::Inbound;
+use crate::links::Ports;
+use crate::memory::CardMemory;
+use crate::msix::Msix;
+use crate::profile::{Profile, ProfileError};
+use crate::rates::{End, Rates, StreamId};
+use crate::sequencer::{Sequencer, UserLogic};
+use crate::switch::StreamPurpose;
+
+/// Something planted for a test to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The clock of this card's sequencer and switch stops after so many picoseconds of the fabric's time from now.
+    Freeze {
+        /// The card.
+        node: u32,
+        /// Picoseconds from now.
+        after_ps: u64,
+    },
+    /// The link between two cards goes down after so many picoseconds, in both directions.
+    Cut {
+        /// One end.
+        a: u32,
+        /// The other end.
+        b: u32,
+        /// Picoseconds from now.
+        after_ps: u64,
+    },
+    /// The card no longer answers: reads give all-ones, writes are dropped.
+    Vanish {
+        /// The card.
+        node: u32,
+    },
+}
+
+/// What the fabric has done since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// The fabric's time, picoseconds.
+    pub now_ps: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Blocks that went from one card to another.
+    pub transfers: u64,
+    /// Bytes that went from one card to another.
+    pub bytes: u64,
+    /// Instructions completed.
+    pub instructions: u64,
+}
+
+/// Cards on a network, all on one clock of virtual time. Clones are handles to the same fabric.
+#[derive(Clone)]
+pub struct Fabric {
+    core: Arc<Mutex<Core>>,
+}
+
+impl Fabric {
+    /// A fabric of `profile`, with cards after power-up.
+    ///
+    /// # Errors
+    /// If there can be no such fabric.
+    pub fn new(profile: Profile) -> Result<Self, ProfileError> {
+        profile.check()?;
+        Ok(Fabric { core: Arc::new(Mutex::new(Core::new(profile))) })
+    }
+
+    /// What it is made of.
+    pub fn profile(&self) -> Profile {
+        self.lock().profile.clone()
+    }
+
+    /// The card at `node`, to be attached to a bus.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn endpoint(&self, node: u32) -> Arc<dyn Endpoint> {
+        assert!((node as usize) < self.lock().cards.len(), "the fabric has no node {node}");
+        Arc::new(CardEndpoint::new(Arc::clone(&self.core), node as usize))
+    }
+
+    /// What happened so far.
+    pub fn statistics(&self) -> Statistics {
+        let core = self.lock();
+        Statistics { now_ps: core.now, ..core.statistics }
+    }
+
+    /// Plants a fault. Cards or links that do not exist are ignored.
+    pub fn plant(&self, fault: Fault) {
+        self.lock().plant(fault);
+    }
+
+    /// Gives the link from node `a` to node `b` another rate in that direction.
+    pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
+        let mut core = self.lock();
+        if let Some(port) = core.ports.toward(a, b) {
+            let out = core.cards[a as usize].links[port].out;
+            core.rates.set_rate(out, mbps.into());
+        }
+    }
+
+    /// Puts `logic` behind the changeover switch of the card at `node`.
+    pub fn set_user_logic(&self, node: u32, logic: Box<dyn UserLogic>) {
+        if let Some(card) = self.lock().cards.get_mut(node as usize) {
+            card.user_logic = Some(logic);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        lock(&self.core)
+    }
+}
+
+/// A model that panicked has said so; its state is still the best there is for the others.
+pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is going to happen. Events of a card carry its epoch and are void once that has passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A stream has moved its last byte, unless its rate has changed since.
+    StreamEnds(StreamId),
+    /// The next instruction can be issued.
+    Issue { card: usize, epoch: u64 },
+    /// The running instruction reached a step that depends on nothing but time.
+    Step { card: usize, epoch: u64, step: Step },
+    /// A control signal comes in.
+    Control { card: usize, port: usize },
+    /// The first beat of a burst reaches the receive buffer.
+    BurstHead { card: usize, port: usize, id: u64, data: Arc<[u8]> },
+    /// The last beat of a burst reaches the receive buffer.
+    BurstTail { card: usize, port: usize, id: u64 },
+    /// The last beat of a burst that lay in the receive buffer is counted.
+    BufferedCounted { card: usize, epoch: u64, port: usize },
+    /// The last beat of a block that came straight through is counted.
+    DirectCounted { card: usize, port: usize, source: usize, address: u64, bytes: u64 },
+    /// A one-sided request reaches the card that has the data.
+    RdmaRequested { reader: usize, epoch: u64 },
+    /// The last beat of a one-sided transfer is counted where it goes.
+    RdmaCounted { issuer: usize, epoch: u64 },
+    /// A planted fault strikes.
+    Strike(Fault),
+}
+
+/// Steps of a running instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The switch is set: receives may go.
+    SwitchSet,
+    /// The first control beat is out.
+    ControlsOut,
+    /// The first beat read from memory is at the switch.
+    DataAtSwitch,
+    /// The beat that announces data is out.
+    HeaderOut,
+    /// The own block is through the switch.
+    OwnCounted,
+    /// The signal that ends a one-sided write is here.
+    Acknowledged,
+    /// The time it takes is over.
+    Finish,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Scheduled {
+    at: u64,
+    /// Keeps events of one instant in the order in which they were scheduled.
+    order: u64,
+    event: Event,
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives its largest: the earliest must be that.
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The fabric behind its lock.
+pub(crate) struct Core {
+    pub(crate) profile: Profile,
+    pub(crate) ports: Ports,
+    pub(crate) now: u64,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) rates: Rates<StreamPurpose>,
+    pub(crate) host: HostDma,
+    pub(crate) statistics: Statistics,
+    pub(crate) next_burst: u64,
+    world: Members,
+    events: BinaryHeap<Scheduled>,
+    scheduled: u64,
+    ends: Vec<End>,
+}
+
+impl Core {
+    fn new(profile: Profile) -> Self {
+        let mut rates = Rates::new();
+        let ports = Ports::new(profile.topology, profile.nodes);
+        let world: Members = (0..profile.nodes).collect();
+        let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, node)).collect();
+        Core {
+            profile,
+            ports,
+            now: 0,
+            cards,
+            rates,
+            host: HostDma::default(),
+            statistics: Statistics::default(),
+            next_burst: 0,
+            world,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            ends: Vec::new(),
+        }
+    }
+
+    fn card(profile: &Profile, rates: &mut Rates<StreamPurpose>, world: &Members, node: u32) -> Card {
+        let link = |out| Link { out, is_up: true, inbound: Inbound::default(), send: None, receive: None };
+        let mut card = Card {
+            node,
+            config: ConfigSpace::new(),
+            msix: Msix::new(),
+            bus: None,
+            memory: CardMemory::new(profile.memory_bytes),
+            links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
+            channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
+            local: rates.add_resource(profile.link_mbps.into()),
+            rings: Default::default(),
+            sequencer: Sequencer::default(),
+            running: None,
+            communicators: vec![None; COMMUNICATORS],
+            resident: vec![Vec::new(); RESIDENT_PROGRAMS],
+            user_logic: None,
+            errors: fpga_regs::bits::Errors::empty(),
+            eager_limit: 0,
+            scratch: 0,
+            latched_cycles: 0,
+            latched_retired: 0,
+            epoch: 0,
+            is_frozen: false,
+            is_gone: false,
+        };
+        card.reset(profile.receive_buffer_bytes, Membership { members: Arc::clone(world), own_rank: node });
+        card
+    }
+
+    /// Resets one card; its links retrain, so what its peers had from it is gone too.
+    pub(crate) fn reset(&mut self, index: usize) {
+        let world = Membership { members: Arc::clone(&self.world), own_rank: self.cards[index].node };
+        self.stop_streams(index);
+        let node = self.cards[index].node;
+        for port in 0..self.cards[index].links.len() {
+            let peer = self.ports.peer(node, port);
+            if let Some(back) = self.ports.toward(peer, node) {
+                self.cards[peer as usize].links[back].inbound = Inbound::default();
+            }
+        }
+        self.cards[index].reset(self.profile.receive_buffer_bytes, world);
+    }
+
+    /// The value of `index`'s free-running counter. Counters of different cards have nothing to do with each other.
+    pub(crate) fn counter(&self, index: usize, at: u64) -> u64 {
+        at / self.profile.cycle_ps + self.cards[index].node as u64 * 1_000_003
+    }
+
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Scheduled { at, order: self.scheduled, event });
+    }
+
+    /// Schedules a step of the instruction that `card` runs, `delay` from now.
+    pub(crate) fn schedule_step(&mut self, card: usize, delay: u64, step: Step) {
+        let epoch = self.cards[card].epoch;
+        self.schedule(self.now.saturating_add(delay), Event::Step { card, epoch, step });
+    }
+
+    /// Lets time go on until nothing is left to happen, or host memory has to be waited for.
+    pub(crate) fn run(&mut self) {
+        while self.run_host_dma() {
+            let next = self.events.peek().map(|scheduled| scheduled.at);
+            if self.rates.is_unsettled() && next.is_none_or(|at| at > self.now) {
+                let mut ends = std::mem::take(&mut self.ends);
+                self.rates.settle(self.now, &mut ends);
+                for (at, id) in ends.drain(..) {
+                    self.schedule(at, Event::StreamEnds(id));
+                }
+                self.ends = ends;
+                continue;
+            }
+            let Some(Scheduled { at, event, .. }) = self.events.pop() else { return };
+            self.now = self.now.max(at);
+            self.statistics.events += 1;
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let is_current = |core: &Core, card: usize, epoch: u64| core.cards[card].epoch == epoch;
+        match event {
+            Event::StreamEnds(id) => {
+                if let Some(purpose) = self.rates.finish(id) {
+                    self.stream_ended(purpose);
+                }
+            }
+            Event::Issue { card, epoch } if is_current(self, card, epoch) => self.issue(card),
+            Event::Step { card, epoch, step } if is_current(self, card, epoch) => self.step(card, step),
+            Event::Control { card, port } => self.control_came(card, port),
+            Event::BurstHead { card, port, id, data } => self.burst_head_came(card, port, id, data),
+            Event::BurstTail { card, port, id } => self.burst_tail_came(card, port, id),
+            Event::BufferedCounted { card, epoch, port } if is_current(self, card, epoch) => {
+                self.buffered_counted(card, port);
+            }
+            Event::DirectCounted { card, port, source, address, bytes } => {
+                self.direct_counted(card, port, source, address, bytes);
+            }
+            Event::RdmaRequested { reader, epoch } if is_current(self, reader, epoch) => self.rdma_requested(reader),
+            Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
+            Event::Strike(fault) => self.strike(fault),
+            Event::Issue { .. }
+            | Event::Step { .. }
+            | Event::BufferedCounted { .. }
+            | Event::RdmaRequested { .. }
+            | Event::RdmaCounted { .. } => {}
+        }
+    }
+
+    fn plant(&mut self, fault: Fault) {
+        match fault {
+            Fault::Freeze { after_ps, .. } | Fault::Cut { after_ps, .. } if after_ps > 0 => {
+                self.schedule(self.now.saturating_add(after_ps), Event::Strike(fault));
+            }
+            _ => self.strike(fault),
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Freeze { node, .. } | Fault::Vanish { node } => {
+                let index = node as usize;
+                if index < self.cards.len() {
+                    self.stop_streams(index);
+                    let card = &mut self.cards[index];
+                    card.epoch += 1;
+                    card.is_frozen = true;
+                    card.is_gone |= matches!(fault, Fault::Vanish { .. });
+                }
+            }
+            Fault::Cut { a, b, .. } => {
+                for (from, to) in [(a, b), (b, a)] {
+                    let Some(port) = self.ports.toward(from, to) else { continue };
+                    let link = &mut self.cards[from as usize].links[port];
+                    link.is_up = false;
+                    self.rates.set_rate(link.out, 0);
+                    self.lost_link(from as usize, port);
+                }
+            }
+        }
+    }
+}

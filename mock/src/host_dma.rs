@@ -1,0 +1,221 @@
+//! The cards' way to host memory: requests one after another, with the fabric's clock standing still meanwhile.
+
+use std::collections::VecDeque;
+
+use cmdseq::completion::{self, Completion};
+use cmdseq::instruction;
+use fpga_hal::Iova;
+use fpga_hal::endpoint::{DmaFault, DmaProgress, DmaTag};
+
+use crate::fabric::Core;
+
+/// Most bytes that one request asks for.
+const REQUEST_BYTES: u64 = 1 << 20;
+/// Most instructions that are fetched at once.
+pub(crate) const FETCH_WORDS: u32 = 64;
+/// Most bytes of a table of node numbers or of a resident program.
+const TABLE_BYTES: usize = 64 << 10;
+
+/// What has to be done with host memory.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Fetch the next instructions of a queue.
+    Fetch { queue: usize },
+    /// Write a completion to a queue's ring.
+    Complete { queue: usize, completion: Completion, interrupt: bool },
+    /// Copy host memory to card memory.
+    In { iova: u64, address: u64, bytes: u64 },
+    /// Copy card memory to host memory.
+    Out { address: u64, iova: u64, bytes: u64 },
+    /// Copy host memory to host memory.
+    Through { from: u64, to: u64, bytes: u64 },
+    /// Read a table that an instruction names.
+    Table { iova: u64, bytes: u64 },
+}
+
+/// A job at work.
+#[derive(Debug)]
+struct Active {
+    card: usize,
+    epoch: u64,
+    job: Job,
+    /// Bytes dealt with.
+    done: u64,
+    /// Data of jobs that do not move it straight to or from card memory.
+    buffer: Vec<u8>,
+    /// A copy within host memory has been read and is being written.
+    is_writing: bool,
+}
+
+/// Jobs, and the one that is being waited for.
+#[derive(Debug, Default)]
+pub(crate) struct HostDma {
+    waiting: VecDeque<Active>,
+    outstanding: Option<Active>,
+    tag: u64,
+    /// Buffer of the last job, for the next.
+    spare: Vec<u8>,
+}
+
+impl Core {
+    /// Adds a job for `card`; it is done before the clock goes on.
+    pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
+        let epoch = self.cards[card].epoch;
+        let buffer = std::mem::take(&mut self.host.spare);
+        self.host.waiting.push_back(Active { card, epoch, job, done: 0, buffer, is_writing: false });
+    }
+
+    /// Does what jobs there are; false if one has to be waited for.
+    pub(crate) fn run_host_dma(&mut self) -> bool {
+        if self.host.outstanding.is_some() {
+            return false;
+        }
+        while let Some(active) = self.host.waiting.pop_front() {
+            if !self.drive(active) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The request that was waited for is over.
+    pub(crate) fn host_dma_completed(&mut self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        if tag.0 != self.host.tag {
+            return;
+        }
+        let Some(mut active) = self.host.outstanding.take() else { return };
+        let went_well = result.map(|data| self.take_answer(&mut active, data));
+        if let Some(result) = self.after_request(&mut active, went_well) {
+            self.job_ended(active, result);
+        } else if !self.drive(active) {
+            return;
+        }
+        self.run();
+    }
+
+    /// Makes requests until the job is done or one is pending; false for pending.
+    fn drive(&mut self, mut active: Active) -> bool {
+        loop {
+            match self.request(&mut active) {
+                DmaProgress::Pending => {
+                    self.host.outstanding = Some(active);
+                    return false;
+                }
+                DmaProgress::Done(result) => {
+                    if let Some(result) = self.after_request(&mut active, result) {
+                        self.job_ended(active, result);
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, active: &mut Active) -> DmaProgress {
+        self.host.tag += 1;
+        let tag = DmaTag(self.host.tag);
+        let card = &mut self.cards[active.card];
+        let (done, chunk) = (active.done, active.chunk());
+        match active.job {
+            Job::Fetch { queue } => {
+                let Some((address, words)) = card.rings[queue].next_fetch(FETCH_WORDS) else {
+                    return DmaProgress::Done(Ok(()));
+                };
+                active.buffer.resize(words as usize * instruction::BYTES, 0);
+                card.read_host(tag, Iova(address), &mut active.buffer)
+            }
+            Job::Complete { queue, completion, .. } => {
+                let (address, phase) = card.rings[queue].next_completion();
+                let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
+                card.write_host(tag, Iova(address), &word)
+            }
+            Job::In { iova, address, .. } => {
+                card.read_host_to_memory(tag, Iova(iova.wrapping_add(done)), address + done, chunk)
+            }
+            Job::Out { address, iova, .. } => {
+                card.write_host_from_memory(tag, Iova(iova.wrapping_add(done)), address + done, chunk)
+            }
+            Job::Through { to, .. } if active.is_writing => {
+                card.write_host(tag, Iova(to.wrapping_add(done)), &active.buffer)
+            }
+            Job::Through { from, .. } => {
+                active.buffer.resize(chunk as usize, 0);
+                card.read_host(tag, Iova(from.wrapping_add(done)), &mut active.buffer)
+            }
+            Job::Table { iova, bytes } => {
+                active.buffer.resize((bytes as usize).min(TABLE_BYTES), 0);
+                card.read_host(tag, Iova(iova), &mut active.buffer)
+            }
+        }
+    }
+
+    /// Puts the answer of a pending read where a read that was done at once would have put it.
+    fn take_answer(&mut self, active: &mut Active, data: &[u8]) {
+        match active.job {
+            Job::In { address, .. } if data.len() as u64 == active.chunk() => {
+                let memory = &mut self.cards[active.card].memory;
+                memory.slice_mut(address + active.done, data.len() as u64).copy_from_slice(data);
+            }
+            Job::Fetch { .. } | Job::Through { .. } | Job::Table { .. }
+                if !active.is_writing && data.len() == active.buffer.len() =>
+            {
+                active.buffer.copy_from_slice(data);
+            }
+            _ => {}
+        }
+    }
+
+    /// Accounts for a request; the result of the job once it is over.
+    fn after_request(
+        &mut self,
+        active: &mut Active,
+        result: Result<(), DmaFault>,
+    ) -> Option<Result<(), (DmaFault, bool)>> {
+        if let Err(fault) = result {
+            let is_write = active.is_writing || matches!(active.job, Job::Out { .. } | Job::Complete { .. });
+            return Some(Err((fault, is_write)));
+        }
+        match active.job {
+            Job::Through { .. } if !active.is_writing => {
+                active.is_writing = true;
+                return None;
+            }
+            Job::In { .. } | Job::Out { .. } | Job::Through { .. } => {
+                active.done += active.chunk();
+                active.is_writing = false;
+            }
+            Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => return Some(Ok(())),
+        }
+        (active.done >= active.bytes()).then_some(Ok(()))
+    }
+
+    fn job_ended(&mut self, active: Active, result: Result<(), (DmaFault, bool)>) {
+        let Active { card, epoch, job, buffer, .. } = active;
+        if self.cards[card].epoch == epoch {
+            match job {
+                Job::Fetch { queue } => self.fetched(card, queue, &buffer, result.is_ok()),
+                Job::Complete { queue, interrupt, .. } => {
+                    self.completion_written(card, queue, interrupt, result.is_ok())
+                }
+                Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(card, result),
+                Job::Table { .. } => self.table_read(card, &buffer, result.is_ok()),
+            }
+        }
+        self.host.spare = buffer;
+        self.host.spare.clear();
+    }
+}
+
+impl Active {
+    fn bytes(&self) -> u64 {
+        match self.job {
+            Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,
+            Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
+        }
+    }
+
+    /// Bytes of the request at hand.
+    fn chunk(&self) -> u64 {
+        (self.bytes().saturating_sub(self.done)).min(REQUEST_BYTES)
+    }
+}

@@ -1,0 +1,245 @@
+//! What a fabric is made of: the components of a published system, each with where its value comes from.
+
+use cmdseq::Topology;
+
+/// Where the value of a component comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Stated by the source, at this place.
+    Source(&'static str),
+    /// Chosen so that this published row comes out.
+    Fitted(&'static str),
+    /// Neither: no published row depends on it.
+    Assumed(&'static str),
+}
+
+/// One line of a profile, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Component {
+    /// What it is.
+    pub name: &'static str,
+    /// Its value, in `unit`.
+    pub value: u64,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// Where it comes from.
+    pub basis: Basis,
+}
+
+/// Why there is no such fabric.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Too few or too many cards.
+    #[error("A fully connected fabric has 2 to {most} cards, not {nodes}; larger ones are a Dragonfly (GROUPSxSIZE)")]
+    Nodes {
+        /// Cards asked for.
+        nodes: u32,
+        /// Most there may be.
+        most: u32,
+    },
+    /// The cards have too few links for it.
+    #[error("{groups} groups of {size} cards need {needed} links a card, and it has {ports}")]
+    Links {
+        /// Groups.
+        groups: u32,
+        /// Cards of a group.
+        size: u32,
+        /// Links needed.
+        needed: u32,
+        /// Links a card has.
+        ports: u32,
+    },
+}
+
+/// Links of one card at most (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
+const PORTS_MAX: u32 = 64;
+/// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
+const MEMORY_IOS: u32 = 16;
+
+/// A named fabric: shape and components.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Name in selectors.
+    pub name: &'static str,
+    /// Cards.
+    pub nodes: u32,
+    /// How they are linked.
+    pub topology: Topology,
+    /// Period of the sequencer, switch and memory clock.
+    pub cycle_ps: u64,
+    /// Cycles from issue until the switch knows the instruction.
+    pub dispatch_cycles: u64,
+    /// Cycles from a read request until its first beat is at the switch.
+    pub memory_read_cycles: u64,
+    /// Cycles through the distributed switch, one way.
+    pub switch_cycles: u64,
+    /// Cycles of link management between switch and link block, both cards together.
+    pub link_management_cycles: u64,
+    /// Latency of the link block and the fibre.
+    pub link_ps: u64,
+    /// Cycles in which the size of what passed is checked, before it counts or is acknowledged.
+    pub size_check_cycles: u64,
+    /// Cycles from the end of an instruction to the issue of the next.
+    pub handover_cycles: u64,
+    /// Effective rate of a link in one direction.
+    pub link_mbps: u32,
+    /// Rate of a pseudo channel, shared by what reads and writes it.
+    pub channel_mbps: u32,
+    /// Rate of the host link.
+    pub host_mbps: u32,
+    /// Bytes of one beat.
+    pub beat_bytes: u64,
+    /// Receive buffer of a link.
+    pub receive_buffer_bytes: u64,
+    /// Card memory.
+    pub memory_bytes: u64,
+    /// Pseudo channels of the card memory.
+    pub memory_channels: u32,
+}
+
+impl Profile {
+    /// OPTWEB: `nodes` cards with a link between every two. The published prototype has 4 and is designed for 8; past 16
+    /// cards the memory I/Os are shared and everything is an extrapolation.
+    pub fn optweb(nodes: u32) -> Self {
+        Profile {
+            name: "optweb",
+            nodes,
+            topology: Topology::FullyConnected,
+            cycle_ps: 5_000,
+            dispatch_cycles: 7,
+            memory_read_cycles: 54,
+            switch_cycles: 10,
+            link_management_cycles: 22,
+            link_ps: 150_000,
+            size_check_cycles: 6,
+            handover_cycles: 12,
+            link_mbps: 45_000,
+            channel_mbps: 51_200,
+            host_mbps: 100_000,
+            beat_bytes: 32,
+            receive_buffer_bytes: 16 * 1024,
+            memory_bytes: 8 << 30,
+            memory_channels: 2 * MEMORY_IOS,
+        }
+    }
+
+    /// OPTWEB's Dragonfly: `groups` groups of `size` cards (section 5.3 and figure 20).
+    pub fn optweb_dragonfly(groups: u32, size: u32) -> Self {
+        Profile { topology: Topology::Dragonfly { groups }, nodes: groups.saturating_mul(size), ..Profile::optweb(0) }
+    }
+
+    /// Whether such a fabric can be: enough cards, and no more than the links reach.
+    ///
+    /// # Errors
+    /// What limits it.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        match self.topology {
+            Topology::FullyConnected if !(2..=PORTS_MAX).contains(&self.nodes) => {
+                Err(ProfileError::Nodes { nodes: self.nodes, most: PORTS_MAX })
+            }
+            Topology::FullyConnected => Ok(()),
+            Topology::Dragonfly { groups } => {
+                let size = self.nodes.checked_div(groups).unwrap_or(0);
+                let needed = groups.saturating_add(size).saturating_sub(2);
+                if groups < 2 || size < 2 || needed > PORTS_MAX {
+                    return Err(ProfileError::Links { groups, size, needed, ports: PORTS_MAX });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Links of each card.
+    pub fn ports(&self) -> u32 {
+        self.topology.ports(self.nodes)
+    }
+
+    /// Whether the fabric is larger than what was published as built or designed for its memory.
+    pub fn is_extrapolated(&self) -> bool {
+        self.nodes > MEMORY_IOS
+    }
+
+    /// K of equation 1, in whole MiB: what lies behind one memory interface if every peer has a memory I/O, and the
+    /// share of a peer if there are more peers than that.
+    pub fn stripe_half_bytes(&self) -> u64 {
+        let peers = u64::from((self.ports() + 1).max(self.memory_channels / 2));
+        (self.memory_bytes / (2 * peers)) >> 20 << 20
+    }
+
+    /// Picoseconds of `cycles`.
+    pub(crate) fn cycles(&self, cycles: u64) -> u64 {
+        cycles.saturating_mul(self.cycle_ps)
+    }
+
+    /// From a control signal's beat at one switch to the same at the other.
+    pub(crate) fn control_ps(&self) -> u64 {
+        self.to_receive_buffer_ps() + self.cycles(self.switch_cycles)
+    }
+
+    /// From a beat at the sending switch to the receive buffer of the other card, which lies before its switch.
+    pub(crate) fn to_receive_buffer_ps(&self) -> u64 {
+        self.cycles(self.switch_cycles + self.link_management_cycles) + self.link_ps
+    }
+
+    /// From the receive buffer to being counted: through the switch and the size check.
+    pub(crate) fn from_receive_buffer_ps(&self) -> u64 {
+        self.cycles(self.switch_cycles + self.size_check_cycles)
+    }
+
+    /// From the last beat counted out to the same counted in.
+    pub(crate) fn data_ps(&self) -> u64 {
+        self.to_receive_buffer_ps() + self.from_receive_buffer_ps()
+    }
+
+    /// From the last beat counted in to the control signal at its source.
+    pub(crate) fn acknowledge_ps(&self) -> u64 {
+        self.cycles(self.size_check_cycles) + self.control_ps()
+    }
+
+    /// Every component with its source.
+    pub fn components(&self) -> Vec<Component> {
+        use Basis::{Assumed, Fitted, Source};
+        let line = |name, value, unit, basis| Component { name, value, unit, basis };
+        vec![
+            line("clock period", self.cycle_ps, "ps", Source("OPTWEB 4.1: 200 MHz")),
+            line("dispatch", self.dispatch_cycles, "cycles", Fitted("barrier configuration 0.04 us")),
+            line("memory read", self.memory_read_cycles, "cycles", Fitted("eager configuration 0.32 us")),
+            line("distributed switch", self.switch_cycles, "cycles", Source("OPTWEB 4.1: about ten cycles")),
+            line("link management", self.link_management_cycles, "cycles", Fitted("barrier migration 0.36 us")),
+            line("SerialLite III", self.link_ps, "ps", Source("OPTWEB 4.3.2: 0.15 us")),
+            line("size check", self.size_check_cycles, "cycles", Fitted("eager migration 0.39 us")),
+            line("hand-over", self.handover_cycles, "cycles", Fitted("multipath start-up 1.87 us")),
+            line("link rate", self.link_mbps.into(), "Mb/s", Fitted("effective link bandwidth 45 Gb/s")),
+            line("pseudo channel rate", self.channel_mbps.into(), "Mb/s", Source("OPTWEB 4.1: 256 lanes at 200 MHz")),
+            line("host link rate", self.host_mbps.into(), "Mb/s", Assumed("about PCIe 3.0 x16; in no published row")),
+            line("beat", self.beat_bytes, "bytes", Source("OPTWEB 4.1: 256 lanes")),
+            line("receive buffer", self.receive_buffer_bytes, "bytes", Source("OPTWEB 4.1: 16 KiB")),
+            line("card memory", self.memory_bytes, "bytes", Source("OPTWEB 4.1: 8 GiB")),
+            line("pseudo channels", self.memory_channels.into(), "", Source("OPTWEB 4.1: 16 memory I/Os of two")),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_that_cannot_be_are_refused() {
+        assert!(Profile::optweb(2).check().is_ok());
+        assert!(Profile::optweb(64).check().is_ok());
+        assert!(Profile::optweb(1).check().is_err());
+        assert!(Profile::optweb(65).check().is_err());
+        assert!(Profile::optweb_dragonfly(22, 44).check().is_ok());
+        assert!(Profile::optweb_dragonfly(22, 45).check().is_err());
+        assert!(Profile::optweb_dragonfly(0, 4).check().is_err());
+        assert!(Profile::optweb_dragonfly(u32::MAX, u32::MAX).check().is_err());
+    }
+
+    #[test]
+    fn stripes_shrink_only_when_peers_outnumber_memory_ios() {
+        assert_eq!(Profile::optweb(4).stripe_half_bytes(), 256 << 20);
+        assert_eq!(Profile::optweb(16).stripe_half_bytes(), 256 << 20);
+        assert_eq!(Profile::optweb(64).stripe_half_bytes(), 64 << 20);
+    }
+}

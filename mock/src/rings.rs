@@ -1,0 +1,203 @@
+//! The rings of one queue pair as the card sees them: where they lie, how far each side is.
+
+use fpga_regs::sequencer::queue;
+
+/// Bytes of a submission ring entry.
+const WORD_BYTES: u64 = cmdseq::instruction::BYTES as u64;
+/// Bytes of a completion ring entry.
+const COMPLETION_BYTES: u64 = cmdseq::completion::BYTES as u64;
+/// Entries of the deepest ring.
+pub(crate) const DEPTH_MAX: u32 = 4096;
+
+/// Registers and indices of a queue. Indices count all entries ever, modulo 2^32.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    submission_base: u64,
+    completion_base: u64,
+    depth: u32,
+    pub(crate) is_enabled: bool,
+    pub(crate) vector: u32,
+    /// Stored by the host.
+    tail: u32,
+    /// Fetched by the card.
+    fetched: u32,
+    /// Written by the card.
+    completed: u32,
+    /// Taken by the host.
+    taken: u32,
+    /// Raise the vector once `completed` is past this.
+    armed: Option<u32>,
+}
+
+impl Rings {
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        match offset {
+            queue::SUBMISSION_BASE_LO => self.submission_base as u32,
+            queue::SUBMISSION_BASE_HI => (self.submission_base >> 32) as u32,
+            queue::COMPLETION_BASE_LO => self.completion_base as u32,
+            queue::COMPLETION_BASE_HI => (self.completion_base >> 32) as u32,
+            queue::DEPTH => self.depth,
+            queue::ENABLE => u32::from(self.is_enabled),
+            queue::VECTOR => self.vector,
+            queue::SUBMISSION_HEAD => self.fetched,
+            queue::COMPLETION_TAIL => self.completed,
+            _ => 0,
+        }
+    }
+
+    /// Writes a register that is not a doorbell.
+    pub(crate) fn configure(&mut self, offset: u32, value: u32) {
+        let low = |old: u64| old & !0xffff_ffff | u64::from(value);
+        let high = |old: u64| old & 0xffff_ffff | u64::from(value) << 32;
+        match offset {
+            queue::VECTOR => self.vector = value,
+            queue::ENABLE => self.set_enabled(value & 1 == 1),
+            _ if self.is_enabled => {}
+            queue::SUBMISSION_BASE_LO => self.submission_base = low(self.submission_base),
+            queue::SUBMISSION_BASE_HI => self.submission_base = high(self.submission_base),
+            queue::COMPLETION_BASE_LO => self.completion_base = low(self.completion_base),
+            queue::COMPLETION_BASE_HI => self.completion_base = high(self.completion_base),
+            queue::DEPTH => self.depth = value,
+            _ => {}
+        }
+    }
+
+    fn set_enabled(&mut self, enable: bool) {
+        let aligned = (self.submission_base | self.completion_base) % WORD_BYTES == 0;
+        let deep = self.depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&self.depth);
+        if enable && !self.is_enabled {
+            (self.tail, self.fetched, self.completed, self.taken, self.armed) = (0, 0, 0, 0, None);
+        }
+        self.is_enabled = enable && aligned && deep;
+    }
+
+    /// The host stored entries up to `tail`; false if that cannot be.
+    pub(crate) fn submit(&mut self, tail: u32) -> bool {
+        let fits = self.is_enabled && tail.wrapping_sub(self.fetched) <= self.depth;
+        if fits && tail.wrapping_sub(self.fetched) >= self.tail.wrapping_sub(self.fetched) {
+            self.tail = tail;
+            return true;
+        }
+        false
+    }
+
+    /// The host took completions up to `taken`; false if that cannot be.
+    pub(crate) fn take(&mut self, taken: u32) -> bool {
+        let fits = self.is_enabled && taken.wrapping_sub(self.taken) <= self.completed.wrapping_sub(self.taken);
+        if fits {
+            self.taken = taken;
+        }
+        fits
+    }
+
+    pub(crate) fn arm(&mut self, seen: u32) {
+        self.armed = self.is_enabled.then_some(seen);
+    }
+
+    /// Whether the armed interrupt is due; it is then disarmed.
+    pub(crate) fn take_due_interrupt(&mut self) -> bool {
+        let is_due = self.armed.is_some_and(|seen| self.completed.wrapping_sub(seen).cast_signed() > 0);
+        if is_due {
+            self.armed = None;
+        }
+        is_due
+    }
+
+    /// Address and number of the entries that can be fetched at once, at most `most`.
+    pub(crate) fn next_fetch(&self, most: u32) -> Option<(u64, u32)> {
+        let waiting = self.tail.wrapping_sub(self.fetched);
+        if !self.is_enabled || waiting == 0 {
+            return None;
+        }
+        let place = self.fetched & (self.depth - 1);
+        let count = waiting.min(most).min(self.depth - place);
+        Some((self.submission_base + u64::from(place) * WORD_BYTES, count))
+    }
+
+    pub(crate) fn fetched(&mut self, count: u32) {
+        self.fetched = self.fetched.wrapping_add(count);
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.completed.wrapping_sub(self.taken) < self.depth
+    }
+
+    /// Address and phase of the next completion.
+    pub(crate) fn next_completion(&self) -> (u64, bool) {
+        let place = self.completed & (self.depth - 1);
+        let phase = self.completed / self.depth % 2 == 0;
+        (self.completion_base + u64::from(place) * COMPLETION_BYTES, phase)
+    }
+
+    pub(crate) fn completed(&mut self) {
+        self.completed = self.completed.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(depth: u32) -> Rings {
+        let mut rings = Rings::default();
+        rings.configure(queue::SUBMISSION_BASE_LO, 0x1000);
+        rings.configure(queue::COMPLETION_BASE_LO, 0x2000);
+        rings.configure(queue::DEPTH, depth);
+        rings.configure(queue::ENABLE, 1);
+        rings
+    }
+
+    #[test]
+    fn only_sound_rings_go_live() {
+        assert!(live(4).is_enabled);
+        assert!(!live(3).is_enabled);
+        assert!(!live(DEPTH_MAX * 2).is_enabled);
+        let mut rings = live(4);
+        rings.configure(queue::DEPTH, 8);
+        assert_eq!(rings.read(queue::DEPTH), 4, "fixed while enabled");
+    }
+
+    #[test]
+    fn doorbells_that_cannot_be_are_refused() {
+        let mut rings = live(4);
+        assert!(!rings.submit(5));
+        assert!(rings.submit(4));
+        rings.fetched(4);
+        assert!(!rings.submit(3), "backwards");
+        assert!(rings.submit(8));
+        assert!(!rings.take(1), "nothing was written");
+    }
+
+    #[test]
+    fn fetches_stop_at_the_end_of_the_ring_and_wrap() {
+        let mut rings = live(4);
+        rings.submit(3);
+        rings.fetched(3);
+        rings.submit(6);
+        assert_eq!(rings.next_fetch(64), Some((0x1000 + 3 * 64, 1)));
+        rings.fetched(1);
+        assert_eq!(rings.next_fetch(64), Some((0x1000, 2)));
+    }
+
+    #[test]
+    fn phase_turns_with_each_pass() {
+        let mut rings = live(2);
+        for expected in [true, true, false, false, true] {
+            assert_eq!(rings.next_completion().1, expected);
+            rings.completed();
+            rings.take(rings.read(queue::COMPLETION_TAIL));
+        }
+    }
+
+    #[test]
+    fn armed_interrupt_fires_once() {
+        let mut rings = live(4);
+        rings.arm(0);
+        assert!(!rings.take_due_interrupt());
+        rings.completed();
+        assert!(rings.take_due_interrupt());
+        assert!(!rings.take_due_interrupt());
+        rings.arm(0);
+        assert!(rings.take_due_interrupt(), "already past: at once");
+    }
+}

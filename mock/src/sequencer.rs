@@ -1,0 +1,544 @@
+//! The command sequencer: fetches instructions, runs them one after another, writes completions.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cmdseq::completion::{Completion, Status};
+use cmdseq::instruction::{self, ARGUMENTS, offset};
+use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operand, Operation};
+use fpga_hal::endpoint::DmaFault;
+use fpga_regs::bits::Errors;
+
+use crate::card::{COMMUNICATORS, Membership, RESIDENT_WORDS};
+use crate::fabric::{Core, Event, Step};
+use crate::host_dma::Job;
+use crate::memory::CardMemory;
+use crate::switch::{Barrier, Rdma, Transfer};
+
+/// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
+const DELAY_MAX: u64 = 1 << 36;
+
+/// What user logic is called with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserCall {
+    /// Card address of its input.
+    pub source: u64,
+    /// Card address of its output.
+    pub destination: u64,
+    /// Bytes, as the instruction says.
+    pub bytes: u64,
+    /// Whatever the instruction says besides.
+    pub extent: u64,
+}
+
+/// Logic of the user behind the changeover switch: it has the card memory to itself while it runs.
+pub trait UserLogic: Send {
+    /// Does its work on `memory` and says how many cycles that took; or the status the instruction fails with.
+    ///
+    /// # Errors
+    /// Whatever status it wants the host to see.
+    fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status>;
+}
+
+/// What the sequencer is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// Nothing to do.
+    #[default]
+    Idle,
+    /// Instructions are being fetched.
+    Fetching,
+    /// An instruction is there and will be issued.
+    Issuing,
+    /// One is being run.
+    Running,
+    /// Its completion is being written.
+    Completing,
+}
+
+/// State that lasts from instruction to instruction.
+#[derive(Debug, Default)]
+pub(crate) struct Sequencer {
+    pub(crate) prefetched: VecDeque<[u8; instruction::BYTES]>,
+    pub(crate) may_run: bool,
+    pub(crate) is_halted: bool,
+    pub(crate) retired: u64,
+    stage: Stage,
+    /// Earliest time of the next issue.
+    ready_at: u64,
+    launch: Option<Launch>,
+}
+
+impl Sequencer {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.stage != Stage::Idle
+    }
+}
+
+/// A resident program at work.
+#[derive(Debug)]
+struct Launch {
+    tag: u16,
+    flags: Flags,
+    slot: usize,
+    next: usize,
+    arguments: [u64; ARGUMENTS],
+    issued: u64,
+    arrival: Option<u64>,
+    bytes: u64,
+}
+
+/// The instruction being run.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) instruction: Instruction,
+    /// When it was issued, and when its last beat was counted out: picoseconds of the fabric's time.
+    pub(crate) issued: u64,
+    pub(crate) counted_out: u64,
+    /// When the last byte for this card was counted in.
+    pub(crate) arrival: Option<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) status: Status,
+    pub(crate) detail: u16,
+    pub(crate) work: Work,
+}
+
+/// What is left to do of it.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Only time has to pass.
+    Timed,
+    /// Signals from all ranks.
+    Barrier(Barrier),
+    /// Blocks out and in.
+    Transfer(Transfer),
+    /// A one-sided transfer.
+    Rdma(Rdma),
+    /// A stream within the card's own memory.
+    Local { source: Option<u64>, destination: u64 },
+    /// Host memory.
+    Host,
+}
+
+/// Why an instruction cannot be run: status and detail of its completion.
+pub(crate) type Refusal = (Status, u16);
+
+impl Core {
+    /// Goes on with `card`'s queue if there is something to do and nothing in the way.
+    pub(crate) fn kick(&mut self, index: usize) {
+        const QUEUE: usize = 0;
+        let card = &mut self.cards[index];
+        let sequencer = &card.sequencer;
+        if sequencer.is_busy() || !sequencer.may_run || sequencer.is_halted || card.is_frozen {
+            return;
+        }
+        let in_launch = sequencer.launch.is_some();
+        if in_launch || (!sequencer.prefetched.is_empty() && card.rings[QUEUE].has_room()) {
+            card.sequencer.stage = Stage::Issuing;
+            let epoch = card.epoch;
+            let at = card.sequencer.ready_at.max(self.now).next_multiple_of(self.profile.cycle_ps);
+            self.schedule(at, Event::Issue { card: index, epoch });
+        } else if card.sequencer.prefetched.is_empty() && card.rings[QUEUE].next_fetch(1).is_some() {
+            card.sequencer.stage = Stage::Fetching;
+            self.push_host_job(index, Job::Fetch { queue: QUEUE });
+        }
+    }
+
+    /// The words of a fetch are here.
+    pub(crate) fn fetched(&mut self, index: usize, queue: usize, words: &[u8], went_well: bool) {
+        if !went_well {
+            return self.halt(index, Errors::FETCH_FAULT);
+        }
+        let card = &mut self.cards[index];
+        let (words, _) = words.as_chunks::<{ instruction::BYTES }>();
+        card.rings[queue].fetched(words.len() as u32);
+        card.prefetched().extend(words);
+        card.sequencer.stage = Stage::Idle;
+        self.kick(index);
+    }
+
+    /// Stops the sequencer until the host has looked.
+    pub(crate) fn halt(&mut self, index: usize, why: Errors) {
+        let card = &mut self.cards[index];
+        card.errors |= why;
+        card.sequencer.is_halted = true;
+        card.sequencer.may_run = false;
+        card.sequencer.stage = Stage::Idle;
+    }
+
+    /// Issues the next instruction, now.
+    pub(crate) fn issue(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        card.sequencer.stage = Stage::Running;
+        let decoded = match &mut card.sequencer.launch {
+            Some(launch) => {
+                let instruction = card.resident[launch.slot][launch.next];
+                launch.next += 1;
+                Ok(with_arguments(instruction, &launch.arguments))
+            }
+            None => {
+                let Some(word) = card.sequencer.prefetched.pop_front() else {
+                    card.sequencer.stage = Stage::Idle;
+                    return;
+                };
+                // A word that cannot be read still gets a completion with the tag it seems to have.
+                let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
+                Instruction::decode(&word).map_err(|error| (tag, refusal(error)))
+            }
+        };
+        let instruction = match &decoded {
+            Ok(instruction) => *instruction,
+            Err((tag, _)) => Instruction::nop().with_tag(*tag),
+        };
+        card.running = Some(Running {
+            instruction,
+            issued: self.now,
+            counted_out: self.now,
+            arrival: None,
+            bytes: 0,
+            status: Status::Done,
+            detail: 0,
+            work: Work::Timed,
+        });
+        let begun = decoded.map_err(|(_, refusal)| refusal).and_then(|instruction| self.begin(index, &instruction));
+        if let Err((status, detail)) = begun {
+            self.fail_after(index, status, detail, self.profile.cycles(self.profile.dispatch_cycles));
+        }
+    }
+
+    fn fail_after(&mut self, index: usize, status: Status, detail: u16, delay: u64) {
+        if let Some(running) = &mut self.cards[index].running {
+            (running.status, running.detail, running.work) = (status, detail, Work::Timed);
+        }
+        self.schedule_step(index, delay, Step::Finish);
+    }
+
+    fn begin(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        match instruction.operation {
+            Operation::Nop => self.schedule_step(index, dispatch, Step::Finish),
+            Operation::Delay if instruction.extent > DELAY_MAX => return Err(bad_field(offset::EXTENT)),
+            Operation::Delay => self.schedule_step(index, self.profile.cycles(instruction.extent), Step::Finish),
+            Operation::Barrier => return self.begin_barrier(index),
+            Operation::RdmaRead | Operation::RdmaWrite => return self.begin_rdma(index, instruction),
+            Operation::Copy => return self.begin_copy(index, instruction),
+            Operation::Fill => {
+                let destination = instruction.destination.address;
+                self.check_memory(index, destination, instruction.bytes)?;
+                self.begin_local(index, None, destination);
+            }
+            Operation::Group => {
+                let id = usize::from(instruction.communicator);
+                let most = 2 * self.cards.len() as u64;
+                if id == 0 || id >= COMMUNICATORS {
+                    return Err((Status::BadCommunicator, 0));
+                }
+                if instruction.bytes == 0 || instruction.bytes % 2 != 0 || instruction.bytes > most {
+                    return Err(bad_field(offset::BYTES));
+                }
+                self.begin_table(index, instruction);
+            }
+            Operation::Store => {
+                let words = instruction.bytes / instruction::BYTES as u64;
+                let whole = instruction.bytes % instruction::BYTES as u64 == 0;
+                if !whole || words == 0 || words > RESIDENT_WORDS.into() {
+                    return Err(bad_field(offset::BYTES));
+                }
+                self.resident_slot(index, instruction.extent)?;
+                self.begin_table(index, instruction);
+            }
+            Operation::Launch => return self.begin_launch(index, instruction),
+            Operation::User => return self.begin_user(index, instruction),
+            Operation::Send
+            | Operation::Recv
+            | Operation::Sendrecv
+            | Operation::Scatter
+            | Operation::Gather
+            | Operation::Broadcast
+            | Operation::Alltoall
+            | Operation::Allgather => return self.begin_transfer(index, instruction),
+        }
+        Ok(())
+    }
+
+    fn set_work(&mut self, index: usize, work: Work) {
+        if let Some(running) = &mut self.cards[index].running {
+            running.work = work;
+        }
+    }
+
+    fn begin_table(&mut self, index: usize, instruction: &Instruction) {
+        self.set_work(index, Work::Host);
+        self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
+    }
+
+    /// A table of node numbers or a resident program is here.
+    pub(crate) fn table_read(&mut self, index: usize, table: &[u8], went_well: bool) {
+        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        let Some(instruction) = self.cards[index].running.as_ref().map(|running| running.instruction) else { return };
+        let kept = match instruction.operation {
+            _ if !went_well => Err((Status::HostReadFault, 0)),
+            Operation::Store => self.store(index, &instruction, table),
+            _ => self.define(index, &instruction, table),
+        };
+        match kept {
+            Ok(()) => self.schedule_step(index, dispatch, Step::Finish),
+            Err((status, detail)) => self.fail_after(index, status, detail, dispatch),
+        }
+    }
+
+    fn define(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
+        let (numbers, _) = table.as_chunks::<2>();
+        let members: Arc<[u32]> = numbers.iter().map(|number| u16::from_le_bytes(*number).into()).collect();
+        let mut seen = vec![false; self.cards.len()];
+        for node in members.iter() {
+            match seen.get_mut(*node as usize) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return Err((Status::BadCommunicator, *node as u16)),
+            }
+        }
+        let card = &mut self.cards[index];
+        let own = members.iter().position(|node| *node == card.node).ok_or((Status::NotMember, 0))?;
+        let membership = Membership { members, own_rank: own as u32 };
+        card.communicators[usize::from(instruction.communicator)] = Some(membership);
+        Ok(())
+    }
+
+    fn store(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
+        let slot = self.resident_slot(index, instruction.extent)?;
+        let (words, _) = table.as_chunks::<{ instruction::BYTES }>();
+        let mut program = Vec::with_capacity(words.len());
+        for (place, word) in words.iter().enumerate() {
+            let at = place as u16;
+            let step = Instruction::decode(word).map_err(|_| (Status::BadProgram, at))?;
+            // A program ends where its last word says, and does not start or change programs.
+            let is_last = step.flags.contains(Flags::LAST);
+            if is_last != (place + 1 == words.len()) || matches!(step.operation, Operation::Launch | Operation::Store) {
+                return Err((Status::BadProgram, at));
+            }
+            program.push(step);
+        }
+        self.cards[index].resident[slot] = program;
+        Ok(())
+    }
+
+    fn resident_slot(&self, index: usize, slot: u64) -> Result<usize, Refusal> {
+        usize::try_from(slot)
+            .ok()
+            .filter(|slot| *slot < self.cards[index].resident.len())
+            .ok_or((Status::BadProgram, 0))
+    }
+
+    fn begin_launch(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let slot = self.resident_slot(index, instruction.extent)?;
+        let card = &mut self.cards[index];
+        if card.resident[slot].is_empty() {
+            return Err((Status::BadProgram, 0));
+        }
+        card.running = None;
+        card.sequencer.launch = Some(Launch {
+            tag: instruction.tag,
+            flags: instruction.flags,
+            slot,
+            next: 0,
+            arguments: [instruction.source.address, instruction.destination.address, instruction.bytes],
+            issued: self.now,
+            arrival: None,
+            bytes: 0,
+        });
+        card.sequencer.stage = Stage::Idle;
+        card.sequencer.ready_at = self.now + self.profile.cycles(self.profile.dispatch_cycles);
+        self.kick(index);
+        Ok(())
+    }
+
+    fn begin_user(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let call = UserCall {
+            source: instruction.source.address,
+            destination: instruction.destination.address,
+            bytes: instruction.bytes,
+            extent: instruction.extent,
+        };
+        let card = &mut self.cards[index];
+        let logic = card.user_logic.as_mut().ok_or((Status::NoUserLogic, 0))?;
+        let cycles = logic.run(&mut card.memory, call).map_err(|status| (status, 0))?;
+        let cycles = cycles.min(DELAY_MAX) + self.profile.dispatch_cycles;
+        self.schedule_step(index, self.profile.cycles(cycles), Step::Finish);
+        Ok(())
+    }
+
+    fn begin_copy(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let Instruction { source, destination, bytes, .. } = *instruction;
+        for operand in [source, destination] {
+            if operand.space == AddressSpace::Card {
+                self.check_memory(index, operand.address, bytes)?;
+            }
+        }
+        let job = match (source.space, destination.space) {
+            (AddressSpace::Card, AddressSpace::Card) => {
+                if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
+                    return Err((Status::Overlap, 0));
+                }
+                self.begin_local(index, Some(source.address), destination.address);
+                return Ok(());
+            }
+            (AddressSpace::Host, AddressSpace::Card) => {
+                Job::In { iova: source.address, address: destination.address, bytes }
+            }
+            (AddressSpace::Card, AddressSpace::Host) => {
+                Job::Out { address: source.address, iova: destination.address, bytes }
+            }
+            (AddressSpace::Host, AddressSpace::Host) => {
+                Job::Through { from: source.address, to: destination.address, bytes }
+            }
+        };
+        self.set_work(index, Work::Host);
+        self.push_host_job(index, job);
+        Ok(())
+    }
+
+    /// Bytes have moved between host and card; what that took on the host link is still to pass.
+    pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
+        let Some(running) = &mut self.cards[index].running else { return };
+        let bits = u128::from(running.instruction.bytes) * 8_000_000;
+        let on_the_link = u64::try_from(bits / u128::from(self.profile.host_mbps.max(1))).unwrap_or(u64::MAX);
+        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        match result {
+            Ok(()) => self.schedule_step(index, dispatch.saturating_add(on_the_link), Step::Finish),
+            Err((_, true)) => self.fail_after(index, Status::HostWriteFault, 0, dispatch),
+            Err((_, false)) => self.fail_after(index, Status::HostReadFault, 0, dispatch),
+        }
+    }
+
+    fn begin_local(&mut self, index: usize, source: Option<u64>, destination: u64) {
+        self.set_work(index, Work::Local { source, destination });
+        let read = if source.is_some() { self.profile.memory_read_cycles } else { 0 };
+        self.schedule_step(index, self.profile.cycles(self.profile.dispatch_cycles + read), Step::DataAtSwitch);
+    }
+
+    pub(crate) fn check_memory(&self, index: usize, address: u64, bytes: u64) -> Result<(), Refusal> {
+        if self.cards[index].memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
+    }
+
+    /// The running instruction is over, now.
+    pub(crate) fn finish(&mut self, index: usize) {
+        let handover = self.profile.cycles(self.profile.handover_cycles);
+        let card = &mut self.cards[index];
+        let Some(running) = card.running.take() else { return };
+        card.epoch += 1;
+        if running.status != Status::Done {
+            self.stop_streams(index);
+        }
+        let card = &mut self.cards[index];
+        for link in &mut card.links {
+            (link.send, link.receive) = (None, None);
+        }
+        self.statistics.instructions += 1;
+        card.sequencer.ready_at = self.now + handover;
+        let mut over = Over {
+            tag: running.instruction.tag,
+            flags: running.instruction.flags,
+            issued: running.issued,
+            arrival: running.arrival,
+            bytes: running.bytes,
+            detail: running.detail,
+        };
+        if let Some(mut launch) = card.sequencer.launch.take() {
+            launch.arrival = launch.arrival.max(running.arrival);
+            launch.bytes += running.bytes;
+            let at = launch.next;
+            if running.status == Status::Done && at < card.resident[launch.slot].len() {
+                card.sequencer.launch = Some(launch);
+                card.sequencer.stage = Stage::Idle;
+                return self.kick(index);
+            }
+            // Of a resident program that fails, the detail is the place of the instruction that failed.
+            let detail = if running.status == Status::Done { 0 } else { (at - 1) as u16 };
+            let Launch { tag, flags, issued, arrival, bytes, .. } = launch;
+            over = Over { tag, flags, issued, arrival, bytes, detail };
+        }
+        card.sequencer.stage = Stage::Completing;
+        let cycles = |at: u64| (at - over.issued) / self.profile.cycle_ps;
+        let completion = Completion {
+            tag: over.tag,
+            status: running.status,
+            detail: over.detail,
+            issued: self.counter(index, over.issued),
+            t1: cycles(running.counted_out.max(over.issued)),
+            t2: cycles(self.now),
+            arrival: over.arrival.map_or(0, cycles),
+            bytes: over.bytes,
+            phase: false,
+        };
+        let interrupt = over.flags.contains(Flags::INTERRUPT);
+        self.push_host_job(index, Job::Complete { queue: 0, completion, interrupt });
+    }
+
+    /// The completion lies in host memory.
+    pub(crate) fn completion_written(&mut self, index: usize, queue: usize, interrupt: bool, went_well: bool) {
+        if !went_well {
+            return self.halt(index, Errors::COMPLETION_FAULT);
+        }
+        let card = &mut self.cards[index];
+        card.rings[queue].completed();
+        card.sequencer.retired += 1;
+        card.sequencer.stage = Stage::Idle;
+        if card.rings[queue].take_due_interrupt() || interrupt {
+            card.interrupt(queue);
+        }
+        self.kick(index);
+    }
+
+    /// Ends the running instruction for the host, and stops.
+    pub(crate) fn abort(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        card.sequencer.may_run = false;
+        if card.is_frozen {
+            return;
+        }
+        if let Some(running) = &mut card.running {
+            running.status = Status::Aborted;
+            running.work = Work::Timed;
+            self.finish(index);
+        } else if card.sequencer.stage == Stage::Issuing {
+            // Between two instructions: the one that would have come stays in the ring.
+            card.epoch += 1;
+            card.sequencer.stage = Stage::Idle;
+        }
+    }
+}
+
+/// What a completion needs of an instruction or of a launch.
+struct Over {
+    tag: u16,
+    flags: Flags,
+    issued: u64,
+    arrival: Option<u64>,
+    bytes: u64,
+    detail: u16,
+}
+
+pub(crate) fn bad_field(offset: usize) -> Refusal {
+    (Status::BadField, offset as u16)
+}
+
+fn refusal(error: DecodeError) -> Refusal {
+    match error {
+        DecodeError::Checksum { .. } => (Status::BadChecksum, 0),
+        DecodeError::Version(_) => (Status::BadVersion, 0),
+        DecodeError::Operation(code) => (Status::BadOperation, code.into()),
+        DecodeError::Field { offset, .. } => bad_field(offset),
+    }
+}
+
+fn with_arguments(mut instruction: Instruction, arguments: &[u64; ARGUMENTS]) -> Instruction {
+    let add = |operand: &mut Operand| {
+        if let Some(value) = operand.argument.and_then(|index| arguments.get(usize::from(index))) {
+            operand.address = operand.address.wrapping_add(*value);
+            operand.argument = None;
+        }
+    };
+    add(&mut instruction.source);
+    add(&mut instruction.destination);
+    instruction
+}

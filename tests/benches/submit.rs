@@ -1,0 +1,105 @@
+//! What an instruction costs the host: encoding, decoding, submitting, on an endpoint that only records.
+//!
+//! Beside each stands what a user would pick instead: building the same word as a C structure would be built, and a
+//! thread for each call, which is what a well-known collective library of this field pays.
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::{Instruction, Operand};
+use criterion::{Criterion, criterion_group, criterion_main};
+use fpga_driver::Card;
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+use fpga_tests::recorder::Recorder;
+
+/// Submissions between two looks at the clock: a look costs about as much as a submission.
+const PER_SAMPLE: u32 = 16;
+const BATCH: u32 = 512;
+
+fn recorded() -> (Fabric, Arc<Recorder>, Card) {
+    let fabric = Fabric::new(Profile::optweb(2)).expect("a fabric");
+    let recorder = Recorder::new(fabric.endpoint(0));
+    let function = in_process::attach(recorder.clone(), &Domain::in_process(), "recorded").expect("a card");
+    let card = Card::open(function).expect("a sequencer");
+    (fabric, recorder, card)
+}
+
+fn drain(recorder: &Recorder, card: &mut Card) {
+    recorder.release();
+    while card.queue_mut().in_flight() > 0 {
+        card.queue_mut().poll().expect("completions");
+    }
+    recorder.hold();
+}
+
+fn instruction() -> Instruction {
+    Instruction::allgather(Operand::card(0), Operand::card(1 << 28).striped(), 4096)
+}
+
+fn encoding(c: &mut Criterion) {
+    let mut group = c.benchmark_group("instruction");
+    group.bench_function("encode", |b| b.iter(|| black_box(instruction()).encode()));
+    let word = instruction().encode();
+    group.bench_function("decode", |b| b.iter(|| Instruction::decode(black_box(&word))));
+    group.bench_function("plain stores of the same fields, no checksum", |b| {
+        b.iter(|| {
+            let it = black_box(instruction());
+            let mut word = [0u8; 64];
+            word[1] = it.operation as u8;
+            word[16..24].copy_from_slice(&it.source.address.to_le_bytes());
+            word[24..32].copy_from_slice(&it.destination.address.to_le_bytes());
+            word[32..40].copy_from_slice(&it.bytes.to_le_bytes());
+            word
+        });
+    });
+    group.finish();
+}
+
+fn submitting(c: &mut Criterion) {
+    let (_fabric, recorder, mut card) = recorded();
+    recorder.hold();
+    c.bench_function("submit", |b| {
+        b.iter_custom(|iterations| {
+            let mut total = Duration::ZERO;
+            let mut left = iterations;
+            while left > 0 {
+                let now = left.min(u64::from(BATCH));
+                let start = Instant::now();
+                for _ in 0..now {
+                    card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
+                }
+                total += start.elapsed();
+                left -= now;
+                drain(&recorder, &mut card);
+            }
+            total
+        });
+    });
+    c.bench_function("a thread for each call", |b| b.iter(|| std::thread::spawn(|| black_box(1)).join()));
+    percentiles();
+}
+
+fn percentiles() {
+    let (_fabric, recorder, mut card) = recorded();
+    recorder.hold();
+    let mut samples = Vec::with_capacity(100_000);
+    while samples.len() < 100_000 {
+        for _ in 0..BATCH / PER_SAMPLE {
+            let start = Instant::now();
+            for _ in 0..PER_SAMPLE {
+                card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
+            }
+            samples.push(start.elapsed().as_nanos() as u64 / u64::from(PER_SAMPLE));
+        }
+        drain(&recorder, &mut card);
+    }
+    samples.sort_unstable();
+    let at = |part: f64| samples[((samples.len() - 1) as f64 * part) as usize];
+    println!("submit, ns per instruction: p50 {} p99 {} p99.9 {}", at(0.5), at(0.99), at(0.999));
+}
+
+criterion_group!(benches, encoding, submitting);
+criterion_main!(benches);

@@ -1,0 +1,46 @@
+//! Encodes and submits a known number of instructions in functions of their own, for a profiler that counts what they run.
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+
+use cmdseq::{Instruction, Operand};
+use fpga_driver::{Card, QueuePair};
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+use fpga_tests::recorder::Recorder;
+
+const COUNT: u32 = 512;
+
+#[inline(never)]
+fn encode_all() {
+    for _ in 0..COUNT {
+        let source = Operand::card(0);
+        black_box(Instruction::allgather(black_box(source), Operand::card(1 << 28).striped(), 4096).encode());
+    }
+}
+
+#[inline(never)]
+fn submit_all(queue: &mut QueuePair) {
+    for _ in 0..COUNT {
+        queue.submit(black_box(&Instruction::nop())).expect("room").abandon();
+    }
+}
+
+#[inline(never)]
+fn poll_all(queue: &mut QueuePair) {
+    while queue.in_flight() > 0 {
+        queue.poll().expect("completions");
+    }
+}
+
+fn main() {
+    let fabric = Fabric::new(Profile::optweb(2)).expect("a fabric");
+    let recorder = Recorder::new(fabric.endpoint(0));
+    let function = in_process::attach(recorder.clone(), &Domain::in_process(), "recorded").expect("a card");
+    let mut card = Card::open(function).expect("a sequencer");
+    recorder.hold();
+    encode_all();
+    submit_all(card.queue_mut());
+    recorder.release();
+    poll_all(card.queue_mut());
+}

@@ -1,0 +1,8 @@
+//! A selector is taken apart or refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let _ = fpga_select::Selector::parse(text);
+});

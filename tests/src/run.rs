@@ -1,0 +1,52 @@
+//! Fabrics with other components than the published ones, and one collective on them.
+
+use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
+use fpga_driver::{Cluster, Execution, Report};
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+
+/// Opens all cards of a fabric of `profile`.
+///
+/// # Panics
+/// If there is no such fabric, or its cards cannot be opened.
+pub fn open(profile: Profile) -> (Fabric, Cluster) {
+    let fabric = Fabric::new(profile).expect("a fabric that can be");
+    let domain = Domain::in_process();
+    let nodes = fabric.profile().nodes;
+    let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("mock {node}"));
+    let functions = (0..nodes).map(attach).collect::<Result<_, _>>().expect("cards that answer");
+    (fabric, Cluster::open(functions).expect("cards that agree"))
+}
+
+/// Plans a collective of all cards from rank 0, to the last rank if it is point to point.
+///
+/// # Errors
+/// The planner's refusal.
+pub fn plan_all(
+    cluster: &Cluster,
+    operation: &str,
+    bytes: u64,
+    algorithm: Option<Algorithm>,
+    eager_limit: Option<u64>,
+) -> Result<Plan, Refusal> {
+    let capabilities = cluster.capabilities();
+    let collective: Collective = operation.parse().expect("an operation");
+    let group: Vec<u32> = (0..capabilities.nodes).collect();
+    let peer = capabilities.nodes - 1;
+    plan(&Request { collective, group, bytes, root: 0, peer, algorithm, eager_limit }, capabilities)
+}
+
+/// Runs a collective of all cards on whatever lies in their memory.
+///
+/// # Panics
+/// If it is refused or fails.
+pub fn run(
+    cluster: &mut Cluster,
+    operation: &str,
+    bytes: u64,
+    algorithm: Option<Algorithm>,
+    eager_limit: Option<u64>,
+) -> Report {
+    let plan = plan_all(cluster, operation, bytes, algorithm, eager_limit).expect("a plan");
+    cluster.execute(&plan, &Execution::default()).expect("a run")
+}

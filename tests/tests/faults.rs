@@ -1,0 +1,209 @@
+//! What goes wrong is refused or reported, by name, in bounded time.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{Collective, Request, plan};
+use cmdseq::{Flags, Instruction, Operand, Status};
+use fpga_driver::{Card, Cluster, Error, Execution};
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Fault, Profile};
+use fpga_tests::run::{open, plan_all};
+
+const MIB: u64 = 1 << 20;
+
+fn two_cards() -> (Fabric, Card, Card) {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let domain = Domain::in_process();
+    let card = |node| Card::open(in_process::attach(fabric.endpoint(node), &domain, &format!("{node}")).unwrap()).unwrap();
+    let (first, second) = (card(0), card(1));
+    (fabric, first, second)
+}
+
+/// The status with which a card refuses `instruction`.
+fn refused(instruction: Instruction) -> (Status, u16) {
+    let (_fabric, mut card, _other) = two_cards();
+    match card.run(&[instruction], Duration::from_secs(5)).unwrap_err() {
+        Error::Failed { status, detail, instruction: 0, .. } => (status, detail),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn cards_refuse_what_they_cannot_do() {
+    let here = Operand::card(0);
+    let there = Operand::card(512 * MIB);
+    let last = Operand::card((8 << 30) - 10);
+    let nowhere = Operand::host(0xdead_0000_0000);
+    for (instruction, status) in [
+        (Instruction::broadcast(0, last, there, 11), Status::OutOfRange),
+        (Instruction::broadcast(0, Operand::card(u64::MAX - 3), there, 11), Status::OutOfRange),
+        (Instruction::scatter(0, last.striped(), there, 11), Status::OutOfRange),
+        (Instruction::copy(here, Operand::card(10), 11), Status::Overlap),
+        (Instruction::sendrecv(1, 1, here, Operand::card(63), 64), Status::Overlap),
+        (Instruction::alltoall(here.striped(), here.striped(), 64), Status::Overlap),
+        (Instruction::copy(nowhere, here, 64), Status::HostReadFault),
+        (Instruction::copy(here, nowhere, 64), Status::HostWriteFault),
+        (Instruction::barrier().on(3), Status::BadCommunicator),
+        (Instruction::barrier().on(40_000), Status::BadCommunicator),
+        (Instruction::broadcast(2, here, there, 64), Status::BadRank),
+        (Instruction::send(9, here, 64), Status::BadRank),
+        (Instruction::send(0, here, 64), Status::BadRank),
+        (Instruction::send(1, here, 16385).with_flags(Flags::EAGER), Status::EagerOverrun),
+        (Instruction::launch(3, [0; 3]), Status::BadProgram),
+        (Instruction::launch(99, [0; 3]), Status::BadProgram),
+        (Instruction::user(here, there, 64, 0), Status::NoUserLogic),
+        (Instruction::delay(u64::MAX), Status::BadField),
+        (Instruction::group(1, 0xdead_0000_0000, 2), Status::HostReadFault),
+        (Instruction::group(0, 0, 2), Status::BadCommunicator),
+        (Instruction { peer: 1, ..Instruction::barrier() }, Status::BadField),
+    ] {
+        assert_eq!(refused(instruction).0, status, "{instruction:?}");
+    }
+}
+
+#[test]
+fn in_place_is_allowed_where_it_means_something() {
+    let (_fabric, mut cluster) = open(Profile::optweb(2));
+    let mut plan = plan_all(&cluster, "allgather", 64, None, None).unwrap();
+    let destination = plan.programs[0].instructions[0].destination;
+    // Each rank's own block already lies where it belongs.
+    let stripe = 2 * cluster.capabilities().stripe_half_bytes;
+    for (rank, program) in plan.programs.iter_mut().enumerate() {
+        let address = destination.address + stripe * rank as u64;
+        program.instructions[0].source = Operand::card(address);
+        program.input[0].address = address;
+        cluster.cards_mut()[rank].write_memory(address, &[rank as u8 + 1; 64]).unwrap();
+    }
+    cluster.execute(&plan, &Execution::default()).unwrap();
+    for rank in 0..2 {
+        let mut output = [0; 128];
+        cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+        assert_eq!(output[..64], [1; 64]);
+        assert_eq!(output[64..], [2; 64]);
+    }
+}
+
+#[test]
+fn the_planner_refuses_and_names_what_is_wrong() {
+    let (_fabric, cluster) = open(Profile::optweb(4));
+    let request = |collective, group: &[u32], bytes, root, peer| Request {
+        collective,
+        group: group.to_vec(),
+        bytes,
+        root,
+        peer,
+        algorithm: None,
+        eager_limit: None,
+    };
+    let world = [0, 1, 2, 3];
+    for (request, word) in [
+        (request(Collective::Alltoall, &world, 1 << 40, 0, 3), "stripe"),
+        (request(Collective::Scatter, &world, 300 * MIB, 0, 3), "stripe"),
+        (request(Collective::Broadcast, &world, 64, 4, 3), "root"),
+        (request(Collective::Send, &world, 64, 0, 4), "peer"),
+        (request(Collective::Allgather, &[0, 1, 9], 64, 0, 0), "9"),
+        (request(Collective::Allgather, &[0, 1, 1], 64, 0, 0), "1"),
+        (request(Collective::Allgather, &[], 64, 0, 0), "group"),
+    ] {
+        let refusal = plan(&request, cluster.capabilities()).unwrap_err().to_string();
+        assert!(refusal.to_lowercase().contains(word), "{request:?}: {refusal}");
+    }
+}
+
+fn stopped(fault: Fault, bytes: u64) -> (Error, Duration) {
+    let (fabric, mut cluster) = open(Profile::optweb(4));
+    let plan = plan_all(&cluster, "allgather", bytes, None, None).unwrap();
+    fabric.plant(fault);
+    let start = Instant::now();
+    let execution = Execution { timeout: Duration::from_millis(300), ..Execution::default() };
+    let error = cluster.execute(&plan, &execution).unwrap_err();
+    (error, start.elapsed())
+}
+
+#[test]
+fn a_card_that_stops_midway_ends_within_the_bound() {
+    // 16 MiB take 2.98 ms; the clock of card 2 stops after 1 ms.
+    let (error, took) = stopped(Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, 16 * MIB);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let text = error.to_string();
+    assert!(matches!(error, Error::Timeout { .. }), "{text}");
+    assert!(text.contains("undefined"), "{text}");
+}
+
+#[test]
+fn a_link_that_fails_midway_ends_the_instruction() {
+    let (error, _) = stopped(Fault::Cut { a: 0, b: 3, after_ps: 1_000_000_000 }, 16 * MIB);
+    let Error::Failed { status: Status::LinkDown, .. } = error else { panic!("{error}") };
+}
+
+#[test]
+fn a_card_that_is_gone_is_removed() {
+    let (error, took) = stopped(Fault::Vanish { node: 1 }, 64);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+}
+
+#[test]
+fn a_group_without_the_card_is_refused_by_it() {
+    let (_fabric, mut card, _other) = two_cards();
+    let table = card.function().domain().allocate(4096, 4096).unwrap();
+    table.write(0, &1u16.to_le_bytes()).unwrap();
+    let group = Instruction::group(1, table.iova().0, 1);
+    let error = card.run(&[group], Duration::from_secs(5)).unwrap_err();
+    assert!(matches!(error, Error::Failed { status: Status::NotMember, .. }), "{error}");
+}
+
+#[test]
+fn a_card_can_be_used_after_it_was_stopped() {
+    let (_fabric, mut cluster) = open(Profile::optweb(4));
+    let plan = plan_all(&cluster, "allgather", 64, None, None).unwrap();
+    // A barrier that nobody else joins.
+    let alone = cluster.cards_mut()[1].run(&[Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(alone, Error::Timeout { .. }), "{alone}");
+    for card in cluster.cards_mut() {
+        card.reset().unwrap();
+    }
+    cluster.execute(&plan, &Execution::default()).unwrap();
+}
+
+#[test]
+fn resident_programs_run_again_by_one_doorbell() {
+    let (_fabric, mut card, _other) = two_cards();
+    let copy = Instruction::copy(Operand::card(0).plus_argument(0), Operand::card(0).plus_argument(1), 16);
+    let resident = card.store(2, &[copy, Instruction::delay(5)]).unwrap();
+    card.write_memory(1000, b"sixteen bytes...").unwrap();
+    for to in [5000, 6000] {
+        card.launch(&resident, [1000, to, 0]).unwrap();
+        let mut back = [0; 16];
+        card.read_memory(to, &mut back).unwrap();
+        assert_eq!(&back, b"sixteen bytes...");
+    }
+}
+
+#[test]
+fn one_sided_transfers_leave_the_peer_alone() {
+    let (_fabric, mut card, mut other) = two_cards();
+    card.write_memory(0, &[7; 100]).unwrap();
+    let (here, there) = (Operand::card(0), Operand::card(300 * MIB));
+    card.run(&[Instruction::rdma_write(1, here, there, 100)], Duration::from_secs(5)).unwrap();
+    let mut back = [0; 101];
+    other.read_memory(300 * MIB, &mut back).unwrap();
+    assert_eq!(back[..100], [7; 100]);
+    assert_eq!(back[100], 0);
+    other.write_memory(300 * MIB + 50, &[9; 50]).unwrap();
+    card.run(&[Instruction::rdma_read(1, there, Operand::card(400 * MIB), 100)], Duration::from_secs(5)).unwrap();
+    card.read_memory(400 * MIB, &mut back[..100]).unwrap();
+    assert_eq!(back[..50], [7; 50]);
+    assert_eq!(back[50..100], [9; 50]);
+}
+
+#[test]
+fn cards_of_different_fabrics_are_no_cluster() {
+    let domain = Domain::in_process();
+    let of = |cards, node, name: &str| {
+        in_process::attach(Fabric::new(Profile::optweb(cards)).unwrap().endpoint(node), &domain, name).unwrap()
+    };
+    assert!(Cluster::open(vec![of(2, 0, "a"), of(3, 1, "b")]).is_err());
+    assert!(Cluster::open(vec![of(2, 0, "c"), of(2, 0, "d")]).is_err());
+}

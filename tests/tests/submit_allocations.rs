@@ -1,0 +1,47 @@
+//! Submitting an instruction allocates nothing and reads no register: counted.
+#![forbid(unsafe_code)]
+
+use cmdseq::Instruction;
+use fpga_driver::Card;
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+use fpga_tests::recorder::{Accesses, Recorder};
+
+#[global_allocator]
+static ALLOCATIONS: dhat::Alloc = dhat::Alloc;
+
+const BATCH: u64 = 512;
+
+#[test]
+fn no_allocation_and_no_register_read_per_instruction() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let recorder = Recorder::new(fabric.endpoint(0));
+    let domain = Domain::in_process();
+    let mut card = Card::open(in_process::attach(recorder.clone(), &domain, "recorded").unwrap()).unwrap();
+    let queue = card.queue_mut();
+    for _ in 0..4 {
+        recorder.hold();
+        recorder.take();
+        let before = dhat::HeapStats::get().total_blocks;
+        for _ in 0..BATCH {
+            queue.submit(&Instruction::nop()).unwrap().abandon();
+        }
+        let after = dhat::HeapStats::get().total_blocks;
+        let Accesses { reads, writes } = recorder.take();
+        assert_eq!(after - before, 0, "allocations");
+        assert_eq!(reads, 0, "register reads");
+        // A doorbell each, and seldom one that tells the card what was taken.
+        assert!((BATCH..=BATCH + 4).contains(&writes), "{writes} register writes");
+        recorder.release();
+        let before = dhat::HeapStats::get().total_blocks;
+        while queue.in_flight() > 0 {
+            queue.poll().unwrap();
+        }
+        assert_eq!(dhat::HeapStats::get().total_blocks - before, 0, "allocations of taking completions");
+    }
+    // The count is of this program: an allocation does show.
+    let before = dhat::HeapStats::get().total_blocks;
+    std::hint::black_box(Box::new(1));
+    assert_eq!(dhat::HeapStats::get().total_blocks - before, 1);
+}
