@@ -455,26 +455,33 @@ impl Instruction {
     /// unless they are zero.
     #[inline]
     pub fn encode(&self) -> [u8; BYTES] {
-        let mut word = [0; BYTES];
-        let mut put = |at: usize, bytes: &[u8]| word[at..at + bytes.len()].copy_from_slice(bytes);
-        put(offset::VERSION, &[VERSION]);
-        put(offset::OPERATION, &[self.operation as u8]);
-        put(offset::TAG, &self.tag.to_le_bytes());
-        put(offset::COMMUNICATOR, &self.communicator.to_le_bytes());
-        put(offset::ROOT, &self.root.to_le_bytes());
-        put(offset::PEER, &self.peer.to_le_bytes());
+        let field = |value: u64, at: usize| value << (at % 8 * 8);
         let operands =
             operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
-        put(offset::OPERANDS, &[operands]);
-        put(offset::FLAGS, &self.flags.bits().to_le_bytes());
-        put(offset::SOURCE, &self.source.address.to_le_bytes());
-        put(offset::DESTINATION, &self.destination.address.to_le_bytes());
-        put(offset::BYTES, &self.bytes.to_le_bytes());
-        put(offset::EXTENT, &self.extent.to_le_bytes());
         let arguments = self.source.argument.unwrap_or(0) & 3 | (self.destination.argument.unwrap_or(0) & 3) << 4;
-        put(offset::ARGUMENT_INDEX, &[arguments]);
-        seal(&mut word);
-        word
+        // Put together in registers: stored field by field, the checksum would wait for the stores to leave the core.
+        let words = [
+            field(VERSION.into(), offset::VERSION)
+                | field(self.operation as u64, offset::OPERATION)
+                | field(self.tag.into(), offset::TAG)
+                | field(self.communicator.into(), offset::COMMUNICATOR)
+                | field(self.root.into(), offset::ROOT),
+            field(self.peer.into(), offset::PEER)
+                | field(operands.into(), offset::OPERANDS)
+                | field(self.flags.bits().into(), offset::FLAGS),
+            self.source.address,
+            self.destination.address,
+            self.bytes,
+            self.extent,
+            0,
+            field(arguments.into(), offset::ARGUMENT_INDEX),
+        ];
+        let mut word = Aligned([0; BYTES]);
+        for (place, value) in word.0.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        seal(&mut word.0);
+        word.0
     }
 
     /// Reads a word. Any 64 bytes give an instruction or an error.
@@ -579,6 +586,10 @@ const UNUSED: [(&str, usize, usize); 8] = [
     ("loop body", offset::LOOP_BODY, offset::ARGUMENT_INDEX),
     ("reserved", offset::RESERVED, offset::CHECKSUM),
 ];
+
+/// A word at an address that the checksum's instruction takes whole.
+#[repr(align(8))]
+struct Aligned([u8; BYTES]);
 
 /// Writes the checksum of `word` into it. For tools and tests that make words by hand.
 pub fn seal(word: &mut [u8; BYTES]) {

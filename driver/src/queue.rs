@@ -1,5 +1,6 @@
 //! Queue pairs: instructions in, completions out.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +53,6 @@ struct Slot {
 /// waited for.
 ///
 /// Dropping a queue with instructions in flight stops the sequencer first, so that no card works on memory that is gone.
-#[derive(Debug)]
 pub struct QueuePair {
     block: Block,
     function: Function,
@@ -523,6 +523,18 @@ impl QueuePair {
         (self.pushed, self.rung, self.taken, self.announced) = (0, 0, 0, 0);
         self.broken = None;
         self.enable()
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("card", &self.block.name())
+            .field("depth", &self.depth)
+            .field("pushed", &self.pushed)
+            .field("rung", &self.rung)
+            .field("taken", &self.taken)
+            .finish_non_exhaustive()
     }
 }
 

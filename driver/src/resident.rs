@@ -1,6 +1,7 @@
 //! Programs stored on the card, launched again by one doorbell.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use cmdseq::{Completion, Flags, Instruction, instruction};
 
@@ -61,7 +62,8 @@ impl Card {
         let stored = Arc::new(());
         self.stored.insert(slot, Arc::clone(&stored));
         let timeout = self.timeout();
-        let token = self.queue_mut().push_holding(&instruction, buffer)?;
+        let deadline = Instant::now() + timeout;
+        let token = self.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
         let completion = self.queue_mut().wait(token, timeout)?;
         check(completion, self.node(), 0, instruction.operation)?;
         Ok(Resident { stored, slot, words: program.len() })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cmdseq::completion::Status;
 use cmdseq::instruction::offset;
 use cmdseq::ranges;
-use cmdseq::{Flags, Instruction, Operation};
+use cmdseq::{Flags, Instruction, Layout, Operation};
 use fpga_regs::bits::Errors;
 
 use crate::card::{Card, Membership};
@@ -307,8 +307,14 @@ impl Core {
         rank: u32,
         ranks: u32,
     ) -> Result<ranges::Transfers, Refusal> {
-        let stripe = 2 * self.profile.stripe_half_bytes();
+        let half = self.profile.stripe_half_bytes();
+        let stripe = 2 * half;
         let out_of_range = |_| (Status::OutOfRange, 0);
+        // A longer block would reach into the pseudo channel that the other operand is to have for itself.
+        let is_striped = [instruction.source, instruction.destination].iter().any(|o| o.layout == Layout::Striped);
+        if is_striped && instruction.bytes > half {
+            return Err((Status::OutOfRange, 0));
+        }
         let transfers = ranges::transfers(instruction, rank, ranks, stripe).map_err(out_of_range)?;
         let card = ranges::card_ranges(instruction, rank, ranks, stripe).map_err(out_of_range)?;
         if card

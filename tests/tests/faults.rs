@@ -39,6 +39,7 @@ fn cards_refuse_what_they_cannot_do() {
         (Instruction::broadcast(0, last, there, 11), Status::OutOfRange),
         (Instruction::broadcast(0, Operand::card(u64::MAX - 3), there, 11), Status::OutOfRange),
         (Instruction::scatter(0, last.striped(), there, 11), Status::OutOfRange),
+        (Instruction::scatter(0, here.striped(), there, 256 * MIB + 1), Status::OutOfRange),
         (Instruction::copy(here, Operand::card(10), 11), Status::Overlap),
         (Instruction::sendrecv(1, 1, here, Operand::card(63), 64), Status::Overlap),
         (Instruction::alltoall(here.striped(), here.striped(), 64), Status::Overlap),

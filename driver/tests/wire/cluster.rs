@@ -1,0 +1,174 @@
+//! Several cards, and plans on them. The fakes do not know of each other: every barrier is passed at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{Collective, Plan, Request, plan};
+use cmdseq::{Operation, Status};
+use fpga_driver::{Cluster, Error, Execution};
+
+use crate::fake::{BLOCK, Fake, Reply};
+
+fn open(nodes: u32, depth: u32) -> (Vec<Arc<Fake>>, Cluster) {
+    let fakes: Vec<_> = (0..nodes).map(|node| Fake::node(node, nodes, depth)).collect();
+    let cluster = Cluster::open(fakes.iter().rev().map(Fake::function).collect()).unwrap();
+    (fakes, cluster)
+}
+
+fn barrier(cluster: &Cluster, group: &[u32]) -> Plan {
+    let request = Request {
+        collective: Collective::Barrier,
+        group: group.to_vec(),
+        bytes: 0,
+        root: 0,
+        peer: 0,
+        algorithm: None,
+        eager_limit: None,
+    };
+    plan(&request, cluster.capabilities()).unwrap()
+}
+
+#[test]
+fn cards_are_ordered_and_compared() {
+    let (_fakes, cluster) = open(4, 64);
+    assert!(cluster.cards().iter().map(|card| card.node()).eq(0..4));
+
+    let twice = [Fake::node(1, 4, 64), Fake::node(1, 4, 64)];
+    let error = Cluster::open(twice.iter().map(Fake::function).collect()).unwrap_err();
+    assert!(matches!(error, Error::Mismatch { node: 1, other: 1, .. }), "{error}");
+
+    let slower = Fake::node(3, 4, 64);
+    slower.set(BLOCK + 0x30, 100_000);
+    let error = Cluster::open([Fake::node(0, 4, 64), slower].iter().map(Fake::function).collect()).unwrap_err();
+    assert!(matches!(&error, Error::Mismatch { node: 0, other: 3, what } if what.contains("clock")), "{error}");
+
+    assert!(matches!(Cluster::open(Vec::new()).unwrap_err(), Error::BadArgument { .. }));
+}
+
+#[test]
+fn a_plan_runs_behind_two_barriers_by_one_doorbell_a_card() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    for fake in &fakes {
+        fake.counts();
+    }
+    let execution = Execution { start_delay_cycles: vec![0, 7, 0], repeat: 2, ..Execution::default() };
+    let report = cluster.execute(&plan, &execution).unwrap();
+    let barriers = [Operation::Barrier; 4];
+    assert_eq!(fakes[0].state().ran, barriers);
+    let [first, rest @ ..] = barriers;
+    assert_eq!(fakes[1].state().ran, [&[first, first, Operation::Delay], &rest[1..]].concat());
+    for fake in &fakes {
+        assert_eq!(fake.counts(), (0, 1));
+    }
+    assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (10, 20, 20));
+    assert_eq!(report.repetitions.len(), 2);
+    assert_eq!((report.ranks[1].prologue.len(), report.ranks[1].repetitions.len()), (3, 2));
+    // The fakes count 100 cycles an instruction, and rank 1 has a delay before. The counter wraps on the way.
+    assert_eq!(report.skew_cycles, [100, 100]);
+    assert_eq!(report.clock_khz, 200_000);
+}
+
+#[test]
+fn a_part_of_the_fabric_gets_its_communicator_first() {
+    let (fakes, mut cluster) = open(4, 64);
+    let plan = barrier(&cluster, &[3, 1]);
+    cluster.execute(&plan, &Execution::default()).unwrap();
+    assert_eq!(fakes[3].state().ran[..2], [Operation::Group, Operation::Barrier]);
+    assert_eq!(fakes[3].state().ran.len(), 4);
+    assert!(fakes[0].state().ran.is_empty());
+}
+
+#[test]
+fn repetitions_go_through_a_ring_of_four() {
+    let (fakes, mut cluster) = open(2, 4);
+    let plan = barrier(&cluster, &[0, 1]);
+    let report = cluster.execute(&plan, &Execution { repeat: 500, ..Execution::default() }).unwrap();
+    assert_eq!(report.repetitions.len(), 500);
+    assert_eq!(fakes[1].state().ran.len(), 502);
+}
+
+#[test]
+fn a_failure_names_rank_and_instruction_of_the_program() {
+    let (fakes, mut cluster) = open(4, 64);
+    let plan = barrier(&cluster, &[2, 0, 1]);
+    // Count 0 defines the communicator, 1 and 2 are the barriers before the program.
+    fakes[1].plant(3, Reply::Code(13, 0));
+    fakes[0].plant(2, Reply::Hang);
+    let start = Instant::now();
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(5), "the failure ends the wait");
+    let Error::Failed { node: 1, rank: Some(2), instruction: 0, status: Status::LinkDown, .. } = error else {
+        panic!("{error}")
+    };
+    fakes.iter().for_each(|fake| fake.state().script.clear());
+    cluster.execute(&plan, &Execution::default()).unwrap();
+}
+
+#[test]
+fn every_status_reaches_the_caller_of_a_plan() {
+    let (fakes, mut cluster) = open(2, 64);
+    let plan = barrier(&cluster, &[0, 1]);
+    for code in 1..=255 {
+        let mut state = fakes[1].state();
+        state.script = (0..1024).map(|count| (count, Reply::Code(code, 1))).collect();
+        drop(state);
+        let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+        let Error::Failed { node: 1, rank: Some(1), status, detail: 1, .. } = error else { panic!("{error}") };
+        assert_eq!(status, Status::from_code(code));
+    }
+}
+
+#[test]
+fn a_timeout_names_rank_and_instruction_and_aborts_the_rest() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    fakes[1].plant(2, Reply::Hang);
+    fakes[2].plant(0, Reply::Hang);
+    fakes[1].set(BLOCK + 0x124, 2);
+    let execution = Execution { timeout: Duration::from_millis(100), ..Execution::default() };
+    let start = Instant::now();
+    let error = cluster.execute(&plan, &execution).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let text = error.to_string();
+    let Error::Timeout { node: Some(1), rank: Some(1), instruction: Some(0), last_seen, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(text.contains("barrier") && text.contains("2 of 3 ranks") && text.contains("undefined"), "{text}");
+    assert!(last_seen.contains("waiting for node 2"), "{last_seen}");
+    assert!(fakes.iter().all(|fake| fake.state().registers[&(BLOCK + 0x100)] == 1), "all run again");
+    fakes.iter().for_each(|fake| fake.state().script.clear());
+    cluster.execute(&plan, &Execution::default()).unwrap();
+}
+
+#[test]
+fn a_card_that_vanishes_or_halts_is_told_from_a_slow_one() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    fakes[0].plant(2, Reply::Hang);
+    fakes[2].plant(1, Reply::Halt(2));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Halted { .. }), "{error}");
+    fakes[2].state().is_gone = true;
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+}
+
+#[test]
+fn plans_that_do_not_fit_the_cards_are_refused() {
+    let fakes = [Fake::node(0, 4, 64), Fake::node(2, 4, 64)];
+    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let plan = barrier(&cluster, &[0, 1]);
+    let mut refused = |plan: &Plan, execution: &Execution| {
+        let error = cluster.execute(plan, execution).unwrap_err();
+        assert!(matches!(error, Error::BadArgument { .. }), "{error}");
+    };
+    refused(&plan, &Execution::default());
+    let mut plan = plan;
+    plan.request.group = vec![0, 2];
+    refused(&plan, &Execution { repeat: 0, ..Execution::default() });
+    refused(&plan, &Execution { start_delay_cycles: vec![1], ..Execution::default() });
+    plan.programs.pop();
+    refused(&plan, &Execution::default());
+    assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
+}

@@ -1,0 +1,134 @@
+//! Finding the sequencer: the card's words are checked, and the walk ends.
+
+use fpga_driver::Error;
+
+use crate::fake::{BLOCK, Fake};
+
+fn refused(prepare: impl Fn(&Fake)) -> Error {
+    let fake = Fake::new(4);
+    prepare(&fake);
+    fake.counts();
+    let error = fake.open().unwrap_err();
+    let (reads, writes) = fake.counts();
+    assert!(reads < 500 && writes == 0, "{reads} reads, {writes} writes: {error}");
+    error
+}
+
+#[test]
+fn a_card_says_what_it_is() {
+    let card = Fake::node(3, 5, 64).open().unwrap();
+    let capabilities = card.capabilities();
+    assert_eq!((card.node(), capabilities.nodes, capabilities.ports), (3, 5, 4));
+    assert_eq!((capabilities.clock_khz, capabilities.memory_bytes), (200_000, 4 << 20));
+    assert_eq!((capabilities.queue_depth_max, card.queue().depth()), (64, 64));
+    assert_eq!((capabilities.eager_bytes, capabilities.eager_limit), (65536, 16384));
+    assert_eq!((card.name(), card.version(), card.is_mock()), ("fake", (1, 0), true));
+    assert!(capabilities.runs(cmdseq::Operation::Launch));
+}
+
+#[test]
+fn rings_are_no_deeper_than_needed() {
+    assert_eq!(Fake::new(4096).open().unwrap().queue().depth(), 1024);
+}
+
+#[test]
+fn lists_that_lead_nowhere_are_refused() {
+    for (low, high, word) in [
+        // The list ends at once; by its end bit, and by no next header.
+        (0x1000_0001, 0x1000_0100, "ends after 1"),
+        (0x0000_0001, 0x1000_0000, "ends after 1"),
+        // The next header lies 4 bytes further on, at an odd place, outside of the BAR, at its very end.
+        (0x0004_0001, 0x1000_0000, "0x4"),
+        (0x1001_0001, 0x1000_0000, "0x1001"),
+        (0x0000_0001, 0x1000_0002, "outside"),
+        (0xfff8_0001, 0x1000_0000, "outside"),
+    ] {
+        let error = refused(|fake| {
+            fake.set(0, low);
+            fake.set(4, high);
+        });
+        let Error::NoSequencer { looked, .. } = &error else { panic!("{error}") };
+        assert!(looked.contains(word), "{looked}");
+    }
+}
+
+#[test]
+fn a_list_without_end_is_left() {
+    // Steps of 8 over headers that are all the same: the BAR would hold thousands.
+    let error = refused(|fake| {
+        for offset in (0..0x8000).step_by(8) {
+            fake.set(offset, 0x0008_0001);
+            fake.set(offset + 4, 0x3000_0000);
+        }
+    });
+    assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("64")), "{error}");
+}
+
+#[test]
+fn all_ones_are_a_card_that_is_gone() {
+    let error = refused(|fake| {
+        fake.set(0, u32::MAX);
+        fake.set(4, u32::MAX);
+    });
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    let error = refused(|fake| {
+        fake.set(BLOCK, u32::MAX);
+        fake.set(BLOCK + 4, u32::MAX);
+    });
+    assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("all-ones")), "{error}");
+}
+
+#[test]
+fn a_block_that_leaves_the_bar_is_refused() {
+    let error = refused(|fake| {
+        fake.set(0, 0xf800_0001);
+        for (offset, value) in
+            [(0, 2), (4, 0x2000_0100), (8, 0xa65e_4f08), (12, 0x8e0b_93d1), (16, 0x2f64_47f5), (20, 0xc7e3_b1d2)]
+        {
+            fake.set(0xf800 + offset, value);
+        }
+    });
+    assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("does not fit")), "{error}");
+}
+
+#[test]
+fn other_versions_are_refused() {
+    let error = refused(|fake| fake.set(BLOCK + 0x24, 0x0002_0000));
+    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0000, .. }), "{error}");
+    let error = refused(|fake| fake.set(BLOCK + 0x28, 2));
+    assert!(matches!(error, Error::Version { found: 2, known: 1, .. }), "{error}");
+    let error = refused(|fake| fake.set(BLOCK + 0x20, 0x1234));
+    assert!(matches!(error, Error::NoSequencer { .. }), "{error}");
+    // A newer minor version only adds.
+    let fake = Fake::new(4);
+    fake.set(BLOCK + 0x24, 0x0001_0007);
+    assert_eq!(fake.open().unwrap().version(), (1, 7));
+}
+
+#[test]
+fn capabilities_that_make_no_sense_are_refused_by_name() {
+    for (offset, value, name) in [
+        (0x2c, 0, "FEATURES"),
+        (0x30, 0, "CLOCK_KHZ"),
+        (0x30, u32::MAX, "CLOCK_KHZ"),
+        (0x34, 1, "NODE"),
+        (0x38, 0, "NODES"),
+        (0x40, 0, "TOPOLOGY"),
+        (0x40, 0x0003_0002, "TOPOLOGY"),
+        (0x40, 2, "TOPOLOGY"),
+        (0x44, 0, "MEMORY_MIB"),
+        (0x50, 0, "QUEUES"),
+        (0x54, 0, "QUEUE_DEPTH_MAX"),
+        (0x54, 1, "QUEUE_DEPTH_MAX"),
+        (0x54, 24, "QUEUE_DEPTH_MAX"),
+        (0x58, 0, "COMMUNICATORS"),
+        (0x68, 0, "ADDRESS_ALIGN"),
+        (0x68, 48, "ADDRESS_ALIGN"),
+        (0x68, 1 << 20, "ADDRESS_ALIGN"),
+        (0xa4, 0, "BEAT_BYTES"),
+        (0x10c, 65537, "EAGER_LIMIT"),
+    ] {
+        let error = refused(|fake| fake.set(BLOCK + offset, value));
+        assert!(matches!(error, Error::BadCapability { register, .. } if register == name), "{name}: {error}");
+    }
+}

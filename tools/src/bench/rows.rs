@@ -1,0 +1,328 @@
+//! The network rows of the OPTWEB paper, each with what counts as reproduced. Nothing else in the command knows a
+//! published number.
+
+use cmdseq::plan::Collective;
+
+/// When a figure counts as reproduced.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Accept {
+    /// So many percent off, either way.
+    Percent(f64),
+    /// From and to, in the row's unit.
+    Between(f64, f64),
+    /// Less than this, in the row's unit.
+    Below(f64),
+    /// Nothing was published.
+    Anything,
+}
+
+/// Whether a component was chosen so that the row comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    Predicted,
+    Fitted,
+}
+
+/// Part of a start-up latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// T1 of a source at 64 B.
+    Configuration,
+    /// Half of T2 - T1 of a source at 64 B; of a barrier, the whole, for nothing returns.
+    Migration,
+    /// Both.
+    StartUp,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Quantity {
+    Barrier(Part),
+    Eager(Part, Collective),
+    EagerT2(Collective),
+    RendezvousStartUp,
+    RendezvousExcess,
+    StartUpBySize(Collective),
+    Sent(Collective),
+    Received(Collective),
+    Aggregate(Collective),
+    Internal,
+    Curve { collective: Collective, curve: Curve },
+    StartUpOfCards(u32),
+    BandwidthOfCards(u32),
+    SpreadOverCards,
+    FirstSkew,
+    LaterSkew,
+    MultipathStartUp(Collective),
+    MultipathBandwidth(Collective, u32),
+    Crossover,
+    StripesUsed,
+    StripeHalf,
+    Dragonfly { groups: u32, links: u32 },
+}
+
+/// Bandwidth against size, as a start-up latency and a rate make it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Curve {
+    /// With rendezvous at any size, or eager and up to the receive buffer.
+    pub(super) is_rendezvous: bool,
+    pub(super) start_up_us: f64,
+    pub(super) gbps: f64,
+}
+
+impl Curve {
+    /// Gb/s that a transfer of `bytes` reaches.
+    pub(super) fn at(self, bytes: u64) -> f64 {
+        let bits = bytes as f64 * 8.0;
+        bits / (self.start_up_us * 1e3 + bits / self.gbps)
+    }
+}
+
+/// The paper's dotted line, for rendezvous.
+pub(super) const RENDEZVOUS: Curve = Curve { is_rendezvous: true, start_up_us: 0.80, gbps: 45.0 };
+/// The same for eager transfers.
+pub(super) const EAGER: Curve = Curve { is_rendezvous: false, start_up_us: 0.71, gbps: 45.0 };
+
+/// A figure and what was published of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) what: String,
+    pub(super) unit: &'static str,
+    /// `None` if nothing was published, and for a curve, whose published value depends on the size.
+    pub(super) published: Option<f64>,
+    pub(super) accept: Accept,
+    pub(super) basis: Basis,
+    pub(super) quantity: Quantity,
+}
+
+/// Everything that moves data, in the order of the paper's figures.
+pub(super) const MOVING: [Collective; 7] = [
+    Collective::Send,
+    Collective::Sendrecv,
+    Collective::Scatter,
+    Collective::Gather,
+    Collective::Broadcast,
+    Collective::Alltoall,
+    Collective::Allgather,
+];
+
+/// The operations of figures 11 and 13.
+pub(super) const BY_SIZE: [Collective; 3] = [Collective::Sendrecv, Collective::Alltoall, Collective::Allgather];
+
+/// What the figures page has beside the network, and this command does not reproduce.
+pub(super) const NOT_REPRODUCED: [&str; 4] = [
+    "applications on 16 nodes (IS, FT, Graph500, matrix multiply) against a 2-D torus: no application model yet",
+    "Graph500 1.24x and matrix multiply 1.5x against one ideal switch: no application model yet",
+    "cost of 32 nodes at 800 Gb/s, 5.5 $/(Gb/s): a price list, nothing to run",
+    "logic, 31.4 % of ALMs at 400 Gb/s and 57.7 % at 800: needs the bitstream",
+];
+
+/// All rows, in the order they are printed.
+pub(super) fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    barrier(&mut rows);
+    start_up(&mut rows);
+    bandwidth(&mut rows);
+    scaling(&mut rows);
+    skew(&mut rows);
+    multipath(&mut rows);
+    shapes(&mut rows);
+    rows
+}
+
+fn row(
+    id: impl Into<String>,
+    what: impl Into<String>,
+    unit: &'static str,
+    published: impl Into<Option<f64>>,
+    accept: Accept,
+    quantity: Quantity,
+) -> Row {
+    let (id, what, published) = (id.into(), what.into(), published.into());
+    Row { id, what, unit, published, accept, basis: Basis::Predicted, quantity }
+}
+
+impl Row {
+    fn fitted(self) -> Self {
+        Row { basis: Basis::Fitted, ..self }
+    }
+}
+
+fn barrier(rows: &mut Vec<Row>) {
+    use Accept::{Between, Percent};
+    use Part::{Configuration, Migration, StartUp};
+    let of = |id, what, published, accept, part| row(id, what, "us", published, accept, Quantity::Barrier(part));
+    rows.extend([
+        of("barrier/configuration", "barrier, T1", 0.04, Between(0.035, 0.045), Configuration).fitted(),
+        of("barrier/migration", "barrier, T2 - T1", 0.36, Percent(2.0), Migration).fitted(),
+        of("barrier/total", "barrier, T2", 0.40, Percent(2.0), StartUp),
+    ]);
+}
+
+fn start_up(rows: &mut Vec<Row>) {
+    use Accept::{Below, Between, Percent};
+    use Part::{Configuration, Migration, StartUp};
+    for one in MOVING {
+        let of = |id, what: &str, published, quantity| {
+            let (id, what) = (format!("{id}/{one}"), format!("{one} of 64 B, eager, {what}"));
+            row(id, what, "us", published, Percent(2.0), quantity)
+        };
+        rows.extend([
+            of("eager-configuration", "T1", 0.32, Quantity::Eager(Configuration, one)).fitted(),
+            of("eager-migration", "(T2 - T1) / 2", 0.39, Quantity::Eager(Migration, one)).fitted(),
+            of("eager-start-up", "T1 + migration", 0.71, Quantity::Eager(StartUp, one)),
+            of("eager-t2", "T2 at the source", 1.10, Quantity::EagerT2(one)),
+        ]);
+    }
+    rows.extend([
+        row(
+            "rendezvous-start-up",
+            "allgather of 64 B, rendezvous, T1 + migration",
+            "us",
+            0.80,
+            Percent(2.0),
+            Quantity::RendezvousStartUp,
+        ),
+        row(
+            "rendezvous-excess",
+            "the same, above eager",
+            "us",
+            0.09,
+            Between(0.075, 0.105),
+            Quantity::RendezvousExcess,
+        ),
+    ]);
+    for one in BY_SIZE {
+        let what = format!("{one}, reception less size over rate, worst of 1 B to 1 MiB");
+        let id = format!("start-up-by-size/{one}");
+        rows.push(row(id, what, "us", 0.90, Below(0.90), Quantity::StartUpBySize(one)));
+    }
+}
+
+fn bandwidth(rows: &mut Vec<Row>) {
+    use Accept::Percent;
+    use Collective::{Allgather, Alltoall, Broadcast, Gather, Scatter, Sendrecv};
+    for one in MOVING {
+        let of = |id, what, quantity| {
+            let (id, what) = (format!("{id}/{one}"), format!("{one} of 128 MiB, one link, {what}"));
+            row(id, what, "Gb/s", 45.0, Percent(1.0), quantity).fitted()
+        };
+        rows.extend([
+            of("bandwidth-sent", "size / T1", Quantity::Sent(one)),
+            of("bandwidth-received", "size / (T2 - migration)", Quantity::Received(one)),
+        ]);
+    }
+    for (one, published) in
+        [(Sendrecv, 90.0), (Scatter, 135.0), (Gather, 135.0), (Broadcast, 135.0), (Alltoall, 270.0), (Allgather, 270.0)]
+    {
+        let what = format!("{one} of 128 MiB, 4 cards, all links of a card, out and in");
+        let id = format!("aggregate/{one}");
+        rows.push(row(id, what, "Gb/s", published, Percent(1.0), Quantity::Aggregate(one)));
+    }
+    let what = "own block of 128 MiB, read and written";
+    rows.push(row("aggregate/internal", what, "Gb/s", 90.0, Percent(1.0), Quantity::Internal));
+    for (name, curve, what) in [
+        ("rendezvous", RENDEZVOUS, "n / (0.80 us + n / 45 Gb/s), 1 B to 128 MiB, rendezvous"),
+        ("eager", EAGER, "n / (0.71 us + n / 45 Gb/s), 1 B to 16 KiB, eager"),
+    ] {
+        for collective in BY_SIZE {
+            let (id, what) = (format!("curve-{name}/{collective}"), format!("{collective}, {what}"));
+            let quantity = Quantity::Curve { collective, curve };
+            rows.push(row(id, what, "Gb/s", None, Percent(2.0), quantity));
+        }
+    }
+}
+
+fn scaling(rows: &mut Vec<Row>) {
+    use Accept::{Between, Percent};
+    for cards in [2, 3, 4] {
+        let of = |id, what, unit, published, quantity| {
+            let (id, what) = (format!("{id}/{cards}"), format!("allgather over {cards} cards, {what}"));
+            row(id, what, unit, published, Percent(2.0), quantity)
+        };
+        rows.extend([
+            of("cards-start-up", "start-up", "us", 0.71, Quantity::StartUpOfCards(cards)),
+            of("cards-bandwidth", "one link", "Gb/s", 45.0, Quantity::BandwidthOfCards(cards)),
+        ]);
+    }
+    let what = "allgather, largest less smallest start-up of 2, 3 and 4 cards";
+    rows.push(row("cards-spread", what, "ns", 0.0, Between(0.0, 5.0), Quantity::SpreadOverCards));
+}
+
+fn skew(rows: &mut Vec<Row>) {
+    use Accept::{Below, Between};
+    let what = "cards delayed 0, 0, 1, 2 ms, difference after the";
+    rows.extend([
+        row("skew/first", format!("{what} first barrier"), "us", 0.3, Between(0.25, 0.40), Quantity::FirstSkew),
+        row("skew/later", format!("{what} second and later"), "us", 0.020, Below(0.020), Quantity::LaterSkew),
+    ]);
+}
+
+fn multipath(rows: &mut Vec<Row>) {
+    use Accept::{Anything, Between, Percent};
+    use Collective::{Broadcast, Send};
+    let start_up = "multipath, pieces of 64 B, 4 cards, end to end";
+    let start_up_row = |id: &str, what: String, published: Option<f64>, accept, of| {
+        row(id, what, "us", published, accept, Quantity::MultipathStartUp(of))
+    };
+    rows.push(
+        start_up_row("multipath-start-up/send", format!("send, {start_up}"), Some(1.87), Percent(2.0), Send).fitted(),
+    );
+    rows.push(start_up_row(
+        "multipath-start-up/broadcast",
+        format!("broadcast, {start_up}"),
+        None,
+        Anything,
+        Broadcast,
+    ));
+    for (one, cards, published) in
+        [(Send, 4, Some(90.0)), (Send, 8, Some(180.0)), (Broadcast, 4, None), (Broadcast, 8, None)]
+    {
+        let accept = if published.is_some() { Percent(1.0) } else { Anything };
+        let what = format!("{one} of 128 MiB, multipath, {cards} cards, end to end");
+        let id = format!("multipath-bandwidth/{one}/{cards}");
+        rows.push(row(id, what, "Gb/s", published, accept, Quantity::MultipathBandwidth(one, cards)));
+    }
+    let what = "4 cards, smallest send for which multipath is shorter, from there up";
+    rows.push(row("multipath-crossover", what, "KiB", 16.0, Between(8.0, 16.0), Quantity::Crossover));
+}
+
+fn shapes(rows: &mut Vec<Row>) {
+    use Accept::Between;
+    let exactly = |value| Between(value, value);
+    let stripes = "blocks of a scatter over 16 cards that lie at Ra + 2K i";
+    rows.extend([
+        row("striping/blocks", stripes, "blocks", 16.0, exactly(16.0), Quantity::StripesUsed),
+        row("striping/k", "K, the memory behind one interface", "MiB", 256.0, exactly(256.0), Quantity::StripeHalf),
+    ]);
+    for (groups, links, published) in [(4, 6, 16.0), (22, 64, 968.0)] {
+        let what = format!("Dragonfly of {groups} groups, {links} links a card, reached in two hops");
+        let id = format!("dragonfly/{groups}");
+        rows.push(row(id, what, "cards", published, exactly(published), Quantity::Dragonfly { groups, links }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_different() {
+        let rows = all();
+        assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
+    }
+
+    /// Few rows may be fitted, and to these values only.
+    #[test]
+    fn fitted_rows_are_the_agreed_ones() {
+        let fitted: BTreeSet<String> = all()
+            .into_iter()
+            .filter(|row| row.basis == Basis::Fitted)
+            .map(|row| format!("{} {}", row.published.unwrap(), row.unit))
+            .collect();
+        let agreed = ["0.04 us", "0.36 us", "0.32 us", "0.39 us", "1.87 us", "45 Gb/s"];
+        assert_eq!(fitted, agreed.map(String::from).into());
+    }
+}

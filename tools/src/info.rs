@@ -1,0 +1,155 @@
+//! `fpgactl info`: what the cards say of themselves, and what a mock fabric is made of.
+
+use cmdseq::{Capabilities, Operation, Topology};
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cards::Cards;
+use crate::cli::Cli;
+use crate::exit::Result;
+use crate::{output, size};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    cards: usize,
+    register_version: String,
+    capabilities: Described,
+    components: Vec<Component>,
+}
+
+/// Capabilities, with names and units for people and scripts.
+#[derive(Serialize)]
+struct Described {
+    instruction_version: u32,
+    clock_khz: u32,
+    nodes: u32,
+    topology: &'static str,
+    groups: u32,
+    ports: u32,
+    memory_bytes: u64,
+    memory_channels: u32,
+    stripe_half_bytes: u64,
+    queue_depth_max: u32,
+    communicators: u32,
+    communicator_ranks: u32,
+    resident_programs: u32,
+    resident_words: u32,
+    address_align: u32,
+    eager_bytes: u64,
+    eager_limit: u64,
+    extrapolated: bool,
+    operations: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Component {
+    name: &'static str,
+    value: u64,
+    unit: &'static str,
+    basis: String,
+    source: String,
+}
+
+pub(crate) fn run(cli: &Cli) -> Result<()> {
+    let components = components(&Selector::parse(&cli.cards)?);
+    let cards = Cards::open(&cli.cards)?;
+    let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
+    let printed = Printed {
+        schema: "fpgactl.info/1",
+        selector: &cards.selector,
+        kind: cards.kind.name(),
+        cards: cards.cluster.cards().len(),
+        register_version: format!("{major}.{minor}"),
+        capabilities: described(cards.capabilities()),
+        components,
+    };
+    if cli.json {
+        return output::json(&printed);
+    }
+    output::write(text(&printed).as_bytes())
+}
+
+fn described(capabilities: &Capabilities) -> Described {
+    let (topology, groups) = match capabilities.topology {
+        Topology::FullyConnected => ("fully-connected", 1),
+        Topology::Dragonfly { groups } => ("dragonfly", groups),
+    };
+    let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
+    Described {
+        instruction_version: capabilities.isa,
+        clock_khz: capabilities.clock_khz,
+        nodes: capabilities.nodes,
+        topology,
+        groups,
+        ports: capabilities.ports,
+        memory_bytes: capabilities.memory_bytes,
+        memory_channels: capabilities.memory_channels,
+        stripe_half_bytes: capabilities.stripe_half_bytes,
+        queue_depth_max: capabilities.queue_depth_max,
+        communicators: capabilities.communicators,
+        communicator_ranks: capabilities.communicator_ranks,
+        resident_programs: capabilities.resident_programs,
+        resident_words: capabilities.resident_words,
+        address_align: capabilities.address_align,
+        eager_bytes: capabilities.eager_bytes,
+        eager_limit: capabilities.eager_limit,
+        extrapolated: capabilities.extrapolated,
+        operations: operations.collect(),
+    }
+}
+
+fn components(selector: &Selector) -> Vec<Component> {
+    let printed = selector.profile().components().into_iter().map(|component| {
+        // The basis is a type of the mock's, which only `select` names; its debug form is its name and its text.
+        let basis = format!("{:?}", component.basis);
+        let (name, text) = basis.split_once('(').unwrap_or((&basis, ""));
+        let source = text.trim_end_matches(')').trim_matches('"').to_owned();
+        Component {
+            name: component.name,
+            value: component.value,
+            unit: component.unit,
+            basis: name.to_lowercase(),
+            source,
+        }
+    });
+    printed.collect()
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let Printed { selector, kind, cards, register_version, capabilities: of, components, .. } = printed;
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let groups = if of.topology == "dragonfly" { format!(" of {} groups", of.groups) } else { String::new() };
+    let rows = [
+        row("registers", format!("version {register_version}")),
+        row("instructions", format!("version {}", of.instruction_version)),
+        row("clock", format!("{} MHz", f64::from(of.clock_khz) / 1e3)),
+        row("fabric", format!("{} cards, {}{groups}, {} links a card", of.nodes, of.topology, of.ports)),
+        row("memory", format!("{} in {} pseudo channels", size::show(of.memory_bytes), of.memory_channels)),
+        row("stripe", format!("{} (2K)", size::show(2 * of.stripe_half_bytes))),
+        row(
+            "receive buffer",
+            format!("{} a link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
+        ),
+        row("queue", format!("at most {} instructions", of.queue_depth_max)),
+        row("communicators", format!("{} of at most {} ranks", of.communicators, of.communicator_ranks)),
+        row("programs", format!("{} of at most {} instructions", of.resident_programs, of.resident_words)),
+        row("alignment", size::show(of.address_align.into())),
+        row("operations", of.operations.join(" ")),
+    ];
+    let mut text = format!("{selector}: {cards} cards ({kind})\n\n{}", output::table(&rows));
+    if of.extrapolated {
+        text += "\nextrapolated: the fabric is larger than the published system was built\n";
+    }
+    if !components.is_empty() {
+        let mut rows = vec![["COMPONENT", "VALUE", "BASIS", "SOURCE"].map(String::from).to_vec()];
+        rows.extend(components.iter().map(|one| {
+            let value = format!("{} {}", one.value, one.unit);
+            vec![one.name.to_owned(), value, one.basis.clone(), one.source.clone()]
+        }));
+        text = text + "\n" + &output::table(&rows);
+    }
+    text
+}

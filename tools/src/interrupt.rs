@@ -1,0 +1,55 @@
+//! Ctrl-C: it ends the command where it can be ended well, and the second one at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::exit::{Exit, Failure, Result};
+
+/// Whether the command is to end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interrupt {
+    is_asked: Arc<AtomicBool>,
+    may_end_at_once: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Begins to listen.
+    pub(crate) fn listen() -> Result<Self> {
+        let interrupt = Interrupt::default();
+        for signal in [SIGINT, SIGTERM] {
+            interrupt
+                .register(signal)
+                .map_err(|error| Failure::new(Exit::Failed, format!("signals cannot be listened for: {error}")))?;
+        }
+        Ok(interrupt)
+    }
+
+    fn register(&self, signal: i32) -> std::io::Result<()> {
+        let code = Exit::Interrupted as i32;
+        flag::register_conditional_shutdown(signal, code, Arc::clone(&self.may_end_at_once))?;
+        // Handlers run in this order, so that the first signal sets the flag and only the second finds it set.
+        flag::register_conditional_shutdown(signal, code, Arc::clone(&self.is_asked))?;
+        flag::register(signal, Arc::clone(&self.is_asked))?;
+        Ok(())
+    }
+
+    /// Fails if the command is to end.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_asked.load(Ordering::Relaxed) {
+            return Err(Failure::new(Exit::Interrupted, "interrupted; destinations are undefined"));
+        }
+        Ok(())
+    }
+
+    /// Runs what only waits for cards and leaves nothing behind on the host: a signal ends the process then and there,
+    /// and closing a card resets it.
+    pub(crate) fn at_once<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
+        self.may_end_at_once.store(true, Ordering::SeqCst);
+        let result = self.check().map(|()| wait());
+        self.may_end_at_once.store(false, Ordering::SeqCst);
+        result
+    }
+}

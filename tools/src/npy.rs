@@ -1,0 +1,197 @@
+//! NumPy files: the arrays that go into and come out of a collective.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Seek as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
+
+use crate::exit::{Exit, Failure, Result};
+
+/// Types an element may have: name on the command line, NumPy's type string, bytes.
+const TYPES: [(&str, &str, u64); 11] = [
+    ("u8", "|u1", 1),
+    ("i8", "|i1", 1),
+    ("u16", "<u2", 2),
+    ("i16", "<i2", 2),
+    ("u32", "<u4", 4),
+    ("i32", "<i4", 4),
+    ("u64", "<u8", 8),
+    ("i64", "<i8", 8),
+    ("f16", "<f2", 2),
+    ("f32", "<f4", 4),
+    ("f64", "<f8", 8),
+];
+
+/// Type of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Element(&'static (&'static str, &'static str, u64));
+
+impl Element {
+    /// A byte, which every array is made of.
+    pub(crate) const BYTE: Element = Element(&TYPES[0]);
+
+    /// All names.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        TYPES.iter().map(|one| one.0)
+    }
+
+    /// The type of this name.
+    pub(crate) fn named(name: &str) -> Option<Element> {
+        TYPES.iter().find(|one| one.0 == name).map(Element)
+    }
+
+    fn of(dtype: &DType) -> Option<Element> {
+        let DType::Plain(text) = dtype else { return None };
+        let text = text.to_string();
+        TYPES.iter().find(|one| one.1 == text).map(Element)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.0.0
+    }
+
+    pub(crate) fn bytes(self) -> u64 {
+        self.0.2
+    }
+
+    fn dtype(self) -> Result<DType> {
+        let parsed: std::result::Result<TypeStr, _> = self.0.1.parse();
+        parsed.map(DType::Plain).map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+    }
+}
+
+/// A file to read from. Only its header is read when it is opened.
+#[derive(Debug)]
+pub(crate) struct Input {
+    path: PathBuf,
+    file: File,
+    data_at: u64,
+    pub(crate) element: Element,
+    pub(crate) elements: u64,
+}
+
+impl Input {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
+        let mut reader = BufReader::new(File::open(path).map_err(|error| refuse(error.to_string()))?);
+        let header =
+            NpyHeader::from_reader(&mut reader).map_err(|error| refuse(format!("not a .npy file: {error}")))?;
+        let element = Element::of(&header.dtype()).ok_or_else(|| {
+            let names: Vec<_> = Element::names().collect();
+            refuse(format!("elements of {} cannot be sent; {} can", header.dtype().descr(), names.join(", ")))
+        })?;
+        if header.order() == Order::Fortran && header.shape().len() > 1 {
+            return Err(refuse("the array is in Fortran order; save it with numpy.ascontiguousarray".into()));
+        }
+        let elements = header.shape().iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        let elements = elements.ok_or_else(|| refuse("its shape is more than 64 bits can count".into()))?;
+        let data_at = reader.stream_position().map_err(|error| refuse(error.to_string()))?;
+        let file = reader.into_inner();
+        let length = file.metadata().map_err(|error| refuse(error.to_string()))?.len();
+        let needed = elements.checked_mul(element.bytes()).and_then(|bytes| bytes.checked_add(data_at));
+        if needed != Some(length) {
+            return Err(refuse(format!(
+                "the header promises {elements} elements of {} B, and the file has {} B behind it",
+                element.bytes(),
+                length.saturating_sub(data_at)
+            )));
+        }
+        Ok(Input { path: path.into(), file, data_at, element, elements })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of data.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.elements * self.element.bytes()
+    }
+
+    /// Reads data from byte `offset` on.
+    pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.file
+            .read_exact_at(data, self.data_at + offset)
+            .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", self.path.display())))
+    }
+}
+
+/// A file that appears under its name only when it is whole: until then, and if it is dropped, there is none.
+pub(crate) struct Output {
+    path: PathBuf,
+    temporary: PathBuf,
+    writer: BufWriter<File>,
+    is_kept: bool,
+}
+
+impl Output {
+    /// A file for `bytes` of data.
+    pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<Self> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.part", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let file = File::create_new(&temporary).map_err(|error| failed(path, &error))?;
+        let mut output = Output { path: path.into(), temporary, writer: BufWriter::new(file), is_kept: false };
+        let shape = [bytes / element.bytes()];
+        let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
+        header.writer(&mut output.writer).write_header_only().map_err(|error| failed(path, &error))?;
+        Ok(output)
+    }
+
+    pub(crate) fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.writer.write_all(data).map_err(|error| failed(&self.path, &error))
+    }
+
+    /// Brings what was written to the disk.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(|error| failed(&self.path, &error))
+    }
+
+    /// Gives the finished file its name.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        std::fs::rename(&self.temporary, &self.path).map_err(|error| failed(&self.path, &error))?;
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.is_kept
+            && let Err(error) = std::fs::remove_file(&self.temporary)
+        {
+            log::warn!("{} cannot be removed: {error}", self.temporary.display());
+        }
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+}
+
+/// Name of rank `rank`'s file: the name given, or with the rank before its extension if there are several.
+pub(crate) fn path_of_rank(path: &Path, rank: u32, is_one_of_several: bool) -> PathBuf {
+    if !is_one_of_several {
+        return path.into();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}-{rank}.{}", extension.to_string_lossy()),
+        None => format!("{stem}-{rank}"),
+    };
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_ranks() {
+        assert_eq!(path_of_rank(Path::new("a/out.npy"), 3, true), Path::new("a/out-3.npy"));
+        assert_eq!(path_of_rank(Path::new("out"), 0, true), Path::new("out-0"));
+        assert_eq!(path_of_rank(Path::new("out.npy"), 3, false), Path::new("out.npy"));
+    }
+}

@@ -1,0 +1,48 @@
+//! What goes to stdout: in one piece, after all that can fail.
+
+use std::io::{ErrorKind, Write as _};
+
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure, Result};
+
+/// Prints one JSON object.
+pub(crate) fn json(object: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(object)
+        .map_err(|error| Failure::new(Exit::Failed, format!("the result cannot be printed: {error}")))?;
+    write((text + "\n").as_bytes())
+}
+
+/// Prints bytes. A reader that has gone, such as `head`, has seen all it wanted.
+pub(crate) fn write(bytes: &[u8]) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Failed, format!("stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lines of a table whose columns are as wide as their widest cell.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        cells.trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_line_up() {
+        let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
+        assert_eq!(super::table(&[row(["a", "bc"]), row(["def", ""])]), "a    bc\ndef\n");
+    }
+}

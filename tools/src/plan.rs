@@ -1,0 +1,327 @@
+//! `fpgactl plan OP`: what would be run on each card, and why this way.
+
+use std::fmt::Write as _;
+
+use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, Refusal};
+use cmdseq::{Instruction, Layout, Operand};
+use serde::Serialize;
+
+use crate::cards::Cards;
+use crate::cli::{self, Cli};
+use crate::exit::Result;
+use crate::units::microseconds;
+use crate::{output, request, size};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    op: &'static str,
+    ranks: u32,
+    bytes: u64,
+    algorithm: &'static str,
+    kind: &'static str,
+    selector: &'a str,
+    predicted: Times,
+    busiest_link_bytes: u64,
+    bytes_per_destination: u64,
+    notes: &'a [String],
+    communicators: Vec<Communicator<'a>>,
+    programs: Vec<PrintedProgram>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<Vec<Candidate>>,
+}
+
+/// Predicted times.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Times {
+    t1_us: f64,
+    t2_us: f64,
+    arrival_us: f64,
+}
+
+#[derive(Serialize)]
+struct Communicator<'a> {
+    id: u16,
+    members: &'a [u32],
+}
+
+#[derive(Serialize)]
+struct PrintedProgram {
+    rank: u32,
+    node: u32,
+    instructions: Vec<PrintedInstruction>,
+    input: Vec<PrintedPiece>,
+    output: Vec<PrintedPiece>,
+}
+
+#[derive(Serialize)]
+struct PrintedInstruction {
+    operation: &'static str,
+    communicator: u16,
+    root: u16,
+    peer: u16,
+    bytes: u64,
+    extent: u64,
+    source: Address,
+    destination: Address,
+    flags: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Address {
+    address: u64,
+    layout: &'static str,
+}
+
+#[derive(Serialize)]
+struct PrintedPiece {
+    offset: u64,
+    address: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Candidate {
+    algorithm: &'static str,
+    predicted: Option<Times>,
+    refused: Option<String>,
+}
+
+impl From<&Plan> for Times {
+    fn from(plan: &Plan) -> Self {
+        let predicted = plan.predicted;
+        Times {
+            t1_us: microseconds(predicted.t1_ps),
+            t2_us: microseconds(predicted.t2_ps),
+            arrival_us: microseconds(predicted.arrival_ps),
+        }
+    }
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
+    let cards = Cards::open(&cli.cards)?;
+    let request = request::request(&arguments.operation, &[], cards.capabilities())?;
+    let plan = plan::plan(&request, cards.capabilities())?;
+    let candidates = arguments.explain.then(|| plan::candidates(&request, cards.capabilities()));
+    if cli.json {
+        return output::json(&printed(&cards, &plan, candidates.as_deref()));
+    }
+    output::write(text(&cards, &plan, candidates.as_deref()).as_bytes())
+}
+
+type Weighed = (Algorithm, std::result::Result<Plan, Refusal>);
+
+fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Weighed]>) -> Printed<'a> {
+    let ranks = plan.request.group.iter().zip(&plan.programs).zip(0..);
+    Printed {
+        schema: "fpgactl.plan/1",
+        op: plan.request.collective.name(),
+        ranks: plan.request.ranks(),
+        bytes: plan.request.bytes,
+        algorithm: plan.algorithm.name(),
+        kind: cards.kind.name(),
+        selector: &cards.selector,
+        predicted: plan.into(),
+        busiest_link_bytes: plan.busiest_link_bytes,
+        bytes_per_destination: plan.bytes_per_destination,
+        notes: &plan.notes,
+        communicators: plan
+            .communicators
+            .iter()
+            .map(|one| Communicator { id: one.id, members: &one.members })
+            .collect(),
+        programs: ranks.map(|((node, program), rank)| printed_program(rank, *node, program)).collect(),
+        candidates: candidates.map(|all| all.iter().map(candidate).collect()),
+    }
+}
+
+fn printed_program(rank: u32, node: u32, program: &Program) -> PrintedProgram {
+    let pieces = |pieces: &[Piece]| -> Vec<PrintedPiece> {
+        pieces.iter().map(|&Piece { offset, address, bytes }| PrintedPiece { offset, address, bytes }).collect()
+    };
+    PrintedProgram {
+        rank,
+        node,
+        instructions: program.instructions.iter().map(printed_instruction).collect(),
+        input: pieces(&program.input),
+        output: pieces(&program.output),
+    }
+}
+
+fn printed_instruction(instruction: &Instruction) -> PrintedInstruction {
+    let address = |operand: &Operand| Address { address: operand.address, layout: layout(operand.layout) };
+    PrintedInstruction {
+        operation: instruction.operation.name(),
+        communicator: instruction.communicator,
+        root: instruction.root,
+        peer: instruction.peer,
+        bytes: instruction.bytes,
+        extent: instruction.extent,
+        source: address(&instruction.source),
+        destination: address(&instruction.destination),
+        flags: flags(instruction),
+    }
+}
+
+const fn layout(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Block => "block",
+        Layout::Striped => "striped",
+    }
+}
+
+fn flags(instruction: &Instruction) -> Vec<&'static str> {
+    use cmdseq::Flags;
+    let names = [
+        (Flags::EAGER, "eager"),
+        (Flags::RENDEZVOUS, "rendezvous"),
+        (Flags::INTERRUPT, "interrupt"),
+        (Flags::LAST, "last"),
+    ];
+    names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
+}
+
+fn candidate((algorithm, result): &Weighed) -> Candidate {
+    let (predicted, refused) = match result {
+        Ok(plan) => (Some(plan.into()), None),
+        Err(refusal) => (None, Some(refusal.to_string())),
+    };
+    Candidate { algorithm: algorithm.name(), predicted, refused }
+}
+
+fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
+    let request = &plan.request;
+    let times = Times::from(plan);
+    let mut text = format!(
+        "{} of {} over {} ranks, {}, {} cards ({})\n",
+        request.collective,
+        size::show(request.bytes),
+        request.ranks(),
+        plan.algorithm,
+        cards.kind.name(),
+        cards.selector
+    );
+    let _ = writeln!(
+        text,
+        "predicted: T1 {:.3} us, T2 {:.3} us, arrival {:.3} us; {} over the busiest link",
+        times.t1_us,
+        times.t2_us,
+        times.arrival_us,
+        size::show(plan.busiest_link_bytes)
+    );
+    for note in &plan.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    if let Some(candidates) = candidates {
+        text += &explanation(plan, candidates);
+    }
+    for communicator in &plan.communicators {
+        let members: Vec<String> = communicator.members.iter().map(u32::to_string).collect();
+        let _ = writeln!(text, "\ncommunicator {}: nodes {}", communicator.id, members.join(" "));
+    }
+    text + &programs(plan)
+}
+
+fn explanation(plan: &Plan, candidates: &[Weighed]) -> String {
+    let rows: Vec<Vec<String>> = candidates
+        .iter()
+        .map(|(algorithm, result)| {
+            let verdict = match result {
+                Ok(one) => format!("arrival {:.3} us", Times::from(one).arrival_us),
+                Err(refusal) => format!("not possible: {refusal}"),
+            };
+            let mark = match plan.request.algorithm {
+                _ if *algorithm != plan.algorithm => "",
+                Some(_) => "taken, as asked",
+                None => "taken: earliest arrival",
+            };
+            vec![format!("  {algorithm}"), mark.to_owned(), verdict]
+        })
+        .collect();
+    format!("\nways weighed:\n{}", output::table(&rows))
+}
+
+/// The programs; ranks that do the same with the same addresses are shown once.
+fn programs(plan: &Plan) -> String {
+    let mut alike: Vec<(Vec<usize>, &Program)> = Vec::new();
+    for (rank, program) in plan.programs.iter().enumerate() {
+        match alike.last_mut().filter(|(_, last)| *last == program) {
+            Some((ranks, _)) => ranks.push(rank),
+            None => alike.push((vec![rank], program)),
+        }
+    }
+    alike.into_iter().map(|(ranks, program)| program_text(&ranks, program)).collect()
+}
+
+fn program_text(ranks: &[usize], program: &Program) -> String {
+    let mut text = match ranks {
+        [rank] => format!("\nrank {rank}\n"),
+        [first, .., last] => format!("\nranks {first} to {last}\n"),
+        [] => String::new(),
+    };
+    if program.instructions.is_empty() {
+        text += "  nothing\n";
+    }
+    for instruction in &program.instructions {
+        let _ = writeln!(text, "  {}", instruction_text(instruction));
+    }
+    text + &pieces_text("input", &program.input) + &pieces_text("output", &program.output)
+}
+
+fn instruction_text(instruction: &Instruction) -> String {
+    let fields = instruction.operation.fields();
+    let mut text = instruction.operation.name().to_owned();
+    let mut add = |part: String| {
+        text.push(' ');
+        text += &part;
+    };
+    let operand = |operand: &Operand| {
+        let mark = if operand.layout == Layout::Striped { " striped" } else { "" };
+        format!("{:#x}{mark}", operand.address)
+    };
+    if fields.communicator {
+        add(format!("on communicator {},", instruction.communicator));
+    }
+    if fields.root {
+        add(format!("root {},", instruction.root));
+    }
+    if fields.peer {
+        add(format!("peer {},", instruction.peer));
+    }
+    if fields.source {
+        add(format!("from {}", operand(&instruction.source)));
+    }
+    if fields.destination {
+        add(format!("to {}", operand(&instruction.destination)));
+    }
+    if fields.bytes {
+        add(format!("bytes {}", instruction.bytes));
+    }
+    if fields.extent && instruction.extent != 0 {
+        add(format!("extent {}", instruction.extent));
+    }
+    for flag in flags(instruction) {
+        add(flag.to_owned());
+    }
+    text.trim_end_matches(',').to_owned()
+}
+
+/// Pieces of more than this are counted and not shown.
+const PIECES_SHOWN: usize = 16;
+
+fn pieces_text(what: &str, pieces: &[Piece]) -> String {
+    let mut text = String::new();
+    for piece in pieces.iter().take(PIECES_SHOWN) {
+        let _ = writeln!(
+            text,
+            "  {what}  {:#012x}  bytes {} to {}",
+            piece.address,
+            piece.offset,
+            piece.offset + piece.bytes
+        );
+    }
+    if pieces.len() > PIECES_SHOWN {
+        let _ = writeln!(text, "  {what}  and {} more", pieces.len() - PIECES_SHOWN);
+    }
+    text
+}

@@ -1,0 +1,67 @@
+//! Byte counts on the command line: `16384`, `64KiB`, `1MiB`.
+
+use std::fmt::Write as _;
+
+const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+
+/// Reads a number of bytes. Units are binary and spelt out, because `1MB` means two things.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = text[digits.len()..].trim_start();
+    let refuse = || format!("{text:?} is not a number of bytes; write 16384, 64KiB, 1MiB or 2GiB");
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(refuse());
+    }
+    let shift = match unit {
+        "" => 0,
+        _ => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
+    };
+    let number = digits.parse::<u64>().map_err(|_| format!("{text:?} is more than 64 bits can count"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is more than 64 bits can count"))
+}
+
+/// The count in the largest unit that divides it.
+pub(crate) fn show(bytes: u64) -> String {
+    let whole = |(_, shift): &&(&str, u32)| bytes != 0 && bytes.trailing_zeros() >= *shift;
+    let (name, shift) = UNITS.iter().rev().find(whole).unwrap_or(&UNITS[0]);
+    let mut text = String::new();
+    let _ = write!(text, "{} {name}", bytes >> shift);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("16384", 16384),
+            ("64KiB", 65536),
+            ("1MiB", 1 << 20),
+            ("1 MiB", 1 << 20),
+            ("8GiB", 8 << 30),
+            ("7B", 7),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in
+            ["", "MiB", "-1", "+1", "1.5MiB", "1MB", "1K", "1kib", "0x10", "1 2", "99999999999999999999", "16777216TiB"]
+        {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn shown_in_the_largest_whole_unit() {
+        assert_eq!(show(0), "0 B");
+        assert_eq!(show(1 << 20), "1 MiB");
+        assert_eq!(show((1 << 20) + 3), "1048579 B");
+        assert_eq!(show(48 << 10), "48 KiB");
+    }
+}

@@ -1,0 +1,147 @@
+//! `fpgactl topo`: how the cards are linked.
+
+use std::fmt::Write as _;
+
+use cmdseq::Topology;
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cli::{Cli, Topo};
+use crate::exit::Result;
+use crate::output;
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    topology: &'static str,
+    cards: u32,
+    links_per_card: u32,
+    extrapolated: bool,
+    groups: Vec<Vec<u32>>,
+    links: Vec<[u32; 2]>,
+}
+
+#[derive(Serialize)]
+struct Sizes {
+    schema: &'static str,
+    links_per_card: u32,
+    rows: Vec<Size>,
+}
+
+/// A Dragonfly of cards with a given number of links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Size {
+    /// Groups.
+    pub(crate) groups: u32,
+    /// Cards of a group.
+    pub(crate) group_size: u32,
+    /// Cards in all.
+    pub(crate) cards: u32,
+    /// Whether links and groups are in the relation the paper recommends: k >= 3(g - 1).
+    pub(crate) recommended: bool,
+}
+
+/// Fabrics with more cards are shown by their groups and not by every link.
+const NEIGHBOURS_SHOWN_UP_TO: u32 = 16;
+
+pub(crate) fn run(cli: &Cli, arguments: &Topo) -> Result<()> {
+    match arguments.dragonfly {
+        Some(links) => sizes(cli.json, links),
+        None => fabric(cli),
+    }
+}
+
+/// The Dragonflies of at least two groups of two that cards with `links` links make.
+pub(crate) fn dragonflies(links: u32) -> Vec<Size> {
+    let size = |groups| {
+        let cards = Topology::dragonfly_nodes(groups, links)?;
+        let group_size = cards / groups;
+        (group_size >= 2).then_some(Size { groups, group_size, cards, recommended: links >= 3 * (groups - 1) })
+    };
+    (2..=links).filter_map(size).collect()
+}
+
+fn sizes(as_json: bool, links: u32) -> Result<()> {
+    let rows = dragonflies(links);
+    if as_json {
+        return output::json(&Sizes { schema: "fpgactl.topo-dragonfly/1", links_per_card: links, rows });
+    }
+    let mut table = vec![["GROUPS", "CARDS OF A GROUP", "CARDS", ""].map(String::from).to_vec()];
+    table.extend(rows.iter().map(|row| {
+        let note = if row.recommended { "recommended (k >= 3(g - 1))" } else { "" };
+        vec![row.groups.to_string(), row.group_size.to_string(), row.cards.to_string(), note.to_owned()]
+    }));
+    let text = format!("Dragonfly of cards with k = {links} links: g(k - g + 2) cards\n\n{}", output::table(&table));
+    output::write(text.as_bytes())
+}
+
+fn fabric(cli: &Cli) -> Result<()> {
+    let selector = Selector::parse(&cli.cards)?;
+    let profile = selector.profile();
+    let nodes = profile.nodes;
+    let (name, groups) = match profile.topology {
+        Topology::FullyConnected => ("fully-connected", 1),
+        Topology::Dragonfly { groups } => ("dragonfly", groups.max(1)),
+    };
+    let size = nodes / groups;
+    let linked = |a: u32, b: u32| profile.topology.linked(a, b, nodes);
+    let printed = Printed {
+        schema: "fpgactl.topo/1",
+        selector: &cli.cards,
+        kind: selector.kind().name(),
+        topology: name,
+        cards: nodes,
+        links_per_card: profile.ports(),
+        extrapolated: profile.is_extrapolated(),
+        groups: (0..groups).map(|group| (group * size..(group + 1) * size).collect()).collect(),
+        links: (0..nodes).flat_map(|a| (a + 1..nodes).filter(move |b| linked(a, *b)).map(move |b| [a, b])).collect(),
+    };
+    if cli.json {
+        return output::json(&printed);
+    }
+    output::write(text(&printed).as_bytes())
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let Printed { selector, kind, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
+    let mut text =
+        format!("{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} a card\n", links.len());
+    if *extrapolated {
+        text += "extrapolated: larger than the published system was built\n";
+    }
+    if *cards <= NEIGHBOURS_SHOWN_UP_TO {
+        let mut rows = vec![["CARD", "GROUP", "LINKED TO"].map(String::from).to_vec()];
+        for (group, members) in groups.iter().enumerate() {
+            for card in members {
+                let other = |link: &[u32; 2]| match link {
+                    [a, b] if a == card => Some(b.to_string()),
+                    [a, b] if b == card => Some(a.to_string()),
+                    _ => None,
+                };
+                let others: Vec<String> = links.iter().filter_map(other).collect();
+                rows.push(vec![card.to_string(), group.to_string(), others.join(" ")]);
+            }
+        }
+        return text + "\n" + &output::table(&rows);
+    }
+    for (group, members) in groups.iter().enumerate() {
+        if let (Some(first), Some(last)) = (members.first(), members.last()) {
+            let _ = writeln!(text, "group {group}: cards {first} to {last}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_sizes_are_among_them() {
+        let of = |groups, links| dragonflies(links).into_iter().find(|size| size.groups == groups).unwrap();
+        assert_eq!(of(4, 6), Size { groups: 4, group_size: 4, cards: 16, recommended: false });
+        assert_eq!(of(22, 64), Size { groups: 22, group_size: 44, cards: 968, recommended: true });
+    }
+}

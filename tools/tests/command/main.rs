@@ -1,0 +1,33 @@
+//! The command as people and scripts use it.
+#![forbid(unsafe_code)]
+
+mod arrays;
+mod exits;
+mod printed;
+
+use std::process::{Command, Output, Stdio};
+
+/// The command with these arguments, away from the settings of whoever runs the tests.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    for name in ["FPGACTL_CARDS", "COLUMNS", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(&[arguments, &["--json"]].concat())).unwrap()
+}

@@ -1,0 +1,137 @@
+//! What is printed, beside `tests/expected`. With UPDATE=1 in the environment the expected files are written anew.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::{command, json, stdout};
+
+const PRINTED: &[(&str, &[&str])] = &[
+    ("help", &["--help"]),
+    ("help-list", &["list", "--help"]),
+    ("help-info", &["info", "--help"]),
+    ("help-coll", &["coll", "--help"]),
+    ("help-plan", &["plan", "--help"]),
+    ("help-bench", &["bench", "--help"]),
+    ("help-bench-optweb", &["bench", "optweb", "--help"]),
+    ("help-topo", &["topo", "--help"]),
+    ("help-completions", &["completions", "--help"]),
+    ("list", &["list"]),
+    ("list-json", &["list", "--json", "--cards", "mock:optweb:2"]),
+    ("info", &["info"]),
+    ("info-json", &["info", "--json"]),
+    ("topo", &["topo"]),
+    ("topo-json", &["topo", "--json"]),
+    ("topo-dragonfly", &["topo", "--cards", "mock:optweb:4x4"]),
+    ("topo-dragonfly-large", &["topo", "--cards", "mock:optweb:22x44"]),
+    ("topo-dragonfly-sizes", &["topo", "--dragonfly", "6"]),
+    ("plan-allgather", &["plan", "allgather", "--bytes", "64"]),
+    ("plan-send-explain", &["plan", "send", "--bytes", "64KiB", "--explain"]),
+    ("plan-scatter-json", &["plan", "scatter", "--bytes", "4095", "--group", "3,1", "--explain", "--json"]),
+    ("coll-allgather", &["coll", "allgather", "--bytes", "1MiB"]),
+    ("coll-allgather-json", &["coll", "allgather", "--bytes", "1MiB", "--json"]),
+    ("coll-barrier", &["coll", "barrier", "--start-delay", "0,0,1000,2000", "--repeat", "4"]),
+    ("coll-barrier-json", &["coll", "barrier", "--json"]),
+    ("bench-barrier", &["bench", "optweb", "--row", "barrier"]),
+    ("bench-barrier-json", &["bench", "optweb", "--row", "barrier", "--json"]),
+];
+
+#[test]
+fn is_as_expected() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/expected");
+    let mut wrong = Vec::new();
+    for (name, arguments) in PRINTED {
+        let path = directory.join(format!("{name}.txt"));
+        let found = stdout(arguments);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, found).unwrap();
+        } else if std::fs::read_to_string(&path).ok().as_deref() != Some(&found) {
+            wrong.push(format!("fpgactl {} differs from {}:\n{found}", arguments.join(" "), path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nUPDATE=1 writes the files anew", wrong.join("\n"));
+}
+
+/// Scripts rely on these keys and their types.
+#[test]
+fn json_has_the_keys_that_are_promised() {
+    let coll = json(&["coll", "barrier"]);
+    assert_eq!(coll["schema"], "fpgactl.coll/1");
+    for key in
+        ["ranks", "bytes", "t1_us", "t2_us", "arrival_us", "gbps_per_link", "goodput_gbps", "predicted_us", "seed"]
+    {
+        assert!(coll[key].is_number(), "{key}");
+    }
+    for key in ["op", "algorithm", "kind"] {
+        assert!(coll[key].is_string(), "{key}");
+    }
+    assert_eq!(coll["verified"], true);
+    assert!(coll["skew_us"].is_array());
+    let bench = json(&["bench", "optweb", "--row", "multipath-start-up"]);
+    assert_eq!((&bench["schema"], &bench["profile"]), (&"fpgactl.bench/1".into(), &"optweb".into()));
+    for row in bench["rows"].as_array().unwrap() {
+        assert!(row["id"].is_string() && row["what"].is_string() && row["unit"].is_string(), "{row}");
+        assert!(row["ours"].is_number() && row["within"].is_boolean(), "{row}");
+        assert!(row["published"].is_number() || row["published"].is_null(), "{row}");
+        assert!(["predicted", "fitted"].contains(&row["basis"].as_str().unwrap()), "{row}");
+    }
+}
+
+#[test]
+fn start_up_rows_are_within_their_tolerance() {
+    for row in ["barrier", "eager-start-up", "eager-t2", "rendezvous-start-up", "rendezvous-excess", "skew"] {
+        stdout(&["bench", "optweb", "--check", "--row", row]);
+    }
+    for row in ["multipath-start-up", "striping", "dragonfly", "cards-spread"] {
+        stdout(&["bench", "optweb", "--check", "--row", row]);
+    }
+}
+
+#[test]
+fn figures_are_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("figures");
+    let arguments = ["bench", "optweb", "--row", "barrier", "--figure", "12", "--svg", path.to_str().unwrap()];
+    stdout(&arguments);
+    let figure = std::fs::read_to_string(path.join("figure-12.svg")).unwrap();
+    for word in ["rendezvous", "configuration (T1)", ">us<"] {
+        assert!(figure.replace('\n', "").contains(word), "{word}");
+    }
+}
+
+#[test]
+fn the_same_seed_prints_the_same() {
+    let arguments = ["coll", "alltoall", "--bytes", "4095", "--seed", "9", "--json"];
+    let first = stdout(&arguments);
+    for _ in 1..10 {
+        assert_eq!(stdout(&arguments), first);
+    }
+}
+
+#[test]
+fn cards_may_come_from_the_environment() {
+    let output = command(&["list"]).env("FPGACTL_CARDS", "mock:optweb:3").output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn every_shell_gets_a_script() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(stdout(&["completions", shell]).contains("fpgactl"), "{shell}");
+    }
+}
+
+/// `fpgactl topo | head -1` is no error.
+#[test]
+fn a_reader_may_leave() {
+    let mut child = command(&["topo", "--json", "--cards", "mock:optweb:64"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(errors, "");
+}
