@@ -34,6 +34,7 @@ mod memory;
 mod msix;
 mod profile;
 mod rates;
+mod rdma;
 mod registers;
 mod rings;
 mod sequencer;

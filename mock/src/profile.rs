@@ -182,13 +182,13 @@ impl Profile {
     }
 
     /// From the receive buffer to being counted: through the switch and the size check.
-    pub(crate) fn from_receive_buffer_ps(&self) -> u64 {
+    pub(crate) fn past_receive_buffer_ps(&self) -> u64 {
         self.cycles(self.switch_cycles + self.size_check_cycles)
     }
 
     /// From the last beat counted out to the same counted in.
     pub(crate) fn data_ps(&self) -> u64 {
-        self.to_receive_buffer_ps() + self.from_receive_buffer_ps()
+        self.to_receive_buffer_ps() + self.past_receive_buffer_ps()
     }
 
     /// From the last beat counted in to the control signal at its source.

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     /// Runs all streams to their ends and gives the times in order of the purposes.
-    fn run(rates: &mut Rates<usize>, starts: &mut Vec<(u64, u64, Vec<ResourceId>)>) -> Vec<u64> {
+    fn run(rates: &mut Rates<usize>, starts: &mut [(u64, u64, Vec<ResourceId>)]) -> Vec<u64> {
         let mut ended = vec![0; starts.len()];
         let mut pending: Vec<End> = Vec::new();
         let mut waiting: Vec<(u64, usize)> = starts.iter().enumerate().map(|(i, start)| (start.0, i)).collect();
@@ -202,7 +202,7 @@ mod tests {
         let mut rates = Rates::new();
         let (link, channel) = (rates.add_resource(45_000), rates.add_resource(51_200));
         // 4500 bytes are 36 000 bits: 0.8 us at 45 Gb/s.
-        assert_eq!(run(&mut rates, &mut vec![(0, 4500, vec![channel, link])]), [800_000]);
+        assert_eq!(run(&mut rates, &mut [(0, 4500, vec![channel, link])]), [800_000]);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let mut rates = Rates::new();
         let channel = rates.add_resource(40_000);
         // Both start at 0; 1000 and 3000 bytes at 20 Gb/s each: the short one ends at 0.4 us, then 2000 bytes are left at 40.
-        let ends = run(&mut rates, &mut vec![(0, 1000, vec![channel]), (0, 3000, vec![channel])]);
+        let ends = run(&mut rates, &mut [(0, 1000, vec![channel]), (0, 3000, vec![channel])]);
         assert_eq!(ends, [400_000, 800_000]);
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let mut rates = Rates::new();
         let channel = rates.add_resource(8_000);
         // 1000 bytes at 8 Gb/s take 1 us. After 0.5 us a second stream halves it: 1.5 us. The second has 500 left then.
-        let ends = run(&mut rates, &mut vec![(0, 1000, vec![channel]), (500_000, 1000, vec![channel])]);
+        let ends = run(&mut rates, &mut [(0, 1000, vec![channel]), (500_000, 1000, vec![channel])]);
         assert_eq!(ends, [1_500_000, 2_000_000]);
     }
 
@@ -227,7 +227,7 @@ mod tests {
     fn a_stream_through_one_channel_twice_has_half_of_it() {
         let mut rates = Rates::new();
         let channel = rates.add_resource(8_000);
-        assert_eq!(run(&mut rates, &mut vec![(0, 1000, vec![channel, channel])]), [2_000_000]);
+        assert_eq!(run(&mut rates, &mut [(0, 1000, vec![channel, channel])]), [2_000_000]);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::card::{COMMUNICATORS, Membership, RESIDENT_WORDS};
 use crate::fabric::{Core, Event, Step};
 use crate::host_dma::Job;
 use crate::memory::CardMemory;
-use crate::switch::{Barrier, Rdma, Transfer};
+
+use crate::rdma::Rdma;
+use crate::switch::{Barrier, Transfer};
 
 /// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
 const DELAY_MAX: u64 = 1 << 36;

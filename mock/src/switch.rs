@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use cmdseq::completion::Status;
-use cmdseq::instruction::offset;
 use cmdseq::ranges;
 use cmdseq::{Flags, Instruction, Layout, Operation};
 use fpga_regs::bits::Errors;
@@ -17,7 +16,7 @@ use crate::fabric::{Core, Event, Step};
 use crate::inbound::Burst;
 use crate::memory::copy_between;
 use crate::rates::ResourceId;
-use crate::sequencer::{Refusal, Running, Work, bad_field};
+use crate::sequencer::{Refusal, Running, Work};
 
 /// A barrier at work.
 #[derive(Debug)]
@@ -84,18 +83,6 @@ enum ReceiveState {
     Done,
 }
 
-/// A one-sided transfer at work. OPTWEB has none: the announcing beat is followed by one with the address.
-#[derive(Debug)]
-pub(crate) struct Rdma {
-    is_read: bool,
-    /// The card that has the data, and where.
-    source: (usize, u64),
-    /// The card that gets it, and where.
-    destination: (usize, u64),
-    link: ResourceId,
-    peer: usize,
-}
-
 /// What a stream is for.
 #[derive(Debug)]
 pub(crate) enum StreamPurpose {
@@ -134,13 +121,13 @@ impl Card {
         }
     }
 
-    fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
+    pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
         let entry = self.communicators.get(usize::from(instruction.communicator));
         entry.cloned().flatten().ok_or((Status::BadCommunicator, 0))
     }
 
     /// The pseudo channel in which `address` lies. A block that goes on into the next is counted where it starts.
-    fn channel(&self, address: u64) -> ResourceId {
+    pub(crate) fn channel(&self, address: u64) -> ResourceId {
         let bytes = self.memory.len() / self.channels.len() as u64;
         self.channels[((address / bytes) as usize).min(self.channels.len() - 1)]
     }
@@ -186,7 +173,12 @@ impl Core {
     }
 
     /// The port toward rank `rank`, if there is a link and it is up.
-    fn port_toward(&self, index: usize, membership: &Membership, rank: u32) -> Result<(usize, usize), Refusal> {
+    pub(crate) fn port_toward(
+        &self,
+        index: usize,
+        membership: &Membership,
+        rank: u32,
+    ) -> Result<(usize, usize), Refusal> {
         let peer = *membership.members.get(rank as usize).ok_or((Status::BadRank, rank as u16))?;
         let port = self.ports.toward(self.cards[index].node, peer);
         let port = port.filter(|port| self.cards[index].links[*port].is_up);
@@ -194,7 +186,7 @@ impl Core {
     }
 
     /// The port at which a signal or burst comes in that leaves `index` by `port`.
-    fn far_end(&self, index: usize, port: usize) -> Option<(usize, usize)> {
+    pub(crate) fn far_end(&self, index: usize, port: usize) -> Option<(usize, usize)> {
         let node = self.cards[index].node;
         let peer = self.ports.peer(node, port);
         let link = self.cards[index].links[port].is_up.then_some(peer)?;
@@ -279,7 +271,7 @@ impl Core {
         Ok(())
     }
 
-    fn check_ranks(&self, instruction: &Instruction, ranks: u32) -> Result<(), Refusal> {
+    pub(crate) fn check_ranks(&self, instruction: &Instruction, ranks: u32) -> Result<(), Refusal> {
         let fields = instruction.operation.fields();
         for (is_read, rank) in [(fields.root, instruction.root), (fields.peer, instruction.peer)] {
             if is_read && u32::from(rank) >= ranks {
@@ -525,7 +517,7 @@ impl Core {
         }
     }
 
-    fn start_stream(&mut self, bytes: u64, passes: Vec<ResourceId>, purpose: StreamPurpose) {
+    pub(crate) fn start_stream(&mut self, bytes: u64, passes: Vec<ResourceId>, purpose: StreamPurpose) {
         // The last beat is partial, but takes its time on the wire all the same.
         let beat = self.profile.beat_bytes;
         let bytes = bytes.div_ceil(beat).saturating_mul(beat);
@@ -702,7 +694,7 @@ impl Core {
         let is_complete = |burst: &Burst| burst.is_whole && burst.is_drained;
         if !card.is_frozen && card.links[port].inbound.bursts.front().is_some_and(is_complete) {
             let event = Event::BufferedCounted { card: index, epoch: card.epoch, port };
-            self.schedule(self.now + self.profile.from_receive_buffer_ps(), event);
+            self.schedule(self.now + self.profile.past_receive_buffer_ps(), event);
         }
     }
 
@@ -801,108 +793,5 @@ impl Core {
             }
         }
         self.timed_finish(index);
-    }
-
-    pub(crate) fn begin_rdma(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
-        let membership = self.cards[index].membership(instruction)?;
-        self.check_ranks(instruction, membership.members.len() as u32)?;
-        if u32::from(instruction.peer) == membership.own_rank {
-            return Err(bad_field(offset::PEER));
-        }
-        let (port, peer) = self.port_toward(index, &membership, instruction.peer.into())?;
-        for operand in [&instruction.source, &instruction.destination] {
-            self.check_memory(index, operand.address, instruction.bytes)?;
-        }
-        let is_read = instruction.operation == Operation::RdmaRead;
-        let (source, destination) = if is_read { (peer, index) } else { (index, peer) };
-        let (_, back) = self.far_end(index, port).ok_or((Status::LinkDown, peer as u16))?;
-        let out = if is_read { self.cards[peer].links[back].out } else { self.cards[index].links[port].out };
-        let dispatch = self.profile.dispatch_cycles;
-        let rdma = Rdma {
-            is_read,
-            source: (source, instruction.source.address),
-            destination: (destination, instruction.destination.address),
-            link: out,
-            peer,
-        };
-        if let Some(running) = &mut self.cards[index].running {
-            running.work = Work::Rdma(rdma);
-        }
-        if is_read || instruction.bytes == 0 {
-            // The announcing beat and the one with address and size.
-            self.schedule_step(index, self.profile.cycles(dispatch + 2), Step::ControlsOut);
-        } else {
-            let data = dispatch + self.profile.memory_read_cycles;
-            self.schedule_step(index, self.profile.cycles(data), Step::DataAtSwitch);
-        }
-        Ok(())
-    }
-
-    fn rdma(&self, index: usize) -> Option<(&Rdma, u64)> {
-        match &self.cards[index].running {
-            Some(Running { work: Work::Rdma(rdma), instruction, .. }) => Some((rdma, instruction.bytes)),
-            _ => None,
-        }
-    }
-
-    fn rdma_request_out(&mut self, index: usize) {
-        let epoch = self.cards[index].epoch;
-        match self.rdma(index) {
-            Some((_, 0)) => self.finish(index),
-            Some(_) => {
-                self.schedule(self.now + self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
-            }
-            None => {}
-        }
-    }
-
-    /// The card that has the data reads it from memory and sends it back, whatever its sequencer does.
-    pub(crate) fn rdma_requested(&mut self, reader: usize) {
-        let Some((rdma, _)) = self.rdma(reader) else { return };
-        if !self.cards[rdma.source.0].is_frozen {
-            let cycles = self.profile.memory_read_cycles + 1;
-            self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
-        }
-    }
-
-    fn start_rdma_stream(&mut self, issuer: usize) {
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (from, to) = (rdma.source, rdma.destination);
-        let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
-        self.statistics.transfers += 1;
-        self.statistics.bytes += bytes;
-        self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
-    }
-
-    fn rdma_stream_ended(&mut self, issuer: usize) {
-        let (now, epoch) = (self.now, self.cards[issuer].epoch);
-        if let Some(running) = self.cards[issuer].running.as_mut() {
-            if matches!(running.work, Work::Rdma(Rdma { is_read: false, .. })) {
-                running.counted_out = now;
-            }
-        }
-        self.schedule(now + self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
-    }
-
-    pub(crate) fn rdma_counted(&mut self, issuer: usize) {
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (is_read, (from, source), (to, destination)) = (rdma.is_read, rdma.source, rdma.destination);
-        if self.cards[to].is_frozen {
-            return;
-        }
-        if let Ok([from, to]) = self.cards.get_disjoint_mut([from, to]) {
-            copy_between(&mut from.memory, source, &mut to.memory, destination, bytes);
-        }
-        let now = self.now;
-        if let Some(running) = &mut self.cards[issuer].running {
-            running.bytes += bytes;
-            if is_read {
-                running.arrival = Some(now);
-                self.finish(issuer);
-            } else {
-                running.work = Work::Timed;
-                self.schedule_step(issuer, self.profile.acknowledge_ps(), Step::Acknowledged);
-            }
-        }
     }
 }

@@ -15,7 +15,8 @@ const MIB: u64 = 1 << 20;
 fn two_cards() -> (Fabric, Card, Card) {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let domain = Domain::in_process();
-    let card = |node| Card::open(in_process::attach(fabric.endpoint(node), &domain, &format!("{node}")).unwrap()).unwrap();
+    let card =
+        |node| Card::open(in_process::attach(fabric.endpoint(node), &domain, &format!("{node}")).unwrap()).unwrap();
     let (first, second) = (card(0), card(1));
     (fabric, first, second)
 }
@@ -175,7 +176,7 @@ fn resident_programs_run_again_by_one_doorbell() {
     let resident = card.store(2, &[copy, Instruction::delay(5)]).unwrap();
     card.write_memory(1000, b"sixteen bytes...").unwrap();
     for to in [5000, 6000] {
-        card.launch(&resident, [1000, to, 0]).unwrap();
+        card.run_resident(&resident, [1000, to, 0]).unwrap();
         let mut back = [0; 16];
         card.read_memory(to, &mut back).unwrap();
         assert_eq!(&back, b"sixteen bytes...");

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fpga_hal::{BarIndex, Domain, DmaBuffer, Function, Window, in_process};
+use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Window, in_process};
 use fpga_mock::{Fabric, Profile};
 
 /// Offsets retyped from docs/registers.md. The sequencer's block starts at 0x1000 of BAR0.
@@ -45,25 +45,24 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A word from its parts, laid out as docs/isa.md says.
-fn word(operation: u8, tag: u16, root: u16, operands: u8, source: u64, destination: u64, bytes: u64, extent: u64) -> [u8; 64] {
+/// A word of an operation with a root, laid out as docs/isa.md says. `numbers` are source, destination, bytes and extent.
+fn word(operation: u8, tag: u16, root: u16, operands: u8, numbers: [u64; 4]) -> [u8; 64] {
     let mut word = [0; 64];
     word[0] = 1;
     word[1] = operation;
     word[2..4].copy_from_slice(&tag.to_le_bytes());
     word[6..8].copy_from_slice(&root.to_le_bytes());
     word[13] = operands;
-    word[16..24].copy_from_slice(&source.to_le_bytes());
-    word[24..32].copy_from_slice(&destination.to_le_bytes());
-    word[32..40].copy_from_slice(&bytes.to_le_bytes());
-    word[40..48].copy_from_slice(&extent.to_le_bytes());
+    for (at, number) in (16..).step_by(8).zip(numbers) {
+        word[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
     let sum = crc32c(&word[..60]);
     word[60..].copy_from_slice(&sum.to_le_bytes());
     word
 }
 
 fn barrier(tag: u16) -> [u8; 64] {
-    word(2, tag, 0, 0, 0, 0, 0, 0)
+    word(2, tag, 0, 0, [0, 0, 0, 0])
 }
 
 impl RawCard {
@@ -122,11 +121,11 @@ impl RawCard {
     /// Moves `data` between host and card memory with copy instructions of at most 1 MiB.
     fn write_memory(&mut self, address: u64, data: &[u8]) {
         self.data.write(0, data).unwrap();
-        self.run(&word(24, 0x77, 0, 0x01, self.data.iova().0, address, data.len() as u64, 0));
+        self.run(&word(24, 0x77, 0, 0x01, [self.data.iova().0, address, data.len() as u64, 0]));
     }
 
     fn read_memory(&mut self, address: u64, bytes: usize) -> Vec<u8> {
-        self.run(&word(24, 0x78, 0, 0x10, address, self.data.iova().0, bytes as u64, 0));
+        self.run(&word(24, 0x78, 0, 0x10, [address, self.data.iova().0, bytes as u64, 0]));
         let mut data = vec![0; bytes];
         self.data.read(0, &mut data).unwrap();
         data
@@ -184,7 +183,7 @@ fn eager_allgather_moves_the_bytes_in_the_published_time() {
         card.write_memory(0, &block(rank));
     }
     // Operation 10, destination striped.
-    let all = run_after_barriers(&mut cards, |tag| vec![word(10, tag, 0, 0x20, 0, K, 64, 0)]);
+    let all = run_after_barriers(&mut cards, |tag| vec![word(10, tag, 0, 0x20, [0, K, 64, 0])]);
     for completions in &all {
         let [it] = completions[..] else { panic!("{completions:?}") };
         // 0.32 us, 0.71 us to arrive, 1.10 us with the signals back.
@@ -204,7 +203,7 @@ fn rendezvous_comes_out_at_0_80_us() {
     for card in &cards {
         card.registers.write_u32(0x110c, 0).unwrap();
     }
-    let all = run_after_barriers(&mut cards, |tag| vec![word(10, tag, 0, 0x20, 0, K, 64, 0)]);
+    let all = run_after_barriers(&mut cards, |tag| vec![word(10, tag, 0, 0x20, [0, K, 64, 0])]);
     for completions in all {
         let start_up = completions[0].t1 + (completions[0].t2 - completions[0].t1) / 2;
         assert_eq!(start_up * 5, 805);
@@ -223,12 +222,12 @@ fn words_that_are_not_instructions_are_refused_by_status() {
     for (bad, status) in [
         (torn, 1),
         (old, 2),
-        (word(99, 9, 0, 0, 0, 0, 0, 0), 3),
-        (word(2, 9, 1, 0, 0, 0, 0, 0), 4),
-        (word(10, 9, 0, 0, 8 << 30, 0, 64, 0), 8),
-        (word(24, 9, 0, 0x01, 0xdead_0000_0000, 0, 64, 0), 11),
-        (word(24, 9, 0, 0x10, 0, 0xdead_0000_0000, 64, 0), 12),
-        (word(6, 9, 5, 0, 0, 0, 64, 0), 7),
+        (word(99, 9, 0, 0, [0, 0, 0, 0]), 3),
+        (word(2, 9, 1, 0, [0, 0, 0, 0]), 4),
+        (word(10, 9, 0, 0, [8 << 30, 0, 64, 0]), 8),
+        (word(24, 9, 0, 0x01, [0xdead_0000_0000, 0, 64, 0]), 11),
+        (word(24, 9, 0, 0x10, [0, 0xdead_0000_0000, 64, 0]), 12),
+        (word(6, 9, 5, 0, [0, 0, 64, 0]), 7),
     ] {
         let card = &mut cards[0];
         card.store(&bad);

@@ -1,7 +1,7 @@
 //! `fpgactl info`: what the cards say of themselves, and what a mock fabric is made of.
 
 use cmdseq::{Capabilities, Operation, Topology};
-use fpga_select::Selector;
+use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -49,8 +49,8 @@ struct Component {
     name: &'static str,
     value: u64,
     unit: &'static str,
-    basis: String,
-    source: String,
+    basis: &'static str,
+    source: &'static str,
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<()> {
@@ -103,17 +103,12 @@ fn described(capabilities: &Capabilities) -> Described {
 
 fn components(selector: &Selector) -> Vec<Component> {
     let printed = selector.profile().components().into_iter().map(|component| {
-        // The basis is a type of the mock's, which only `select` names; its debug form is its name and its text.
-        let basis = format!("{:?}", component.basis);
-        let (name, text) = basis.split_once('(').unwrap_or((&basis, ""));
-        let source = text.trim_end_matches(')').trim_matches('"').to_owned();
-        Component {
-            name: component.name,
-            value: component.value,
-            unit: component.unit,
-            basis: name.to_lowercase(),
-            source,
-        }
+        let (name, source) = match component.basis {
+            Basis::Source(place) => ("source", place),
+            Basis::Fitted(row) => ("fitted", row),
+            Basis::Assumed(why) => ("assumed", why),
+        };
+        Component { name: component.name, value: component.value, unit: component.unit, basis: name, source }
     });
     printed.collect()
 }
@@ -147,7 +142,7 @@ fn text(printed: &Printed<'_>) -> String {
         let mut rows = vec![["COMPONENT", "VALUE", "BASIS", "SOURCE"].map(String::from).to_vec()];
         rows.extend(components.iter().map(|one| {
             let value = format!("{} {}", one.value, one.unit);
-            vec![one.name.to_owned(), value, one.basis.clone(), one.source.clone()]
+            vec![one.name.to_owned(), value, one.basis.to_owned(), one.source.to_owned()]
         }));
         text = text + "\n" + &output::table(&rows);
     }

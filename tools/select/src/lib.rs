@@ -14,7 +14,8 @@
 #![deny(missing_docs)]
 
 use fpga_hal::{Domain, Function, in_process};
-use fpga_mock::{Fabric, Fault, Profile, ProfileError};
+pub use fpga_mock::{Basis, Component, Profile};
+use fpga_mock::{Fabric, Fault, ProfileError};
 
 /// The selector that is used when nothing else is said and no card is bound.
 pub const DEFAULT: &str = "mock:optweb:4";

@@ -1,0 +1,131 @@
+//! One-sided transfers: the peer's sequencer takes no part.
+//!
+//! An extension: OPTWEB has none, because its data carries no address. Here the beat that announces data is followed by
+//! one with address and size, and the peer's switch and memory serve it whatever its sequencer does.
+
+use cmdseq::completion::Status;
+use cmdseq::instruction::offset;
+use cmdseq::{Instruction, Operation};
+
+use crate::fabric::{Core, Event, Step};
+use crate::memory::copy_between;
+use crate::rates::ResourceId;
+use crate::sequencer::{Refusal, Running, Work, bad_field};
+use crate::switch::StreamPurpose;
+
+/// A one-sided transfer at work.
+#[derive(Debug)]
+pub(crate) struct Rdma {
+    is_read: bool,
+    /// The card that has the data, and where.
+    source: (usize, u64),
+    /// The card that gets it, and where.
+    destination: (usize, u64),
+    link: ResourceId,
+    pub(crate) peer: usize,
+}
+
+impl Core {
+    pub(crate) fn begin_rdma(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let membership = self.cards[index].membership(instruction)?;
+        self.check_ranks(instruction, membership.members.len() as u32)?;
+        if u32::from(instruction.peer) == membership.own_rank {
+            return Err(bad_field(offset::PEER));
+        }
+        let (port, peer) = self.port_toward(index, &membership, instruction.peer.into())?;
+        for operand in [&instruction.source, &instruction.destination] {
+            self.check_memory(index, operand.address, instruction.bytes)?;
+        }
+        let is_read = instruction.operation == Operation::RdmaRead;
+        let (source, destination) = if is_read { (peer, index) } else { (index, peer) };
+        let (_, back) = self.far_end(index, port).ok_or((Status::LinkDown, peer as u16))?;
+        let out = if is_read { self.cards[peer].links[back].out } else { self.cards[index].links[port].out };
+        let dispatch = self.profile.dispatch_cycles;
+        let rdma = Rdma {
+            is_read,
+            source: (source, instruction.source.address),
+            destination: (destination, instruction.destination.address),
+            link: out,
+            peer,
+        };
+        if let Some(running) = &mut self.cards[index].running {
+            running.work = Work::Rdma(rdma);
+        }
+        if is_read || instruction.bytes == 0 {
+            // The announcing beat and the one with address and size.
+            self.schedule_step(index, self.profile.cycles(dispatch + 2), Step::ControlsOut);
+        } else {
+            let data = dispatch + self.profile.memory_read_cycles;
+            self.schedule_step(index, self.profile.cycles(data), Step::DataAtSwitch);
+        }
+        Ok(())
+    }
+
+    fn rdma(&self, index: usize) -> Option<(&Rdma, u64)> {
+        match &self.cards[index].running {
+            Some(Running { work: Work::Rdma(rdma), instruction, .. }) => Some((rdma, instruction.bytes)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn rdma_request_out(&mut self, index: usize) {
+        let epoch = self.cards[index].epoch;
+        match self.rdma(index) {
+            Some((_, 0)) => self.finish(index),
+            Some(_) => {
+                self.schedule(self.now + self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
+            }
+            None => {}
+        }
+    }
+
+    /// The card that has the data reads it from memory and sends it back, whatever its sequencer does.
+    pub(crate) fn rdma_requested(&mut self, reader: usize) {
+        let Some((rdma, _)) = self.rdma(reader) else { return };
+        if !self.cards[rdma.source.0].is_frozen {
+            let cycles = self.profile.memory_read_cycles + 1;
+            self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
+        }
+    }
+
+    pub(crate) fn start_rdma_stream(&mut self, issuer: usize) {
+        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
+        let (from, to) = (rdma.source, rdma.destination);
+        let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
+        self.statistics.transfers += 1;
+        self.statistics.bytes += bytes;
+        self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
+    }
+
+    pub(crate) fn rdma_stream_ended(&mut self, issuer: usize) {
+        let (now, epoch) = (self.now, self.cards[issuer].epoch);
+        if let Some(Running { work: Work::Rdma(Rdma { is_read: false, .. }), counted_out, .. }) =
+            self.cards[issuer].running.as_mut()
+        {
+            *counted_out = now;
+        }
+        self.schedule(now + self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
+    }
+
+    pub(crate) fn rdma_counted(&mut self, issuer: usize) {
+        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
+        let (is_read, (from, source), (to, destination)) = (rdma.is_read, rdma.source, rdma.destination);
+        if self.cards[to].is_frozen {
+            return;
+        }
+        if let Ok([from, to]) = self.cards.get_disjoint_mut([from, to]) {
+            copy_between(&mut from.memory, source, &mut to.memory, destination, bytes);
+        }
+        let now = self.now;
+        if let Some(running) = &mut self.cards[issuer].running {
+            running.bytes += bytes;
+            if is_read {
+                running.arrival = Some(now);
+                self.finish(issuer);
+            } else {
+                running.work = Work::Timed;
+                self.schedule_step(issuer, self.profile.acknowledge_ps(), Step::Acknowledged);
+            }
+        }
+    }
+}
