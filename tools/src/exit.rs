@@ -87,7 +87,10 @@ impl Failure {
     }
 
     fn with_destinations_undefined(mut self) -> Self {
-        self.message += "; destinations are undefined";
+        // The driver says so itself when it was moving data.
+        if !self.message.contains("undefined") {
+            self.message += "; destinations are undefined";
+        }
         self
     }
 

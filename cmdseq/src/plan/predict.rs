@@ -67,6 +67,8 @@ struct Part<'a> {
     own: u32,
     /// Bytes that go through each pseudo channel.
     load: HashMap<u64, u64>,
+    /// Bytes that are written to each from the receive buffers.
+    drains: HashMap<u64, u64>,
     is_rendezvous: bool,
 }
 
@@ -89,7 +91,8 @@ impl<'a> Part<'a> {
             .chain(&moved.receives)
             .filter_map(|other| Some((other.peer_rank, membership?.program_rank(other.peer_rank)?)))
             .collect();
-        let mut part = Part { rank, instruction, issue_ps, moved, partner, own, load: HashMap::new(), is_rendezvous };
+        let (load, drains) = (HashMap::new(), HashMap::new());
+        let mut part = Part { rank, instruction, issue_ps, moved, partner, own, load, drains, is_rendezvous };
         part.add_loads(capabilities);
         part
     }
@@ -107,6 +110,16 @@ impl<'a> Part<'a> {
             let load = self.load.entry(channel(address, capabilities)).or_insert(0);
             *load = load.saturating_add(whole_beats(bytes, capabilities));
         }
+        for receive in self.moved.receives.iter().filter(|_| !self.is_rendezvous) {
+            let drains = self.drains.entry(channel(receive.address, capabilities)).or_insert(0);
+            *drains = drains.saturating_add(whole_beats(receive.bytes, capabilities));
+        }
+    }
+
+    /// Bytes that share the pseudo channel of `address` with what is written there from a receive buffer.
+    fn drain_load(&self, address: u64, capabilities: &Capabilities) -> u64 {
+        let drains = self.drains.get(&channel(address, capabilities)).copied().unwrap_or(0);
+        drains.saturating_add(self.load(address, capabilities))
     }
 
     /// Bytes that go through the pseudo channel of `address`.
@@ -211,17 +224,22 @@ impl Clock<'_> {
                 let into = destination.and_then(|place| {
                     let receives = &parts[place].moved.receives;
                     let receive = receives.iter().find(|receive| receive.peer_rank == part.own)?;
-                    Some((&parts[place], receive.address)).filter(|_| part.is_rendezvous)
+                    Some((&parts[place], receive.address))
                 });
+                let straight = into.filter(|_| part.is_rendezvous);
                 let load = part
                     .load(send.address, self.capabilities)
-                    .max(into.map_or(0, |(other, address)| other.load(address, self.capabilities)));
+                    .max(straight.map_or(0, |(other, address)| other.load(address, self.capabilities)));
                 let out = header_out.saturating_add(self.duration(send.bytes, load));
                 times[own].t1_ps = times[own].t1_ps.max(out);
-                // A late destination still has to write its receive buffer to memory.
-                let beats = whole_beats(send.bytes, self.capabilities);
-                let drained =
-                    destination.map_or(0, |place| signals[place].saturating_add(self.wire(beats, timing.channel_mbps)));
+                // From the receive buffer it goes to memory as fast as the pseudo channel lets all that go there, once the
+                // destination is at the instruction.
+                let drain = into.filter(|_| !part.is_rendezvous).map_or(0, |(other, address)| {
+                    self.wire(other.drain_load(address, self.capabilities), timing.channel_mbps)
+                });
+                let ready = destination.map_or(0, |place| signals[place]);
+                let drained = header_out.saturating_add(timing.data_ps.into()).max(ready).saturating_add(drain);
+                let drained = if drain == 0 { ready } else { drained };
                 let arrival = out.saturating_add(timing.data_ps.into()).max(drained);
                 let back = arrival.saturating_add(timing.acknowledge_ps.into());
                 times[own].t2_ps = times[own].t2_ps.max(back);
