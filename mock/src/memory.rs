@@ -52,11 +52,8 @@ impl CardMemory {
     /// If they are not inside, or if the machine has no address space left.
     pub fn slice_mut(&mut self, address: u64, bytes: u64) -> &mut [u8] {
         assert!(self.contains(address, bytes), "{bytes} bytes at {address:#x} leave card memory");
-        let total = self.bytes as usize;
-        let pages = self.pages.get_or_insert_with(|| {
-            MmapOptions::new().len(total).no_reserve_swap().map_anon().expect("address space for card memory")
-        });
         let (start, length) = (address as usize, bytes as usize);
+        let pages = self.pages();
         if length >= LARGE {
             // Only advice: without large pages the same bytes come slower.
             let _ = pages.advise_range(Advice::HugePage, start, length);
@@ -64,13 +61,18 @@ impl CardMemory {
         &mut pages[start..start + length]
     }
 
+    fn pages(&mut self) -> &mut MmapMut {
+        let total = self.bytes as usize;
+        self.pages.get_or_insert_with(|| {
+            MmapOptions::new().len(total).no_reserve_swap().map_anon().expect("address space for card memory")
+        })
+    }
+
     /// Copies within the memory; the ranges may overlap.
     pub(crate) fn copy_within(&mut self, source: u64, destination: u64, bytes: u64) {
         assert!(self.contains(source, bytes) && self.contains(destination, bytes));
-        let (low, high) = (source.min(destination), source.max(destination));
-        let span = self.slice_mut(low, high - low + bytes);
-        let (from, to) = ((source - low) as usize, (destination - low) as usize);
-        span.copy_within(from..from + bytes as usize, to);
+        let (from, to) = (source as usize, destination as usize);
+        self.pages().copy_within(from..from + bytes as usize, to);
     }
 }
 
