@@ -136,9 +136,10 @@ impl Completion {
 
     /// Reads a word; every 32 bytes are a completion.
     pub fn decode(word: &[u8; BYTES]) -> Self {
+        let (chunks, _) = word.as_chunks::<8>();
         let mut words = [0; 4];
-        for (value, chunk) in words.iter_mut().zip(word.chunks_exact(8)) {
-            *value = chunk.iter().rev().fold(0, |high, byte| high << 8 | u64::from(*byte));
+        for (value, chunk) in words.iter_mut().zip(chunks) {
+            *value = u64::from_le_bytes(*chunk);
         }
         let [first, second, third, last] = words;
         Completion {

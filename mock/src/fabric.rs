@@ -1,11 +1,10 @@
 //! A fabric: its cards, its one clock, and what is going to happen when.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::Endpoint;
 
+use crate::agenda::Agenda;
 use crate::card::{COMMUNICATORS, Card, Link, Members, Membership, RESIDENT_PROGRAMS};
 use crate::config_space::ConfigSpace;
 use crate::endpoint::CardEndpoint;
@@ -173,27 +172,6 @@ pub(crate) enum Step {
     Finish,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Scheduled {
-    at: u64,
-    /// Keeps events of one instant in the order in which they were scheduled.
-    order: u64,
-    event: Event,
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives its largest: the earliest must be that.
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
-}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// The fabric behind its lock.
 pub(crate) struct Core {
     pub(crate) profile: Profile,
@@ -205,8 +183,7 @@ pub(crate) struct Core {
     pub(crate) statistics: Statistics,
     pub(crate) next_burst: u64,
     world: Members,
-    events: BinaryHeap<Scheduled>,
-    scheduled: u64,
+    agenda: Agenda<Event>,
     ends: Vec<End>,
 }
 
@@ -226,8 +203,7 @@ impl Core {
             statistics: Statistics::default(),
             next_burst: 0,
             world,
-            events: BinaryHeap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
             ends: Vec::new(),
         }
     }
@@ -282,8 +258,7 @@ impl Core {
     }
 
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
-        self.scheduled += 1;
-        self.events.push(Scheduled { at, order: self.scheduled, event });
+        self.agenda.add(at, event);
     }
 
     /// Schedules a step of the instruction that `card` runs, `delay` from now.
@@ -295,7 +270,7 @@ impl Core {
     /// Lets time go on until nothing is left to happen, or host memory has to be waited for.
     pub(crate) fn run(&mut self) {
         while self.run_host_dma() {
-            let next = self.events.peek().map(|scheduled| scheduled.at);
+            let next = self.agenda.next_at();
             if self.rates.is_unsettled() && next.is_none_or(|at| at > self.now) {
                 let mut ends = std::mem::take(&mut self.ends);
                 self.rates.settle(self.now, &mut ends);
@@ -305,7 +280,7 @@ impl Core {
                 self.ends = ends;
                 continue;
             }
-            let Some(Scheduled { at, event, .. }) = self.events.pop() else { return };
+            let Some((at, event)) = self.agenda.take() else { return };
             self.now = self.now.max(at);
             self.statistics.events += 1;
             self.handle(event);

@@ -58,11 +58,17 @@ pub(crate) struct HostDma {
 }
 
 impl Core {
-    /// Adds a job for `card`; it is done before the clock goes on.
+    /// Starts a job for `card`, or has it wait for the one before. It is done before the clock goes on; callers have nothing
+    /// left to do, since it may be done when this returns.
     pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
         let epoch = self.cards[card].epoch;
         let buffer = std::mem::take(&mut self.host.spare);
-        self.host.waiting.push_back(Active { card, epoch, job, done: 0, buffer, is_writing: false });
+        let active = Active { card, epoch, job, done: 0, buffer, is_writing: false };
+        if self.host.outstanding.is_some() || !self.host.waiting.is_empty() {
+            self.host.waiting.push_back(active);
+        } else {
+            self.drive(active);
+        }
     }
 
     /// Does what jobs there are; false if one has to be waited for.
@@ -202,7 +208,6 @@ impl Core {
             }
         }
         self.host.spare = buffer;
-        self.host.spare.clear();
     }
 }
 

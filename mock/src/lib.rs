@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod agenda;
 mod card;
 mod config_space;
 mod endpoint;

@@ -113,7 +113,7 @@ pub(crate) enum Work {
     /// Signals from all ranks.
     Barrier(Barrier),
     /// Blocks out and in.
-    Transfer(Transfer),
+    Transfer(Box<Transfer>),
     /// A one-sided transfer.
     Rdma(Rdma),
     /// A stream within the card's own memory.
@@ -172,25 +172,26 @@ impl Core {
     pub(crate) fn issue(&mut self, index: usize) {
         let card = &mut self.cards[index];
         card.sequencer.stage = Stage::Running;
-        let decoded = match &mut card.sequencer.launch {
+        let (instruction, unreadable) = match &mut card.sequencer.launch {
             Some(launch) => {
                 let instruction = card.resident[launch.slot][launch.next];
                 launch.next += 1;
-                Ok(with_arguments(instruction, &launch.arguments))
+                (with_arguments(instruction, &launch.arguments), None)
             }
             None => {
                 let Some(word) = card.sequencer.prefetched.pop_front() else {
                     card.sequencer.stage = Stage::Idle;
                     return;
                 };
-                // A word that cannot be read still gets a completion with the tag it seems to have.
-                let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
-                Instruction::decode(&word).map_err(|error| (tag, refusal(error)))
+                match Instruction::decode(&word) {
+                    Ok(instruction) => (instruction, None),
+                    // A word that cannot be read still gets a completion with the tag it seems to have.
+                    Err(error) => {
+                        let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
+                        (Instruction::nop().with_tag(tag), Some(refusal(error)))
+                    }
+                }
             }
-        };
-        let instruction = match &decoded {
-            Ok(instruction) => *instruction,
-            Err((tag, _)) => Instruction::nop().with_tag(*tag),
         };
         card.running = Some(Running {
             instruction,
@@ -202,7 +203,7 @@ impl Core {
             detail: 0,
             work: Work::Timed,
         });
-        let begun = decoded.map_err(|(_, refusal)| refusal).and_then(|instruction| self.begin(index, &instruction));
+        let begun = unreadable.map_or_else(|| self.begin(index, &instruction), Err);
         if let Err((status, detail)) = begun {
             self.fail_after(index, status, detail, self.profile.cycles(self.profile.dispatch_cycles));
         }

@@ -259,7 +259,7 @@ impl Core {
         }
         let reads = !transfer.sends.is_empty() || transfer.own.is_some();
         if let Some(running) = &mut card.running {
-            running.work = Work::Transfer(transfer);
+            running.work = Work::Transfer(Box::new(transfer));
         }
         let dispatch = self.profile.dispatch_cycles;
         self.schedule_step(index, self.profile.cycles(dispatch), Step::SwitchSet);

@@ -1,0 +1,94 @@
+//! What is going to happen, in order of time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// Entries by time, and those of one instant in the order in which they were added.
+#[derive(Debug)]
+pub(crate) struct Agenda<T> {
+    /// The first of all. A sequencer that goes on by itself adds what is next and takes it at once: that costs no heap.
+    first: Option<Entry<T>>,
+    rest: BinaryHeap<Entry<T>>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: u64,
+    order: u64,
+    what: T,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Agenda { first: None, rest: BinaryHeap::new(), added: 0 }
+    }
+}
+
+impl<T> Agenda<T> {
+    pub(crate) fn add(&mut self, at: u64, what: T) {
+        self.added += 1;
+        let entry = Entry { at, order: self.added, what };
+        // An entry just added comes after all that are there for the same time.
+        if self.next_at().is_none_or(|next| at < next) {
+            self.rest.extend(self.first.replace(entry));
+        } else {
+            self.rest.push(entry);
+        }
+    }
+
+    /// When the first is due.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        self.first.as_ref().or_else(|| self.rest.peek()).map(|entry| entry.at)
+    }
+
+    /// Takes the first.
+    pub(crate) fn take(&mut self) -> Option<(u64, T)> {
+        self.first.take().or_else(|| self.rest.pop()).map(|entry| (entry.at, entry.what))
+    }
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (u64, u64) {
+        (self.at, self.order)
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives its largest: the earliest must be that.
+        other.key().cmp(&self.key())
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_by_time_and_then_by_order() {
+        let mut agenda = Agenda::default();
+        for (number, at) in [5, 3, 3, 9, 1, 3, 1].into_iter().enumerate() {
+            agenda.add(at, number);
+        }
+        assert_eq!(agenda.take(), Some((1, 4)));
+        agenda.add(1, 7);
+        agenda.add(0, 8);
+        let rest: Vec<_> = std::iter::from_fn(|| agenda.take()).collect();
+        assert_eq!(rest, [(0, 8), (1, 6), (1, 7), (3, 1), (3, 2), (3, 5), (5, 0), (9, 3)]);
+    }
+}
