@@ -1,4 +1,6 @@
 //! Submitting an instruction allocates nothing and reads no register: counted.
+//!
+//! A program of its own: the threads of the usual test runner allocate when they like, and all of a process is counted.
 #![forbid(unsafe_code)]
 
 use cmdseq::Instruction;
@@ -12,8 +14,7 @@ static ALLOCATIONS: dhat::Alloc = dhat::Alloc;
 
 const BATCH: u64 = 512;
 
-#[test]
-fn no_allocation_and_no_register_read_per_instruction() {
+fn main() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let recorder = Recorder::new(fabric.endpoint(0));
@@ -44,4 +45,5 @@ fn no_allocation_and_no_register_read_per_instruction() {
     let before = dhat::HeapStats::get().total_blocks;
     std::hint::black_box(Box::new(1));
     assert_eq!(dhat::HeapStats::get().total_blocks - before, 1);
+    println!("no allocation and no register read per instruction");
 }
