@@ -1,6 +1,6 @@
 //! What a card says of itself: the only thing planner and verifier go by.
 
-use crate::Operation;
+use crate::{Combine, Operation};
 
 /// How the cards of a fabric are linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +24,19 @@ impl Topology {
             Topology::Dragonfly { groups } => {
                 let size = nodes / groups.max(1);
                 size != 0 && (a / size == b / size || a % size == b % size)
+            }
+        }
+    }
+
+    /// Whether every two of `members` have a link, in a fabric of `nodes` cards.
+    pub fn all_linked(self, members: &[u32], nodes: u32) -> bool {
+        match self {
+            Topology::FullyConnected => members.iter().all(|node| *node < nodes),
+            Topology::Dragonfly { .. } => {
+                let linked = |(place, a): (usize, &u32)| {
+                    members[place + 1..].iter().all(|b| a == b || self.linked(*a, *b, nodes))
+                };
+                members.iter().enumerate().all(linked)
             }
         }
     }
@@ -69,10 +82,16 @@ pub struct Capabilities {
     pub communicators: u32,
     /// Ranks a communicator may have.
     pub communicator_ranks: u32,
+    /// Ids that an entry of the communicator table can have, one after another; 1 if the card does not tell them apart.
+    pub communicator_generations: u32,
     /// Slots for resident programs; 0 if the card has none.
     pub resident_programs: u32,
     /// Instructions a resident program may have.
     pub resident_words: u32,
+    /// Signals that put_signal adds to; 0 if the card has none.
+    pub signals: u32,
+    /// Slots for tables of the vector forms; 0 if the card has none.
+    pub tables: u32,
     /// Addresses must be multiples of this.
     pub address_align: u32,
     /// Receive buffer of a link, bytes.
@@ -81,6 +100,12 @@ pub struct Capabilities {
     pub eager_limit: u64,
     /// Bit n: the card runs the operation of code n.
     pub operations: u64,
+    /// Bit n: reductions take elements of the type of code n.
+    pub element_types: u32,
+    /// Bit n: the card has the reduction of code n.
+    pub reductions: u32,
+    /// The published system does not reduce: its reduction units, and the times of reductions, are an extension.
+    pub reductions_extend: bool,
     /// The fabric is larger than the published system was built.
     pub extrapolated: bool,
     /// What operations take.
@@ -91,6 +116,16 @@ impl Capabilities {
     /// Whether the card runs `operation`.
     pub fn runs(&self, operation: Operation) -> bool {
         self.operations >> (operation as u8) & 1 == 1
+    }
+
+    /// From one stripe of card memory to the next: 2K, bytes.
+    pub const fn stripe_bytes(&self) -> u64 {
+        self.stripe_half_bytes.saturating_mul(2)
+    }
+
+    /// Whether the card's reduction units do `combine`.
+    pub fn combines(&self, combine: Combine) -> bool {
+        self.reductions & combine.reduction.bit() != 0 && self.element_types & combine.element.bit() != 0
     }
 }
 
@@ -103,6 +138,8 @@ pub struct Timing {
     pub memory_read_cycles: u32,
     /// Cycles from the end of an instruction to the issue of the next.
     pub handover_cycles: u32,
+    /// Cycles through the switch, one way; 0 if the card does not say.
+    pub switch_cycles: u32,
     /// Picoseconds of a control signal from switch to switch.
     pub control_ps: u32,
     /// Picoseconds from the last beat counted out to the same counted in.
@@ -117,4 +154,66 @@ pub struct Timing {
     pub host_mbps: u32,
     /// Bytes of a beat.
     pub beat_bytes: u32,
+    /// Cycles from one beat of a fold to the next.
+    pub reduce_beat_cycles: u32,
+    /// Cycles that a beat takes through each unit of the chain that folds contributions; one less than there are of them.
+    pub reduce_unit_cycles: u32,
+}
+
+/// One of the numbers in a [`Timing`].
+#[derive(Debug, Clone, Copy)]
+pub struct TimingField {
+    /// Its name, in files and messages; the unit is its end.
+    pub name: &'static str,
+    /// Whether it is a rate: more is faster, and none at all is no rate.
+    pub is_rate: bool,
+    get: fn(&Timing) -> u32,
+    get_mut: fn(&mut Timing) -> &mut u32,
+}
+
+impl TimingField {
+    /// The field called `name`.
+    pub fn named(name: &str) -> Option<&'static TimingField> {
+        Timing::FIELDS.iter().find(|field| field.name == name)
+    }
+
+    /// Its value.
+    pub fn of(&self, timing: &Timing) -> u32 {
+        (self.get)(timing)
+    }
+
+    /// Gives it another value.
+    pub fn set(&self, timing: &mut Timing, value: u32) {
+        *(self.get_mut)(timing) = value;
+    }
+}
+
+macro_rules! fields {
+    ($($name:ident $is_rate:literal,)*) => {
+        impl Timing {
+            /// All of its numbers.
+            pub const FIELDS: &[TimingField] = &[$(TimingField {
+                name: stringify!($name),
+                is_rate: $is_rate,
+                get: |timing| timing.$name,
+                get_mut: |timing| &mut timing.$name,
+            },)*];
+        }
+    };
+}
+
+fields! {
+    dispatch_cycles false,
+    memory_read_cycles false,
+    handover_cycles false,
+    switch_cycles false,
+    control_ps false,
+    data_ps false,
+    acknowledge_ps false,
+    link_mbps true,
+    channel_mbps true,
+    host_mbps true,
+    beat_bytes true,
+    reduce_beat_cycles false,
+    reduce_unit_cycles false,
 }

@@ -88,6 +88,11 @@ statuses! {
     Mismatch = 16, "a peer sent other data than the instruction says";
     /// There is no user logic behind the changeover switch.
     NoUserLogic = 17, "there is no user logic behind the changeover switch";
+    /// There is no such slot for a table, none is stored in it, or it does not fit communicator and instruction. The detail
+    /// is the slot.
+    BadTable = 18, "the table is missing or does not fit";
+    /// There is no such signal on the card it is on, or it would exceed 32 bits. The detail is the signal.
+    BadSignal = 19, "there is no such signal, or it would overflow";
 }
 
 /// One word from the sequencer.

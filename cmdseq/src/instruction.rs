@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::reduction::{Combine, Element, Reduction};
+
 /// Bytes of an encoded instruction.
 pub const BYTES: usize = 64;
 /// Version of the instruction word that this crate writes and reads.
@@ -34,7 +36,7 @@ pub mod offset {
     pub const SIGNAL_VALUE: usize = 52;
     pub const LOOP_BODY: usize = 56;
     pub const ARGUMENT_INDEX: usize = 58;
-    pub const RESERVED: usize = 59;
+    pub const EXTENT_ARGUMENT: usize = 59;
     pub const CHECKSUM: usize = 60;
 }
 
@@ -94,6 +96,14 @@ pub struct Fields {
     pub destination: bool,
     pub bytes: bool,
     pub extent: bool,
+    /// Element type and reduction.
+    pub combine: bool,
+    /// Number and value of a signal.
+    pub signal: bool,
+    /// Count and body of a loop.
+    pub rounds: bool,
+    /// A launch argument that goes with the extent.
+    pub extent_argument: bool,
 }
 
 impl Fields {
@@ -105,6 +115,10 @@ impl Fields {
         destination: false,
         bytes: false,
         extent: false,
+        combine: false,
+        signal: false,
+        rounds: false,
+        extent_argument: false,
     };
 }
 
@@ -129,22 +143,58 @@ operations! {
     Alltoall = 9, "alltoall", uses(communicator source destination bytes);
     /// Every rank's source goes to block i of every rank's destination.
     Allgather = 10, "allgather", uses(communicator source destination bytes extent);
+    /// The fold of all ranks' sources goes to rank `root`'s destination.
+    Reduce = 11, "reduce", uses(communicator root source destination bytes combine);
+    /// The fold of all ranks' sources goes to every rank's destination.
+    Allreduce = 12, "allreduce", uses(communicator source destination bytes combine);
+    /// The fold of block i of all ranks' sources goes to rank i's destination.
+    ReduceScatter = 13, "reduce_scatter", uses(communicator source destination bytes extent combine);
+    /// The fold of the sources of ranks 0 to i goes to rank i's destination.
+    Scan = 14, "scan", uses(communicator source destination bytes combine);
+    /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0's is left alone.
+    Exscan = 15, "exscan", uses(communicator source destination bytes combine);
     /// Reads `bytes` at `source` in the memory of rank `peer`, which does not take part, to `destination` here.
     RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes);
     /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which does not take part.
     RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes);
+    /// Receives `bytes` from rank `peer`, folds them with the own ones at `source`, and writes the result to `destination`.
+    RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine);
+    /// Sends to rank `peer`; at once, receives from rank `root`, folds that with the own bytes at card address `extent`, and
+    /// writes the result to `destination`.
+    SendrecvReduce = 19, "sendrecv_reduce",
+        uses(communicator root peer source destination bytes extent extent_argument combine);
+    /// As rdma_write; when the bytes can be seen there, adds the signal value to signal `signal` of that card.
+    PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
+    /// Waits until signal `signal` of this card is at least the signal value, and subtracts that.
+    WaitSignal = 21, "wait_signal", uses(signal);
     /// Copies between card memory and host memory, in any direction.
     Copy = 24, "copy", uses(source destination bytes);
     /// Fills `destination` with the eight bytes of `extent`, repeated.
     Fill = 25, "fill", uses(destination bytes extent);
     /// Waits `extent` cycles of the sequencer.
     Delay = 26, "delay", uses(extent);
+    /// Scatter with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    Scatterv = 27, "scatterv", uses(communicator root source destination bytes extent);
+    /// Gather with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    Gatherv = 28, "gatherv", uses(communicator root source destination bytes extent);
+    /// Allgather with blocks that lie where table `extent` says; `bytes` is the length of the own block.
+    Allgatherv = 29, "allgatherv", uses(communicator source destination bytes extent);
+    /// Alltoall with blocks that lie where two tables say: of the source, the low 16 bits of `extent`; of the destination,
+    /// the next 16.
+    Alltoallv = 30, "alltoallv", uses(communicator source destination extent);
     /// Makes `communicator` out of the `bytes / 2` node numbers (u16) at host address `source`.
     Group = 32, "group", uses(communicator source bytes);
     /// Stores the `bytes / 64` instructions at host address `source` as resident program `extent`.
     Store = 33, "store", uses(source bytes extent);
     /// Runs resident program `extent` with three arguments: the values of `source`, `destination` and `bytes`.
     Launch = 34, "launch", uses(source destination bytes extent);
+    /// Stores the `bytes / 16` ranges (displacement and length, u64 each) at host address `source` as table `extent`.
+    Table = 35, "table", uses(source bytes extent);
+    /// Forgets `communicator`.
+    Free = 36, "free", uses(communicator);
+    /// In a resident program: runs the next `body` instructions `count` times; after each round, adds `extent` to a launch
+    /// argument if it names one.
+    Loop = 37, "loop", uses(extent extent_argument rounds);
     /// Turns the changeover switch to the user logic, which works on card memory until it is done.
     User = 40, "user", uses(source destination bytes extent);
 }
@@ -251,9 +301,25 @@ pub struct Instruction {
     pub destination: Operand,
     /// Bytes of one block: what one pair exchanges in one direction.
     pub bytes: u64,
-    /// Operation by operation: for scatter, gather and allgather, the bytes of the divided vector if its last blocks are
-    /// short or empty (0: all blocks are full); a fill's pattern; a delay's cycles; a resident program's slot.
+    /// Type of what a reduction folds; `None` for other operations.
+    pub element: Option<Element>,
+    /// What a reduction does with the elements; `None` for other operations.
+    pub reduction: Option<Reduction>,
+    /// Operation by operation: for scatter, gather, allgather and reduce_scatter, the bytes of the divided vector if its last blocks are
+    /// short or empty (0: all blocks are full); a fill's pattern; a delay's cycles; a resident program's or a table's slot;
+    /// the address of the own contribution to a sendrecv_reduce; what a loop adds to a launch argument.
     pub extent: u64,
+    /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds
+    /// its own.
+    pub extent_argument: Option<u8>,
+    /// Number of a signal of a card.
+    pub signal_id: u16,
+    /// What is added to a signal, or waited for and subtracted.
+    pub signal_value: u32,
+    /// How often a loop's body is run.
+    pub loop_count: u16,
+    /// Instructions of a loop's body, which follow it.
+    pub loop_body: u16,
 }
 
 /// Why 64 bytes are not an instruction.
@@ -303,8 +369,27 @@ impl Instruction {
             source: nothing,
             destination: nothing,
             bytes: 0,
+            element: None,
+            reduction: None,
             extent: 0,
+            extent_argument: None,
+            signal_id: 0,
+            signal_value: 0,
+            loop_count: 0,
+            loop_body: 0,
         }
+    }
+
+    const fn combining(
+        operation: Operation,
+        combine: Combine,
+        source: Operand,
+        destination: Operand,
+        bytes: u64,
+    ) -> Self {
+        let Combine { element, reduction } = combine;
+        let instruction = Instruction::moving(operation, source, destination, bytes);
+        Instruction { element: Some(element), reduction: Some(reduction), ..instruction }
     }
 
     const fn moving(operation: Operation, source: Operand, destination: Operand, bytes: u64) -> Self {
@@ -361,6 +446,31 @@ impl Instruction {
         Instruction::moving(Operation::Allgather, source, destination, bytes)
     }
 
+    /// Folds vectors of `bytes` at rank `root`.
+    pub const fn reduce(combine: Combine, root: u16, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction { root, ..Instruction::combining(Operation::Reduce, combine, source, destination, bytes) }
+    }
+
+    /// Folds vectors of `bytes` at every rank.
+    pub const fn allreduce(combine: Combine, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction::combining(Operation::Allreduce, combine, source, destination, bytes)
+    }
+
+    /// Folds blocks of `bytes`, one for each rank.
+    pub const fn reduce_scatter(combine: Combine, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction::combining(Operation::ReduceScatter, combine, source, destination, bytes)
+    }
+
+    /// Folds vectors of `bytes` of the ranks up to each.
+    pub const fn scan(combine: Combine, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction::combining(Operation::Scan, combine, source, destination, bytes)
+    }
+
+    /// Folds vectors of `bytes` of the ranks before each.
+    pub const fn exscan(combine: Combine, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction::combining(Operation::Exscan, combine, source, destination, bytes)
+    }
+
     /// Reads `bytes` of rank `peer`'s card memory at `source`.
     pub const fn rdma_read(peer: u16, source: Operand, destination: Operand, bytes: u64) -> Self {
         Instruction { peer, ..Instruction::moving(Operation::RdmaRead, source, destination, bytes) }
@@ -369,6 +479,91 @@ impl Instruction {
     /// Writes `bytes` to rank `peer`'s card memory at `destination`.
     pub const fn rdma_write(peer: u16, source: Operand, destination: Operand, bytes: u64) -> Self {
         Instruction { peer, ..Instruction::moving(Operation::RdmaWrite, source, destination, bytes) }
+    }
+
+    /// Receives `bytes` from rank `peer` and folds them with those at `own`.
+    pub const fn recv_reduce(combine: Combine, peer: u16, own: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction { peer, ..Instruction::combining(Operation::RecvReduce, combine, own, destination, bytes) }
+    }
+
+    /// Sends `bytes` at `source` to rank `to`, and folds what comes from rank `from` with the bytes at `own`.
+    pub const fn sendrecv_reduce(
+        combine: Combine,
+        (to, from): (u16, u16),
+        source: Operand,
+        own: Operand,
+        destination: Operand,
+        bytes: u64,
+    ) -> Self {
+        Instruction {
+            peer: to,
+            root: from,
+            extent: own.address,
+            extent_argument: own.argument,
+            ..Instruction::combining(Operation::SendrecvReduce, combine, source, destination, bytes)
+        }
+    }
+
+    /// Writes `bytes` to rank `peer`'s card memory at `destination`, then adds `value` to its signal `signal`.
+    pub const fn put_signal(
+        peer: u16,
+        source: Operand,
+        destination: Operand,
+        bytes: u64,
+        signal: u16,
+        value: u32,
+    ) -> Self {
+        Instruction {
+            peer,
+            signal_id: signal,
+            signal_value: value,
+            ..Instruction::moving(Operation::PutSignal, source, destination, bytes)
+        }
+    }
+
+    /// Waits until this card's signal `signal` is at least `value`, and subtracts that.
+    pub const fn wait_signal(signal: u16, value: u32) -> Self {
+        Instruction { signal_id: signal, signal_value: value, ..Instruction::new(Operation::WaitSignal) }
+    }
+
+    /// Distributes the blocks of table `table` of rank `root`; the own one has `bytes`.
+    pub const fn scatterv(root: u16, source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
+        let instruction = Instruction::moving(Operation::Scatterv, source, destination, bytes);
+        Instruction { root, extent: table as u64, ..instruction }
+    }
+
+    /// Collects blocks as table `table` of rank `root` says; the own one has `bytes`.
+    pub const fn gatherv(root: u16, source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
+        let instruction = Instruction::moving(Operation::Gatherv, source, destination, bytes);
+        Instruction { root, extent: table as u64, ..instruction }
+    }
+
+    /// Collects blocks as table `table` says at every rank; the own one has `bytes`.
+    pub const fn allgatherv(source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
+        Instruction { extent: table as u64, ..Instruction::moving(Operation::Allgatherv, source, destination, bytes) }
+    }
+
+    /// Exchanges the blocks of table `sends` for those of table `receives`.
+    pub const fn alltoallv(source: Operand, destination: Operand, sends: u16, receives: u16) -> Self {
+        let extent = sends as u64 | (receives as u64) << 16;
+        Instruction { extent, ..Instruction::moving(Operation::Alltoallv, source, destination, 0) }
+    }
+
+    /// Stores the `ranges` ranges at IOVA `table` in table slot `slot`.
+    pub const fn table(slot: u16, table: u64, ranges: u64) -> Self {
+        let source = Operand::host(table);
+        let instruction = Instruction::moving(Operation::Table, source, Operand::card(0), ranges * 16);
+        Instruction { extent: slot as u64, ..instruction }
+    }
+
+    /// Forgets `communicator`.
+    pub const fn free(communicator: u16) -> Self {
+        Instruction { communicator, ..Instruction::new(Operation::Free) }
+    }
+
+    /// Runs the next `body` instructions `count` times.
+    pub const fn repeat(count: u16, body: u16) -> Self {
+        Instruction { loop_count: count, loop_body: body, ..Instruction::new(Operation::Loop) }
     }
 
     /// Copies `bytes` between card and host memory.
@@ -439,10 +634,34 @@ impl Instruction {
         self
     }
 
+    /// In a resident program, as the card runs it: the launch arguments that it names are added to its addresses. What a
+    /// loop names stays, because it changes that argument.
+    pub fn with_arguments(mut self, arguments: &[u64; ARGUMENTS]) -> Self {
+        let value = |index: Option<u8>| index.and_then(|index| arguments.get(usize::from(index))).copied().unwrap_or(0);
+        for operand in [&mut self.source, &mut self.destination] {
+            operand.address = operand.address.wrapping_add(value(operand.argument.take()));
+        }
+        if self.operation == Operation::SendrecvReduce {
+            self.extent = self.extent.wrapping_add(value(self.extent_argument.take()));
+        }
+        self
+    }
+
+    /// What a reduction folds, and how; `None` for other operations, and if only one of the two is said.
+    pub const fn combine(&self) -> Option<Combine> {
+        match (self.reduction, self.element) {
+            (Some(reduction), Some(element)) => Some(Combine { reduction, element }),
+            _ => None,
+        }
+    }
+
     /// Bytes of block `rank`: [`Instruction::bytes`], or what is left of a divided vector.
     pub const fn block_bytes(&self, rank: u64) -> u64 {
-        if self.extent == 0 || !matches!(self.operation, Operation::Scatter | Operation::Gather | Operation::Allgather)
-        {
+        let divides = matches!(
+            self.operation,
+            Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter
+        );
+        if self.extent == 0 || !divides {
             return self.bytes;
         }
         let left = self.extent.saturating_sub(self.bytes.saturating_mul(rank));
@@ -459,6 +678,7 @@ impl Instruction {
         let operands =
             operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
         let arguments = self.source.argument.unwrap_or(0) & 3 | (self.destination.argument.unwrap_or(0) & 3) << 4;
+        let extent_argument = self.extent_argument.map_or(0, |index| (index & 3) + 1);
         // Put together in registers: stored field by field, the checksum would wait for the stores to leave the core.
         let words = [
             field(VERSION.into(), offset::VERSION)
@@ -467,14 +687,20 @@ impl Instruction {
                 | field(self.communicator.into(), offset::COMMUNICATOR)
                 | field(self.root.into(), offset::ROOT),
             field(self.peer.into(), offset::PEER)
+                | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)
+                | field(self.reduction.map_or(0, |reduction| reduction as u64), offset::REDUCTION)
                 | field(operands.into(), offset::OPERANDS)
                 | field(self.flags.bits().into(), offset::FLAGS),
             self.source.address,
             self.destination.address,
             self.bytes,
             self.extent,
-            0,
-            field(arguments.into(), offset::ARGUMENT_INDEX),
+            field(self.signal_id.into(), offset::SIGNAL_ID)
+                | field(self.loop_count.into(), offset::LOOP_COUNT)
+                | field(self.signal_value.into(), offset::SIGNAL_VALUE),
+            field(self.loop_body.into(), offset::LOOP_BODY)
+                | field(arguments.into(), offset::ARGUMENT_INDEX)
+                | field(extent_argument.into(), offset::EXTENT_ARGUMENT),
         ];
         let mut word = Aligned([0; BYTES]);
         for (place, value) in word.0.chunks_exact_mut(8).zip(words) {
@@ -512,6 +738,12 @@ impl Instruction {
             u64_at(word, offset::DESTINATION),
             offset::OPERANDS,
         )?;
+        let extent_argument = code_at(word, offset::EXTENT_ARGUMENT, "extent argument", |code| {
+            let index = code.checked_sub(1)?;
+            (usize::from(index) < ARGUMENTS).then_some(index)
+        })?;
+        let element = code_at(word, offset::ELEMENT, "element type", Element::from_code)?;
+        let reduction = code_at(word, offset::REDUCTION, "reduction", Reduction::from_code)?;
         let instruction = Instruction {
             operation,
             tag: u16_at(word, offset::TAG),
@@ -522,13 +754,18 @@ impl Instruction {
             source,
             destination,
             bytes: u64_at(word, offset::BYTES),
+            element,
+            reduction,
             extent: u64_at(word, offset::EXTENT),
+            extent_argument,
+            signal_id: u16_at(word, offset::SIGNAL_ID),
+            signal_value: u32_at(word, offset::SIGNAL_VALUE),
+            loop_count: u16_at(word, offset::LOOP_COUNT),
+            loop_body: u16_at(word, offset::LOOP_BODY),
         };
         instruction.check_fields()?;
-        for (name, at, end) in UNUSED {
-            if word[at..end].iter().any(|byte| *byte != 0) {
-                return Err(DecodeError::Field { offset: at, name });
-            }
+        if word[offset::ALGORITHM] != 0 {
+            return Err(DecodeError::Field { offset: offset::ALGORITHM, name: "algorithm" });
         }
         Ok(instruction)
     }
@@ -562,12 +799,45 @@ impl Instruction {
         if !fields.extent && self.extent != 0 {
             return refuse(offset::EXTENT, "extent");
         }
+        if !fields.extent_argument && self.extent_argument.is_some() {
+            return refuse(offset::EXTENT_ARGUMENT, "extent argument");
+        }
+        if !fields.signal && self.signal_id != 0 {
+            return refuse(offset::SIGNAL_ID, "signal id");
+        }
+        if !fields.signal && self.signal_value != 0 {
+            return refuse(offset::SIGNAL_VALUE, "signal value");
+        }
+        if !fields.rounds && self.loop_count != 0 {
+            return refuse(offset::LOOP_COUNT, "loop count");
+        }
+        if !fields.rounds && self.loop_body != 0 {
+            return refuse(offset::LOOP_BODY, "loop body");
+        }
+        if fields.combine != self.element.is_some() {
+            return refuse(offset::ELEMENT, "element type");
+        }
+        if fields.combine != self.reduction.is_some() {
+            return refuse(offset::REDUCTION, "reduction");
+        }
+        if let Some(combine) = self.combine() {
+            if !combine.is_defined() {
+                return refuse(offset::REDUCTION, "reduction");
+            }
+            if !self.bytes.is_multiple_of(combine.element.bytes()) {
+                return refuse(offset::BYTES, "bytes");
+            }
+            // Of a sendrecv_reduce it is an address.
+            if is_collective(self.operation) && !self.extent.is_multiple_of(combine.element.bytes()) {
+                return refuse(offset::EXTENT, "extent");
+            }
+        }
         let spaces_fit = match self.operation {
             Operation::Copy => true,
-            Operation::Group | Operation::Store => self.source.space == AddressSpace::Host,
+            Operation::Group | Operation::Store | Operation::Table => self.source.space == AddressSpace::Host,
             _ => self.source.space == AddressSpace::Card && self.destination.space == AddressSpace::Card,
         };
-        let layouts_fit = fields.communicator && self.operation != Operation::Group
+        let layouts_fit = takes_stripes(self.operation)
             || (self.source.layout == Layout::Block && self.destination.layout == Layout::Block);
         let arguments_fit = self.operation != Operation::Launch
             || (self.source.argument.is_none() && self.destination.argument.is_none());
@@ -575,17 +845,41 @@ impl Instruction {
     }
 }
 
-/// Fields for which there is room in the word but which no operation of this version reads.
-const UNUSED: [(&str, usize, usize); 8] = [
-    ("element type", offset::ELEMENT, offset::REDUCTION),
-    ("reduction", offset::REDUCTION, offset::ALGORITHM),
-    ("algorithm", offset::ALGORITHM, offset::OPERANDS),
-    ("signal id", offset::SIGNAL_ID, offset::LOOP_COUNT),
-    ("loop count", offset::LOOP_COUNT, offset::SIGNAL_VALUE),
-    ("signal value", offset::SIGNAL_VALUE, offset::LOOP_BODY),
-    ("loop body", offset::LOOP_BODY, offset::ARGUMENT_INDEX),
-    ("reserved", offset::RESERVED, offset::CHECKSUM),
-];
+/// Whether all ranks of the communicator run the operation together.
+pub(crate) const fn is_collective(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Barrier
+            | Operation::Scatter
+            | Operation::Gather
+            | Operation::Broadcast
+            | Operation::Alltoall
+            | Operation::Allgather
+            | Operation::Reduce
+            | Operation::Allreduce
+            | Operation::ReduceScatter
+            | Operation::Scan
+            | Operation::Exscan
+            | Operation::Scatterv
+            | Operation::Gatherv
+            | Operation::Allgatherv
+            | Operation::Alltoallv
+    )
+}
+
+/// Whether blocks may lie striped over the memory I/Os. Those of several lengths lie where a table says.
+const fn takes_stripes(operation: Operation) -> bool {
+    is_collective(operation) && !takes_tables(operation)
+        || matches!(
+            operation,
+            Operation::Send | Operation::Recv | Operation::Sendrecv | Operation::RdmaRead | Operation::RdmaWrite
+        )
+}
+
+/// Whether the operation's extent names tables.
+pub const fn takes_tables(operation: Operation) -> bool {
+    matches!(operation, Operation::Scatterv | Operation::Gatherv | Operation::Allgatherv | Operation::Alltoallv)
+}
 
 /// A word at an address that the checksum's instruction takes whole.
 #[repr(align(8))]
@@ -630,6 +924,19 @@ fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operan
         argument: named.then_some(argument),
         address,
     })
+}
+
+/// What the code at `at` stands for; 0 for nothing.
+fn code_at<T>(
+    word: &[u8; BYTES],
+    at: usize,
+    name: &'static str,
+    from_code: impl Fn(u8) -> Option<T>,
+) -> Result<Option<T>, DecodeError> {
+    match word[at] {
+        0 => Ok(None),
+        code => from_code(code).map(Some).ok_or(DecodeError::Field { offset: at, name }),
+    }
 }
 
 fn u16_at(word: &[u8; BYTES], at: usize) -> u16 {

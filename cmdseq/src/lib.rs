@@ -18,17 +18,29 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod asm;
+pub mod calibration;
 pub mod capability;
+pub mod communicator;
 pub mod completion;
+pub mod cost;
+pub mod graph;
 pub mod instruction;
 pub mod markdown;
 mod matching;
+pub mod meaning;
+mod named;
 pub mod plan;
 pub mod ranges;
+pub mod reduction;
+pub mod table;
 pub mod verify;
 
 pub use capability::{Capabilities, Topology};
 pub use completion::{Completion, Status};
+pub use cost::CostModel;
 pub use instruction::{AddressSpace, DecodeError, Flags, Instruction, Layout, Operand, Operation};
-pub use ranges::{AddressOverflow, OwnBlock, Transfer, Transfers, transfers};
-pub use verify::verify;
+pub use ranges::{AddressOverflow, Context, OwnBlock, RangeError, Transfer, Transfers, transfers};
+pub use reduction::{Combine, Element, Reduction};
+pub use table::{Table, Tables};
+pub use verify::{Reason, verify};

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use crate::communicator::{Format, GENERATION_BITS, GENERATIONS, INDEX_BITS};
 use crate::instruction::{
     self, ARGUMENTS, DESTINATION_SHIFT, Fields, OPERAND_ARGUMENT, OPERAND_HOST, OPERAND_STRIPED, SOURCE_SHIFT, VERSION,
     WORLD, offset,
 };
-use crate::{Flags, Operation, Status, completion};
+use crate::{Element, Flags, Operation, Reduction, Status, completion};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -15,7 +16,12 @@ pub fn render() -> String {
     operands(&mut out);
     flags(&mut out);
     operations(&mut out);
+    communicators(&mut out);
+    out.push_str(LOOPS);
     out.push_str(LAYOUTS);
+    out.push_str(TABLES);
+    out.push_str(SIGNALS);
+    reductions(&mut out);
     out.push_str(EAGER);
     completion_table(&mut out);
     statuses(&mut out);
@@ -31,15 +37,15 @@ little-endian. The sequencer runs instructions one after another; the next is is
 ";
 
 /// The instruction's fields: offset, bytes, name, meaning.
-const FIELDS: [(usize, usize, &str, &str); 20] = [
+const FIELDS: [(usize, usize, &str, &str); 21] = [
     (offset::VERSION, 1, "version", "version of the word"),
     (offset::OPERATION, 1, "operation", "what to do; see below"),
     (offset::TAG, 2, "tag", "comes back in the completion"),
-    (offset::COMMUNICATOR, 2, "communicator", "index into the card's table of communicators"),
+    (offset::COMMUNICATOR, 2, "communicator", "the communicator: entry and generation; see below"),
     (offset::ROOT, 2, "root", "rank that distributes or collects; of a sendrecv, the rank received from"),
     (offset::PEER, 2, "peer", "the other rank of a point to point operation; of a sendrecv, the rank sent to"),
-    (offset::ELEMENT, 1, "element type", "zero: room for reductions"),
-    (offset::REDUCTION, 1, "reduction", "zero: room for reductions"),
+    (offset::ELEMENT, 1, "element type", "type of what a reduction folds; see below"),
+    (offset::REDUCTION, 1, "reduction", "what is done with the elements; see below"),
     (offset::ALGORITHM, 1, "algorithm", "zero: room for a choice by the card"),
     (offset::OPERANDS, 1, "operands", "space and layout of source and destination; see below"),
     (offset::FLAGS, 2, "flags", "how to run it; see below"),
@@ -50,18 +56,26 @@ const FIELDS: [(usize, usize, &str, &str); 20] = [
         offset::EXTENT,
         8,
         "extent",
-        "scatter, gather, allgather: bytes of a divided vector whose last blocks are short or empty (0: all blocks are \
-         full); a fill's pattern; a delay's cycles; a resident program's slot",
+        "scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or empty (0: all blocks are \
+         full); a fill's pattern; a delay's cycles; a resident program's or a table's slot; address of the own contribution to a \
+         sendrecv_reduce; what a loop adds to a launch argument",
     ),
-    (offset::SIGNAL_ID, 2, "signal id", "zero: room for signals"),
-    (offset::LOOP_COUNT, 2, "loop count", "zero: room for loops"),
-    (offset::SIGNAL_VALUE, 4, "signal value", "zero: room for signals"),
-    (offset::LOOP_BODY, 2, "loop body", "zero: room for loops"),
+    (offset::SIGNAL_ID, 2, "signal id", "number of a signal of a card"),
+    (offset::LOOP_COUNT, 2, "loop count", "how often a loop's body is run"),
+    (offset::SIGNAL_VALUE, 4, "signal value", "what is added to a signal, or waited for and subtracted"),
+    (offset::LOOP_BODY, 2, "loop body", "instructions of a loop's body, which follow it"),
     (
         offset::ARGUMENT_INDEX,
         1,
         "argument index",
         "bits 0 to 3: launch argument added to source, bits 4 to 7: to destination; zero if the operand names none",
+    ),
+    (
+        offset::EXTENT_ARGUMENT,
+        1,
+        "extent argument",
+        "1 more than the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its extent; \
+         zero if there is none",
     ),
 ];
 
@@ -71,7 +85,6 @@ fn instruction_table(out: &mut String) {
     for (at, bytes, name, meaning) in FIELDS {
         row(out, at, bytes, name, meaning);
     }
-    row(out, offset::RESERVED, 1, "reserved", "zero");
     row(out, offset::CHECKSUM, 4, "checksum", "CRC-32C (Castagnoli) of the bytes before it");
     let _ = writeln!(
         out,
@@ -100,7 +113,7 @@ fn operands(out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "\nOnly copy takes either space on either side; group and store read host memory; all others work on card memory. \
+        "\nOnly copy takes either space on either side; group, store and table read host memory; all others work on card memory. \
          Only\noperations on a communicator (group is none) take the striped layout. A launch names no argument; it \
          passes {ARGUMENTS}, numbered from 0."
     );
@@ -135,13 +148,25 @@ fn operations(out: &mut String) {
     let _ = writeln!(
         out,
         "\nSend and recv of a pair, and what the members of a communicator run on it, must come in one order on all cards, \
-         with the same\nbytes, extent and root, and all eager or all rendezvous. A sendrecv may meet a send or recv, and \
+         with the same\nbytes, extent, root, element type and reduction, and all eager or all rendezvous. A sendrecv may meet a send or recv, and \
          one to and from its own rank copies."
     );
 }
 
 fn field_names(fields: Fields) -> Vec<&'static str> {
-    let Fields { communicator, root, peer, source, destination, bytes, extent } = fields;
+    let Fields {
+        communicator,
+        root,
+        peer,
+        source,
+        destination,
+        bytes,
+        extent,
+        combine,
+        signal,
+        rounds,
+        extent_argument,
+    } = fields;
     let named = [
         (communicator, "communicator"),
         (root, "root"),
@@ -150,6 +175,10 @@ fn field_names(fields: Fields) -> Vec<&'static str> {
         (destination, "destination"),
         (bytes, "bytes"),
         (extent, "extent"),
+        (extent_argument, "extent argument"),
+        (combine, "element type, reduction"),
+        (signal, "signal id, signal value"),
+        (rounds, "loop count, loop body"),
     ];
     named.into_iter().filter(|(is_read, _)| *is_read).map(|(_, name)| name).collect()
 }
@@ -167,22 +196,196 @@ sources in the lower halves and destinations in the upper ones, or the reverse, 
 | block | block i at address + i * bytes | at address |
 | striped | block i at address + 2K * i | the block exchanged with rank i at address + 2K * i |
 
-A striped block has at most K bytes. The one source of broadcast and allgather, which goes to all, counts as exchanged with
-the card's own rank. The block a rank keeps for itself is copied on the card, unless source and destination of it are the
+A striped block has at most K bytes. The one source of broadcast, allgather, allreduce, scan and exscan, which goes to several
+cards, and the result of every reduction count as exchanged with the card's own rank. The block a rank keeps for itself is copied on the card, unless source and destination of it are the
 same address. Apart from that nothing that is written may overlap what is read or written by the same instruction on the
 same card, and alltoall never works in place.
 
-With extent E not zero, block i of scatter, gather and allgather has the bytes from i * bytes to (i + 1) * bytes of a vector
+With extent E not zero, block i of scatter, gather, allgather and reduce_scatter has the bytes from i * bytes to (i + 1) * bytes of a vector
 of E bytes: the last ones may be short or empty. Empty blocks are neither sent nor waited for.
+";
+
+const TABLES: &str = "
+## Tables of the vector forms
+
+A table has an entry for each rank of the communicator: displacement and length of its block, 8 bytes each, in bytes. The
+block begins at the operand's address plus the displacement; of an empty block, the displacement does not matter. Displacements
+are multiples of the alignment of addresses. The card says how many slots for tables it has; a reset empties them.
+
+| operation | table | is read by | lists |
+|---|---|---|---|
+| scatterv | extent | the root; for others extent is zero | blocks of the root's source |
+| gatherv | extent | the root; for others extent is zero | blocks of the root's destination |
+| allgatherv | extent | every rank; the lengths are the same on all | blocks of the destination |
+| alltoallv | extent, bits 0 to 15 | every rank | blocks of the source |
+| alltoallv | extent, bits 16 to 31 | every rank | blocks of the destination |
+
+`bytes` is the length of the own block, and has to be that of its entry; an alltoallv's own block has one length in both tables. A table
+that is missing, has another number of entries or another length of the own block is refused, with the slot as detail. What two cards think of the
+length of a block between them has to be the same too: a card that gets another number of bytes fails. The layout is
+block; blocks that are sent may overlap one another.
+";
+
+const SIGNALS: &str = "
+## Signals
+
+A card has counters of 32 bits, zero after a reset; it says how many. put_signal adds to one of another card's when the bytes that it has
+written are counted there, and so can be read; `bytes` may be 0. wait_signal waits until a signal of its own card is at
+least the value, and subtracts it: what is left stays. An abort ends a wait and changes no signal. A signal that would exceed 32 bits stays
+as it is, and the put_signal fails, with the signal as detail. Between cards that meet in nothing else, this is what puts their instructions in order.
+";
+
+fn reductions(out: &mut String) {
+    out.push_str(REDUCTIONS);
+    let _ = writeln!(out, "\n### Element types (byte {})\n\n| code | name | meaning |\n|---|---|---|", offset::ELEMENT);
+    for element in Element::ALL {
+        let _ = writeln!(out, "| {} | {element} | {} |", *element as u8, element.meaning());
+    }
+    let _ = writeln!(out, "\n### Reductions (byte {})\n", offset::REDUCTION);
+    let _ = writeln!(out, "| code | name | takes | meaning |\n|---|---|---|---|");
+    for reduction in Reduction::ALL {
+        let types: Vec<&str> = Element::ALL.iter().filter(|one| reduction.takes(**one)).map(|one| one.name()).collect();
+        let (code, types) = (*reduction as u8, types.join(" "));
+        let _ = writeln!(out, "| {code} | {reduction} | {types} | {} |", reduction.meaning());
+    }
+    out.push_str(ARITHMETIC);
+    out.push_str(ORDERS);
+}
+
+const REDUCTIONS: &str = "
+## Reductions
+
+Reduce, allreduce, reduce_scatter, scan and exscan fold vectors of `bytes`, element by element, where they come in: each rank's
+contribution goes straight to every card that needs it, and the units behind the receiving side of the switch make one stream of
+all, which is written to memory. With `a . b` for the reduction of two elements and c_r for the contribution of rank r of N:
+
+| operation | result | at |
+|---|---|---|
+| reduce | (((c_0 . c_1) . c_2) ... . c_(N-1)) | rank root |
+| allreduce | the same, with the same bits | every rank |
+| reduce_scatter | the same of block i of each source | rank i |
+| scan | (((c_0 . c_1) . c_2) ... . c_i) | rank i |
+| exscan | (((c_0 . c_1) . c_2) ... . c_(i-1)) | rank i > 0; the destination of rank 0 is not written |
+
+This left fold in the order of ranks is what each of these instructions is defined to give: on every run, every card and whatever
+comes in first. The result may be written over the own contribution if that is not sent to another card (reduce at the root,
+reduce_scatter, the last rank of a scan); otherwise a reduction does not work in place. A contribution is acknowledged when the
+result of all is counted: until then its source must not change. A card says in its registers which element types and reductions
+it has; others, types that a reduction does not take, and `bytes` or `extent` that are not whole elements are refused.
+";
+
+const ARITHMETIC: &str = "
+Floating-point sums and products round to nearest, ties to even; subnormal numbers are kept. Elements of f16 and bf16 are widened to
+f32, folded in f32, and rounded once, when all contributions are folded. A NaN that comes out of a fold is the quiet NaN with
+positive sign and no payload (f16 0x7e00, bf16 0x7fc0, f32 0x7fc00000, f64 0x7ff8000000000000), whichever NaN went in. minloc and
+maxloc take a NaN for a value beyond all others, and -0.0 for less than +0.0; the bytes of a result pair that belong to neither
+value nor index are zero. A single contribution (one rank, rank 0 of a scan, rank 1 of an exscan) is copied bit for bit.
+";
+
+const ORDERS: &str = "
+### Orders of the planner's algorithms
+
+One instruction folds in the order of ranks. An algorithm of several instructions folds what came of folds, in an order of its
+own: the same on every run and at every rank. `[a b c]` stands for the left fold `((a . b) . c)` that is rounded once behind the
+last, `[a]` alone for a itself, and a `. b` between two for `[a b]`. Every fold in these is rounded to the type of the elements
+before it goes on: with f16 and bf16, each hop rounds.
+
+| algorithm | operations | result |
+|---|---|---|
+| direct, multipath | all that reduce; reduce and allreduce | `[c_0 c_1 ... c_(N-1)]`; of scan and exscan, as far as they go |
+| binomial | reduce, allreduce | P(c_0, ..., c_(N-1)), whatever the root |
+| recursive-doubling | allreduce | P(d_0, ..., d_(M-1)) |
+| | scan | S(i, k) with the least k of which 2^k > i, where S(i, 0) = c_i, and S(i, k) = S(i - 2^(k-1), k-1) . S(i, k-1), or S(i, k-1) if there is no rank i - 2^(k-1) |
+| halving-doubling | reduce, allreduce, reduce_scatter | Q(d_0, ..., d_(M-1)), whatever the root |
+| ring | reduce | (((c_0 . c_1) . c_2) ... . c_(N-1)) |
+| | scan | (((c_0 . c_1) . c_2) ... . c_i) |
+| | reduce_scatter | of the block of rank b: (((c_(b+1) . c_(b+2)) ... . c_(N-1)) . c_0) ... . c_b |
+| | allreduce | the same of chunk b. Chunks have ceil(B / N) bytes of the B, rounded up to whole beats |
+| two-level | reduce, allreduce | `[R_0 R_1 ... R_(G-1)]` with the fold R_g = `[c_g0 c_g1 ... ]` of row g |
+| | reduce_scatter | `[K_0 K_1 ... ]` with the fold K_i = `[c_0i c_1i ... ]` of column i |
+| | scan | in row 0 `[c_00 ... c_0i]`; in row g `[R_0 ... R_(g-1)]` . `[c_g0 ... c_gi]` |
+| | exscan | in row 0 `[c_00 ... c_0(i-1)]`; in row g `[R_0 ... R_(g-1)]` . `[c_g0 ... c_g(i-1)]`, and without the second at column 0 |
+
+exscan at rank i is scan at rank i - 1, but for two-level. c_gi is the contribution of the card in row g and column i of a
+Dragonfly of G rows.
+P folds neighbours, then neighbours of what came of them, until one is left: P(a, b, c, d, e) = ((a . b) . (c . d)) . e.
+Q folds the lower half with the upper: Q(a, b, c, d) = (a . c) . (b . d). M is the greatest power of two that is not above N; with
+X = N - M, d_i = c_2i . c_(2i+1) for i < X, and d_i = c_(i+X) for the others.
+
+All elements of f16, bf16, f32 and f64 can show the order in sums and products, which round. Nothing else can: integers wrap, and
+minimum, maximum, minloc and maxloc are the same in any order, NaNs and signs of zeros too.
+
+### The order of ranks (`--order rank`)
+
+Asked for the order of ranks, the planner gives (((c_0 . c_1) . c_2) ... . c_(N-1)), of scan and exscan as far as they go, with
+each fold of two rounded to the type of the elements: what a loop over the ranks in that type gives. It is the one order that
+every fabric has: cards fold two at a time wherever there is a link, over another card from one row of a Dragonfly to the next.
+ring and two-level go from rank to rank for it. direct and multipath take it for f32 and f64, where rounding at each rank and
+rounding once are the same; of f16 and bf16 they are refused. The others are refused, for sums and products of floats by more than
+two ranks. What cannot show the order is left to any algorithm. All that take it give the same bits.
+";
+
+fn communicators(out: &mut String) {
+    let Format { rank_bits, entries } = Format::PUBLISHED;
+    let (bits, entry) = (Format::PUBLISHED.bits(), Format::PUBLISHED.entry_bits());
+    let (size, nodes) = (GENERATION_BITS, GENERATION_BITS + 2 * rank_bits);
+    let ranks = Format::PUBLISHED.ranks();
+    let _ = write!(
+        out,
+        "
+## Communicators
+
+A card keeps the communicators that it is a member of in a table. Of the id that an instruction names, bits 0 to {} are the entry,
+bits {INDEX_BITS} to {} the *generation*, and the rest is zero. The card runs an instruction only if its id is exactly the one in the entry;
+otherwise it refuses it as BadCommunicator. So a host that gives the next communicator of an entry the next generation can be sure
+that no instruction means another communicator than it was made for, until the entry has had all {GENERATIONS}.
+
+Group fills an entry that is free. Once more with the same id and members it changes nothing; over another communicator, or with
+other members, it is refused, and detail is the id in the entry. Free empties the entry of exactly that id. Neither takes the id of all cards,
+0, nor another generation of entry 0. A reset frees all entries but that.
+
+An entry is what MPI-FPGA keeps (sections 3.1 to 3.3): the ranks that a card talks to in binomial trees, recursive doubling and recursive
+halving are those that differ from its own in one bit, and no more than log2 of the size. With L bits to a rank and N entries, the
+table has (L (L + 2) + 8) N bits: {bits} for {ranks} ranks and {entries} entries, {entry} to each:
+
+| bits of an entry | |
+|---|---|
+| 0 to {} | generation |
+| {size} to {} | size - 1 |
+| {} to {} | own rank; larger than size - 1 in an entry that is free |
+| {nodes} to {} | node of rank own ^ 2^i at i times {rank_bits}, for i from 0; 0 if there is no such rank |
+
+The operations of this instruction set go straight to every member, and each card also keeps the list of members for them, of as many as it
+says in its registers.
+",
+        INDEX_BITS - 1,
+        INDEX_BITS + GENERATION_BITS - 1,
+        size - 1,
+        size + rank_bits - 1,
+        size + rank_bits,
+        nodes - 1,
+        entry - 1,
+    );
+}
+
+const LOOPS: &str = "
+## Loops
+
+Loop stands in a resident program only; from the ring it is refused as BadOperation. Its body, the next `body` instructions, runs `count`
+times, and with each round launch argument `extent argument` grows by `extent`, wrapping: what the body adds to its addresses moves on, and
+what is behind the loop sees the argument after the last round. The loop is an
+instruction like others before its first round, and takes one more dispatch before each other round. Store refuses a program in which a loop has no round or no body, the body goes on behind the program, or there is a loop in
+it; detail is the place of the loop. So every resident program ends.
 ";
 
 const EAGER: &str = "
 ## Eager and rendezvous
 
-Each card decides once for an instruction, by `bytes`, its largest block. Up to the card's eager limit it sends at once, into the
+Each card decides once for an instruction, by `bytes`, its largest block. A vector form, of which not every card knows the largest, uses
+rendezvous unless it has the flag eager. Up to the card's eager limit it sends at once, into the
 receive buffers of the destinations. Past it, or with the flag rendezvous, each destination signals its sources that it is ready,
 and a source sends when all of its destinations have. The flag eager sends at once past the limit too, up to the size of the
-receive buffer. When a destination has counted all of a block, it signals the source.
+receive buffer. When a destination has counted all of a block, it signals the source; of a fold, when it has counted the result.
 ";
 
 /// The completion's fields: first bit, bits, name, meaning.
@@ -241,7 +444,7 @@ mod tests {
             assert_eq!(at, next, "{name}");
             next = at + bytes;
         }
-        assert_eq!((next, offset::RESERVED + 1), (offset::RESERVED, offset::CHECKSUM));
+        assert_eq!(next, offset::CHECKSUM);
         assert_eq!(offset::CHECKSUM + 4, instruction::BYTES);
         let mut next = 0;
         for (first, bits, name, _) in COMPLETION {

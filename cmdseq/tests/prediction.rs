@@ -27,17 +27,34 @@ const DATA: [Collective; 8] = [
 
 #[test]
 fn barrier() {
-    let Prediction { t1_ps, t2_ps, arrival_ps } = direct(Collective::Barrier, 0).predicted;
+    let Prediction { t1_ps, t2_ps, arrival_ps, .. } = direct(Collective::Barrier, 0).predicted;
     assert_eq!((t1_ps, t2_ps, arrival_ps), (40_000, 400_000, 400_000));
 }
 
 #[test]
 fn eager_64_bytes_are_the_same_for_every_operation() {
     for collective in DATA {
-        let Prediction { t1_ps, t2_ps, arrival_ps } = direct(collective, 64).predicted;
+        let Prediction { t1_ps, t2_ps, arrival_ps, .. } = direct(collective, 64).predicted;
         close(t1_ps, 0.32, 2.0);
         close(arrival_ps, 0.71, 2.0);
         close(t2_ps, 1.10, 2.0);
+    }
+}
+
+#[test]
+fn vector_forms_of_one_length_are_as_fast_as_the_others() {
+    for (vector, plain) in [
+        (Collective::Scatterv, Collective::Scatter),
+        (Collective::Gatherv, Collective::Gather),
+        (Collective::Allgatherv, Collective::Allgather),
+        (Collective::Alltoallv, Collective::Alltoall),
+    ] {
+        for bytes in [0, 1, 64, 16384, 16385, 1 << 20, 256 << 20] {
+            let mut request = request(vector, 4, bytes, None);
+            request.counts.fill(bytes);
+            let predicted = plan(&request, &connected(4)).unwrap().predicted;
+            assert_eq!(predicted, direct(plain, bytes).predicted, "{vector} of {bytes} B");
+        }
     }
 }
 
@@ -92,7 +109,7 @@ fn the_faster_way_is_chosen() {
 #[test]
 fn nothing_sent_takes_the_dispatch_only() {
     for collective in DATA {
-        let Prediction { t1_ps, t2_ps, arrival_ps } = direct(collective, 0).predicted;
+        let Prediction { t1_ps, t2_ps, arrival_ps, .. } = direct(collective, 0).predicted;
         assert_eq!((t1_ps, t2_ps, arrival_ps), (40_000, 40_000, 40_000), "{collective}");
     }
 }

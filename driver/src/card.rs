@@ -10,6 +10,7 @@ use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
 use crate::block::{Block, bus_error};
+use crate::communicator::Entries;
 use crate::discover;
 use crate::error::{Error, Result};
 use crate::queue::{QueuePair, check};
@@ -29,6 +30,8 @@ pub struct Card {
     pub(crate) staging: Option<Arc<DmaBuffer>>,
     /// The program last stored in each slot.
     pub(crate) stored: BTreeMap<u32, Arc<()>>,
+    /// The communicators it has.
+    pub(crate) entries: Entries,
     block: Block,
     version: u32,
     features: Features,
@@ -53,6 +56,7 @@ impl Card {
         let offset = discover::find_sequencer(&window, &name)?;
         let block = Block::new(window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?, name.clone());
         let described = discover::describe(&block)?;
+        function.limit_dma_bits(described.dma_bits);
         let interrupt = enable_interrupt(&function, &block)?;
         let queue =
             QueuePair::create(&function, &block, described.node, described.capabilities.queue_depth_max, interrupt)?;
@@ -61,6 +65,7 @@ impl Card {
             queue,
             staging: None,
             stored: BTreeMap::new(),
+            entries: Entries::default(),
             block,
             version: described.version,
             features: described.features,
@@ -295,6 +300,7 @@ impl Card {
     /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers.
     pub fn reset(&mut self) -> Result<()> {
         self.stored.clear();
+        self.entries = Entries::default();
         self.function.reset().map_err(|error| self.bus(error))?;
         self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
         let described = discover::describe(&self.block)?;

@@ -1,17 +1,18 @@
 //! The cards of one fabric, held together.
 
-use cmdseq::plan::{Communicator, Piece, Plan};
-use cmdseq::{Capabilities, Instruction, Operation};
+use cmdseq::Capabilities;
+use cmdseq::plan::{Piece, Plan};
 use fpga_hal::Function;
 
 use crate::card::Card;
+use crate::communicator::Registry;
 use crate::error::{Error, Result};
-use crate::queue::check;
 
 /// Cards of one fabric, by node: all of them, or some.
 #[derive(Debug)]
 pub struct Cluster {
     cards: Vec<Card>,
+    pub(crate) registry: Registry,
 }
 
 impl Cluster {
@@ -43,7 +44,9 @@ impl Cluster {
                 return Err(Error::Mismatch { node: first.node(), other: card.node(), what });
             }
         }
-        Ok(Cluster { cards })
+        let of = first.capabilities();
+        let registry = Registry::new(of.nodes, of.communicators, of.communicator_generations);
+        Ok(Cluster { cards, registry })
     }
 
     /// The cards, by node.
@@ -69,40 +72,35 @@ impl Cluster {
         self.cards.iter_mut().try_for_each(|card| card.set_eager_limit(bytes))
     }
 
-    /// Defines `communicator` on all its members.
-    ///
-    /// # Errors
-    /// [`Error::BadArgument`] if a member is not among the cards; [`Error::Failed`] if a card refuses.
-    pub fn define(&mut self, communicator: &Communicator) -> Result<()> {
-        let mut table = Vec::with_capacity(communicator.members.len() * 2);
-        for node in &communicator.members {
-            let node = u16::try_from(*node).map_err(|_| Error::argument("node", node, "a node number of 16 bits"))?;
-            table.extend_from_slice(&node.to_le_bytes());
-        }
-        let ranks = communicator.members.len() as u64;
-        let places = communicator.members.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
-        for place in places {
-            let card = &mut self.cards[place];
-            let buffer = card.allocate(table.len())?;
-            buffer.write(0, &table).map_err(|error| card.bus(error))?;
-            let instruction = Instruction::group(communicator.id, buffer.iova().0, ranks);
-            let timeout = card.timeout();
-            let deadline = std::time::Instant::now() + timeout;
-            let token = card.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
-            let completion = card.queue_mut().wait(token, timeout)?;
-            check(completion, card.node(), 0, Operation::Group)?;
-        }
-        Ok(())
-    }
-
     /// Puts `data` where `plan` wants bytes `offset` and on of rank `rank`'s input.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
     pub fn write_input(&mut self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
         let program = program(plan, rank)?;
-        let place = self.place(plan.request.group[rank as usize])?;
-        let ranges = clip(&program.input, "input", offset, data.len())?;
+        self.write_range(plan.request.group[rank as usize], &program.input, "input", offset, data)
+    }
+
+    /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
+    ///
+    /// # Errors
+    /// As [`write_input`](Cluster::write_input).
+    pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        let program = program(plan, rank)?;
+        self.read_range(plan.request.group[rank as usize], &program.output, "output", offset, data)
+    }
+
+    /// Writes bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
+    pub(crate) fn write_range(
+        &mut self,
+        node: u32,
+        pieces: &[Piece],
+        what: &'static str,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let place = self.place(node)?;
+        let ranges = clip(pieces, what, offset, data.len())?;
         let mut rest = data;
         let pieces = ranges.into_iter().map(|(address, bytes)| {
             let (now, later) = rest.split_at(bytes);
@@ -112,14 +110,17 @@ impl Cluster {
         self.cards[place].write_pieces(pieces)
     }
 
-    /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
-    ///
-    /// # Errors
-    /// As [`write_input`](Cluster::write_input).
-    pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
-        let program = program(plan, rank)?;
-        let place = self.place(plan.request.group[rank as usize])?;
-        let ranges = clip(&program.output, "output", offset, data.len())?;
+    /// Reads bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
+    pub(crate) fn read_range(
+        &mut self,
+        node: u32,
+        pieces: &[Piece],
+        what: &'static str,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<()> {
+        let place = self.place(node)?;
+        let ranges = clip(pieces, what, offset, data.len())?;
         let mut rest = data;
         let pieces = ranges.into_iter().map(|(address, bytes)| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes);
@@ -192,12 +193,18 @@ fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
         queue_depth_max,
         communicators,
         communicator_ranks,
+        communicator_generations,
         resident_programs,
         resident_words,
+        signals,
+        tables,
         address_align,
         eager_bytes,
         eager_limit,
         operations,
+        element_types,
+        reductions,
+        reductions_extend,
         extrapolated,
         timing,
     );

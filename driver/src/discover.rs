@@ -1,6 +1,7 @@
 //! Finding the sequencer on a card, and reading what it can do.
 
 use cmdseq::capability::Timing;
+use cmdseq::communicator::GENERATIONS;
 use cmdseq::{Capabilities, Topology, instruction};
 use fpga_hal::Window;
 use fpga_regs::bits::Features;
@@ -18,7 +19,10 @@ const ALIGN_MAX: u32 = 4096;
 /// Offset of the sequencer's block in the register BAR.
 ///
 /// The list is the card's word: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
-pub(crate) fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
+///
+/// # Errors
+/// [`Error::NoSequencer`], which says what was looked at, [`Error::Removed`], or what the bus says.
+pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
     let refuse = |looked: String| Err(Error::NoSequencer { name: name.to_owned(), looked });
     let mut offset = u64::from(START);
     for count in 0..HEADERS_MAX {
@@ -67,6 +71,8 @@ pub(crate) struct Described {
     pub(crate) version: u32,
     pub(crate) features: Features,
     pub(crate) node: u32,
+    /// Address bits it masters.
+    pub(crate) dma_bits: u8,
     pub(crate) capabilities: Capabilities,
 }
 
@@ -118,8 +124,18 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
         )?,
         communicators: check.positive("COMMUNICATORS", registers::COMMUNICATORS)?,
         communicator_ranks: check.positive("COMMUNICATOR_RANKS", registers::COMMUNICATOR_RANKS)?,
+        communicator_generations: check
+            .value(
+                "COMMUNICATOR_GENERATIONS",
+                registers::COMMUNICATOR_GENERATIONS,
+                "at most as many as an id has room for",
+                |generations| generations <= GENERATIONS,
+            )?
+            .max(1),
         resident_programs: if resident { check.count("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)? } else { 0 },
         resident_words: if resident { check.count("RESIDENT_WORDS", registers::RESIDENT_WORDS)? } else { 0 },
+        signals: check.value("SIGNALS", registers::SIGNALS, "at most 65536", |count| count <= 1 << 16)?,
+        tables: check.value("TABLES", registers::TABLES, "at most 65536", |count| count <= 1 << 16)?,
         address_align: check.value(
             "ADDRESS_ALIGN",
             registers::ADDRESS_ALIGN,
@@ -132,11 +148,15 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
         })?),
         operations: u64::from(block.read(registers::OPERATIONS_LO)?)
             | u64::from(block.read(registers::OPERATIONS_HI)?) << 32,
+        element_types: block.read(registers::ELEMENT_TYPES)?,
+        reductions: block.read(registers::REDUCTIONS)?,
+        reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
         timing: Timing {
             dispatch_cycles: check.count("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
             memory_read_cycles: check.count("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
             handover_cycles: check.count("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
+            switch_cycles: check.count("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
             control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
             data_ps: check.count("DATA_PS", registers::DATA_PS)?,
             acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
@@ -144,10 +164,18 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
             channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
             host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
             beat_bytes: check.positive("BEAT_BYTES", registers::BEAT_BYTES)?,
+            reduce_beat_cycles: check.count("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
+            reduce_unit_cycles: check.count("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
         },
     };
     check.positive("QUEUES", registers::QUEUES)?;
-    Ok(Described { version, features, node, capabilities })
+    let dma_bits = match check.value("DMA_BITS", registers::DMA_BITS, "12 to 64, or 0 for not said", |bits| {
+        bits == 0 || (12..=64).contains(&bits)
+    })? {
+        0 => 64,
+        bits => bits as u8,
+    };
+    Ok(Described { version, features, node, dma_bits, capabilities })
 }
 
 fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {

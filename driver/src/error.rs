@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use cmdseq::graph::GraphError;
 use cmdseq::plan::Refusal;
 use cmdseq::{Instruction, Operation, Status};
 use fpga_regs::bits::Errors;
+
+/// What stands in [`Error::Failed`] for a detail that the card does not say; its own have 15 bits.
+pub const NO_DETAIL: u16 = u16::MAX;
 
 /// Result with the driver's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -88,7 +92,8 @@ pub enum Error {
         operation: Operation,
         /// What became of it.
         status: Status,
-        /// What the status is about: see [`cmdseq::Completion::detail`].
+        /// What the status is about: see [`cmdseq::Completion::detail`]. [`NO_DETAIL`] in a resident program, of which the
+        /// card says in that place which instruction it was.
         detail: u16,
     },
     /// The card no longer answers: its registers read all-ones.
@@ -109,6 +114,9 @@ pub enum Error {
         /// Tag found.
         found: u16,
     },
+    /// A buffer of a prepared graph cannot be bound to an address.
+    #[error("The buffer is bound as before")]
+    Unbound(#[source] GraphError),
     /// The planner or the verifier refused.
     #[error("Refused before anything was launched")]
     Refused(#[source] Refusal),
@@ -132,6 +140,17 @@ pub enum Error {
         /// What would be right.
         expected: String,
     },
+    /// No entry of the communicator table is free on all cards that a communicator was to be on. Nothing was done.
+    #[error(
+        "No entry of the communicator table is free on all of {cards} cards: each holds {limit} communicators, the one of \
+         all cards included; free one of them first"
+    )]
+    TableFull {
+        /// Cards it was to be on.
+        cards: usize,
+        /// Entries of a card's table.
+        limit: u32,
+    },
     /// The sequencer stopped by itself.
     #[error("{name}: the sequencer halted: {errors:?}")]
     Halted {
@@ -140,8 +159,9 @@ pub enum Error {
         /// Why.
         errors: Errors,
     },
-    /// A token or resident program outlived what it belongs to: its card was reset, or its slot was stored anew.
-    #[error("This {what} is of another queue, or of one that was reset since")]
+    /// A token, resident program or communicator outlived what it belongs to: its card was reset, its slot was stored anew,
+    /// it was freed.
+    #[error("This {what} is of another owner, or is gone: freed, stored anew, or lost in a reset")]
     Stale {
         /// What is stale.
         what: &'static str,
@@ -162,6 +182,7 @@ impl From<Refusal> for Error {
 
 fn about(status: Status, detail: u16) -> String {
     match status {
+        _ if detail == NO_DETAIL => String::new(),
         Status::LinkDown | Status::Mismatch | Status::BadRank => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
         _ if detail != 0 => format!(" (detail {detail:#x})"),

@@ -1,5 +1,6 @@
 //! Running a plan: the same start for all ranks, one doorbell per card, one deadline.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -9,27 +10,24 @@ use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, Topology,
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
+use crate::lanes::{self, Ended, Lane};
 use crate::queue::check;
 use crate::report::{Execution, RankReport, Report};
 use crate::state::CYCLES_MASK;
 use crate::token::Token;
 
-/// How long other ranks may go on after one has failed: their own failures tell more than that they were aborted.
-const GRACE: Duration = Duration::from_millis(20);
-/// How long to sleep on one card while others may need their rings filled, and while none does.
-const SLEEP_FILLING: Duration = Duration::from_millis(1);
-const SLEEP: Duration = Duration::from_millis(10);
 /// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
 const BARRIERS: usize = 2;
 
 impl Cluster {
-    /// Runs `plan` on its cards: defines its communicators, synchronises the cards by barriers, runs the programs, and
+    /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
+    /// loaded, synchronises the cards by barriers, runs the programs, and
     /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input).
     ///
     /// # Errors
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
-    /// [`Error::Timeout`] for the lowest rank that did not complete. After either, all cards that had not completed were
-    /// aborted and the destinations of the plan are undefined. Those of [`define`](Cluster::define), and
+    /// [`Error::Timeout`] for the lowest rank that did not complete. After either, all cards of the plan were
+    /// aborted and the destinations of the plan are undefined. Those of [`contexts`](Cluster::contexts), and
     /// [`Error::BadArgument`] if a node of the group is not among the cards.
     pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
         let ranks = plan.request.group.len();
@@ -45,21 +43,25 @@ impl Cluster {
         }
         let places = plan.request.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
         let start = synchronise(plan, self.capabilities());
-        for communicator in plan.communicators.iter().chain(&start.communicators) {
-            self.define(communicator)?;
-        }
+        let contexts = self.contexts(plan.communicators.iter().chain(&start.communicators))?;
+        self.load_tables(plan, &places)?;
 
         let mut lanes: Vec<_> = (0..ranks)
             .map(|rank| {
                 let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
-                let program = &plan.programs[rank].instructions;
-                Lane::new(rank as u32, places[rank], &start.barriers[rank], delay, program, execution.repeat)
+                let node = plan.request.group[rank];
+                let start = start.of(rank, plan, self.capabilities()).repeat(BARRIERS);
+                let synchronising = start.len();
+                let mut prologue = contexts.translate(node, &start).into_owned();
+                prologue.extend(delay.map(Instruction::delay));
+                let program = contexts.translate(node, &plan.programs[rank].instructions);
+                Rank::new(rank as u32, places[rank], prologue, synchronising, program, execution.repeat)
             })
             .collect();
         let began = Instant::now();
         let outcome = self.run_lanes(&mut lanes, began, execution.timeout);
-        if outcome.is_err() || lanes.iter().any(|lane| !lane.is_done()) {
-            self.abort_unfinished(&mut lanes);
+        if outcome.is_err() || lanes.iter().any(|lane| !lane.is_done() || lane.has_failed()) {
+            self.abort_all(&mut lanes);
         }
         first_failure(&lanes, self.cards())?;
         outcome?;
@@ -69,89 +71,64 @@ impl Cluster {
         Ok(Report::new(reports, clock_khz, is_barrier))
     }
 
-    /// Fills the rings, rings every card, and takes completions until all lanes are done, or some have failed and the
-    /// others had time to.
-    fn run_lanes(&mut self, lanes: &mut [Lane<'_>], began: Instant, timeout: Duration) -> Result<()> {
+    /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
+    fn load_tables(&mut self, plan: &Plan, places: &[usize]) -> Result<()> {
+        let cards = self.cards_mut();
+        let mut loading = Vec::new();
+        for (place, program) in places.iter().zip(&plan.programs) {
+            let tokens = cards[*place].push_tables(&program.tables)?;
+            if !tokens.is_empty() {
+                loading.push((*place, &program.tables, tokens));
+            }
+        }
+        loading.into_iter().try_for_each(|(place, tables, tokens)| cards[place].await_tables(tables, tokens))
+    }
+
+    /// Fills the rings, and runs the lanes until all are done, or some have failed and the others had time to.
+    fn run_lanes(&mut self, lanes: &mut [Rank<'_>], began: Instant, timeout: Duration) -> Result<()> {
         let cards = self.cards_mut();
         for lane in lanes.iter_mut() {
             lane.fill(&mut cards[lane.place])?;
         }
-        let mut failed_at = None;
-        let mut sleeper = 0;
-        loop {
-            let mut progress = false;
-            for lane in lanes.iter_mut() {
-                let card = &mut cards[lane.place];
-                card.queue_mut().ring()?;
-                progress |= lane.collect(card)?;
-                progress |= lane.fill(card)?;
-            }
-            if lanes.iter().all(Lane::is_done) {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if failed_at.is_none() && lanes.iter().any(Lane::has_failed) {
-                failed_at = Some(now);
-            }
-            if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
-                return Ok(());
-            }
-            let left = timeout.saturating_sub(now.duration_since(began));
-            if left.is_zero() {
-                return Err(late(lanes, cards, timeout));
-            }
-            if progress {
-                continue;
-            }
-            let filling = lanes.iter().any(|lane| lane.next < lane.total);
-            let time = if filling || failed_at.is_some() { SLEEP_FILLING } else { SLEEP };
-            // Every unfinished card in turn, so that one that is gone or halted is found out.
-            sleeper = (1..=lanes.len())
-                .map(|step| (sleeper + step) % lanes.len())
-                .find(|i| !lanes[*i].is_done())
-                .unwrap_or(0);
-            cards[lanes[sleeper].place].queue_mut().wait_progress(left.min(time))?;
+        match lanes::run(cards, lanes, began, timeout)? {
+            Ended::Done => Ok(()),
+            Ended::Late => Err(late(lanes, cards, timeout)),
         }
     }
 
-    fn abort_unfinished(&mut self, lanes: &mut [Lane<'_>]) {
-        let cards = self.cards_mut();
-        for lane in lanes.iter_mut().filter(|lane| !lane.is_done()) {
-            lane.tokens.drain(..).for_each(Token::abandon);
-            let card = &mut cards[lane.place];
-            if let Err(error) = card.abort() {
-                log::warn!("{}: abort: {error}", card.name());
-            }
-        }
+    /// Ends what is not done. Cards that have failed are told as well: what came in for them is of no use any more.
+    fn abort_all(&mut self, lanes: &mut [Rank<'_>]) {
+        lanes.iter_mut().flat_map(|lane| lane.tokens.drain(..)).for_each(Token::abandon);
+        lanes::abort(self.cards_mut(), lanes.iter().map(|lane| lane.place));
     }
 }
 
 /// One rank's run.
-struct Lane<'p> {
+struct Rank<'p> {
     rank: u32,
     place: usize,
     prologue: Vec<Instruction>,
-    program: &'p [Instruction],
+    /// So many of the prologue bring the cards to one start.
+    synchronising: usize,
+    program: Cow<'p, [Instruction]>,
     total: usize,
     next: usize,
     tokens: VecDeque<Token>,
     completions: Vec<Completion>,
 }
 
-impl<'p> Lane<'p> {
+impl<'p> Rank<'p> {
     fn new(
         rank: u32,
         place: usize,
-        barriers: &[u16],
-        delay: Option<u64>,
-        program: &'p [Instruction],
+        prologue: Vec<Instruction>,
+        synchronising: usize,
+        program: Cow<'p, [Instruction]>,
         repeat: u32,
     ) -> Self {
-        let mut prologue: Vec<_> = barriers.repeat(BARRIERS).iter().map(|id| Instruction::barrier().on(*id)).collect();
-        prologue.extend(delay.map(Instruction::delay));
         let total = prologue.len() + program.len() * repeat as usize;
         let (tokens, completions) = (VecDeque::new(), Vec::with_capacity(total));
-        Lane { rank, place, prologue, program, total, next: 0, tokens, completions }
+        Rank { rank, place, prologue, synchronising, program, total, next: 0, tokens, completions }
     }
 
     fn instruction(&self, count: usize) -> &Instruction {
@@ -197,14 +174,6 @@ impl<'p> Lane<'p> {
         Ok(self.completions.len() != before)
     }
 
-    fn is_done(&self) -> bool {
-        self.completions.len() == self.total
-    }
-
-    fn has_failed(&self) -> bool {
-        self.completions.iter().any(|completion| completion.status != Status::Done)
-    }
-
     /// Its first failure, with the rank; those that were only aborted count only if `aborted` says so.
     fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
         let failed = |completion: &Completion| {
@@ -222,8 +191,7 @@ impl<'p> Lane<'p> {
 
     fn report(self, cards: &[Card]) -> RankReport {
         let (prologue, program) = self.completions.split_at(self.prologue.len());
-        let last_barrier =
-            self.prologue.iter().zip(prologue).rfind(|(instruction, _)| instruction.operation == Operation::Barrier);
+        let start = self.synchronising.checked_sub(1).and_then(|last| prologue.get(last));
         let repetitions = match self.program.len() {
             0 => vec![Vec::new()],
             length => program.chunks(length).map(<[Completion]>::to_vec).collect(),
@@ -232,19 +200,42 @@ impl<'p> Lane<'p> {
             rank: self.rank,
             node: cards[self.place].node(),
             prologue: prologue.to_vec(),
-            synchronised: last_barrier.map(|(_, completion)| (completion.issued + completion.t2) & CYCLES_MASK),
+            synchronised: start.map(|completion| (completion.issued + completion.t2) & CYCLES_MASK),
             repetitions,
         }
     }
 }
 
+impl Lane for Rank<'_> {
+    fn place(&self) -> usize {
+        self.place
+    }
+
+    fn advance(&mut self, card: &mut Card) -> Result<bool> {
+        let collected = self.collect(card)?;
+        Ok(self.fill(card)? || collected)
+    }
+
+    fn is_done(&self) -> bool {
+        self.completions.len() == self.total
+    }
+
+    fn has_failed(&self) -> bool {
+        self.completions.iter().any(|completion| completion.status != Status::Done)
+    }
+
+    fn is_filling(&self) -> bool {
+        self.next < self.total
+    }
+}
+
 /// The failure to tell of: of the lowest rank that was not merely aborted, or of the lowest that was.
-fn first_failure(lanes: &[Lane<'_>], cards: &[Card]) -> Result<()> {
+fn first_failure(lanes: &[Rank<'_>], cards: &[Card]) -> Result<()> {
     let failure = |aborted| lanes.iter().find_map(|lane| lane.failure(cards[lane.place].node(), aborted));
     failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
 }
 
-fn late(lanes: &[Lane<'_>], cards: &[Card], waited: Duration) -> Error {
+fn late(lanes: &[Rank<'_>], cards: &[Card], waited: Duration) -> Error {
     let mut unfinished = lanes.iter().filter(|lane| !lane.is_done());
     let Some(lane) = unfinished.next() else { unreachable!("called with a lane that is not done") };
     let (count, ranks) = (1 + unfinished.count(), lanes.len());
@@ -271,6 +262,38 @@ struct Synchronisation {
     communicators: Vec<Communicator>,
     /// By rank, the communicators on which one barrier after another makes one of the whole group.
     barriers: Vec<Vec<u16>>,
+}
+
+impl Synchronisation {
+    /// What `rank` runs once to come to the start that all have.
+    fn of(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
+        let node = plan.request.group[rank];
+        let all = || plan.communicators.iter().chain(&self.communicators);
+        let mut instructions = Vec::new();
+        for id in &self.barriers[rank] {
+            let barrier = Instruction::barrier().on(*id);
+            let of_node = all().find(|one| one.id == *id && one.members.contains(&node));
+            let size = of_node.map_or(capabilities.nodes as usize, |one| one.members.len());
+            let is_first = of_node.map_or(node == 0, |one| one.members.first() == Some(&node));
+            if size == 2 && capabilities.runs(Operation::Delay) {
+                instructions.extend(level(barrier, is_first, capabilities));
+            } else {
+                instructions.push(barrier);
+            }
+        }
+        instructions
+    }
+}
+
+/// A barrier that two cards leave together. Among more than two, whoever came last waits for nobody and the next barrier
+/// makes up for that; two would leave every barrier a signal's way apart. So it is made sure who comes last, and that one
+/// waits for as long as its own signal takes.
+fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> Vec<Instruction> {
+    let cycles = u64::from(capabilities.timing.control_ps) * u64::from(capabilities.clock_khz) / 1_000_000_000;
+    match is_first {
+        true => vec![barrier, Instruction::delay(1)],
+        false => vec![Instruction::delay(2 * cycles), barrier, Instruction::delay(1 + cycles)],
+    }
 }
 
 /// One barrier over the group if all its cards are linked; else one within and one across the groups of the Dragonfly,

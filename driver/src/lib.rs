@@ -1,9 +1,10 @@
 //! Userspace driver for FPGA cards with a command sequencer.
 //!
 //! What lives here: finding the sequencer on a card and reading what it can do ([`Card`]), its submission and completion
-//! rings ([`QueuePair`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]), and
-//! running the planner's programs on the cards of a group and timing them ([`Cluster`], [`Report`]). How a card is
-//! reached is `fpga-hal`'s, what an instruction means is `cmdseq`'s.
+//! rings ([`QueuePair`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]),
+//! communicators ([`Communicator`]), collectives that are launched again and again ([`Prepared`]), and running the planner's
+//! programs on the cards of a group and timing them ([`Cluster`], [`Report`]). How a card is reached is `fpga-hal`'s, what an
+//! instruction means is `cmdseq`'s.
 //!
 //! ```text
 //!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
@@ -36,21 +37,30 @@
 #![deny(missing_docs)]
 
 mod block;
+mod calibrate;
 mod card;
 mod cluster;
+mod communicator;
 mod discover;
 mod error;
 mod execute;
+mod lanes;
 mod memory;
+mod persistent;
 mod queue;
 mod report;
 mod resident;
 mod state;
+mod tables;
 mod token;
 
+pub use calibrate::calibrate;
 pub use card::Card;
 pub use cluster::Cluster;
-pub use error::{Error, Result};
+pub use communicator::{Choice, Communicator, Contexts};
+pub use discover::find_sequencer;
+pub use error::{Error, NO_DETAIL, Result};
+pub use persistent::Prepared;
 pub use queue::{QueuePair, check};
 pub use report::{Execution, RankReport, Report, Times};
 pub use resident::Resident;

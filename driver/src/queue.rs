@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cmdseq::{Completion, Instruction, Operation, Status, completion, instruction};
+use cmdseq::{Completion, Instruction, Operation, Status, Table, Tables, completion, instruction};
 use crossbeam::utils::Backoff;
-use fpga_hal::{DmaBuffer, Function, Interrupt, barrier};
+use fpga_hal::{DmaBuffer, Function, Interrupt, InterruptKind, barrier};
 use fpga_regs::sequencer::{self, queue as registers};
 
 use crate::block::Block;
@@ -41,6 +41,8 @@ struct Broken {
 #[derive(Debug, Default)]
 struct Slot {
     cell: u32,
+    /// What its completion is to carry.
+    tag: u16,
     /// Memory the instruction names: kept until the card is done with it.
     held: Option<Arc<DmaBuffer>>,
 }
@@ -72,6 +74,8 @@ pub struct QueuePair {
     free: Vec<u32>,
     cells: Arc<Cells>,
     broken: Option<Broken>,
+    /// What the card's tables are known to hold, by slot.
+    tables: Tables,
 }
 
 impl QueuePair {
@@ -107,6 +111,7 @@ impl QueuePair {
             free: (0..cells).rev().collect(),
             cells: Cells::new(cells as usize),
             broken: None,
+            tables: Tables::new(),
         };
         queue.enable()?;
         Ok(queue)
@@ -143,24 +148,77 @@ impl QueuePair {
     #[inline]
     fn store(&mut self, instruction: &Instruction, held: Option<Arc<DmaBuffer>>) -> Result<Token> {
         self.check_broken()?;
-        let in_flight = self.in_flight();
+        if !self.has_room() {
+            let (in_flight, depth) = (self.in_flight(), self.depth);
+            return Err(Error::Full { instruction: *instruction, in_flight, depth });
+        }
+        let tag = self.pushed as u16;
+        self.put(&instruction.with_tag(tag).encode(), tag, instruction.operation, held)
+    }
+
+    /// Stores a word that was encoded before, with the tag and the operation that are in it. There must be
+    /// [room](QueuePair::has_room).
+    #[inline]
+    pub(crate) fn push_word(
+        &mut self,
+        word: &[u8; instruction::BYTES],
+        tag: u16,
+        operation: Operation,
+    ) -> Result<Token> {
+        self.check_broken()?;
+        self.put(word, tag, operation, None)
+    }
+
+    /// Whether there is room for another instruction.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() {
             self.reclaim();
         }
-        if in_flight >= self.depth || self.free.is_empty() {
-            return Err(Error::Full { instruction: *instruction, in_flight, depth: self.depth });
-        }
-        let count = self.pushed;
-        let slot = count & (self.depth - 1);
-        let word = instruction.with_tag(count as u16).encode();
+        self.in_flight() < self.depth && !self.free.is_empty()
+    }
+
+    #[inline]
+    fn put(
+        &mut self,
+        word: &[u8; instruction::BYTES],
+        tag: u16,
+        operation: Operation,
+        held: Option<Arc<DmaBuffer>>,
+    ) -> Result<Token> {
+        let slot = self.pushed & (self.depth - 1);
         self.submission
-            .write_word64(slot as usize * instruction::BYTES, &word)
+            .write_word64(slot as usize * instruction::BYTES, word)
             .map_err(|error| self.block.bus(error))?;
-        let Some(cell) = self.free.pop() else { unreachable!("checked above") };
+        let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
-        self.slots[slot as usize] = Slot { cell, held };
-        self.pushed = count.wrapping_add(1);
-        Ok(Token::new(&self.cells, cell, count, instruction.operation))
+        self.slots[slot as usize] = Slot { cell, tag, held };
+        self.pushed = self.pushed.wrapping_add(1);
+        self.forget_tables(operation, word);
+        Ok(Token::new(&self.cells, cell, tag, operation))
+    }
+
+    /// What is in the card's tables is not known any more if `word`, or a resident program that it launches, loads some.
+    #[inline]
+    fn forget_tables(&mut self, operation: Operation, word: &[u8; instruction::BYTES]) {
+        const EXTENT: usize = instruction::offset::EXTENT;
+        match operation {
+            Operation::Table => {
+                self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
+            }
+            Operation::Launch => self.tables.clear(),
+            _ => {}
+        }
+    }
+
+    /// What the card's tables are known to hold, by slot.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The card has `table` in `slot`.
+    pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
+        self.tables.insert(slot, table);
     }
 
     /// Takes back the cells of tokens that were dropped after their completion had come.
@@ -236,7 +294,7 @@ impl QueuePair {
         }
         let slot = (count & (self.depth - 1)) as usize;
         let completion = self.completion_at(slot)?;
-        if completion.tag != count as u16 {
+        if completion.tag != self.slots[slot].tag {
             return Err(self.break_off("its tag is not the next"));
         }
         self.finish(slot, completion);
@@ -245,7 +303,7 @@ impl QueuePair {
 
     /// Hands `completion` to whoever waits for the instruction in `slot`, and lets its memory go.
     fn finish(&mut self, slot: usize, completion: Completion) {
-        let Slot { cell, held } = std::mem::take(&mut self.slots[slot]);
+        let Slot { cell, held, .. } = std::mem::take(&mut self.slots[slot]);
         drop(held);
         self.results[cell as usize] = completion;
         if !self.cells.complete(cell) {
@@ -274,7 +332,8 @@ impl QueuePair {
     fn break_off(&mut self, what: &'static str) -> Error {
         let slot = (self.taken & (self.depth - 1)) as usize;
         let found = self.completion_at(slot).map_or(0, |completion| completion.tag);
-        let broken = Broken { what, expected: self.taken as u16, found };
+        let expected = if self.in_flight() == 0 { self.taken as u16 } else { self.slots[slot].tag };
+        let broken = Broken { what, expected, found };
         self.broken = Some(broken);
         self.bad_completion(broken)
     }
@@ -382,6 +441,11 @@ impl QueuePair {
         }
         let raised =
             self.interrupt.wait(time.saturating_sub(start.elapsed())).map_err(|error| self.block.bus(error))?;
+        if raised && self.interrupt.kind() == InterruptKind::Intx {
+            // A level stays until the card is told.
+            self.block.write(sequencer::PENDING, 1 << VECTOR)?;
+            self.function.unmask_intx().map_err(|error| self.block.bus(error))?;
+        }
         let count = self.poll()?;
         if count == 0 && !raised {
             self.block.check_health()?;
@@ -505,11 +569,13 @@ impl QueuePair {
             let _ = self.poll();
         }
         while self.taken != self.pushed {
-            let count = self.taken;
-            self.finish((count & (self.depth - 1)) as usize, aborted(count as u16));
+            let slot = (self.taken & (self.depth - 1)) as usize;
+            self.finish(slot, aborted(self.slots[slot].tag));
         }
         if let Some(interrupt) = interrupt {
             self.interrupt = interrupt;
+            // Only a reset gives another, and it clears the tables.
+            self.tables.clear();
         }
         let zeroes = [0; instruction::BYTES];
         for slot in 0..self.depth as usize {
@@ -554,7 +620,7 @@ impl Drop for QueuePair {
             let _ = self.block.write(self.base + registers::ENABLE, 0);
             return;
         }
-        if self.stop() || self.function.reset().is_ok() {
+        if self.stop() || matches!(self.function.reset(), Ok(()) | Err(fpga_hal::Error::Removed)) {
             return;
         }
         log::error!("{} could not be stopped: the memory it may still use is kept for good", self.block.name());

@@ -30,7 +30,7 @@ pub struct RankReport {
     pub node: u32,
     /// Completions of what ran before the program: barriers, and the delay if there was one.
     pub prologue: Vec<Completion>,
-    /// Counter at the end of the last barrier; `None` if there was no barrier to run.
+    /// Counter at the start that all cards have, behind the last barrier; `None` if there was no barrier to run.
     pub synchronised: Option<u64>,
     /// Completions of the program, by repetition.
     pub repetitions: Vec<Vec<Completion>>,

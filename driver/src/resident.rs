@@ -69,12 +69,27 @@ impl Card {
         Ok(Resident { stored, slot, words: program.len() })
     }
 
+    /// Whether `resident` is still there.
+    pub(crate) fn has(&self, resident: &Resident) -> bool {
+        self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
+    }
+
+    /// The last slot in which nothing is stored that somebody still holds.
+    pub(crate) fn free_slot(&self) -> Result<u32> {
+        let is_free = |slot: &u32| self.stored.get(slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
+        let slots = self.capabilities().resident_programs;
+        (0..slots).rev().find(is_free).ok_or_else(|| {
+            let expected = format!("one of the {slots} slots of node {} to be free: drop a program first", self.node());
+            Error::argument("another resident program", "one more", expected)
+        })
+    }
+
     /// Launches `resident` with three arguments: one doorbell. Wait for the token with [`Card::wait`].
     ///
     /// # Errors
     /// [`Error::Stale`] if the program is no longer there, [`Error::Full`] with the instruction.
     pub fn launch(&mut self, resident: &Resident, arguments: [u64; instruction::ARGUMENTS]) -> Result<Token> {
-        if !self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored)) {
+        if !self.has(resident) {
             return Err(Error::Stale { what: "resident program" });
         }
         self.queue_mut().submit(&Instruction::launch(u64::from(resident.slot), arguments))

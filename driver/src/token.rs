@@ -71,14 +71,14 @@ impl Cells {
 pub struct Token {
     cells: Arc<Cells>,
     cell: u32,
-    count: u32,
+    tag: u16,
     operation: Operation,
     settled: bool,
 }
 
 impl Token {
-    pub(crate) fn new(cells: &Arc<Cells>, cell: u32, count: u32, operation: Operation) -> Self {
-        Token { cells: Arc::clone(cells), cell, count, operation, settled: false }
+    pub(crate) fn new(cells: &Arc<Cells>, cell: u32, tag: u16, operation: Operation) -> Self {
+        Token { cells: Arc::clone(cells), cell, tag, operation, settled: false }
     }
 
     /// What the instruction does.
@@ -86,9 +86,10 @@ impl Token {
         self.operation
     }
 
-    /// Tag the instruction carries: the count of instructions pushed before, cut to 16 bits.
+    /// Tag the instruction carries: the count of instructions pushed before, cut to 16 bits; of a launch that was encoded
+    /// before, always the same.
     pub fn tag(&self) -> u16 {
-        self.count as u16
+        self.tag
     }
 
     /// Whether the queue has taken the completion. It does so only in its own calls.

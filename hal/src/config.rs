@@ -1,8 +1,15 @@
 //! Configuration space: the registers every function has, and the walk to those that some have.
 //!
 //! Offsets and bits are those of the PCI Express Base Specification, sections 7.5 (header) and 7.7.2 (MSI-X). Endpoints
-//! may use them too.
+//! may use them too. [`Space`] is a copy of it taken apart: header, both lists, and what stands in them.
 
+mod capability;
+mod space;
+
+pub use capability::*;
+pub use space::{Capability, End, HEADER_BYTES, Header, Space, Walk};
+
+use crate::endpoint::BarLayout;
 use crate::{Error, Result};
 
 /// Bytes of configuration space.
@@ -25,8 +32,12 @@ pub const STATUS_CAPABILITIES: u16 = 1 << 4;
 pub const CLASS_REVISION: u16 = 0x08;
 /// Header type, 8 bits: 0 for endpoints; bit 7 says that the device has several functions.
 pub const HEADER_TYPE: u16 = 0x0e;
+/// The first base address register, 32 bits, of six in a row.
+pub const BARS: u16 = 0x10;
 /// Offset of the first capability, 8 bits.
 pub const CAPABILITIES: u16 = 0x34;
+/// Interrupt pin, 8 bits: 1 to 4 for INTA to INTD, 0 for none.
+pub const INTERRUPT_PIN: u16 = 0x3d;
 /// Capability id of MSI-X.
 pub const CAPABILITY_MSIX: u8 = 0x11;
 /// In the MSI-X capability: message control, 16 bits. Its low 11 bits are the table's size less one.
@@ -44,6 +55,12 @@ pub const MSIX_ENTRY_BYTES: u64 = 16;
 const FIRST_CAPABILITY: u16 = 0x40;
 /// Capabilities that fit there, four bytes each: a longer list is a loop.
 const MOST_CAPABILITIES: usize = (256 - 0x40) / 4;
+
+/// What the low byte of its base address register says of a BAR of `bytes` bytes. Of ports, nothing.
+pub(crate) fn bar_layout(low: u8, bytes: u64) -> BarLayout {
+    let is_memory = low & 1 == 0;
+    BarLayout { bytes, is_64_bit: is_memory && low >> 1 & 3 == 2, prefetchable: is_memory && low >> 3 & 1 == 1 }
+}
 
 /// Offset of the first capability `id`, or `None` if the list ends without it.
 ///
@@ -109,6 +126,16 @@ mod tests {
         let mut full: Vec<_> = (0x10..0x40u8).map(|i| (i * 4, 0x09, (i + 1).wrapping_mul(4))).collect();
         full.last_mut().unwrap().1 = 0x11;
         assert_eq!(find(&space(&full)).unwrap(), Some(0xfc));
+    }
+
+    #[test]
+    fn kinds_of_bars() {
+        // PCI Local Bus Specification 3.0, section 6.2.5.1.
+        for (low, is_64_bit, prefetchable) in
+            [(0x00, false, false), (0x04, true, false), (0x0c, true, true), (0x08, false, true), (0x0d, false, false)]
+        {
+            assert_eq!(bar_layout(low, 64), BarLayout { bytes: 64, is_64_bit, prefetchable }, "{low:#x}");
+        }
     }
 
     #[test]

@@ -177,6 +177,6 @@ impl AsFd for DmaBuffer {
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // The mapping goes before the memory: fields are dropped after this.
-        self.domain.release(self.iova);
+        self.domain.release(self.iova, &self.region);
     }
 }

@@ -4,11 +4,14 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::bus::BusKind;
 use crate::error::IovaRanges;
 use crate::iommu::InProcessIommu;
 use crate::iova::IovaAllocator;
 use crate::owner::Owner;
 use crate::region::{Region, page_size};
+use crate::vfio::Container;
+use crate::vfio_user::Maps;
 use crate::{DmaBuffer, Error, Iova, Result, ladder};
 
 /// Mappings a domain allows unless told otherwise: what the kernel's VFIO driver does (`dma_entry_limit`).
@@ -35,22 +38,42 @@ struct Inner {
 
 /// Who translates.
 enum Backend {
-    InProcess(InProcessIommu),
+    InProcess(Arc<InProcessIommu>),
+    Vfio(Arc<Container>),
+    VfioUser(Arc<Maps>),
 }
 
 impl Backend {
-    fn map(&self, iova: Iova, bytes: u64, region: Arc<Region>) -> Result<()> {
+    /// Whether `bytes` bytes could be mapped, as far as can be told before there is memory.
+    fn admit(&self, bytes: u64) -> Result<()> {
         match self {
-            Backend::InProcess(iommu) => {
-                iommu.map(iova, bytes, region);
-                Ok(())
-            }
+            Backend::InProcess(_) | Backend::VfioUser(_) => Ok(()),
+            Backend::Vfio(container) => container.admit(bytes),
         }
     }
 
-    fn unmap(&self, iova: Iova) {
+    /// Maps the first `bytes` bytes of a region. `entry_limit` is for the error.
+    fn map(&self, iova: Iova, bytes: u64, region: &Arc<Region>, entry_limit: usize) -> Result<()> {
         match self {
-            Backend::InProcess(iommu) => iommu.unmap(iova),
+            Backend::InProcess(iommu) => {
+                iommu.map(iova, bytes, Arc::clone(region));
+                Ok(())
+            }
+            // SAFETY: `allocate` made the region at least as long, it lends no reference, and `release` lets go of it
+            // only after it was unmapped.
+            Backend::Vfio(container) => unsafe { container.map(iova, bytes, region.base(), entry_limit) },
+            Backend::VfioUser(maps) => maps.map(iova, bytes, region),
+        }
+    }
+
+    fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
+        match self {
+            Backend::InProcess(iommu) => {
+                iommu.unmap(iova);
+                Ok(())
+            }
+            Backend::Vfio(container) => container.unmap(iova, bytes),
+            Backend::VfioUser(maps) => maps.unmap(iova, bytes),
         }
     }
 }
@@ -58,6 +81,8 @@ impl Backend {
 /// What is placed where, and who limits it.
 struct Book {
     addresses: IovaAllocator,
+    /// Bytes that addresses and lengths of mappings are multiples of.
+    granule: u64,
     entry_limit: usize,
     reaches: Vec<Reach>,
     next_id: u64,
@@ -120,8 +145,26 @@ impl Domain {
     /// A domain whose IOMMU is a table in this process: it maps addresses of `ranges` (ends inclusive), and at most
     /// `entry_limit` buffers at a time.
     pub fn in_process_with(ranges: &[RangeInclusive<u64>], entry_limit: usize) -> Self {
-        let book = Book { addresses: IovaAllocator::new(ranges), entry_limit, reaches: Vec::new(), next_id: 0 };
-        let backend = Backend::InProcess(InProcessIommu::default());
+        Self::new(Backend::InProcess(Arc::default()), ranges, entry_limit)
+    }
+
+    /// A domain of functions in the hands of the kernel's VFIO driver: a container. What it can map is known when the
+    /// first function has been opened in it ([`vfio::open`](crate::vfio::open)), and nothing can be allocated before.
+    ///
+    /// Fails if the kernel has no VFIO, or this user may not use it.
+    pub fn vfio() -> Result<Self> {
+        Ok(Self::new(Backend::Vfio(Arc::new(Container::new()?)), &[], DEFAULT_ENTRY_LIMIT))
+    }
+
+    /// A domain of functions behind vfio-user sockets, with [`DEFAULT_RANGES`] and [`DEFAULT_ENTRY_LIMIT`]. Their
+    /// servers are passed its buffers ([`vfio_user::connect`](crate::vfio_user::connect)).
+    pub fn vfio_user() -> Self {
+        Self::new(Backend::VfioUser(Arc::default()), &DEFAULT_RANGES, DEFAULT_ENTRY_LIMIT)
+    }
+
+    fn new(backend: Backend, ranges: &[RangeInclusive<u64>], entry_limit: usize) -> Self {
+        let addresses = IovaAllocator::new(ranges);
+        let book = Book { addresses, granule: page_size() as u64, entry_limit, reaches: Vec::new(), next_id: 0 };
         Domain { inner: Arc::new(Inner { backend, owner: Owner::current(), book: Mutex::new(book) }) }
     }
 
@@ -129,25 +172,27 @@ impl Domain {
     ///
     /// All its pages are present, the largest that can be had ([`Backing`](crate::Backing) tells). It takes one of the
     /// domain's entries and whole pages of its addresses. A refusal names who limits: [`Error::DmaMask`],
-    /// [`Error::IovaSpace`], [`Error::EntryLimit`].
+    /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`].
     pub fn allocate(&self, bytes: usize, alignment: usize) -> Result<Arc<DmaBuffer>> {
         self.inner.owner.check()?;
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { alignment: alignment as u64 });
         }
-        let page = page_size();
-        let mapped = match bytes.checked_next_multiple_of(page) {
-            Some(mapped) if mapped > 0 => mapped as u64,
+        let granule = self.book().granule;
+        let mapped = match (bytes as u64).checked_next_multiple_of(granule) {
+            Some(mapped) if mapped > 0 => mapped,
             _ => return Err(Error::BufferSize { bytes: bytes as u64 }),
         };
-        let alignment = alignment.max(page) as u64;
-        // Asked before memory is spent on a buffer that cannot be placed.
+        let alignment = (alignment as u64).max(granule);
+        // Asked before memory is spent on a buffer that cannot be mapped or placed.
+        self.inner.backend.admit(mapped)?;
         self.book().room(mapped, alignment)?;
-        let (region, backing) = ladder::allocate(bytes)?;
+        let (region, backing) =
+            ladder::allocate(usize::try_from(mapped).map_err(|_| Error::BufferSize { bytes: mapped })?)?;
         let region = Arc::new(region);
         // An IOMMU can use large pages of its own only where both addresses are aligned to them.
         let iova = self.book().take(mapped, alignment, backing.page_bytes as u64)?;
-        if let Err(error) = self.inner.backend.map(iova, mapped, Arc::clone(&region)) {
+        if let Err(error) = self.inner.backend.map(iova, mapped, &region, self.entry_limit()) {
             self.book().addresses.free(iova);
             return Err(error);
         }
@@ -180,12 +225,18 @@ impl Domain {
     }
 
     /// Unmaps a buffer; its addresses can be handed out again only after that.
-    pub(crate) fn release(&self, iova: Iova) {
+    pub(crate) fn release(&self, iova: Iova, region: &Arc<Region>) {
         // A forked child has no mappings, and a thread that it did not inherit may hold its copy of the lock.
         if !self.inner.owner.is_here() {
             return;
         }
-        self.inner.backend.unmap(iova);
+        let Some(bytes) = self.book().addresses.block_bytes(iova) else { return };
+        if let Err(error) = self.inner.backend.unmap(iova, bytes) {
+            // Cards may still reach it: neither the memory nor its addresses may serve anything else.
+            log::error!("Cannot unmap {bytes:#x} bytes at IOVA {iova}, so they are kept: {error}");
+            std::mem::forget(Arc::clone(region));
+            return;
+        }
         self.book().addresses.free(iova);
     }
 
@@ -199,11 +250,57 @@ impl Domain {
         Attachment { domain: self.clone(), id }
     }
 
-    /// The table in this process, for ports of endpoints.
-    #[inline]
-    pub(crate) fn iommu(&self) -> &InProcessIommu {
+    /// How its functions are reached.
+    pub fn kind(&self) -> BusKind {
         match &self.inner.backend {
-            Backend::InProcess(iommu) => iommu,
+            Backend::InProcess(_) => BusKind::InProcess,
+            Backend::Vfio(_) => BusKind::Vfio,
+            Backend::VfioUser(_) => BusKind::VfioUser,
+        }
+    }
+
+    /// The table in this process, for ports of endpoints.
+    pub(crate) fn in_process_iommu(&self) -> Option<Arc<InProcessIommu>> {
+        match &self.inner.backend {
+            Backend::InProcess(iommu) => Some(Arc::clone(iommu)),
+            _ => None,
+        }
+    }
+
+    /// The kernel's container.
+    pub(crate) fn vfio_container(&self) -> Option<Arc<Container>> {
+        match &self.inner.backend {
+            Backend::Vfio(container) => Some(Arc::clone(container)),
+            _ => None,
+        }
+    }
+
+    /// Takes over what an IOMMU says of itself, as far as it does: its smallest page, its ranges, and the mappings that it
+    /// can make beside those that exist. Begins anew if it `is_first`; otherwise it narrows what the others can do.
+    pub(crate) fn adopt(
+        &self,
+        smallest_page: Option<u64>,
+        ranges: Option<&[RangeInclusive<u64>]>,
+        available: Option<u32>,
+        is_first: bool,
+    ) {
+        let ranges = ranges.unwrap_or(&DEFAULT_RANGES);
+        let mut book = self.book();
+        if is_first && book.addresses.blocks() == 0 {
+            book.addresses = IovaAllocator::new(ranges);
+            book.granule = page_size() as u64;
+        } else {
+            book.addresses.restrict(ranges);
+        }
+        book.granule = book.granule.max(smallest_page.unwrap_or(0));
+        book.entry_limit = available.map_or(DEFAULT_ENTRY_LIMIT, |more| book.addresses.blocks() + more as usize);
+    }
+
+    /// What servers are told, for functions to attach to.
+    pub(crate) fn vfio_user_maps(&self) -> Option<Arc<Maps>> {
+        match &self.inner.backend {
+            Backend::VfioUser(maps) => Some(Arc::clone(maps)),
+            _ => None,
         }
     }
 
@@ -214,12 +311,9 @@ impl Domain {
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let backend = match self.inner.backend {
-            Backend::InProcess(_) => "in process",
-        };
         let book = self.book();
         f.debug_struct("Domain")
-            .field("backend", &backend)
+            .field("kind", &self.kind())
             .field("mappings", &book.addresses.blocks())
             .field("functions", &book.reaches.len())
             .finish_non_exhaustive()
@@ -237,6 +331,13 @@ impl Attachment {
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
     }
+
+    /// Says that the function reaches only `bits` address bits.
+    pub(crate) fn limit(&self, bits: u8) {
+        if let Some(reach) = self.domain.book().reaches.iter_mut().find(|reach| reach.id == self.id) {
+            reach.bits = reach.bits.min(bits);
+        }
+    }
 }
 
 impl Drop for Attachment {
@@ -245,5 +346,35 @@ impl Drop for Attachment {
         if self.domain.inner.owner.is_here() {
             self.domain.book().reaches.retain(|reach| reach.id != self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: [RangeInclusive<u64>; 2] = [0..=0xfedf_ffff, 0xfef0_0000..=u64::MAX];
+
+    #[test]
+    fn it_does_as_the_first_iommu_says_and_then_what_all_can() {
+        let domain = Domain::in_process();
+        domain.adopt(Some(0x1_0000), Some(&FIRST), Some(5), true);
+        assert_eq!(domain.ranges(), [1..=0xfedf_ffff, 0xfef0_0000..=u64::MAX], "0 is never handed out");
+        assert_eq!(domain.entry_limit(), 5);
+        let buffers = [(); 2].map(|()| domain.allocate(100, 1).unwrap());
+        assert_eq!(buffers.each_ref().map(|buffer| buffer.iova()), [Iova(0x1_0000), Iova(0x2_0000)], "whole granules");
+        // Of another group, which can do less; what is mapped stays, and counts.
+        domain.adopt(Some(0x1000), Some(&[0x1_0000..=0x4_ffff]), Some(2), false);
+        assert_eq!((domain.ranges(), domain.entry_limit()), (Vec::from([0x1_0000..=0x4_ffff]), 4));
+        let more = [(); 2].map(|()| domain.allocate(0x1_0000, 1).unwrap());
+        assert_eq!(more.each_ref().map(|buffer| buffer.iova()), [Iova(0x3_0000), Iova(0x4_0000)]);
+        assert!(matches!(domain.allocate(1, 1), Err(Error::EntryLimit { limit: 4 })));
+        drop((buffers, more));
+        assert_eq!(domain.mappings(), 0);
+        assert!(matches!(domain.allocate(0x5_0000, 1), Err(Error::IovaSpace { .. })), "the ranges stay narrow");
+        // All have left, and another is the first again.
+        domain.adopt(None, None, None, true);
+        assert_eq!((domain.ranges(), domain.entry_limit()), (DEFAULT_RANGES.to_vec(), DEFAULT_ENTRY_LIMIT));
+        assert!(domain.allocate(0x5_0000, 1).is_ok());
     }
 }

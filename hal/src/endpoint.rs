@@ -1,7 +1,7 @@
 //! The device side of a function: what a model of a card implements, and the ports through which it reaches the host.
 //!
 //! An [`Endpoint`] is given configuration and BAR accesses, and has a port for DMA and one for interrupts. It does not
-//! know which bus it sits on: in this process, or (later) behind a vfio-user socket. Nothing here returns an error to
+//! know which bus it sits on: in this process, or behind a vfio-user socket. Nothing here returns an error to
 //! the host, because PCIe does not: a read that no register answers gives all-ones, a write is dropped.
 
 use std::sync::Arc;
@@ -85,6 +85,9 @@ pub trait DmaPort: Send + Sync {
 pub trait InterruptPort: Send + Sync {
     /// Raises MSI-X vector `vector`. The endpoint has checked enable and mask bits.
     fn raise(&self, vector: u16);
+    /// Asserts or releases the function's INTx line, a level. The endpoint has checked Interrupt Disable, and keeps
+    /// Interrupt Status of its status register in step: a host finds out by it whose line it is.
+    fn set_intx(&self, asserted: bool);
 }
 
 /// The device side of one PCI function.

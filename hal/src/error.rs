@@ -3,8 +3,10 @@
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
-use crate::BarIndex;
+use crate::vfio::OpenError;
+use crate::{BarIndex, BusKind, InterruptKind, Iova};
 
 /// What can go wrong on the bus. Causes are in [`source`](std::error::Error::source), not in the sentence.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +18,8 @@ pub enum Error {
         /// The BAR asked for.
         bar: BarIndex,
     },
-    /// The function no longer answers: reads give all-ones.
-    #[error("The function is gone: its reads give all-ones")]
+    /// The function no longer answers (reads give all-ones), or its bus has asked for it back: close it.
+    #[error("The function is gone, or its bus has asked for it back")]
     Removed,
     /// An access does not lie inside of what it is made to.
     #[error("{bytes} bytes at offset {offset:#x} do not lie inside of the {what} of {len:#x} bytes")]
@@ -115,9 +117,30 @@ pub enum Error {
         /// Offset of the entry that is wrong.
         offset: u16,
     },
-    /// The function has no MSI-X capability.
-    #[error("The function has no MSI-X interrupts")]
-    NoMsix,
+    /// The function has no interrupts of the kind asked for, or none at all.
+    #[error("The function has no {} interrupts", .kind.map_or("MSI-X, MSI or INTx".to_owned(), |kind| kind.to_string()))]
+    NoInterrupts {
+        /// The kind, if a certain one was asked for.
+        kind: Option<InterruptKind>,
+    },
+    /// A vector was triggered through the bus and did not arrive.
+    #[error("{kind} vector {vector} was triggered and did not arrive within {milliseconds} ms")]
+    InterruptLost {
+        /// Its kind.
+        kind: InterruptKind,
+        /// The vector.
+        vector: u16,
+        /// How long it was waited for.
+        milliseconds: u64,
+    },
+    /// A function of one bus was to be opened in a domain of another.
+    #[error("A function {bus} cannot be opened in a domain of functions {domain}")]
+    DomainKind {
+        /// How the function is reached.
+        bus: BusKind,
+        /// How the domain's functions are.
+        domain: BusKind,
+    },
     /// The MSI-X capability names a table that is not there.
     #[error("The MSI-X table of {vectors} vectors at {offset:#x} of BAR{bar} does not lie in that BAR")]
     MsixTable {
@@ -145,11 +168,103 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A socket cannot be served or reached.
+    #[error("Cannot {action} the socket {}", .path.display())]
+    Socket {
+        /// What was tried: "serve" or "connect to".
+        action: &'static str,
+        /// The socket's file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The function behind a socket has another client.
+    #[error("Another client has the function at {}", .path.display())]
+    Busy {
+        /// The socket's file.
+        path: PathBuf,
+    },
+    /// A vfio-user server has said no.
+    #[error("The server does not {what} the function")]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// A vfio-user server has said what cannot be right.
+    #[error("The server's {what} makes no sense")]
+    Nonsense {
+        /// Of what it spoke.
+        what: &'static str,
+    },
     /// An endpoint describes itself in a way that no PCI function can be.
     #[error("The endpoint's layout is impossible: {reason}")]
     Layout {
         /// What is wrong with it.
         reason: String,
+    },
+    /// A function cannot be opened through kernel VFIO.
+    #[error(transparent)]
+    Vfio(#[from] OpenError),
+    /// The kernel's VFIO driver refuses something of an open function.
+    #[error("The kernel cannot {action} the function")]
+    Kernel {
+        /// What was asked for.
+        action: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// The function cannot be reset alone: it has no function-level reset, nor anything like it.
+    #[error("The function has no way to be reset alone")]
+    NoReset,
+    /// The domain has no function, so that nobody can say what it maps.
+    #[error("The domain has no function, so that nobody can say what it maps: open one first")]
+    EmptyDomain,
+    /// Nothing translates for the domain's functions, so that they cannot be given host memory.
+    #[error("No IOMMU translates for the domain's functions: they cannot be given host memory")]
+    NotTranslated,
+    /// The process may not pin as much memory.
+    #[error(
+        "Cannot pin {bytes} bytes for DMA: {locked} are pinned or locked of {} that RLIMIT_MEMLOCK allows; raise it with \
+         `ulimit -l`, LimitMEMLOCK= of the systemd unit, or memlock in /etc/security/limits.conf and a new login",
+        .limit.map_or("any number".to_owned(), |limit| limit.to_string())
+    )]
+    Memlock {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes pinned or locked already.
+        locked: u64,
+        /// Bytes that may be, if there is a limit.
+        limit: Option<u64>,
+        /// What the kernel said, if it was asked at all.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The kernel refuses a mapping: what overlaps another, say, or lies outside of what the IOMMU translates.
+    #[error("Cannot map {bytes:#x} bytes at IOVA {iova}")]
+    DmaMap {
+        /// Where.
+        iova: Iova,
+        /// Bytes of the mapping.
+        bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel does not take a mapping back.
+    #[error("Cannot unmap {bytes:#x} bytes at IOVA {iova}")]
+    DmaUnmap {
+        /// Where.
+        iova: Iova,
+        /// Bytes of the mapping.
+        bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
     },
     /// The resource belongs to another process: this one was forked from it.
     #[error("The resource belongs to process {owner}, and this is a process forked from it")]

@@ -2,29 +2,17 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::bus::{Bus, BusKind};
 use crate::config;
 use crate::domain::Attachment;
-use crate::endpoint::{BarLayout, ResetKind};
-use crate::in_process::InProcess;
+use crate::endpoint::BarLayout;
 use crate::owner::Owner;
-use crate::{BarIndex, Domain, Error, Interrupt, Result, Window};
+use crate::{BarIndex, Domain, Error, Interrupt, InterruptKind, Result, Window};
 
-/// How the host reaches a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BusKind {
-    /// An endpoint in this process.
-    InProcess,
-}
-
-impl fmt::Display for BusKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BusKind::InProcess => "in process",
-        })
-    }
-}
+/// How long an interrupt that the bus was told to raise may take to arrive.
+const SELF_TEST: Duration = Duration::from_secs(2);
 
 /// What configuration space says a function is. Displays as `name (vendor:device, class, revision)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,31 +50,29 @@ pub struct Function {
 pub(crate) struct Inner {
     identity: Identity,
     attachment: Attachment,
-    bus: Bus,
+    bus: Box<dyn Bus>,
     owner: Owner,
     state: Mutex<State>,
-}
-
-/// How accesses travel.
-enum Bus {
-    InProcess(InProcess),
 }
 
 /// What must change by one thread at a time: the command register, and interrupts.
 #[derive(Default)]
 struct State {
-    /// Offset of the MSI-X capability once interrupts are enabled.
-    msix: Option<u16>,
+    /// What is enabled.
+    interrupts: Option<InterruptKind>,
 }
 
 impl Function {
     /// Opens a function: resets it, reads who it is, turns on memory decoding.
-    pub(crate) fn open(bus: InProcess, attachment: Attachment, name: &str) -> Result<Self> {
+    pub(crate) fn open(bus: Box<dyn Bus>, attachment: Attachment, name: &str) -> Result<Self> {
         let identity = Identity { name: name.to_owned(), vendor: 0, device: 0, class: 0, revision: 0 };
-        let bus = Bus::InProcess(bus);
         // From here on, whatever fails closes what was opened.
         let mut inner = Inner { identity, attachment, bus, owner: Owner::current(), state: Mutex::default() };
-        inner.bus.reset();
+        match inner.bus.reset() {
+            // Then the bus has done what it could when it opened the function.
+            Err(error @ Error::NoReset) => log::debug!("Opening {name}: {error}"),
+            other => other?,
+        }
         inner.identify()?;
         inner.set_command(config::COMMAND_MEMORY, 0)?;
         Ok(Function { inner: Arc::new(inner) })
@@ -94,9 +80,7 @@ impl Function {
 
     /// How it is reached.
     pub fn bus(&self) -> BusKind {
-        match self.inner.bus {
-            Bus::InProcess(_) => BusKind::InProcess,
-        }
+        self.inner.bus.kind()
     }
 
     /// Who it is.
@@ -107,6 +91,16 @@ impl Function {
     /// The domain its DMA goes through.
     pub fn domain(&self) -> &Domain {
         self.inner.attachment.domain()
+    }
+
+    /// Says how many address bits the function can master, where its bus cannot know: buffers are placed below from now
+    /// on. Narrower than what the bus knows already, or without effect.
+    ///
+    /// # Panics
+    /// If `bits` is not 1 to 64.
+    pub fn limit_dma_bits(&self, bits: u8) {
+        assert!((1..=64).contains(&bits), "{bits} address bits");
+        self.inner.attachment.limit(bits);
     }
 
     /// Reads an 8-bit register of configuration space.
@@ -141,18 +135,15 @@ impl Function {
 
     /// Layout of a BAR, or `None` if it is not implemented.
     pub fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
-        match &self.inner.bus {
-            Bus::InProcess(bus) => bus.bar(bar),
-        }
+        self.inner.bus.bar(bar)
     }
 
     /// The whole of a BAR.
     pub fn window(&self, bar: BarIndex) -> Result<Window> {
         self.inner.owner.check()?;
         let bytes = self.bar(bar).ok_or(Error::NoBar { bar })?.bytes;
-        match &self.inner.bus {
-            Bus::InProcess(bus) => bus.window(bar, bytes, Arc::clone(&self.inner)),
-        }
+        let pieces = self.inner.bus.bar_pieces(bar)?;
+        Ok(Window::new(bar, bytes, pieces.into(), Arc::clone(&self.inner)))
     }
 
     /// Lets the function master the bus (DMA, and MSI-X, which is a memory write), or stops it.
@@ -162,61 +153,76 @@ impl Function {
         self.inner.set_command(set, clear)
     }
 
-    /// Enables `count` MSI-X vectors, each with a descriptor of its own.
-    ///
-    /// The function raises them only while it masters the bus. A second call begins anew: descriptors given before are
-    /// not raised any more. Fails with [`Error::NoMsix`] or [`Error::VectorCount`] if there are not as many.
+    /// Vectors of a kind that the function has; zero if it has none.
+    pub fn vectors(&self, kind: InterruptKind) -> Result<u16> {
+        self.inner.owner.check()?;
+        self.inner.bus.vectors(kind).map_err(|error| self.removed_or(error))
+    }
+
+    /// Enables `count` vectors of the best kind the function has ([`InterruptKind::ALL`]), as
+    /// [`enable_interrupts_of`](Self::enable_interrupts_of) does.
     pub fn enable_interrupts(&self, count: u16) -> Result<Vec<Interrupt>> {
+        for kind in InterruptKind::ALL {
+            if self.vectors(kind)? > 0 {
+                return self.enable_interrupts_of(kind, count);
+            }
+        }
+        Err(self.removed_or(Error::NoInterrupts { kind: None }))
+    }
+
+    /// Enables `count` vectors of `kind`, each with a descriptor of its own, and has the bus raise each once to see that
+    /// it arrives.
+    ///
+    /// The function raises messages only while it masters the bus. A second call begins anew: descriptors given before
+    /// are not raised any more. Fails with [`Error::NoInterrupts`] or [`Error::VectorCount`] if there are not as many,
+    /// and with [`Error::InterruptLost`] if one does not arrive.
+    pub fn enable_interrupts_of(&self, kind: InterruptKind, count: u16) -> Result<Vec<Interrupt>> {
+        self.inner.owner.check()?;
         let mut state = self.inner.state();
         self.inner.disable_interrupts(&mut state)?;
-        let found = self.inner.find_msix().and_then(|found| found.ok_or(Error::NoMsix));
-        let capability = found.map_err(|error| self.removed_or(error))?;
-        // Its three words must all lie in the part of the space that capabilities have.
-        if capability + 12 > 256 {
-            return Err(Error::CapabilityList { offset: capability });
-        }
-        let control: u16 = self.inner.config_read(capability + config::MSIX_CONTROL).map(u16::from_le_bytes)?;
-        let available = (control & 0x7ff) + 1;
-        if count == 0 || count > available {
-            return Err(self.removed_or(Error::VectorCount { asked: count, available }));
-        }
-        let table = self.msix_table(capability, available).map_err(|error| self.removed_or(error))?;
-        let interrupts = (0..count).map(|_| Interrupt::new()).collect::<Result<Vec<_>>>()?;
-        self.inner.bus.connect(&interrupts);
-        state.msix = Some(capability);
-
-        // As the kernel does it: on with everything masked, so that no half-written entry is ever used.
-        let control = control & !(config::MSIX_ENABLE | config::MSIX_MASK_ALL);
-        let masked = control | config::MSIX_ENABLE | config::MSIX_MASK_ALL;
-        self.inner.config_write(capability + config::MSIX_CONTROL, masked.to_le_bytes())?;
-        for vector in 0..available {
-            let entry = u64::from(vector) * config::MSIX_ENTRY_BYTES;
-            if vector < count {
-                // Nobody looks at address and data on this bus. They are those of an x86 machine, so that a function
-                // that takes zero for "not set" is content.
-                table.write_u32(entry, 0xfee0_0000)?;
-                table.write_u32(entry + 4, 0)?;
-                table.write_u32(entry + 8, u32::from(vector) + 0x20)?;
+        self.inner.enable_interrupts(&mut state, kind, count).map_err(|error| {
+            if let Err(error) = self.inner.disable_interrupts(&mut state) {
+                log::debug!("Disabling the interrupts of {}: {error}", self.inner.name());
             }
-            table.write_u32(entry + 12, u32::from(vector >= count))?;
+            self.removed_or(error)
+        })
+    }
+
+    /// Lets an INTx interrupt through again, once what caused it was dealt with. Without effect on other kinds.
+    pub fn unmask_intx(&self) -> Result<()> {
+        self.inner.owner.check()?;
+        let state = self.inner.state();
+        match state.interrupts {
+            Some(InterruptKind::Intx) => self.inner.bus.unmask_intx().map_err(|error| self.removed_or(error)),
+            _ => Ok(()),
         }
-        let on = control | config::MSIX_ENABLE;
-        self.inner.config_write(capability + config::MSIX_CONTROL, on.to_le_bytes())?;
-        if self.is_removed() { Err(Error::Removed) } else { Ok(interrupts) }
     }
 
     /// Function-level reset. Afterwards memory decoding is on, and bus mastering and interrupts are off: enable them
-    /// again if they were on. Descriptors of interrupts given before are not raised any more.
+    /// again if they were on. Descriptors of interrupts given before are not raised any more. Fails with
+    /// [`Error::NoReset`] if there is no way to reset it alone.
     pub fn reset(&self) -> Result<()> {
         self.inner.owner.check()?;
+        // The kernel would wait for one that is gone, for as long as a minute.
+        if self.is_removed() {
+            return Err(Error::Removed);
+        }
         let mut state = self.inner.state();
-        state.msix = None;
-        self.inner.bus.connect(&[]);
-        self.inner.bus.reset();
+        // Resetting ends interrupts, on a bus whose own side has to be told as well.
+        state.interrupts = None;
+        self.inner.bus.reset().map_err(|error| self.removed_or(error))?;
         self.inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)
     }
 
-    /// Whether the function no longer answers: its vendor id reads as all-ones.
+    /// Whether the function has reported an error that was not corrected (PCIe advanced error reporting) since this was
+    /// last asked, where the bus tells. Nothing was done about it: what it was doing may be wrong, and it wants a
+    /// [`reset`](Self::reset).
+    pub fn take_error(&self) -> bool {
+        self.inner.owner.is_here() && self.inner.bus.take_error()
+    }
+
+    /// Whether the function no longer answers (its vendor id reads as all-ones), or the bus has said that it is gone or
+    /// asked for it back.
     pub fn is_removed(&self) -> bool {
         self.inner.is_removed()
     }
@@ -225,15 +231,6 @@ impl Function {
     #[inline]
     pub fn check_alive(&self, value: u32) -> Result<u32> {
         if value == u32::MAX && self.is_removed() { Err(Error::Removed) } else { Ok(value) }
-    }
-
-    /// The window over the MSI-X table.
-    fn msix_table(&self, capability: u16, vectors: u16) -> Result<Window> {
-        let word = self.config_read_u32(capability + config::MSIX_TABLE)?;
-        let (bar, offset) = ((word & 7) as u8, u64::from(word & !7));
-        let wrong = || Error::MsixTable { bar, offset, vectors };
-        let window = BarIndex::new(bar).ok_or_else(wrong).and_then(|bar| self.window(bar).map_err(|_| wrong()))?;
-        window.slice(offset, u64::from(vectors) * config::MSIX_ENTRY_BYTES).map_err(|_| wrong())
     }
 
     /// The better explanation of `error`, if the function is gone.
@@ -260,28 +257,39 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
+    pub(crate) fn bus(&self) -> &dyn Bus {
+        &*self.bus
+    }
+
     fn config_read<const WIDTH: usize>(&self, offset: u16) -> Result<[u8; WIDTH]> {
         self.owner.check()?;
         check_config_access(offset, WIDTH as u16)?;
         let mut data = [0xff; WIDTH];
-        match &self.bus {
-            Bus::InProcess(bus) => bus.config_read(offset, &mut data),
-        }
+        self.bus.config_read(offset, &mut data)?;
         Ok(data)
     }
 
     fn config_write<const WIDTH: usize>(&self, offset: u16, data: [u8; WIDTH]) -> Result<()> {
         self.owner.check()?;
         check_config_access(offset, WIDTH as u16)?;
-        match &self.bus {
-            Bus::InProcess(bus) => bus.config_write(offset, &data),
-        }
-        Ok(())
+        self.bus.config_write(offset, &data)
     }
 
-    /// The one check: all-ones as a vendor id belongs to nobody.
+    /// The one check: neither a vendor id nor a status register reads as all-ones. Both are asked, because some hosts
+    /// (virtual machines) go on telling the identity of a function that is dead, and kernels make up some bits of its
+    /// command register.
+    fn is_silent(&self) -> bool {
+        [config::VENDOR, config::STATUS].into_iter().any(|offset| {
+            match self.config_read(offset).map(u16::from_le_bytes) {
+                Ok(value) => value == u16::MAX,
+                Err(error) => matches!(error, Error::Removed),
+            }
+        })
+    }
+
     fn is_removed(&self) -> bool {
-        matches!(self.config_read(config::VENDOR).map(u16::from_le_bytes), Ok(u16::MAX))
+        self.bus.removal().check() || self.is_silent()
     }
 
     fn identify(&mut self) -> Result<()> {
@@ -308,25 +316,40 @@ impl Inner {
         self.config_write(config::COMMAND, (command & !clear | set).to_le_bytes())
     }
 
-    fn find_msix(&self) -> Result<Option<u16>> {
-        config::find_capability(config::CAPABILITY_MSIX, |offset, width| match width {
-            1 => self.config_read(offset).map(|[byte]| u16::from(byte)),
-            _ => self.config_read(offset).map(u16::from_le_bytes),
-        })
+    fn enable_interrupts(&self, state: &mut State, kind: InterruptKind, count: u16) -> Result<Vec<Interrupt>> {
+        let available = self.bus.vectors(kind)?;
+        if available == 0 {
+            return Err(Error::NoInterrupts { kind: Some(kind) });
+        }
+        if count == 0 || count > available {
+            return Err(Error::VectorCount { asked: count, available });
+        }
+        let interrupts = (0..count).map(|_| Interrupt::new(kind, self.bus.removal())).collect::<Result<Vec<_>>>()?;
+        state.interrupts = Some(kind);
+        self.bus.enable_interrupts(kind, &interrupts)?;
+        for (vector, interrupt) in (0..count).zip(&interrupts) {
+            self.bus.trigger(kind, vector)?;
+            if !interrupt.wait(SELF_TEST)? {
+                let milliseconds = SELF_TEST.as_millis() as u64;
+                return Err(Error::InterruptLost { kind, vector, milliseconds });
+            }
+        }
+        if kind == InterruptKind::Intx {
+            self.bus.unmask_intx()?;
+        }
+        if self.is_removed() { Err(Error::Removed) } else { Ok(interrupts) }
     }
 
     fn disable_interrupts(&self, state: &mut State) -> Result<()> {
-        if let Some(capability) = state.msix.take() {
-            let control = self.config_read(capability + config::MSIX_CONTROL).map(u16::from_le_bytes)?;
-            let off = control & !config::MSIX_ENABLE;
-            self.config_write(capability + config::MSIX_CONTROL, off.to_le_bytes())?;
-        }
-        self.bus.connect(&[]);
-        Ok(())
+        state.interrupts.take().map_or(Ok(()), |kind| self.bus.disable_interrupts(kind))
     }
 
     /// Puts the function back as it was found. What fails is left: a function that is gone needs none of it.
     fn close(&self) {
+        // One that was only asked back still masters the bus.
+        if self.is_silent() {
+            return self.bus.close();
+        }
         let mut state = self.state();
         let steps = self
             .disable_interrupts(&mut state)
@@ -335,7 +358,9 @@ impl Inner {
         if let Err(error) = steps {
             log::debug!("Closing {}: {error}", self.name());
         }
-        self.bus.reset();
+        if let Err(error) = self.bus.reset() {
+            log::debug!("Resetting {} at close: {error}", self.name());
+        }
         self.bus.close();
     }
 }
@@ -345,28 +370,6 @@ impl Drop for Inner {
         // A child must not reset what its parent uses.
         if self.owner.is_here() {
             self.close();
-        }
-    }
-}
-
-impl Bus {
-    fn reset(&self) {
-        match self {
-            Bus::InProcess(bus) => bus.reset(ResetKind::Function),
-        }
-    }
-
-    /// Where vectors go from now on.
-    fn connect(&self, interrupts: &[Interrupt]) {
-        match self {
-            Bus::InProcess(bus) => bus.connect(interrupts),
-        }
-    }
-
-    /// The host is gone, as far as the device can tell.
-    fn close(&self) {
-        match self {
-            Bus::InProcess(bus) => bus.close(),
         }
     }
 }

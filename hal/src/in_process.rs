@@ -6,13 +6,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
+use crate::bus::{Bus, BusKind, Piece};
 use crate::config;
 use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use crate::function;
-use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result, Window};
+use crate::interrupt::InterruptKind;
+use crate::intx::{Intx, raise};
+use crate::iommu::InProcessIommu;
+use crate::msix::Msix;
+use crate::removal::Removal;
+use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result};
 
 /// Opens `endpoint` as a function of `domain` named `name`: connects its ports, resets it, reads its identity, and turns
 /// on memory decoding. Bus mastering is off, as the kernel leaves it.
@@ -22,14 +26,17 @@ use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result, Window};
 pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Result<Function> {
     let layout = endpoint.layout();
     check_layout(&layout)?;
+    let iommu =
+        domain.in_process_iommu().ok_or(Error::DomainKind { bus: BusKind::InProcess, domain: domain.kind() })?;
     let link = Arc::new(Link::default());
-    let port = Port { domain: domain.clone(), link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
+    let port = Port { iommu, link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
     endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
     let attachment = domain.attach(name, layout.dma_bits);
-    Function::open(InProcess { endpoint, layout, link }, attachment, name)
+    let bus = InProcess { endpoint, layout, link, removal: Arc::default() };
+    Function::open(Box::new(bus), attachment, name)
 }
 
-fn check_layout(layout: &Layout) -> Result<()> {
+pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
     let wrong = |reason: String| Err(Error::Layout { reason });
     if !(1..=64).contains(&layout.dma_bits) {
         return wrong(format!("it cannot master {} address bits", layout.dma_bits));
@@ -50,53 +57,136 @@ fn check_layout(layout: &Layout) -> Result<()> {
 }
 
 /// The host's end.
-pub(crate) struct InProcess {
+struct InProcess {
     endpoint: Arc<dyn Endpoint>,
     layout: Layout,
     link: Arc<Link>,
+    removal: Arc<Removal>,
 }
 
-impl InProcess {
-    pub(crate) fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.endpoint.config_read(offset, data);
+impl Bus for InProcess {
+    fn kind(&self) -> BusKind {
+        BusKind::InProcess
     }
 
-    pub(crate) fn config_write(&self, offset: u16, data: &[u8]) {
+    fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
+        self.endpoint.config_read(offset, data);
+        Ok(())
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) -> Result<()> {
         self.endpoint.config_write(offset, data);
         let command = config::COMMAND..config::COMMAND + 2;
         if command.contains(&offset) || command.contains(&(offset + (data.len() as u16 - 1))) {
             self.note_bus_master();
         }
+        Ok(())
     }
 
-    pub(crate) fn reset(&self, kind: ResetKind) {
-        self.endpoint.reset(kind);
-        self.note_bus_master();
-    }
-
-    pub(crate) fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
+    fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
         self.layout.bars[bar.index()]
     }
 
-    /// All of `bar`, which has `bytes` bytes: mapped if the endpoint lends its memory.
-    pub(crate) fn window(&self, bar: BarIndex, bytes: u64, function: Arc<function::Inner>) -> Result<Window> {
-        let Some(memory) = self.endpoint.bar_memory(bar) else {
-            return Ok(Window::trapped(Arc::clone(&self.endpoint), bar, bytes, function));
-        };
+    fn bar_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
+        let Some(memory) = self.endpoint.bar_memory(bar) else { return Ok(Vec::new()) };
+        let bytes = self.bar(bar).map_or(0, |layout| layout.bytes);
         if memory.len() != bytes {
             let reason = format!("{bar} has {bytes} bytes, but the memory behind it {}", memory.len());
             return Err(Error::Layout { reason });
         }
-        Ok(Window::mapped(memory, bytes, function))
+        let (start, owner) = (memory.region().base(), memory.region().owner());
+        Ok(vec![Piece { offset: 0, len: bytes, start, owner, _memory: memory }])
     }
 
-    pub(crate) fn connect(&self, interrupts: &[Interrupt]) {
-        let counters = interrupts.iter().map(Interrupt::counter).collect();
-        *self.link.vectors.write().unwrap_or_else(PoisonError::into_inner) = counters;
+    #[inline]
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.endpoint.bar_read(bar, offset, data);
+        Ok(())
     }
 
-    pub(crate) fn close(&self) {
+    #[inline]
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
+        self.endpoint.bar_write(bar, offset, data);
+        Ok(())
+    }
+
+    fn vectors(&self, kind: InterruptKind) -> Result<u16> {
+        Ok(match kind {
+            InterruptKind::Msix => self.msix()?.map_or(0, |msix| msix.vectors()),
+            // Endpoints have no port for it.
+            InterruptKind::Msi => 0,
+            InterruptKind::Intx => {
+                let mut pin = [0];
+                self.endpoint.config_read(config::INTERRUPT_PIN, &mut pin);
+                u16::from((1..=4).contains(&pin[0]))
+            }
+        })
+    }
+
+    fn enable_interrupts(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
+        let counters: Vec<_> = interrupts.iter().map(Interrupt::counter).collect();
+        match kind {
+            InterruptKind::Msix => {
+                let msix = self.msix()?.ok_or(Error::NoInterrupts { kind: Some(kind) })?;
+                *self.link.vectors.write().unwrap_or_else(PoisonError::into_inner) = counters;
+                msix.enable(&*self.endpoint, |vector| usize::from(vector) < interrupts.len())
+            }
+            InterruptKind::Msi => Err(Error::NoInterrupts { kind: Some(kind) }),
+            InterruptKind::Intx => {
+                self.link.intx.connect(counters.into_iter().next());
+                Ok(())
+            }
+        }
+    }
+
+    fn disable_interrupts(&self, kind: InterruptKind) -> Result<()> {
+        if kind == InterruptKind::Msix
+            && let Some(msix) = self.msix()?
+        {
+            msix.disable(&*self.endpoint);
+        }
+        self.disconnect();
+        Ok(())
+    }
+
+    fn trigger(&self, kind: InterruptKind, vector: u16) -> Result<()> {
+        match kind {
+            InterruptKind::Intx => self.link.intx.trigger(),
+            _ => self.link.signal(vector),
+        }
+        Ok(())
+    }
+
+    fn unmask_intx(&self) -> Result<()> {
+        self.link.intx.unmask();
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.disconnect();
+        self.endpoint.reset(ResetKind::Function);
+        self.note_bus_master();
+        Ok(())
+    }
+
+    fn close(&self) {
         self.link.closed.store(true, Ordering::Release);
+    }
+
+    fn removal(&self) -> &Arc<Removal> {
+        &self.removal
+    }
+}
+
+impl InProcess {
+    fn msix(&self) -> Result<Option<Msix>> {
+        Msix::find(&*self.endpoint)
+    }
+
+    /// Descriptors given before are not raised any more.
+    fn disconnect(&self) {
+        self.link.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.link.intx.connect(None);
     }
 
     /// The endpoint decides what its command register takes, so it is asked.
@@ -116,6 +206,7 @@ struct Link {
     master: AtomicBool,
     closed: AtomicBool,
     vectors: RwLock<Vec<Arc<EventFd>>>,
+    intx: Intx,
 }
 
 impl Link {
@@ -131,23 +222,32 @@ impl Link {
     }
 }
 
-impl InterruptPort for Link {
-    fn raise(&self, vector: u16) {
-        if self.check().is_err() {
-            return;
-        }
+impl Link {
+    fn signal(&self, vector: u16) {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(counter) = vectors.get(usize::from(vector)) {
-            // A count that is full stays full: it is not lost that the vector was raised.
-            while counter.write(1) == Err(Errno::EINTR) {}
+            raise(counter);
         }
+    }
+}
+
+impl InterruptPort for Link {
+    fn raise(&self, vector: u16) {
+        if self.check().is_ok() {
+            self.signal(vector);
+        }
+    }
+
+    // A line is no memory write: it does not need bus mastering.
+    fn set_intx(&self, asserted: bool) {
+        self.intx.set_asserted(asserted);
     }
 }
 
 /// The endpoint's way to host memory.
 #[derive(Debug)]
 struct Port {
-    domain: Domain,
+    iommu: Arc<InProcessIommu>,
     link: Arc<Link>,
     /// Last address the endpoint can put on the bus.
     highest: u64,
@@ -170,16 +270,16 @@ impl Port {
         let Some(more) = self.highest.checked_sub(iova.0) else { return DmaFault::Unmapped { iova } };
         let edge = DmaFault::Unmapped { iova: Iova(self.highest.wrapping_add(1)) };
         // Up to the edge the range may not be mapped either.
-        more.checked_add(1).map_or(edge, |below| self.domain.iommu().check(iova, below).err().unwrap_or(edge))
+        more.checked_add(1).map_or(edge, |below| self.iommu.check(iova, below).err().unwrap_or(edge))
     }
 }
 
 impl DmaPort for Port {
     fn read(&self, _tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
-        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.domain.iommu().read(iova, data)))
+        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.iommu.read(iova, data)))
     }
 
     fn write(&self, _tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
-        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.domain.iommu().write(iova, data)))
+        DmaProgress::Done(self.check(iova, data.len()).and_then(|()| self.iommu.write(iova, data)))
     }
 }

@@ -47,6 +47,20 @@ impl IovaAllocator {
         &self.ranges
     }
 
+    /// Hands out only what lies in `ranges` as well from now on. Blocks handed out already stay where they are.
+    pub fn restrict(&mut self, ranges: &[RangeInclusive<u64>]) {
+        let given = IovaAllocator::new(ranges);
+        let common = self.ranges.iter().flat_map(|ours| {
+            given.ranges.iter().map(|theirs| *ours.start().max(theirs.start())..=*ours.end().min(theirs.end()))
+        });
+        let mut narrowed = IovaAllocator::new(&common.collect::<Vec<_>>());
+        for (&start, &end) in &self.taken {
+            narrowed.free = narrowed.free.iter().flat_map(|(&first, &last)| without(first, last, start, end)).collect();
+        }
+        narrowed.taken = std::mem::take(&mut self.taken);
+        *self = narrowed;
+    }
+
     /// Where `bytes` bytes would be placed: aligned to `alignment`, a power of two, and ending at `highest` at most.
     pub fn find(&self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
         if bytes == 0 || !alignment.is_power_of_two() {
@@ -106,10 +120,23 @@ impl IovaAllocator {
         Some(start..=end)
     }
 
+    /// Bytes of the block that begins at `start`, if there is one.
+    pub fn block_bytes(&self, start: Iova) -> Option<u64> {
+        self.taken.get(&start.0).map(|end| end - start.0 + 1)
+    }
+
     /// Blocks handed out.
     pub fn blocks(&self) -> usize {
         self.taken.len()
     }
+}
+
+/// What is left of `first..=last` without `start..=end`.
+fn without(first: u64, last: u64, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    let is_apart = end < first || last < start;
+    let before = (is_apart || first < start).then(|| (first, if is_apart { last } else { start - 1 }));
+    let behind = (!is_apart && end < last).then(|| (end + 1, last));
+    before.into_iter().chain(behind)
 }
 
 #[cfg(test)]
@@ -143,6 +170,7 @@ mod tests {
     enum Step {
         Take { bytes: u64, alignment: u64, highest: u64 },
         Free(prop::sample::Index),
+        Restrict(Vec<RangeInclusive<u64>>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -150,6 +178,7 @@ mod tests {
             3 => (1u64..48, 0u32..7, prop_oneof![Just(u64::MAX), 0..SPACE as u64])
                 .prop_map(|(bytes, order, highest)| Step::Take { bytes, alignment: 1 << order, highest }),
             2 => any::<prop::sample::Index>().prop_map(Step::Free),
+            1 => ranges().prop_map(Step::Restrict),
         ]
     }
 
@@ -204,13 +233,25 @@ mod tests {
                         prop_assert_eq!(allocator.free(Iova(start)), None);
                         model.free[start as usize..(start + bytes) as usize].fill(true);
                     }
+                    Step::Restrict(ranges) => {
+                        let other = Bitmap::new(&ranges);
+                        // The kernel takes no group that cannot reach what is mapped.
+                        if held.iter().any(|&(start, bytes)| !other.fits(start as usize, bytes as usize, SPACE)) {
+                            continue;
+                        }
+                        allocator.restrict(&ranges);
+                        for at in 0..SPACE {
+                            model.free[at] &= other.free[at];
+                            model.joined[at] &= other.joined[at];
+                        }
+                    }
                 }
                 prop_assert_eq!(allocator.blocks(), held.len());
             }
             for (start, _) in held.drain(..) {
                 allocator.free(Iova(start));
             }
-            let fresh = IovaAllocator::new(&ranges);
+            let fresh = IovaAllocator::new(&allocator.ranges);
             prop_assert_eq!(allocator.free, fresh.free, "free blocks are joined again");
         }
     }

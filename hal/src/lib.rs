@@ -7,8 +7,13 @@
 //!   Interrupt: an eventfd             ◀── vectors ───  InterruptPort
 //! ```
 //!
-//! The host opens a [`Function`] in a [`Domain`]; the device side is any [`Endpoint`]. A bus joins the two; the one here
-//! is [`in_process`]. What lives in this crate: those two sides, the memory they share, interrupts, and all unsafe code.
+//! The host opens a [`Function`] in a [`Domain`]; the device side is any [`Endpoint`], or a real card. A bus joins the two:
+//!
+//! - [`in_process`]: an endpoint in this process.
+//! - [`vfio`]: a card in the hands of the kernel's VFIO driver.
+//! - [`vfio_user`]: an endpoint that another process serves on a socket; and the server for any endpoint.
+//!
+//! What lives in this crate: those two sides, the memory they share, interrupts, and all unsafe code.
 //! What must not: anything about a particular card. It knows configuration space and nothing of what a BAR means.
 //!
 //! Ownership is safety. A [`Window`] keeps its function open, and a [`DmaBuffer`] its mapping. Memory that a device
@@ -58,6 +63,7 @@
 
 pub mod address;
 pub mod barrier;
+mod bus;
 pub mod config;
 mod copy;
 pub mod dma;
@@ -67,20 +73,28 @@ mod error;
 pub mod function;
 pub mod in_process;
 pub mod interrupt;
+mod intx;
 mod iommu;
 pub mod iova;
 mod ladder;
 pub mod memory;
+mod msix;
 mod owner;
 mod region;
+mod removal;
+mod sigbus;
+pub mod sysfs;
+pub mod vfio;
+pub mod vfio_user;
 pub mod window;
 
-pub use address::{BarIndex, Iova};
+pub use address::{BarIndex, Iova, PciAddress};
+pub use bus::BusKind;
 pub use dma::{Backing, DmaBuffer};
 pub use domain::Domain;
 pub use endpoint::Endpoint;
 pub use error::{Error, IovaRanges, Result};
-pub use function::{BusKind, Function, Identity};
-pub use interrupt::Interrupt;
+pub use function::{Function, Identity};
+pub use interrupt::{Interrupt, InterruptKind};
 pub use memory::SharedMemory;
 pub use window::Window;

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::endpoint::Endpoint;
+use crate::bus::Piece;
 use crate::function;
-use crate::memory::SharedMemory;
-use crate::owner::Owner;
 use crate::{BarIndex, Error, Result};
 
 /// A range of a BAR: mapped into this process, or trapped access by access.
+///
+/// Where the bus maps only some of a BAR (the MSI-X table is left out, say), a window that reaches beyond is trapped as a
+/// whole; a [`slice`](Self::slice) that lies in what is mapped is mapped.
 ///
 /// It keeps its function open. Registers are little-endian, and accesses are of exactly the width named. A function that
 /// is gone reads as all-ones: give a value that could be that to
@@ -17,57 +18,27 @@ use crate::{BarIndex, Error, Result};
 #[derive(Clone)]
 pub struct Window {
     access: Access,
+    bar: BarIndex,
     /// Where it begins in the BAR, in bytes.
     base: u64,
     len: u64,
+    /// What of the BAR is mapped.
+    pieces: Arc<[Piece]>,
     function: Arc<function::Inner>,
 }
 
 #[derive(Clone)]
 enum Access {
-    Mapped(Mapped),
-    Trapped(Trapped),
-}
-
-/// A BAR that lies in this process's address space.
-#[derive(Clone)]
-struct Mapped {
-    /// Start of the BAR.
-    start: *mut u8,
-    owner: Owner,
-    _memory: Arc<SharedMemory>,
-}
-
-// SAFETY: `start` points into the mapping that `_memory` owns and keeps in place. It is only used for volatile accesses,
-// which may come from any thread just as a device's own may.
-unsafe impl Send for Mapped {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Mapped {}
-
-/// A BAR whose accesses an endpoint answers.
-#[derive(Clone)]
-struct Trapped {
-    endpoint: Arc<dyn Endpoint>,
-    bar: BarIndex,
+    /// The piece that all of the window lies in.
+    Mapped(Piece),
+    /// The bus is asked each time.
+    Trapped,
 }
 
 impl Window {
-    /// All of a BAR over `memory`, whose length the caller has checked to be `len`.
-    pub(crate) fn mapped(memory: Arc<SharedMemory>, len: u64, function: Arc<function::Inner>) -> Self {
-        debug_assert!(len <= memory.len());
-        let (start, owner) = (memory.region().base(), memory.region().owner());
-        let len = len.min(memory.len());
-        Window { access: Access::Mapped(Mapped { start, owner, _memory: memory }), base: 0, len, function }
-    }
-
-    /// All of a BAR that `endpoint` answers for.
-    pub(crate) fn trapped(
-        endpoint: Arc<dyn Endpoint>,
-        bar: BarIndex,
-        len: u64,
-        function: Arc<function::Inner>,
-    ) -> Self {
-        Window { access: Access::Trapped(Trapped { endpoint, bar }), base: 0, len, function }
+    /// All of a BAR of `len` bytes, of which `pieces` are mapped.
+    pub(crate) fn new(bar: BarIndex, len: u64, pieces: Arc<[Piece]>, function: Arc<function::Inner>) -> Self {
+        Window { access: access(&pieces, 0, len), bar, base: 0, len, pieces, function }
     }
 
     /// Length in bytes.
@@ -81,7 +52,7 @@ impl Window {
         self.len == 0
     }
 
-    /// Whether accesses go to memory of this process; otherwise each is a call to the endpoint.
+    /// Whether accesses go to memory of this process; otherwise the bus is asked each time.
     pub fn is_mapped(&self) -> bool {
         matches!(self.access, Access::Mapped(_))
     }
@@ -91,7 +62,8 @@ impl Window {
         if len > self.len || offset > self.len - len {
             return Err(self.out_of_bounds(offset, len));
         }
-        Ok(Window { base: self.base + offset, len, ..self.clone() })
+        let base = self.base + offset;
+        Ok(Window { access: access(&self.pieces, base, len), base, len, ..self.clone() })
     }
 
     /// Reads a 32-bit register. `offset` must be aligned and inside.
@@ -99,12 +71,12 @@ impl Window {
     pub fn read_u32(&self, offset: u64) -> Result<u32> {
         let at = self.at(offset, 4)?;
         match &self.access {
-            Access::Mapped(mapped) => {
-                let register = mapped.register::<u32>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the BAR and is aligned.
+            Access::Mapped(piece) => {
+                let register = piece.register::<u32>(at)?;
+                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
                 Ok(u32::from_le(unsafe { register.read_volatile() }))
             }
-            Access::Trapped(trapped) => Ok(u32::from_le_bytes(trapped.read(at))),
+            Access::Trapped => self.trapped_read(at).map(u32::from_le_bytes),
         }
     }
 
@@ -113,14 +85,14 @@ impl Window {
     pub fn write_u32(&self, offset: u64, value: u32) -> Result<()> {
         let at = self.at(offset, 4)?;
         match &self.access {
-            Access::Mapped(mapped) => {
-                let register = mapped.register::<u32>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the BAR and is aligned.
+            Access::Mapped(piece) => {
+                let register = piece.register::<u32>(at)?;
+                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
                 unsafe { register.write_volatile(value.to_le()) };
+                Ok(())
             }
-            Access::Trapped(trapped) => trapped.endpoint.bar_write(trapped.bar, at, &value.to_le_bytes()),
+            Access::Trapped => self.trapped_write(at, &value.to_le_bytes()),
         }
-        Ok(())
     }
 
     /// Reads a 64-bit register. `offset` must be aligned and inside.
@@ -128,12 +100,12 @@ impl Window {
     pub fn read_u64(&self, offset: u64) -> Result<u64> {
         let at = self.at(offset, 8)?;
         match &self.access {
-            Access::Mapped(mapped) => {
-                let register = mapped.register::<u64>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the BAR and is aligned.
+            Access::Mapped(piece) => {
+                let register = piece.register::<u64>(at)?;
+                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
                 Ok(u64::from_le(unsafe { register.read_volatile() }))
             }
-            Access::Trapped(trapped) => Ok(u64::from_le_bytes(trapped.read(at))),
+            Access::Trapped => self.trapped_read(at).map(u64::from_le_bytes),
         }
     }
 
@@ -142,14 +114,14 @@ impl Window {
     pub fn write_u64(&self, offset: u64, value: u64) -> Result<()> {
         let at = self.at(offset, 8)?;
         match &self.access {
-            Access::Mapped(mapped) => {
-                let register = mapped.register::<u64>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the BAR and is aligned.
+            Access::Mapped(piece) => {
+                let register = piece.register::<u64>(at)?;
+                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
                 unsafe { register.write_volatile(value.to_le()) };
+                Ok(())
             }
-            Access::Trapped(trapped) => trapped.endpoint.bar_write(trapped.bar, at, &value.to_le_bytes()),
+            Access::Trapped => self.trapped_write(at, &value.to_le_bytes()),
         }
-        Ok(())
     }
 
     /// Offset in the BAR of a register of `width` bytes that lies inside and is aligned there.
@@ -165,6 +137,19 @@ impl Window {
         Ok(at)
     }
 
+    #[inline]
+    fn trapped_read<const WIDTH: usize>(&self, at: u64) -> Result<[u8; WIDTH]> {
+        // What nobody answers reads as all-ones.
+        let mut data = [0xff; WIDTH];
+        self.function.bus().bar_read(self.bar, at, &mut data)?;
+        Ok(data)
+    }
+
+    #[inline]
+    fn trapped_write(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.function.bus().bar_write(self.bar, at, data)
+    }
+
     #[cold]
     fn out_of_bounds(&self, offset: u64, bytes: u64) -> Error {
         Error::OutOfBounds { what: "window", offset, bytes, len: self.len }
@@ -176,24 +161,19 @@ impl Window {
     }
 }
 
-impl Mapped {
-    /// Address of the register at `at`, which [`Window::at`] has checked. A forked child has no mapping.
+/// How a range of a BAR is reached of which `pieces` are mapped.
+fn access(pieces: &[Piece], base: u64, len: u64) -> Access {
+    let holds = |piece: &&Piece| base >= piece.offset && len <= piece.len && base - piece.offset <= piece.len - len;
+    pieces.iter().find(holds).map_or(Access::Trapped, |piece| Access::Mapped(piece.clone()))
+}
+
+impl Piece {
+    /// Address of the register at `at` of the BAR, which [`Window::at`] has checked. A forked child has no mapping.
     #[inline]
     fn register<T>(&self, at: u64) -> Result<*mut T> {
         self.owner.check()?;
-        // SAFETY: `Window::at` checked `at` against the window, which lies inside of the mapping: `Window::mapped` and
-        // `Window::slice` see to it.
-        Ok(unsafe { self.start.add(at as usize) }.cast::<T>())
-    }
-}
-
-impl Trapped {
-    #[inline]
-    fn read<const WIDTH: usize>(&self, at: u64) -> [u8; WIDTH] {
-        // What nobody answers reads as all-ones.
-        let mut data = [0xff; WIDTH];
-        self.endpoint.bar_read(self.bar, at, &mut data);
-        data
+        // SAFETY: `Window::at` checked `at` against the window, which lies inside of the piece: `access` saw to it.
+        Ok(unsafe { self.start.add((at - self.offset) as usize) }.cast::<T>())
     }
 }
 

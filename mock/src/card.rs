@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cmdseq::Instruction;
+use cmdseq::{Instruction, Tables};
 use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
 use fpga_regs::bits::Errors;
 
+use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::inbound::Inbound;
 use crate::memory::CardMemory;
@@ -18,22 +19,15 @@ use crate::sequencer::{Running, Sequencer, UserLogic};
 
 /// Queue pairs of a card.
 pub(crate) const QUEUES: u32 = 1;
-/// Entries of the communicator table.
-pub(crate) const COMMUNICATORS: usize = 32;
 /// Slots for resident programs.
 pub(crate) const RESIDENT_PROGRAMS: usize = 16;
 /// Instructions of one resident program.
 pub(crate) const RESIDENT_WORDS: u32 = 1024;
 
-/// The members of a communicator: nodes by rank.
-pub(crate) type Members = Arc<[u32]>;
-
-/// A communicator as a card keeps it.
-#[derive(Debug, Clone)]
-pub(crate) struct Membership {
-    pub(crate) members: Members,
-    pub(crate) own_rank: u32,
-}
+/// Signals of a card.
+pub(crate) const SIGNALS: usize = 64;
+/// Slots for tables.
+pub(crate) const TABLES: u16 = 16;
 
 /// One link of a card.
 #[derive(Debug)]
@@ -50,8 +44,16 @@ pub(crate) struct Link {
 
 /// The ports of the bus the card sits on.
 pub(crate) struct BusPorts {
-    pub(crate) dma: Arc<dyn DmaPort>,
-    pub(crate) interrupts: Arc<dyn InterruptPort>,
+    dma: Arc<dyn DmaPort>,
+    interrupts: Arc<dyn InterruptPort>,
+    /// What the INTx line was last set to.
+    line: bool,
+}
+
+impl BusPorts {
+    pub(crate) fn new(dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) -> Self {
+        BusPorts { dma, interrupts, line: false }
+    }
 }
 
 pub(crate) struct Card {
@@ -65,11 +67,15 @@ pub(crate) struct Card {
     pub(crate) channels: Vec<ResourceId>,
     /// The way from the card's memory to itself through the switch.
     pub(crate) local: ResourceId,
+    /// The reduction units.
+    pub(crate) fold: ResourceId,
     pub(crate) rings: [Rings; QUEUES as usize],
     pub(crate) sequencer: Sequencer,
     pub(crate) running: Option<Running>,
-    pub(crate) communicators: Vec<Option<Membership>>,
+    pub(crate) communicators: Communicators,
     pub(crate) resident: Vec<Vec<Instruction>>,
+    pub(crate) signals: [u32; SIGNALS],
+    pub(crate) tables: Tables,
     pub(crate) user_logic: Option<Box<dyn UserLogic>>,
     pub(crate) errors: Errors,
     pub(crate) eager_limit: u64,
@@ -87,7 +93,7 @@ pub(crate) struct Card {
 
 impl Card {
     /// Forgets everything a reset forgets. Ports, links and planted absence stay.
-    pub(crate) fn reset(&mut self, eager_limit: u64, world: Membership) {
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) {
         self.config = ConfigSpace::new();
         self.msix = Msix::new();
         self.memory.clear();
@@ -98,14 +104,16 @@ impl Card {
         self.rings = Default::default();
         self.sequencer = Sequencer::default();
         self.running = None;
-        self.communicators = vec![None; COMMUNICATORS];
-        self.communicators[0] = Some(world);
+        self.communicators = Communicators::new(world, self.node);
         self.resident = vec![Vec::new(); RESIDENT_PROGRAMS];
+        self.signals = [0; SIGNALS];
+        self.tables.clear();
         self.errors = Errors::empty();
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;
         self.is_frozen = false;
+        self.deliver_interrupts();
     }
 
     /// Words fetched ahead of the one being run.
@@ -146,12 +154,15 @@ impl Card {
         self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.write(tag, iova, data))
     }
 
-    /// Raises whatever vectors are pending and not masked.
+    /// Raises whatever vectors are pending and not masked, and sets the INTx line to what it should be.
     pub(crate) fn deliver_interrupts(&mut self) {
-        if !self.config.delivers_interrupts() || !self.config.is_bus_master() {
-            return;
+        let asserted = self.config.asserts_intx(self.msix.pending() != 0);
+        let Some(bus) = &mut self.bus else { return };
+        if bus.line != asserted {
+            bus.line = asserted;
+            bus.interrupts.set_intx(asserted);
         }
-        if let Some(bus) = &self.bus {
+        if self.config.delivers_interrupts() && self.config.is_bus_master() {
             self.msix.take_deliverable().for_each(|vector| bus.interrupts.raise(vector));
         }
     }

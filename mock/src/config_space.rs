@@ -13,8 +13,15 @@ const EXPRESS_DEVICE_CONTROL: usize = EXPRESS + 8;
 const MSIX: usize = 0x80;
 const MSIX_CONTROL: usize = MSIX + 2;
 
+/// Interrupt pin: INTA.
+const INTERRUPT_PIN: usize = 0x3d;
+/// Status: Interrupt Status, whether or not it is disabled.
+const STATUS_INTERRUPT: u8 = 1 << 3;
+
 const COMMAND_MEMORY: u8 = 1 << 1;
 const COMMAND_MASTER: u8 = 1 << 2;
+/// Interrupt Disable, in the command register's upper byte.
+const COMMAND_INTX_OFF: u8 = 1 << 2;
 
 /// What a write to configuration space asks for besides the bits it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub(crate) enum Effect {
     None,
     /// Initiate Function Level Reset was set.
     FunctionReset,
-    /// MSI-X enable or mask may have changed.
+    /// What is delivered, and how, may have changed.
     Interrupts,
 }
 
@@ -45,9 +52,10 @@ impl ConfigSpace {
         space.put(0x2e, &pci::DEVICE.to_le_bytes());
         space.put(CAPABILITIES, &[EXPRESS as u8]);
         // Command: memory space, bus master, interrupt disable. Cache line size and interrupt line are the host's to keep.
-        space.allow(COMMAND, &[COMMAND_MEMORY | COMMAND_MASTER, 1 << 2]);
+        space.allow(COMMAND, &[COMMAND_MEMORY | COMMAND_MASTER, COMMAND_INTX_OFF]);
         space.allow(0x0c, &[0xff]);
         space.allow(0x3c, &[0xff]);
+        space.put(INTERRUPT_PIN, &[1]);
         space.bar(pci::REGISTERS_BAR, pci::REGISTERS_BAR_BYTES);
         space.bar(pci::MSIX_BAR, pci::MSIX_BAR_BYTES);
         space.express();
@@ -103,7 +111,7 @@ impl ConfigSpace {
             self.bytes[at] = self.bytes[at] & !mask | byte & mask;
             if at == EXPRESS_DEVICE_CONTROL + 1 && byte & 0x80 != 0 {
                 effect = Effect::FunctionReset;
-            } else if at == MSIX_CONTROL + 1 && effect == Effect::None {
+            } else if (at == MSIX_CONTROL + 1 || at == COMMAND + 1) && effect == Effect::None {
                 effect = Effect::Interrupts;
             }
         }
@@ -116,6 +124,13 @@ impl ConfigSpace {
 
     pub(crate) fn is_bus_master(&self) -> bool {
         self.bytes[COMMAND] & COMMAND_MASTER != 0
+    }
+
+    /// Whether the INTx line is asserted if something is pending; the status register says so too.
+    pub(crate) fn asserts_intx(&mut self, pending: bool) -> bool {
+        let is_pending = pending && self.bytes[MSIX_CONTROL + 1] & 0b1000_0000 == 0;
+        self.bytes[STATUS] = self.bytes[STATUS] & !STATUS_INTERRUPT | if is_pending { STATUS_INTERRUPT } else { 0 };
+        is_pending && self.bytes[COMMAND + 1] & COMMAND_INTX_OFF == 0
     }
 
     /// MSI-X is enabled and the function not masked.

@@ -1,31 +1,31 @@
 //! A card as the device side of a PCI function.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::{pci, sequencer};
 
 use crate::card::BusPorts;
+use crate::clock::Shared;
 use crate::config_space::Effect;
-use crate::fabric::{Core, lock};
+use crate::fabric::Core;
 use crate::registers::{SEQUENCER_OFFSET, feature_byte};
 
 /// One card of a fabric, to be attached to a bus.
 pub(crate) struct CardEndpoint {
-    core: Arc<Mutex<Core>>,
+    shared: Arc<Shared>,
     index: usize,
 }
 
 impl CardEndpoint {
-    pub(crate) fn new(core: Arc<Mutex<Core>>, index: usize) -> Self {
-        CardEndpoint { core, index }
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
+        CardEndpoint { shared, index }
     }
 
     /// Runs `access` on the fabric unless the card does not answer.
     fn answering<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
-        let mut core = lock(&self.core);
-        (!core.cards[self.index].is_gone).then(|| access(&mut core))
+        self.shared.access(|core| (!core.cards[self.index].is_gone).then(|| access(core)))
     }
 
     /// Runs `access` unless the card does not answer, or does not decode memory accesses.
@@ -55,7 +55,7 @@ impl Endpoint for CardEndpoint {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        lock(&self.core).cards[self.index].bus = Some(BusPorts { dma, interrupts });
+        self.shared.access(|core| core.cards[self.index].bus = Some(BusPorts::new(dma, interrupts)));
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
@@ -120,6 +120,6 @@ impl Endpoint for CardEndpoint {
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        lock(&self.core).host_dma_completed(tag, result);
+        self.shared.access(|core| core.host_dma_completed(tag, result));
     }
 }

@@ -1,11 +1,14 @@
 //! A fabric: its cards, its one clock, and what is going to happen when.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use cmdseq::Tables;
 use fpga_hal::Endpoint;
 
 use crate::agenda::Agenda;
-use crate::card::{COMMUNICATORS, Card, Link, Members, Membership, RESIDENT_PROGRAMS};
+use crate::card::{Card, Link, RESIDENT_PROGRAMS, SIGNALS};
+use crate::clock::{Clock, Pace, Shared};
+use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::endpoint::CardEndpoint;
 use crate::host_dma::HostDma;
@@ -37,6 +40,11 @@ pub enum Fault {
         /// Picoseconds from now.
         after_ps: u64,
     },
+    /// All links go at this rate from now on, whatever the cards say.
+    Slow {
+        /// Megabits a second.
+        mbps: u32,
+    },
     /// The card no longer answers: reads give all-ones, writes are dropped.
     Vanish {
         /// The card.
@@ -62,7 +70,7 @@ pub struct Statistics {
 /// Cards on a network, all on one clock of virtual time. Clones are handles to the same fabric.
 #[derive(Clone)]
 pub struct Fabric {
-    core: Arc<Mutex<Core>>,
+    shared: Arc<Shared>,
 }
 
 impl Fabric {
@@ -72,12 +80,12 @@ impl Fabric {
     /// If there can be no such fabric.
     pub fn new(profile: Profile) -> Result<Self, ProfileError> {
         profile.check()?;
-        Ok(Fabric { core: Arc::new(Mutex::new(Core::new(profile))) })
+        Ok(Fabric { shared: Arc::new(Shared::new(Core::new(profile))) })
     }
 
     /// What it is made of.
     pub fn profile(&self) -> Profile {
-        self.lock().profile.clone()
+        self.shared.access(|core| core.profile.clone())
     }
 
     /// The card at `node`, to be attached to a bus.
@@ -85,45 +93,51 @@ impl Fabric {
     /// # Panics
     /// If there is no such node.
     pub fn endpoint(&self, node: u32) -> Arc<dyn Endpoint> {
-        assert!((node as usize) < self.lock().cards.len(), "the fabric has no node {node}");
-        Arc::new(CardEndpoint::new(Arc::clone(&self.core), node as usize))
+        let nodes = self.shared.access(|core| core.cards.len());
+        assert!((node as usize) < nodes, "the fabric has no node {node}");
+        Arc::new(CardEndpoint::new(Arc::clone(&self.shared), node as usize))
     }
 
     /// What happened so far.
     pub fn statistics(&self) -> Statistics {
-        let core = self.lock();
-        Statistics { now_ps: core.now, ..core.statistics }
+        self.shared.access(|core| Statistics { now_ps: core.now, ..core.statistics })
     }
 
     /// Plants a fault. Cards or links that do not exist are ignored.
     pub fn plant(&self, fault: Fault) {
-        self.lock().plant(fault);
+        self.shared.access(|core| core.plant(fault));
+    }
+
+    /// Keeps nothing from now on of the data that cards move: only times are right. For questions about more data than
+    /// this machine has memory for.
+    pub fn hollow_out(&self) {
+        self.shared.access(|core| core.cards.iter_mut().for_each(|card| card.memory.hollow_out()));
     }
 
     /// Gives the link from node `a` to node `b` another rate in that direction.
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
-        let mut core = self.lock();
-        if let Some(port) = core.ports.toward(a, b) {
-            let out = core.cards[a as usize].links[port].out;
-            core.rates.set_rate(out, mbps.into());
-        }
+        self.shared.access(|core| {
+            if let Some(port) = core.ports.toward(a, b) {
+                let out = core.cards[a as usize].links[port].out;
+                core.rates.set_rate(out, mbps.into());
+            }
+        });
     }
 
     /// Puts `logic` behind the changeover switch of the card at `node`.
     pub fn set_user_logic(&self, node: u32, logic: Box<dyn UserLogic>) {
-        if let Some(card) = self.lock().cards.get_mut(node as usize) {
-            card.user_logic = Some(logic);
-        }
+        self.shared.access(|core| {
+            if let Some(card) = core.cards.get_mut(node as usize) {
+                card.user_logic = Some(logic);
+            }
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        lock(&self.core)
+    /// Gives the fabric a clock of its own: time goes on in a thread instead of inside of accesses. For fabrics that are
+    /// served to other processes. `None` if it has one already, or there is no thread to be had.
+    pub fn start_clock(&self) -> Option<Clock> {
+        Clock::start(&self.shared)
     }
-}
-
-/// A model that panicked has said so; its state is still the best there is for the others.
-pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
-    core.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is going to happen. Events of a card carry its epoch and are void once that has passed.
@@ -166,6 +180,12 @@ pub(crate) enum Step {
     HeaderOut,
     /// The own block is through the switch.
     OwnCounted,
+    /// The sequencer has read its signals.
+    SignalsRead,
+    /// The contributions to a fold that lay in the receive buffers are at the reduction units.
+    FoldCounted,
+    /// The result of a fold is out of the reduction units and counted.
+    Folded,
     /// The signal that ends a one-sided write is here.
     Acknowledged,
     /// The time it takes is over.
@@ -185,6 +205,7 @@ pub(crate) struct Core {
     world: Members,
     agenda: Agenda<Event>,
     ends: Vec<End>,
+    pub(crate) pace: Pace,
 }
 
 impl Core {
@@ -205,6 +226,7 @@ impl Core {
             world,
             agenda: Agenda::default(),
             ends: Vec::new(),
+            pace: Pace::default(),
         }
     }
 
@@ -219,11 +241,14 @@ impl Core {
             links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
             local: rates.add_resource(profile.link_mbps.into()),
+            fold: rates.add_resource(profile.reduce_mbps()),
             rings: Default::default(),
             sequencer: Sequencer::default(),
             running: None,
-            communicators: vec![None; COMMUNICATORS],
+            communicators: Communicators::new(world, node),
             resident: vec![Vec::new(); RESIDENT_PROGRAMS],
+            signals: [0; SIGNALS],
+            tables: Tables::new(),
             user_logic: None,
             errors: fpga_regs::bits::Errors::empty(),
             eager_limit: 0,
@@ -234,13 +259,12 @@ impl Core {
             is_frozen: false,
             is_gone: false,
         };
-        card.reset(profile.receive_buffer_bytes, Membership { members: Arc::clone(world), own_rank: node });
+        card.reset(profile.receive_buffer_bytes, world);
         card
     }
 
     /// Resets one card; its links retrain, so what its peers had from it is gone too.
     pub(crate) fn reset(&mut self, index: usize) {
-        let world = Membership { members: Arc::clone(&self.world), own_rank: self.cards[index].node };
         self.stop_streams(index);
         let node = self.cards[index].node;
         for port in 0..self.cards[index].links.len() {
@@ -249,7 +273,7 @@ impl Core {
                 self.cards[peer as usize].links[back].inbound = Inbound::default();
             }
         }
-        self.cards[index].reset(self.profile.receive_buffer_bytes, world);
+        self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
     }
 
     /// The value of `index`'s free-running counter. Counters of different cards have nothing to do with each other.
@@ -267,9 +291,21 @@ impl Core {
         self.schedule(self.now.saturating_add(delay), Event::Step { card, epoch, step });
     }
 
-    /// Lets time go on until nothing is left to happen, or host memory has to be waited for.
+    /// Lets time go on until nothing is left to happen, or host memory has to be waited for: now, or by the clock.
     pub(crate) fn run(&mut self) {
-        while self.run_host_dma() {
+        match self.pace {
+            Pace::Access => while self.run_some(usize::MAX) {},
+            Pace::Idle => self.pace = Pace::Due,
+            Pace::Due | Pace::Stop => {}
+        }
+    }
+
+    /// Handles as many as `events` events; false if nothing is left to happen, or host memory has to be waited for.
+    pub(crate) fn run_some(&mut self, events: usize) -> bool {
+        for _ in 0..events {
+            if !self.run_host_dma() {
+                return false;
+            }
             let next = self.agenda.next_at();
             if self.rates.is_unsettled() && next.is_none_or(|at| at > self.now) {
                 let mut ends = std::mem::take(&mut self.ends);
@@ -280,11 +316,12 @@ impl Core {
                 self.ends = ends;
                 continue;
             }
-            let Some((at, event)) = self.agenda.take() else { return };
+            let Some((at, event)) = self.agenda.take() else { return false };
             self.now = self.now.max(at);
             self.statistics.events += 1;
             self.handle(event);
         }
+        true
     }
 
     fn handle(&mut self, event: Event) {
@@ -337,6 +374,10 @@ impl Core {
                     card.is_frozen = true;
                     card.is_gone |= matches!(fault, Fault::Vanish { .. });
                 }
+            }
+            Fault::Slow { mbps } => {
+                let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
+                links.for_each(|link| self.rates.set_rate(link.out, mbps.into()));
             }
             Fault::Cut { a, b, .. } => {
                 for (from, to) in [(a, b), (b, a)] {

@@ -71,6 +71,12 @@ impl Core {
         }
     }
 
+    /// Whether a card has something to do with host memory that is not over. A host may take back memory once it is told
+    /// that the card is not busy.
+    pub(crate) fn uses_host(&self, card: usize) -> bool {
+        self.host.waiting.iter().chain(&self.host.outstanding).any(|active| active.card == card)
+    }
+
     /// Does what jobs there are; false if one has to be waited for.
     pub(crate) fn run_host_dma(&mut self) -> bool {
         if self.host.outstanding.is_some() {
@@ -131,7 +137,7 @@ impl Core {
                 card.read_host(tag, Iova(address), &mut active.buffer)
             }
             Job::Complete { queue, completion, .. } => {
-                let (address, phase) = card.rings[queue].next_completion();
+                let (address, phase) = card.rings[queue].begin_completion();
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
                 card.write_host(tag, Iova(address), &word)
             }

@@ -25,11 +25,15 @@
 
 mod agenda;
 mod card;
+mod clock;
+mod communicators;
 mod config_space;
 mod endpoint;
 mod fabric;
+mod fold;
 mod host_dma;
 mod inbound;
+mod late;
 mod links;
 mod memory;
 mod msix;
@@ -39,9 +43,12 @@ mod rdma;
 mod registers;
 mod rings;
 mod sequencer;
+mod signals;
 mod switch;
 
+pub use clock::Clock;
 pub use fabric::{Fabric, Fault, Statistics};
+pub use late::LateDma;
 pub use memory::CardMemory;
 pub use profile::{Basis, Component, Profile, ProfileError};
 pub use sequencer::{UserCall, UserLogic};

@@ -8,6 +8,8 @@ pub struct CardMemory {
     bytes: u64,
     /// Reserved address space, made at the first write. Reads before it see zeros.
     pages: Option<MmapMut>,
+    /// Nothing is kept of what cards write by themselves.
+    is_hollow: bool,
 }
 
 /// Stretches at least this long are worth large pages.
@@ -15,7 +17,16 @@ const LARGE: usize = 4 << 20;
 
 impl CardMemory {
     pub(crate) fn new(bytes: u64) -> Self {
-        CardMemory { bytes, pages: None }
+        CardMemory { bytes, pages: None, is_hollow: false }
+    }
+
+    /// Keeps nothing from now on of what comes from cards: blocks, folds, copies and fills.
+    pub(crate) fn hollow_out(&mut self) {
+        self.is_hollow = true;
+    }
+
+    pub(crate) fn is_hollow(&self) -> bool {
+        self.is_hollow
     }
 
     /// Length in bytes.
@@ -71,6 +82,9 @@ impl CardMemory {
     /// Copies within the memory; the ranges may overlap.
     pub(crate) fn copy_within(&mut self, source: u64, destination: u64, bytes: u64) {
         assert!(self.contains(source, bytes) && self.contains(destination, bytes));
+        if self.is_hollow {
+            return;
+        }
         let (from, to) = (source as usize, destination as usize);
         self.pages().copy_within(from..from + bytes as usize, to);
     }
@@ -78,6 +92,9 @@ impl CardMemory {
 
 /// Copies `bytes` bytes from one card's memory to another's.
 pub(crate) fn copy_between(source: &mut CardMemory, from: u64, destination: &mut CardMemory, to: u64, bytes: u64) {
+    if destination.is_hollow {
+        return;
+    }
     destination.slice_mut(to, bytes).copy_from_slice(source.slice(from, bytes));
 }
 

@@ -56,6 +56,10 @@ const PORTS_MAX: u32 = 64;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
 
+const REDUCTION_BEAT: &str =
+    "extension: behind the receiving side of the switch, as MPI-FPGA 4.3: fully pipelined units of 256 bits";
+const REDUCTION_UNIT: &str = "extension: no latency published; a pipelined f64 adder, in a chain as MPI-FPGA 4.3";
+
 /// A named fabric: shape and components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
@@ -95,6 +99,13 @@ pub struct Profile {
     pub memory_bytes: u64,
     /// Pseudo channels of the card memory.
     pub memory_channels: u32,
+    /// Cycles from one beat of a fold to the next: the units take one beat of each contribution at a time.
+    pub reduce_beat_cycles: u64,
+    /// Cycles of a beat through each reduction unit; a chain of them folds contributions in order, two in the first and one
+    /// more in each behind it.
+    pub reduce_unit_cycles: u64,
+    /// The published system does not reduce.
+    pub reductions_extend: bool,
 }
 
 impl Profile {
@@ -120,6 +131,9 @@ impl Profile {
             receive_buffer_bytes: 16 * 1024,
             memory_bytes: 8 << 30,
             memory_channels: 2 * MEMORY_IOS,
+            reduce_beat_cycles: 1,
+            reduce_unit_cycles: 8,
+            reductions_extend: true,
         }
     }
 
@@ -171,6 +185,16 @@ impl Profile {
         cycles.saturating_mul(self.cycle_ps)
     }
 
+    /// Rate at which the reduction units take each contribution, and give the result.
+    pub(crate) fn reduce_mbps(&self) -> u64 {
+        self.beat_bytes * 8_000_000 / self.cycles(self.reduce_beat_cycles).max(1)
+    }
+
+    /// From the last beats of `contributions` at the reduction units to that of the result behind them.
+    pub(crate) fn reduce_ps(&self, contributions: usize) -> u64 {
+        self.cycles(self.reduce_unit_cycles.saturating_mul(contributions.saturating_sub(1) as u64))
+    }
+
     /// From a control signal's beat at one switch to the same at the other.
     pub(crate) fn control_ps(&self) -> u64 {
         self.to_receive_buffer_ps() + self.cycles(self.switch_cycles)
@@ -216,6 +240,8 @@ impl Profile {
             line("receive buffer", self.receive_buffer_bytes, "bytes", Source("OPTWEB 4.1: 16 KiB")),
             line("card memory", self.memory_bytes, "bytes", Source("OPTWEB 4.1: 8 GiB")),
             line("pseudo channels", self.memory_channels.into(), "", Source("OPTWEB 4.1: 16 memory I/Os of two")),
+            line("reduction beat", self.reduce_beat_cycles, "cycles", Assumed(REDUCTION_BEAT)),
+            line("reduction unit", self.reduce_unit_cycles, "cycles", Assumed(REDUCTION_UNIT)),
         ]
     }
 }

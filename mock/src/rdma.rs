@@ -11,6 +11,7 @@ use crate::fabric::{Core, Event, Step};
 use crate::memory::copy_between;
 use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work, bad_field};
+use crate::signals::Signal;
 use crate::switch::StreamPurpose;
 
 /// A one-sided transfer at work.
@@ -22,6 +23,8 @@ pub(crate) struct Rdma {
     /// The card that gets it, and where.
     destination: (usize, u64),
     link: ResourceId,
+    /// What the peer's signal gets when the data is there.
+    signal: Option<Signal>,
     pub(crate) peer: usize,
 }
 
@@ -33,19 +36,24 @@ impl Core {
             return Err(bad_field(offset::PEER));
         }
         let (port, peer) = self.port_toward(index, &membership, instruction.peer.into())?;
-        for operand in [&instruction.source, &instruction.destination] {
-            self.check_memory(index, operand.address, instruction.bytes)?;
-        }
+        // Blocks lie where they do in all transfers: here exchanged with the peer, and there with this card.
+        let (own_rank, ranks) = (membership.own_rank, membership.members.len() as u32);
+        let moved = self.checked_transfers(index, instruction, own_rank, ranks)?;
+        let remote = moved.remote.map_or(0, |remote| remote.address);
+        let own = moved.sends.iter().chain(&moved.receives).next().map_or(0, |block| block.address);
+        self.check_memory(index, remote, instruction.bytes)?;
         let is_read = instruction.operation == Operation::RdmaRead;
+        let signal = (instruction.operation == Operation::PutSignal).then(|| Signal::of(instruction)).transpose()?;
         let (source, destination) = if is_read { (peer, index) } else { (index, peer) };
         let (_, back) = self.far_end(index, port).ok_or((Status::LinkDown, peer as u16))?;
         let out = if is_read { self.cards[peer].links[back].out } else { self.cards[index].links[port].out };
         let dispatch = self.profile.dispatch_cycles;
         let rdma = Rdma {
             is_read,
-            source: (source, instruction.source.address),
-            destination: (destination, instruction.destination.address),
+            source: (source, if is_read { remote } else { own }),
+            destination: (destination, if is_read { own } else { remote }),
             link: out,
+            signal,
             peer,
         };
         if let Some(running) = &mut self.cards[index].running {
@@ -71,6 +79,10 @@ impl Core {
     pub(crate) fn rdma_request_out(&mut self, index: usize) {
         let epoch = self.cards[index].epoch;
         match self.rdma(index) {
+            // Without data the beat with address and size carries the signal.
+            Some((Rdma { signal: Some(_), .. }, 0)) => {
+                self.schedule(self.now + self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
+            }
             Some((_, 0)) => self.finish(index),
             Some(_) => {
                 self.schedule(self.now + self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
@@ -110,6 +122,7 @@ impl Core {
     pub(crate) fn rdma_counted(&mut self, issuer: usize) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (is_read, (from, source), (to, destination)) = (rdma.is_read, rdma.source, rdma.destination);
+        let signal = rdma.signal;
         if self.cards[to].is_frozen {
             return;
         }
@@ -117,8 +130,12 @@ impl Core {
             copy_between(&mut from.memory, source, &mut to.memory, destination, bytes);
         }
         let now = self.now;
+        let signalled = signal.map_or(Ok(()), |signal| self.add_signal(to, signal));
         if let Some(running) = &mut self.cards[issuer].running {
             running.bytes += bytes;
+            if let Err((status, detail)) = signalled {
+                (running.status, running.detail) = (status, detail);
+            }
             if is_read {
                 running.arrival = Some(now);
                 self.finish(issuer);

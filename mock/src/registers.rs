@@ -1,12 +1,14 @@
 //! What reads and writes of the card's registers do, by the tables of `fpga-regs`.
 
-use cmdseq::{Operation, Topology};
+use cmdseq::communicator::GENERATIONS;
+use cmdseq::{Element, Operation, Reduction, Topology};
 use fpga_regs::bits::{Errors, Features, Status};
 use fpga_regs::feature_list::{self, Header};
 use fpga_regs::sequencer::{self, queue};
 use fpga_regs::{Access, lookup};
 
-use crate::card::{COMMUNICATORS, QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS};
+use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, SIGNALS, TABLES};
+use crate::communicators::COMMUNICATORS;
 use crate::fabric::Core;
 use crate::rings::DEPTH_MAX;
 
@@ -50,12 +52,13 @@ impl Core {
         let now = self.now;
         let counter = self.counter(index, now);
         let (node, ports) = (self.cards[index].node, self.ports);
+        let uses_host = self.uses_host(index);
         let card = &mut self.cards[index];
         match offset {
             sequencer::CONTROL => u32::from(card.sequencer.may_run),
             sequencer::STATUS => {
                 let mut status = Status::READY;
-                status.set(Status::BUSY, card.sequencer.is_busy());
+                status.set(Status::BUSY, card.sequencer.is_busy() || uses_host);
                 status.set(Status::HALTED, card.sequencer.is_halted);
                 status.bits()
             }
@@ -77,6 +80,7 @@ impl Core {
                 card.sequencer.retired as u32
             }
             sequencer::RETIRED_HI => card.latched_retired,
+            sequencer::PENDING => card.msix.pending(),
             _ => 0,
         }
     }
@@ -88,6 +92,7 @@ impl Core {
         let mut features = Features::HOST_RING | Features::RESIDENT;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
         features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
+        features.set(Features::REDUCTIONS_EXTEND, profile.reductions_extend);
         let mib = |bytes: u64| (bytes >> 20) as u32;
         Some(match offset {
             sequencer::MAGIC => sequencer::MAGIC_VALUE,
@@ -107,24 +112,33 @@ impl Core {
             sequencer::STRIPE_MIB => mib(profile.stripe_half_bytes()),
             sequencer::QUEUES => QUEUES,
             sequencer::QUEUE_DEPTH_MAX => DEPTH_MAX,
-            sequencer::COMMUNICATORS => COMMUNICATORS as u32,
+            sequencer::COMMUNICATORS => COMMUNICATORS,
             sequencer::COMMUNICATOR_RANKS => profile.nodes,
+            sequencer::COMMUNICATOR_GENERATIONS => GENERATIONS,
             sequencer::RESIDENT_PROGRAMS => RESIDENT_PROGRAMS as u32,
             sequencer::RESIDENT_WORDS => RESIDENT_WORDS,
+            sequencer::SIGNALS => SIGNALS as u32,
+            sequencer::TABLES => TABLES.into(),
             sequencer::ADDRESS_ALIGN => 1,
             sequencer::EAGER_BYTES => profile.receive_buffer_bytes as u32,
             sequencer::OPERATIONS_LO => operations as u32,
             sequencer::OPERATIONS_HI => (operations >> 32) as u32,
+            sequencer::ELEMENT_TYPES => Element::ALL.iter().fold(0, |set, element| set | element.bit()),
+            sequencer::REDUCTIONS => Reduction::ALL.iter().fold(0, |set, reduction| set | reduction.bit()),
             sequencer::DISPATCH_CYCLES => profile.dispatch_cycles as u32,
             sequencer::MEMORY_READ_CYCLES => profile.memory_read_cycles as u32,
             sequencer::HANDOVER_CYCLES => profile.handover_cycles as u32,
+            sequencer::SWITCH_CYCLES => profile.switch_cycles as u32,
             sequencer::CONTROL_PS => profile.control_ps() as u32,
             sequencer::DATA_PS => profile.data_ps() as u32,
             sequencer::ACKNOWLEDGE_PS => profile.acknowledge_ps() as u32,
             sequencer::LINK_MBPS => profile.link_mbps,
             sequencer::CHANNEL_MBPS => profile.channel_mbps,
             sequencer::HOST_MBPS => profile.host_mbps,
+            sequencer::DMA_BITS => fpga_regs::pci::DMA_BITS.into(),
             sequencer::BEAT_BYTES => profile.beat_bytes as u32,
+            sequencer::REDUCE_BEAT_CYCLES => profile.reduce_beat_cycles as u32,
+            sequencer::REDUCE_UNIT_CYCLES => profile.reduce_unit_cycles as u32,
             _ => return None,
         })
     }
@@ -157,6 +171,10 @@ impl Core {
                 self.run();
             }
             sequencer::SCRATCH => card.scratch = value,
+            sequencer::PENDING => {
+                card.msix.clear(value);
+                card.deliver_interrupts();
+            }
             _ => {}
         }
     }

@@ -21,8 +21,10 @@ pub(crate) struct Rings {
     tail: u32,
     /// Fetched by the card.
     fetched: u32,
-    /// Written by the card.
+    /// Written by the card, and as many more as it is writing: the host may see one before the card has heard that it
+    /// arrived.
     completed: u32,
+    begun: u32,
     /// Taken by the host.
     taken: u32,
     /// Raise the vector once `completed` is past this.
@@ -66,7 +68,7 @@ impl Rings {
         let aligned = (self.submission_base | self.completion_base) % WORD_BYTES == 0;
         let deep = self.depth.is_power_of_two() && (2..=DEPTH_MAX).contains(&self.depth);
         if enable && !self.is_enabled {
-            (self.tail, self.fetched, self.completed, self.taken, self.armed) = (0, 0, 0, 0, None);
+            (self.tail, self.fetched, self.completed, self.begun, self.taken, self.armed) = (0, 0, 0, 0, 0, None);
         }
         self.is_enabled = enable && aligned && deep;
     }
@@ -83,7 +85,7 @@ impl Rings {
 
     /// The host took completions up to `taken`; false if that cannot be.
     pub(crate) fn take(&mut self, taken: u32) -> bool {
-        let fits = self.is_enabled && taken.wrapping_sub(self.taken) <= self.completed.wrapping_sub(self.taken);
+        let fits = self.is_enabled && taken.wrapping_sub(self.taken) <= self.begun.wrapping_sub(self.taken);
         if fits {
             self.taken = taken;
         }
@@ -119,11 +121,13 @@ impl Rings {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.completed.wrapping_sub(self.taken) < self.depth
+        // The host may have taken the one that is being written.
+        self.completed.wrapping_sub(self.taken).cast_signed() < self.depth.cast_signed()
     }
 
-    /// Address and phase of the next completion.
-    pub(crate) fn next_completion(&self) -> (u64, bool) {
+    /// Address and phase of the next completion, which the card begins to write.
+    pub(crate) fn begin_completion(&mut self) -> (u64, bool) {
+        self.begun = self.completed.wrapping_add(1);
         let place = self.completed & (self.depth - 1);
         let phase = self.completed / self.depth % 2 == 0;
         (self.completion_base + u64::from(place) * COMPLETION_BYTES, phase)
@@ -169,6 +173,17 @@ mod tests {
     }
 
     #[test]
+    fn a_completion_may_be_taken_before_its_write_is_known_to_be_over() {
+        let mut rings = live(2);
+        rings.begin_completion();
+        assert!(rings.take(1));
+        assert!(rings.has_room());
+        assert!(!rings.take(2), "the next was not begun");
+        rings.completed();
+        assert!(rings.has_room());
+    }
+
+    #[test]
     fn fetches_stop_at_the_end_of_the_ring_and_wrap() {
         let mut rings = live(4);
         rings.submit(3);
@@ -183,7 +198,7 @@ mod tests {
     fn phase_turns_with_each_pass() {
         let mut rings = live(2);
         for expected in [true, true, false, false, true] {
-            assert_eq!(rings.next_completion().1, expected);
+            assert_eq!(rings.begin_completion().1, expected);
             rings.completed();
             rings.take(rings.read(queue::COMPLETION_TAIL));
         }

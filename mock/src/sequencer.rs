@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use cmdseq::completion::{Completion, Status};
 use cmdseq::instruction::{self, ARGUMENTS, offset};
-use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operand, Operation};
+use cmdseq::table::{ENTRY_BYTES, Table};
+use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operation};
 use fpga_hal::endpoint::DmaFault;
 use fpga_regs::bits::Errors;
 
-use crate::card::{COMMUNICATORS, Membership, RESIDENT_WORDS};
+use crate::card::{RESIDENT_WORDS, TABLES};
 use crate::fabric::{Core, Event, Step};
 use crate::host_dma::Job;
+use crate::inbound::Inbound;
 use crate::memory::CardMemory;
 
 use crate::rdma::Rdma;
+use crate::signals::Signal;
 use crate::switch::{Barrier, Transfer};
 
 /// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
@@ -84,10 +87,41 @@ struct Launch {
     flags: Flags,
     slot: usize,
     next: usize,
+    rounds: Option<Rounds>,
     arguments: [u64; ARGUMENTS],
     issued: u64,
     arrival: Option<u64>,
     bytes: u64,
+}
+
+/// A loop of a resident program at work.
+#[derive(Debug)]
+struct Rounds {
+    /// Place of the loop's first instruction, and the place behind its last.
+    first: usize,
+    end: usize,
+    left: u16,
+    /// The launch argument that each round moves on, and by how much.
+    moves: Option<(u8, u64)>,
+}
+
+impl Launch {
+    /// One more instruction is done. Says whether that was the last of a round and another one follows.
+    fn turn(&mut self) -> bool {
+        let Some(rounds) = self.rounds.as_mut().filter(|rounds| rounds.end == self.next) else { return false };
+        if let Some((argument, by)) = rounds.moves
+            && let Some(value) = self.arguments.get_mut(usize::from(argument))
+        {
+            *value = value.wrapping_add(by);
+        }
+        rounds.left -= 1;
+        if rounds.left == 0 {
+            self.rounds = None;
+            return false;
+        }
+        self.next = rounds.first;
+        true
+    }
 }
 
 /// The instruction being run.
@@ -105,6 +139,21 @@ pub(crate) struct Running {
     pub(crate) work: Work,
 }
 
+impl Running {
+    fn begun(instruction: Instruction, now: u64) -> Self {
+        Running {
+            instruction,
+            issued: now,
+            counted_out: now,
+            arrival: None,
+            bytes: 0,
+            status: Status::Done,
+            detail: 0,
+            work: Work::Timed,
+        }
+    }
+}
+
 /// What is left to do of it.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -116,6 +165,8 @@ pub(crate) enum Work {
     Transfer(Box<Transfer>),
     /// A one-sided transfer.
     Rdma(Rdma),
+    /// A signal of this card, looked at once it is read.
+    Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory.
     Local { source: Option<u64>, destination: u64 },
     /// Host memory.
@@ -176,7 +227,7 @@ impl Core {
             Some(launch) => {
                 let instruction = card.resident[launch.slot][launch.next];
                 launch.next += 1;
-                (with_arguments(instruction, &launch.arguments), None)
+                (instruction.with_arguments(&launch.arguments), None)
             }
             None => {
                 let Some(word) = card.sequencer.prefetched.pop_front() else {
@@ -193,16 +244,7 @@ impl Core {
                 }
             }
         };
-        card.running = Some(Running {
-            instruction,
-            issued: self.now,
-            counted_out: self.now,
-            arrival: None,
-            bytes: 0,
-            status: Status::Done,
-            detail: 0,
-            work: Work::Timed,
-        });
+        card.running = Some(Running::begun(instruction, self.now));
         let begun = unreadable.map_or_else(|| self.begin(index, &instruction), Err);
         if let Err((status, detail)) = begun {
             self.fail_after(index, status, detail, self.profile.cycles(self.profile.dispatch_cycles));
@@ -223,7 +265,10 @@ impl Core {
             Operation::Delay if instruction.extent > DELAY_MAX => return Err(bad_field(offset::EXTENT)),
             Operation::Delay => self.schedule_step(index, self.profile.cycles(instruction.extent), Step::Finish),
             Operation::Barrier => return self.begin_barrier(index),
-            Operation::RdmaRead | Operation::RdmaWrite => return self.begin_rdma(index, instruction),
+            Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => {
+                return self.begin_rdma(index, instruction);
+            }
+            Operation::WaitSignal => return self.begin_wait(index, instruction),
             Operation::Copy => return self.begin_copy(index, instruction),
             Operation::Fill => {
                 let destination = instruction.destination.address;
@@ -231,15 +276,16 @@ impl Core {
                 self.begin_local(index, None, destination);
             }
             Operation::Group => {
-                let id = usize::from(instruction.communicator);
                 let most = 2 * self.cards.len() as u64;
-                if id == 0 || id >= COMMUNICATORS {
-                    return Err((Status::BadCommunicator, 0));
-                }
+                self.cards[index].communicators.check_free(instruction.communicator)?;
                 if instruction.bytes == 0 || instruction.bytes % 2 != 0 || instruction.bytes > most {
                     return Err(bad_field(offset::BYTES));
                 }
                 self.begin_table(index, instruction);
+            }
+            Operation::Free => {
+                self.cards[index].communicators.free(instruction.communicator)?;
+                self.schedule_step(index, dispatch, Step::Finish);
             }
             Operation::Store => {
                 let words = instruction.bytes / instruction::BYTES as u64;
@@ -250,7 +296,16 @@ impl Core {
                 self.resident_slot(index, instruction.extent)?;
                 self.begin_table(index, instruction);
             }
+            Operation::Table => {
+                let entries = instruction.bytes / ENTRY_BYTES as u64;
+                if instruction.bytes % ENTRY_BYTES as u64 != 0 || !(1..=self.cards.len() as u64).contains(&entries) {
+                    return Err(bad_field(offset::BYTES));
+                }
+                table_slot(instruction.extent)?;
+                self.begin_table(index, instruction);
+            }
             Operation::Launch => return self.begin_launch(index, instruction),
+            Operation::Loop => self.begin_loop(index, instruction)?,
             Operation::User => return self.begin_user(index, instruction),
             Operation::Send
             | Operation::Recv
@@ -259,7 +314,18 @@ impl Core {
             | Operation::Gather
             | Operation::Broadcast
             | Operation::Alltoall
-            | Operation::Allgather => return self.begin_transfer(index, instruction),
+            | Operation::Allgather
+            | Operation::Reduce
+            | Operation::Allreduce
+            | Operation::ReduceScatter
+            | Operation::Scan
+            | Operation::Exscan
+            | Operation::Scatterv
+            | Operation::Gatherv
+            | Operation::Allgatherv
+            | Operation::Alltoallv
+            | Operation::RecvReduce
+            | Operation::SendrecvReduce => return self.begin_transfer(index, instruction),
         }
         Ok(())
     }
@@ -275,13 +341,14 @@ impl Core {
         self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
     }
 
-    /// A table of node numbers or a resident program is here.
+    /// A table or a resident program is here.
     pub(crate) fn table_read(&mut self, index: usize, table: &[u8], went_well: bool) {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         let Some(instruction) = self.cards[index].running.as_ref().map(|running| running.instruction) else { return };
         let kept = match instruction.operation {
             _ if !went_well => Err((Status::HostReadFault, 0)),
             Operation::Store => self.store(index, &instruction, table),
+            Operation::Table => self.keep_table(index, &instruction, table),
             _ => self.define(index, &instruction, table),
         };
         match kept {
@@ -301,10 +368,7 @@ impl Core {
             }
         }
         let card = &mut self.cards[index];
-        let own = members.iter().position(|node| *node == card.node).ok_or((Status::NotMember, 0))?;
-        let membership = Membership { members, own_rank: own as u32 };
-        card.communicators[usize::from(instruction.communicator)] = Some(membership);
-        Ok(())
+        card.communicators.define(instruction.communicator, &members, card.node)
     }
 
     fn store(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
@@ -321,7 +385,15 @@ impl Core {
             }
             program.push(step);
         }
+        check_loops(&program)?;
         self.cards[index].resident[slot] = program;
+        Ok(())
+    }
+
+    fn keep_table(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
+        let slot = table_slot(instruction.extent)?;
+        let table = Table::decode(table).map_err(|_| bad_field(offset::BYTES))?;
+        self.cards[index].tables.insert(slot, table);
         Ok(())
     }
 
@@ -344,6 +416,7 @@ impl Core {
             flags: instruction.flags,
             slot,
             next: 0,
+            rounds: None,
             arguments: [instruction.source.address, instruction.destination.address, instruction.bytes],
             issued: self.now,
             arrival: None,
@@ -352,6 +425,19 @@ impl Core {
         card.sequencer.stage = Stage::Idle;
         card.sequencer.ready_at = self.now + self.profile.cycles(self.profile.dispatch_cycles);
         self.kick(index);
+        Ok(())
+    }
+
+    /// A loop takes a dispatch of its own before each round.
+    fn begin_loop(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        let moves = instruction.extent_argument.map(|argument| (argument, instruction.extent));
+        let launch = self.cards[index].sequencer.launch.as_mut();
+        // Only a program that is stored has instructions behind this one to come back to.
+        let launch = launch.ok_or((Status::BadOperation, Operation::Loop as u16))?;
+        let end = launch.next + usize::from(instruction.loop_body);
+        launch.rounds = Some(Rounds { first: launch.next, end, left: instruction.loop_count, moves });
+        self.schedule_step(index, dispatch, Step::Finish);
         Ok(())
     }
 
@@ -450,7 +536,12 @@ impl Core {
             launch.arrival = launch.arrival.max(running.arrival);
             launch.bytes += running.bytes;
             let at = launch.next;
-            if running.status == Status::Done && at < card.resident[launch.slot].len() {
+            let turns = launch.turn();
+            if running.status == Status::Done && launch.next < card.resident[launch.slot].len() {
+                if turns {
+                    let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+                    card.sequencer.ready_at = card.sequencer.ready_at.saturating_add(dispatch);
+                }
                 card.sequencer.launch = Some(launch);
                 card.sequencer.stage = Stage::Idle;
                 return self.kick(index);
@@ -499,6 +590,8 @@ impl Core {
         if card.is_frozen {
             return;
         }
+        // What it was for has ended: kept, it would pass for that of a later instruction.
+        card.links.iter_mut().for_each(|link| link.inbound = Inbound::default());
         if let Some(running) = &mut card.running {
             running.status = Status::Aborted;
             running.work = Work::Timed;
@@ -507,6 +600,13 @@ impl Core {
             // Between two instructions: the one that would have come stays in the ring.
             card.epoch += 1;
             card.sequencer.stage = Stage::Idle;
+            // A resident program ends there.
+            if let Some(launch) = &mut card.sequencer.launch {
+                launch.next += 1;
+                card.running =
+                    Some(Running { status: Status::Aborted, ..Running::begun(Instruction::nop(), self.now) });
+                self.finish(index);
+            }
         }
     }
 }
@@ -521,6 +621,24 @@ struct Over {
     detail: u16,
 }
 
+/// Every loop of a resident program has rounds and a body, which is in the program and without a loop; so programs end.
+fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
+    let mut body_end = 0;
+    for (place, step) in program.iter().enumerate().filter(|(_, step)| step.operation == Operation::Loop) {
+        let end = place + 1 + usize::from(step.loop_body);
+        if place < body_end || step.loop_count == 0 || step.loop_body == 0 || end > program.len() {
+            return Err((Status::BadProgram, place as u16));
+        }
+        body_end = end;
+    }
+    Ok(())
+}
+
+/// The slot of a table.
+fn table_slot(slot: u64) -> Result<u16, Refusal> {
+    u16::try_from(slot).ok().filter(|slot| *slot < TABLES).ok_or((Status::BadTable, slot as u16))
+}
+
 pub(crate) fn bad_field(offset: usize) -> Refusal {
     (Status::BadField, offset as u16)
 }
@@ -532,16 +650,4 @@ fn refusal(error: DecodeError) -> Refusal {
         DecodeError::Operation(code) => (Status::BadOperation, code.into()),
         DecodeError::Field { offset, .. } => bad_field(offset),
     }
-}
-
-fn with_arguments(mut instruction: Instruction, arguments: &[u64; ARGUMENTS]) -> Instruction {
-    let add = |operand: &mut Operand| {
-        if let Some(value) = operand.argument.and_then(|index| arguments.get(usize::from(index))) {
-            operand.address = operand.address.wrapping_add(*value);
-            operand.argument = None;
-        }
-    };
-    add(&mut instruction.source);
-    add(&mut instruction.destination);
-    instruction
 }

@@ -7,12 +7,16 @@
 use std::sync::Arc;
 
 use cmdseq::completion::Status;
+use cmdseq::instruction::takes_tables;
 use cmdseq::ranges;
+use cmdseq::ranges::{Context, RangeError};
 use cmdseq::{Flags, Instruction, Layout, Operation};
 use fpga_regs::bits::Errors;
 
-use crate::card::{Card, Membership};
+use crate::card::Card;
+use crate::communicators::Membership;
 use crate::fabric::{Core, Event, Step};
+use crate::fold::Fold;
 use crate::inbound::Burst;
 use crate::memory::copy_between;
 use crate::rates::ResourceId;
@@ -33,10 +37,14 @@ pub(crate) struct Barrier {
 pub(crate) struct Transfer {
     is_rendezvous: bool,
     is_multicast: bool,
-    sends: Vec<Send>,
-    receives: Vec<Receive>,
+    pub(crate) sends: Vec<Send>,
+    pub(crate) receives: Vec<Receive>,
     own: Option<ranges::OwnBlock>,
-    is_set: bool,
+    /// What is made of the receives, if they are folded.
+    pub(crate) fold: Option<Fold>,
+    /// Where the own contribution to the fold is read, and its length, if it is a stream of its own.
+    contribution: Option<(u64, u64)>,
+    pub(crate) is_set: bool,
     has_data: bool,
     has_started: bool,
     /// Destinations that have not said that they are ready.
@@ -49,18 +57,18 @@ pub(crate) struct Transfer {
 }
 
 #[derive(Debug)]
-struct Send {
+pub(crate) struct Send {
     port: usize,
-    peer: usize,
+    pub(crate) peer: usize,
     address: u64,
     bytes: u64,
-    state: SendState,
+    pub(crate) state: SendState,
     /// Name of the burst, if eager.
     burst: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SendState {
+pub(crate) enum SendState {
     AwaitsReady,
     Ready,
     AwaitsAcknowledge,
@@ -68,17 +76,18 @@ enum SendState {
 }
 
 #[derive(Debug)]
-struct Receive {
-    port: usize,
+pub(crate) struct Receive {
+    pub(crate) port: usize,
     address: u64,
-    bytes: u64,
-    state: ReceiveState,
+    pub(crate) bytes: u64,
+    pub(crate) state: ReceiveState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReceiveState {
+pub(crate) enum ReceiveState {
     Waiting,
-    /// The receive buffer is being written to memory, or was and the last beat is on its way.
+    /// The receive buffer is being written to memory, or was and the last beat is on its way; or it has come to a fold that
+    /// is not over.
     Draining,
     Done,
 }
@@ -94,6 +103,8 @@ pub(crate) enum StreamPurpose {
     Own { card: usize },
     /// The receive buffer of a link to memory.
     Drain { card: usize, port: usize },
+    /// The fold of what lies in the receive buffers to memory.
+    Fold { card: usize },
     /// A copy or fill within a card.
     Local { card: usize },
     /// A one-sided transfer, by the card that issued it.
@@ -107,9 +118,17 @@ impl StreamPurpose {
             | StreamPurpose::Multicast { card }
             | StreamPurpose::Own { card }
             | StreamPurpose::Drain { card, .. }
+            | StreamPurpose::Fold { card }
             | StreamPurpose::Local { card }
             | StreamPurpose::Rdma { issuer: card } => card,
         }
+    }
+}
+
+impl Transfer {
+    /// Whether it reads memory.
+    fn reads(&self) -> bool {
+        !self.sends.is_empty() || self.own.is_some() || self.contribution.is_some()
     }
 }
 
@@ -122,8 +141,7 @@ impl Card {
     }
 
     pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
-        let entry = self.communicators.get(usize::from(instruction.communicator));
-        entry.cloned().flatten().ok_or((Status::BadCommunicator, 0))
+        self.communicators.get(instruction.communicator)
     }
 
     /// The pseudo channel in which `address` lies. A block that goes on into the next is counted where it starts.
@@ -141,12 +159,19 @@ impl Card {
             }
             Work::Transfer(transfer) => {
                 let sends = transfer.sends.iter().filter(|send| send.state != SendState::Done).map(|send| send.port);
-                let receives =
-                    transfer.receives.iter().filter(|receive| receive.state != ReceiveState::Done).map(|r| r.port);
+                // A fold waits for those that have not come, and not for those that wait with it.
+                let has_come = |receive: &Receive| match transfer.fold {
+                    Some(_) if receive.state == ReceiveState::Waiting => {
+                        !self.links[receive.port].inbound.bursts.is_empty()
+                    }
+                    Some(_) => true,
+                    None => receive.state == ReceiveState::Done,
+                };
+                let receives = transfer.receives.iter().filter(|receive| !has_come(receive)).map(|r| r.port);
                 sends.chain(receives).map(node_at).min()
             }
             Work::Rdma(rdma) => Some(rdma.peer as u32),
-            Work::Timed | Work::Local { .. } | Work::Host => None,
+            Work::Timed | Work::Signal { .. } | Work::Local { .. } | Work::Host => None,
         }
     }
 }
@@ -222,14 +247,20 @@ impl Core {
         let membership = self.cards[index].membership(instruction)?;
         let ranks = membership.members.len() as u32;
         self.check_ranks(instruction, ranks)?;
-        let is_rendezvous = self.is_rendezvous(index, instruction)?;
         let transfers = self.checked_transfers(index, instruction, membership.own_rank, ranks)?;
+        let is_rendezvous = self.is_rendezvous(index, instruction, &transfers)?;
+        let lower = transfers.receives.iter().filter(|one| one.peer_rank < membership.own_rank).count();
+        let fold = transfers.reduced.zip(instruction.combine());
+        let fold = fold.map(|(reduced, combine)| Fold::new(reduced, combine, lower, transfers.receives.len()));
+        let contributes = fold.as_ref().is_some_and(|fold| fold.reduced.own.is_some());
         let mut transfer = Transfer {
             is_rendezvous,
             is_multicast: transfers.multicast,
             sends: Vec::with_capacity(transfers.sends.len()),
             receives: Vec::with_capacity(transfers.receives.len()),
             own: transfers.own,
+            fold,
+            contribution: transfers.contribution(),
             is_set: false,
             has_data: false,
             has_started: false,
@@ -237,7 +268,7 @@ impl Core {
             moving: 0,
             not_acknowledged: transfers.sends.len(),
             not_received: transfers.receives.len(),
-            own_is_pending: transfers.own.is_some(),
+            own_is_pending: transfers.own.is_some() || contributes,
         };
         for send in &transfers.sends {
             let (port, peer) = self.port_toward(index, &membership, send.peer_rank)?;
@@ -257,7 +288,7 @@ impl Core {
         for (place, receive) in transfer.receives.iter().enumerate() {
             card.links[receive.port].receive = Some(place);
         }
-        let reads = !transfer.sends.is_empty() || transfer.own.is_some();
+        let reads = transfer.reads();
         if let Some(running) = &mut card.running {
             running.work = Work::Transfer(Box::new(transfer));
         }
@@ -281,18 +312,24 @@ impl Core {
         Ok(())
     }
 
-    /// Decided once per instruction, by its largest piece: deciding link by link would let two cards disagree.
-    fn is_rendezvous(&self, index: usize, instruction: &Instruction) -> Result<bool, Refusal> {
+    /// Decided once per instruction, by its largest piece: deciding link by link would let two cards disagree. Of a vector
+    /// form, not every card knows the largest.
+    fn is_rendezvous(
+        &self,
+        index: usize,
+        instruction: &Instruction,
+        transfers: &ranges::Transfers,
+    ) -> Result<bool, Refusal> {
         if instruction.flags.contains(Flags::EAGER) {
-            let fits = instruction.bytes <= self.profile.receive_buffer_bytes;
+            let fits = instruction.bytes.max(transfers.longest()) <= self.profile.receive_buffer_bytes;
             return if fits { Ok(false) } else { Err((Status::EagerOverrun, 0)) };
         }
-        let is_large = instruction.bytes > self.cards[index].eager_limit;
+        let is_large = instruction.bytes > self.cards[index].eager_limit || takes_tables(instruction.operation);
         Ok(is_large || instruction.flags.contains(Flags::RENDEZVOUS))
     }
 
     /// What the instruction moves, if all of it lies inside memory and stripes, and nothing overlaps.
-    fn checked_transfers(
+    pub(crate) fn checked_transfers(
         &self,
         index: usize,
         instruction: &Instruction,
@@ -300,15 +337,14 @@ impl Core {
         ranks: u32,
     ) -> Result<ranges::Transfers, Refusal> {
         let half = self.profile.stripe_half_bytes();
-        let stripe = 2 * half;
-        let out_of_range = |_| (Status::OutOfRange, 0);
         // A longer block would reach into the pseudo channel that the other operand is to have for itself.
         let is_striped = [instruction.source, instruction.destination].iter().any(|o| o.layout == Layout::Striped);
         if is_striped && instruction.bytes > half {
             return Err((Status::OutOfRange, 0));
         }
-        let transfers = ranges::transfers(instruction, rank, ranks, stripe).map_err(out_of_range)?;
-        let card = ranges::card_ranges(instruction, rank, ranks, stripe).map_err(out_of_range)?;
+        let context = Context { rank, ranks, stripe_bytes: 2 * half, tables: &self.cards[index].tables };
+        let transfers = ranges::transfers(instruction, &context).map_err(unfit)?;
+        let card = ranges::card_ranges(instruction, &context).map_err(unfit)?;
         if card
             .reads
             .iter()
@@ -347,6 +383,9 @@ impl Core {
             Step::DataAtSwitch => self.data_at_switch(index),
             Step::HeaderOut => self.header_out(index),
             Step::OwnCounted => self.own_counted(index),
+            Step::SignalsRead => self.signals_read(index),
+            Step::FoldCounted => self.fold_counted(index),
+            Step::Folded => self.folded(index),
             Step::Acknowledged => self.finish(index),
             Step::Finish => self.timed_finish(index),
         }
@@ -480,12 +519,12 @@ impl Core {
             .enumerate()
             .map(|(place, send)| (place, send.port, send.peer, send.address, send.bytes))
             .collect();
-        let own = transfer.own;
+        let (own, contribution) = (transfer.own, transfer.contribution);
         let mut together = Vec::new();
         for (place, port, peer, address, bytes) in &sends {
             let mut passes = vec![self.cards[index].links[*port].out];
             if is_rendezvous {
-                passes.extend(self.destination_channel(index, *port, *peer));
+                passes.extend(self.destination_passes(index, *port, *peer).into_iter().flatten());
             }
             if is_multicast {
                 together.extend(passes);
@@ -505,11 +544,16 @@ impl Core {
                 self.start_stream(own.bytes, std::mem::take(&mut together), StreamPurpose::Own { card: index });
             }
         }
+        if let Some((address, bytes)) = contribution {
+            let card = &self.cards[index];
+            let passes = vec![card.channel(address), card.local];
+            self.start_stream(bytes, passes, StreamPurpose::Own { card: index });
+        }
         if let (true, Some((_, _, _, address, bytes))) = (is_multicast, sends.first()) {
             together.push(self.cards[index].channel(*address));
             self.start_stream(*bytes, together, StreamPurpose::Multicast { card: index });
         }
-        let own_streams = usize::from(own.is_some() && (!is_multicast || sends.is_empty()));
+        let own_streams = usize::from((own.is_some() && (!is_multicast || sends.is_empty())) || contribution.is_some());
         let streams = if is_multicast { usize::from(!sends.is_empty()) } else { sends.len() };
         self.statistics.transfers += sends.len() as u64;
         if let Some(transfer) = self.cards[index].transfer() {
@@ -524,12 +568,19 @@ impl Core {
         self.rates.start(self.now, bytes, passes, purpose);
     }
 
-    /// The pseudo channel in which `peer` will put what comes from `index`.
-    fn destination_channel(&self, index: usize, port: usize, peer: usize) -> Option<ResourceId> {
-        let (_, back) = self.far_end(index, port)?;
+    /// What a block from `index` passes at `peer`: the pseudo channel in which it is put, and of a fold the units too. The
+    /// contributions to a fold pass together, so one of them stands for the result of all.
+    fn destination_passes(&self, index: usize, port: usize, peer: usize) -> [Option<ResourceId>; 2] {
+        let Some((_, back)) = self.far_end(index, port) else { return [None; 2] };
         let card = &self.cards[peer];
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return None };
-        card.links[back].receive.map(|place| card.channel(transfer.receives[place].address))
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return [None; 2] };
+        let Some(place) = card.links[back].receive else { return [None; 2] };
+        let channel = Some(card.channel(transfer.receives[place].address));
+        match transfer.fold {
+            None => [channel, None],
+            Some(_) if place == 0 => [channel, Some(card.fold)],
+            Some(_) => [None; 2],
+        }
     }
 
     /// Eager: the data leaves as it is now, and goes into the receive buffers of the other cards.
@@ -574,6 +625,7 @@ impl Core {
                 self.stream_over(card);
             }
             StreamPurpose::Drain { card, port } => self.drained(card, port),
+            StreamPurpose::Fold { card } => self.fold_drained(card),
             StreamPurpose::Local { card } => self.local_ended(card),
             StreamPurpose::Rdma { issuer } => self.rdma_stream_ended(issuer),
         }
@@ -608,7 +660,7 @@ impl Core {
     }
 
     fn own_through_switch(&mut self, index: usize) {
-        if self.cards[index].transfer().is_some_and(|transfer| transfer.own.is_some()) {
+        if self.cards[index].transfer().is_some_and(|transfer| transfer.own_is_pending) {
             let cycles = 2 * self.profile.switch_cycles + self.profile.size_check_cycles;
             self.schedule_step(index, self.profile.cycles(cycles), Step::OwnCounted);
         }
@@ -623,6 +675,9 @@ impl Core {
             *arrival = Some(now);
         }
         transfer.own_is_pending = false;
+        if transfer.fold.is_some() {
+            self.contributed(index, 1);
+        }
         self.finish_if_done(index);
     }
 
@@ -645,6 +700,9 @@ impl Core {
 
     /// Starts to write the oldest burst of `port` to memory, if the running instruction takes it.
     fn drain(&mut self, index: usize, port: usize) {
+        if self.cards[index].transfer().is_some_and(|transfer| transfer.fold.is_some()) {
+            return self.drain_fold(index);
+        }
         let card = &mut self.cards[index];
         let link = &mut card.links[port];
         let Some(burst) = link.inbound.bursts.front() else { return };
@@ -664,7 +722,7 @@ impl Core {
     }
 
     /// A peer sent another number of bytes than the instruction says.
-    fn mismatch(&mut self, index: usize, port: usize) {
+    pub(crate) fn mismatch(&mut self, index: usize, port: usize) {
         let card = &mut self.cards[index];
         card.links[port].inbound.bursts.pop_front();
         let peer = self.ports.peer(card.node, port);
@@ -685,6 +743,7 @@ impl Core {
         if let Some(burst) = self.cards[index].links[port].inbound.burst_mut(id) {
             burst.is_whole = true;
             self.count_buffered(index, port);
+            self.count_fold(index);
         }
     }
 
@@ -727,6 +786,9 @@ impl Core {
             return self.mismatch(index, port);
         }
         let to = receive.address;
+        if card.transfer().is_some_and(|transfer| transfer.fold.is_some()) {
+            return self.contribution_came(index, place, source, address);
+        }
         if let Ok([source, destination]) = self.cards.get_disjoint_mut([source, index]) {
             copy_between(&mut source.memory, address, &mut destination.memory, to, bytes);
         }
@@ -734,7 +796,7 @@ impl Core {
     }
 
     /// All of a block is here: the source is told, and the sequencer when it was the last.
-    fn received(&mut self, index: usize, port: usize, place: usize) {
+    pub(crate) fn received(&mut self, index: usize, port: usize, place: usize) {
         let now = self.now;
         if let Some(running) = &mut self.cards[index].running {
             running.arrival = Some(now);
@@ -754,7 +816,7 @@ impl Core {
         let is_done = match &running.work {
             Work::Barrier(barrier) => barrier.is_sent && barrier.missing == 0,
             Work::Transfer(transfer) => {
-                let started = transfer.has_started || (transfer.sends.is_empty() && transfer.own.is_none());
+                let started = transfer.has_started || !transfer.reads();
                 let all_out = transfer.moving == 0 && transfer.not_acknowledged == 0 && !transfer.own_is_pending;
                 controls_are_out && started && all_out && transfer.not_received == 0
             }
@@ -785,6 +847,7 @@ impl Core {
         let (bytes, pattern) = (instruction.bytes, instruction.extent.to_le_bytes());
         match source {
             Some(source) => card.memory.copy_within(*source, *destination, bytes),
+            None if card.memory.is_hollow() => {}
             None => {
                 let (whole, rest) = card.memory.slice_mut(*destination, bytes).as_chunks_mut::<8>();
                 whole.fill(pattern);
@@ -793,5 +856,14 @@ impl Core {
             }
         }
         self.timed_finish(index);
+    }
+}
+
+/// What the card says of an instruction of which it cannot be said what it moves.
+fn unfit(error: RangeError) -> Refusal {
+    match error {
+        RangeError::Address(_) => (Status::OutOfRange, 0),
+        RangeError::NoTable { slot } => (Status::BadTable, slot as u16),
+        RangeError::Entries { slot, .. } | RangeError::OwnBlock { slot, .. } => (Status::BadTable, slot),
     }
 }

@@ -14,6 +14,7 @@ use fpga_driver::Card;
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::recorder::Recorder;
+use fpga_tests::relaunch::Recorded;
 
 /// Submissions between two looks at the clock: a look costs about as much as a submission.
 const PER_SAMPLE: u32 = 16;
@@ -101,5 +102,31 @@ fn percentiles() {
     println!("submit, ns per instruction: p50 {} p99 {} p99.9 {}", at(0.5), at(0.99), at(0.999));
 }
 
-criterion_group!(benches, encoding, submitting);
+fn relaunching(c: &mut Criterion) {
+    let mut plan = Recorded::prepare();
+    plan.hold();
+    c.bench_function("relaunch a plan of 8 collectives on 4 cards", |b| {
+        b.iter_custom(|iterations| {
+            let mut total = Duration::ZERO;
+            let mut left = iterations;
+            while left > 0 {
+                let now = left.min(u64::from(BATCH));
+                let start = Instant::now();
+                for _ in 0..now {
+                    plan.cluster.launch(black_box(&mut plan.prepared)).expect("room");
+                }
+                total += start.elapsed();
+                left -= now;
+                plan.release();
+                while plan.prepared.in_flight() > 0 {
+                    plan.cluster.finish(&mut plan.prepared, Duration::from_secs(10)).expect("completions");
+                }
+                plan.hold();
+            }
+            total
+        });
+    });
+}
+
+criterion_group!(benches, encoding, submitting, relaunching);
 criterion_main!(benches);

@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use cmdseq::{Instruction, Operand};
-use fpga_driver::{Card, QueuePair};
+use fpga_driver::{Card, Cluster, Prepared, QueuePair};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::recorder::Recorder;
+use fpga_tests::relaunch::Recorded;
 
 const COUNT: u32 = 512;
 
@@ -33,6 +35,14 @@ fn poll_all(queue: &mut QueuePair) {
     }
 }
 
+/// Launches a plan of eight collectives on four cards.
+#[inline(never)]
+fn relaunch_all(cluster: &mut Cluster, prepared: &mut Prepared) {
+    for _ in 0..COUNT {
+        cluster.launch(black_box(prepared)).expect("room");
+    }
+}
+
 fn main() {
     let fabric = Fabric::new(Profile::optweb(2)).expect("a fabric");
     let recorder = Recorder::new(fabric.endpoint(0));
@@ -43,4 +53,11 @@ fn main() {
     submit_all(card.queue_mut());
     recorder.release();
     poll_all(card.queue_mut());
+    let mut plan = Recorded::prepare();
+    plan.hold();
+    relaunch_all(&mut plan.cluster, &mut plan.prepared);
+    plan.release();
+    while plan.prepared.in_flight() > 0 {
+        plan.cluster.finish(&mut plan.prepared, Duration::from_secs(10)).expect("completions");
+    }
 }

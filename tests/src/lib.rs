@@ -2,7 +2,21 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The examples of `docs/persistent.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/persistent.md")]
+mod persistent_examples {}
+
+pub mod bus_times;
+pub mod conformance;
+pub mod folding;
+pub mod interpreter;
 pub mod oracle;
 pub mod pattern;
+pub mod prediction;
+pub mod program_sets;
 pub mod recorder;
+pub mod reduction;
+pub mod relaunch;
 pub mod run;
+pub mod sweep;

@@ -32,8 +32,7 @@ pub fn plan_all(
     let capabilities = cluster.capabilities();
     let collective: Collective = operation.parse().expect("an operation");
     let group: Vec<u32> = (0..capabilities.nodes).collect();
-    let peer = capabilities.nodes - 1;
-    plan(&Request { collective, group, bytes, root: 0, peer, algorithm, eager_limit }, capabilities)
+    plan(&Request { algorithm, eager_limit, ..Request::new(collective, group, bytes) }, capabilities)
 }
 
 /// Runs a collective of all cards on whatever lies in their memory.

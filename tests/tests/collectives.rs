@@ -4,81 +4,33 @@
 //! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
-use fpga_driver::{Cluster, Execution};
-use fpga_tests::oracle::{Case, OPERATIONS};
-use fpga_tests::pattern;
+use cmdseq::plan::{Algorithm, Collective, Request, candidates, plan};
+use fpga_tests::oracle::{Case, Moving, OPERATIONS};
+use fpga_tests::sweep::{Sweep, is_full, run};
 
-const CHUNK: usize = 4 << 20;
 const MIB: u64 = 1 << 20;
-
-fn is_full() -> bool {
-    std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0")
-}
-
-fn open(selector: &str) -> Cluster {
-    Cluster::open(fpga_select::select(selector).unwrap().functions).unwrap()
-}
 
 fn request(case: &Case<'_>, group: Vec<u32>, algorithm: Option<Algorithm>) -> Request {
     let collective: Collective = case.operation.parse().unwrap();
-    let (root, peer) = (case.root, case.peer);
-    Request { collective, group, bytes: case.bytes, root, peer, algorithm, eager_limit: None }
+    Request { root: case.root, peer: case.peer, algorithm, ..Request::new(collective, group, case.bytes) }
 }
 
-/// Puts in the inputs, runs, and compares the outputs. `spoil` flips one bit of what comes back.
-fn run(cluster: &mut Cluster, case: &Case<'_>, plan: &Plan, seed: u64, spoil: bool) -> Result<(), String> {
-    let mut chunk = vec![0; CHUNK];
-    for rank in 0..case.ranks {
-        let total = case.input_bytes(rank);
-        for offset in (0..total).step_by(CHUNK) {
-            let part = &mut chunk[..(total - offset).min(CHUNK as u64) as usize];
-            pattern::fill(seed, rank, offset, part);
-            cluster.write_input(plan, rank, offset, part).map_err(|error| error.to_string())?;
-        }
-    }
-    let execution = Execution { timeout: Duration::from_secs(120), ..Execution::default() };
-    cluster.execute(plan, &execution).map_err(|error| error.to_string())?;
-    for rank in 0..case.ranks {
-        let total: u64 = case.output(rank).iter().map(|copied| copied.bytes).sum();
-        for offset in (0..total).step_by(CHUNK) {
-            let part = &mut chunk[..(total - offset).min(CHUNK as u64) as usize];
-            cluster.read_output(plan, rank, offset, part).map_err(|error| error.to_string())?;
-            if spoil && offset == 0 {
-                let middle = part.len() / 2;
-                part[middle] ^= 1;
-            }
-            if let Some(at) = case.first_wrong(seed, rank, offset, part) {
-                return Err(format!("rank {rank}, byte {at} of the output is wrong"));
-            }
-        }
-    }
-    Ok(())
+fn check(sweep: &mut Sweep, case: Case<'_>, group: Vec<u32>, algorithm: Option<Algorithm>) {
+    sweep.check(&request(&case, group, algorithm), |seed| Moving { case, seed });
 }
 
-struct Sweep {
-    cluster: Cluster,
-    seed: u64,
-    cases: usize,
-}
-
-impl Sweep {
-    fn new(selector: &str) -> Self {
-        Sweep { cluster: open(selector), seed: 1, cases: 0 }
-    }
-
-    fn check(&mut self, case: &Case<'_>, group: Vec<u32>, algorithm: Option<Algorithm>) {
-        // A new seed a case: what an earlier one left in memory cannot pass for the result.
-        self.seed += 1;
-        self.cases += 1;
-        let plan = plan(&request(case, group, algorithm), self.cluster.capabilities())
-            .unwrap_or_else(|refusal| panic!("{case:?}: {refusal}"));
-        if let Err(why) = run(&mut self.cluster, case, &plan, self.seed, false) {
-            panic!("{case:?} {algorithm:?}: {why}");
-        }
-    }
+/// Runs every algorithm that there is for the case, and gives their names.
+fn check_all(sweep: &mut Sweep, case: Case<'_>, group: Vec<u32>) -> BTreeSet<&'static str> {
+    let all = candidates(&request(&case, group, None), sweep.cluster.capabilities());
+    let plans = all.into_iter().filter_map(|(algorithm, plan)| Some((algorithm, plan.ok()?)));
+    plans
+        .map(|(algorithm, plan)| {
+            sweep.check_plan(&plan, |seed| Moving { case, seed });
+            algorithm.name()
+        })
+        .collect()
 }
 
 fn sizes(full: bool) -> Vec<u64> {
@@ -101,6 +53,7 @@ fn every_operation_on_every_number_of_ranks() {
     let full = is_full();
     let ranks: &[u32] = if full { &[2, 3, 4, 7, 8, 16, 32, 64] } else { &[2, 3, 4, 7, 16] };
     let mut cases = 0;
+    let mut used = BTreeSet::new();
     for ranks in ranks.iter().copied() {
         let mut sweep = Sweep::new(&format!("mock:optweb:{ranks}"));
         let group: Vec<u32> = (0..ranks).collect();
@@ -108,10 +61,7 @@ fn every_operation_on_every_number_of_ranks() {
             for bytes in sizes(full) {
                 for root in if takes_root(operation) { roots(ranks, full) } else { vec![0] } {
                     let case = Case { operation, ranks, bytes, root, peer: (root + 1) % ranks };
-                    sweep.check(&case, group.clone(), Some(Algorithm::Direct));
-                    if ["send", "broadcast"].contains(&operation) {
-                        sweep.check(&case, group.clone(), Some(Algorithm::Multipath));
-                    }
+                    used.extend(check_all(&mut sweep, case, group.clone()).into_iter().map(|way| (operation, way)));
                 }
             }
         }
@@ -119,6 +69,19 @@ fn every_operation_on_every_number_of_ranks() {
     }
     println!("{cases} cases");
     assert!(cases > 300);
+    // What has rounds is forced on each of these; what moves by one instruction, by direct.
+    for (operation, ways) in [
+        ("barrier", &["binomial", "direct", "recursive-doubling"][..]),
+        ("broadcast", &["binomial", "direct", "halving-doubling", "multipath", "ring"]),
+        ("allgather", &["direct", "recursive-doubling", "ring"]),
+        ("scatter", &["binomial", "direct"]),
+        ("gather", &["binomial", "direct"]),
+        ("send", &["direct", "multipath"]),
+        ("alltoall", &["direct"]),
+    ] {
+        let found: Vec<&str> = used.iter().filter(|one| one.0 == operation).map(|one| one.1).collect();
+        assert_eq!(found, ways, "{operation}");
+    }
 }
 
 #[test]
@@ -127,7 +90,7 @@ fn sixty_four_cards_run_every_operation() {
     for operation in OPERATIONS {
         for bytes in [1, 4095, 16385] {
             let case = Case { operation, ranks: 64, bytes, root: 5, peer: 63 };
-            sweep.check(&case, (0..64).collect(), None);
+            check(&mut sweep, case, (0..64).collect(), None);
         }
     }
 }
@@ -140,7 +103,7 @@ fn subgroups_in_any_order() {
         for operation in OPERATIONS {
             for bytes in [1, 4095, 65568] {
                 let case = Case { operation, ranks, bytes, root: ranks - 1, peer: 0 };
-                sweep.check(&case, group.clone(), None);
+                check_all(&mut sweep, case, group.clone());
             }
         }
     }
@@ -154,7 +117,7 @@ fn dragonfly_runs_every_operation() {
             for bytes in [0, 1, 4095, 16385] {
                 for root in [0, 7, ranks - 1] {
                     let case = Case { operation, ranks, bytes, root, peer: (root + 6) % ranks };
-                    sweep.check(&case, (0..ranks).collect(), None);
+                    assert!(check_all(&mut sweep, case, (0..ranks).collect()).contains("two-level"));
                 }
             }
         }
@@ -167,7 +130,7 @@ fn large_blocks() {
     let mut sweep = Sweep::new("mock:optweb:4");
     for operation in OPERATIONS {
         let case = Case { operation, ranks, bytes, root: 1, peer: 3 };
-        sweep.check(&case, (0..ranks).collect(), None);
+        check(&mut sweep, case, (0..ranks).collect(), None);
     }
     let peak = peak_kib();
     println!("peak memory {} MiB", peak / 1024);
@@ -184,11 +147,12 @@ fn peak_kib() -> u64 {
 /// The comparison can fail: one bit flipped in what comes back is seen in every operation that gives anything.
 #[test]
 fn one_wrong_bit_is_seen() {
-    let mut cluster = open("mock:optweb:4");
+    let mut cluster = Sweep::new("mock:optweb:4").cluster;
     for operation in OPERATIONS.iter().filter(|operation| **operation != "barrier") {
         let case = Case { operation, ranks: 4, bytes: 1000, root: 0, peer: 3 };
         let plan = plan(&request(&case, (0..4).collect(), None), cluster.capabilities()).unwrap();
-        assert!(run(&mut cluster, &case, &plan, 3, true).is_err(), "{operation}");
-        assert!(run(&mut cluster, &case, &plan, 3, false).is_ok(), "{operation}");
+        let data = Moving { case, seed: 3 };
+        assert!(run(&mut cluster, &plan, &data, true).is_err(), "{operation}");
+        assert!(run(&mut cluster, &plan, &data, false).is_ok(), "{operation}");
     }
 }

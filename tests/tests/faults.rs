@@ -90,18 +90,14 @@ fn in_place_is_allowed_where_it_means_something() {
 fn the_planner_refuses_and_names_what_is_wrong() {
     let (_fabric, cluster) = open(Profile::optweb(4));
     let request = |collective, group: &[u32], bytes, root, peer| Request {
-        collective,
-        group: group.to_vec(),
-        bytes,
         root,
         peer,
-        algorithm: None,
-        eager_limit: None,
+        ..Request::new(collective, group.to_vec(), bytes)
     };
     let world = [0, 1, 2, 3];
     for (request, word) in [
         (request(Collective::Alltoall, &world, 1 << 40, 0, 3), "stripe"),
-        (request(Collective::Scatter, &world, 300 * MIB, 0, 3), "stripe"),
+        (request(Collective::Alltoall, &world, 300 * MIB, 0, 3), "stripe"),
         (request(Collective::Broadcast, &world, 64, 4, 3), "root"),
         (request(Collective::Send, &world, 64, 0, 4), "peer"),
         (request(Collective::Allgather, &[0, 1, 9], 64, 0, 0), "9"),

@@ -1,18 +1,27 @@
-//! What each operation leaves where, from its definition alone: neither the plan nor the card is asked.
+//! What each operation leaves where, from its definition alone: neither the programs nor the card is asked.
 
-use cmdseq::plan::Collective;
+use std::ops::Range;
+
+use cmdseq::Combine;
+use cmdseq::plan::{Collective, FoldOrder, Folding};
 
 use crate::data::{CHUNK, Source};
 use crate::exit::Result;
+use crate::fold::{fold, fold_as};
 
 /// An operation of a group of ranks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expectation {
+pub(crate) struct Expectation<'a> {
     pub(crate) collective: Collective,
     pub(crate) ranks: u32,
     pub(crate) bytes: u64,
+    /// Of a vector form, as `Request` has them.
+    pub(crate) counts: &'a [u64],
     pub(crate) root: u32,
     pub(crate) peer: u32,
+    pub(crate) combine: Option<Combine>,
+    /// In which order a reduction folds, where that shows; that of ranks otherwise.
+    pub(crate) order: Option<FoldOrder>,
 }
 
 /// A range of an output, and the range of an input that it is a copy of.
@@ -32,9 +41,12 @@ pub(crate) struct Wrong {
     pub(crate) expected: u8,
 }
 
-impl Expectation {
-    /// The block of rank `rank`'s output that begins at `offset`.
+impl Expectation<'_> {
+    /// The block of rank `rank`'s output that `offset` is in.
     fn copied(&self, rank: u32, offset: u64) -> Option<Copied> {
+        if self.collective.has_counts() {
+            return self.copied_of_lengths(rank, offset);
+        }
         let n = self.bytes;
         let number = offset.checked_div(n)?;
         let block = u32::try_from(number).ok().filter(|block| *block < self.ranks)?;
@@ -51,11 +63,123 @@ impl Expectation {
             Collective::Broadcast => only(self.root, 0),
             Collective::Alltoall => each(u64::from(rank) * n),
             Collective::Allgather => each(0),
+            Collective::Scatterv | Collective::Gatherv | Collective::Allgatherv | Collective::Alltoallv => None,
+            Collective::Reduce
+            | Collective::Allreduce
+            | Collective::ReduceScatter
+            | Collective::Scan
+            | Collective::Exscan => None,
         }
+    }
+
+    /// The same of a vector form, where blocks before may have any lengths.
+    fn copied_of_lengths(&self, rank: u32, offset: u64) -> Option<Copied> {
+        let (ranks, own) = (self.ranks as usize, rank as usize);
+        let count = |place: usize| self.counts.get(place).copied().unwrap_or(0);
+        if self.collective == Collective::Scatterv {
+            let from_offset = (0..own).map(count).sum();
+            let bytes = count(own);
+            return (offset < bytes).then_some(Copied { offset: 0, from: self.root, from_offset, bytes });
+        }
+        if self.collective == Collective::Gatherv && rank != self.root {
+            return None;
+        }
+        let mut begin = 0;
+        for from in 0..self.ranks {
+            let row = if self.collective == Collective::Alltoallv { from as usize * ranks } else { 0 };
+            let (bytes, from_offset) = match self.collective {
+                Collective::Alltoallv => (count(row + own), (row..row + own).map(count).sum()),
+                _ => (count(from as usize), 0),
+            };
+            if offset < begin + bytes {
+                return Some(Copied { offset: begin, from, from_offset, bytes });
+            }
+            begin += bytes;
+        }
+        None
+    }
+
+    /// Ranks whose inputs rank `rank`'s output is folded from, and where in them that begins.
+    fn folded(&self, rank: u32) -> (Range<u32>, u64) {
+        match self.collective {
+            Collective::Reduce if rank == self.root => (0..self.ranks, 0),
+            Collective::Allreduce => (0..self.ranks, 0),
+            Collective::ReduceScatter => (0..self.ranks, u64::from(rank) * self.bytes),
+            Collective::Scan => (0..rank + 1, 0),
+            Collective::Exscan => (0..rank, 0),
+            _ => (0..0, 0),
+        }
+    }
+
+    /// How what begins at `offset` of rank `rank`'s output is folded, and the byte behind the last for which that holds.
+    fn folding(&self, combine: Combine, rank: u32, offset: u64) -> (Option<Folding>, u64) {
+        let order = self.order.filter(|_| combine.depends_on_order());
+        match order.and_then(|order| order.at(rank, offset)) {
+            Some((folding, end)) => (Some(folding), end),
+            None => (None, u64::MAX),
+        }
+    }
+
+    fn first_wrong_folded(
+        &self,
+        combine: Combine,
+        source: &Source,
+        rank: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<Wrong>> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (folding, end) = self.folding(combine, rank, at);
+            let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(data.len() - done);
+            let part = &data[done..done + bytes];
+            let wrong = self.first_wrong_of_one_order(combine, folding.as_ref(), source, rank, (at, part))?;
+            if wrong.is_some() {
+                return Ok(wrong);
+            }
+            done += bytes;
+        }
+        Ok(None)
+    }
+
+    fn first_wrong_of_one_order(
+        &self,
+        combine: Combine,
+        folding: Option<&Folding>,
+        source: &Source,
+        rank: u32,
+        (offset, data): (u64, &[u8]),
+    ) -> Result<Option<Wrong>> {
+        let (ranks, from_offset) = self.folded(rank);
+        // Whole elements, of which the data may be a part.
+        let skip = offset % combine.element.bytes();
+        let length = (skip + data.len() as u64).next_multiple_of(combine.element.bytes());
+        let mut contributions = Vec::with_capacity(ranks.len());
+        for from in ranks {
+            let mut contribution = vec![0; length as usize];
+            source.fill(from, from_offset + offset - skip, &mut contribution)?;
+            contributions.push(contribution);
+        }
+        let folded = match folding {
+            Some(folding) => fold_as(combine, folding, &contributions),
+            None => fold(combine, &contributions),
+        };
+        let mut expected = folded.get(skip as usize..).unwrap_or_default().iter().copied();
+        for (found, at) in data.iter().zip(offset..) {
+            let right = expected.next().filter(|_| at < self.bytes);
+            if right != Some(*found) {
+                return Ok(Some(Wrong { offset: at, found: *found, expected: right.unwrap_or(0) }));
+            }
+        }
+        Ok(None)
     }
 
     /// The first byte of `data`, which begins at `offset` of rank `rank`'s output, that is wrong.
     pub(crate) fn first_wrong(&self, source: &Source, rank: u32, offset: u64, data: &[u8]) -> Result<Option<Wrong>> {
+        if let Some(combine) = self.combine {
+            return self.first_wrong_folded(combine, source, rank, offset, data);
+        }
         let mut expected = vec![0; data.len().min(CHUNK)];
         let mut done = 0;
         while done < data.len() {
@@ -83,8 +207,8 @@ mod tests {
     use super::*;
     use crate::data::pattern;
 
-    fn expectation(collective: Collective) -> Expectation {
-        Expectation { collective, ranks: 3, bytes: 10, root: 1, peer: 2 }
+    fn expectation(collective: Collective) -> Expectation<'static> {
+        Expectation { collective, ranks: 3, bytes: 10, counts: &[], root: 1, peer: 2, combine: None, order: None }
     }
 
     /// Outputs of three ranks worked out by hand: (from, from offset) of each block.
@@ -106,6 +230,29 @@ mod tests {
         assert_eq!(blocks(Collective::Barrier, 0), []);
     }
 
+    /// As above, with blocks of lengths of their own: all blocks of an output, by (from, from offset, bytes).
+    #[test]
+    fn by_hand_of_lengths() {
+        let blocks = |collective, counts, rank| -> Vec<(u32, u64, u64)> {
+            let case = Expectation { counts, ..expectation(collective) };
+            let mut at = 0;
+            let next = || {
+                let one = case.copied(rank, at)?;
+                at = one.offset + one.bytes;
+                Some((one.from, one.from_offset, one.bytes))
+            };
+            std::iter::from_fn(next).collect()
+        };
+        assert_eq!(blocks(Collective::Scatterv, &[5, 0, 7], 2), [(1, 5, 7)]);
+        assert_eq!(blocks(Collective::Scatterv, &[5, 0, 7], 1), []);
+        assert_eq!(blocks(Collective::Gatherv, &[5, 0, 7], 1), [(0, 0, 5), (2, 0, 7)]);
+        assert_eq!(blocks(Collective::Gatherv, &[5, 0, 7], 0), []);
+        assert_eq!(blocks(Collective::Allgatherv, &[5, 1, 7], 0), [(0, 0, 5), (1, 0, 1), (2, 0, 7)]);
+        let rows = &[1, 2, 3, 4, 0, 6, 7, 8, 9];
+        assert_eq!(blocks(Collective::Alltoallv, rows, 1), [(0, 1, 2), (2, 7, 8)]);
+        assert_eq!(blocks(Collective::Alltoallv, rows, 2), [(0, 3, 3), (1, 4, 6), (2, 15, 9)]);
+    }
+
     #[test]
     fn one_wrong_byte_is_seen_wherever_it_is() {
         let case = expectation(Collective::Alltoall);
@@ -123,6 +270,38 @@ mod tests {
             assert_eq!(case.first_wrong(&source, 2, 0, &output).unwrap(), Some(wrong));
             output[place] = right;
         }
+    }
+
+    #[test]
+    fn folds_are_of_the_right_ranks_and_blocks() {
+        let ranks = |collective, rank| {
+            let (ranks, offset) = expectation(collective).folded(rank);
+            (ranks.start, ranks.end, offset)
+        };
+        assert_eq!(ranks(Collective::Reduce, 1), (0, 3, 0));
+        assert_eq!(ranks(Collective::Reduce, 0), (0, 0, 0));
+        assert_eq!(ranks(Collective::Allreduce, 2), (0, 3, 0));
+        assert_eq!(ranks(Collective::ReduceScatter, 2), (0, 3, 20));
+        assert_eq!(ranks(Collective::Scan, 1), (0, 2, 0));
+        assert_eq!(ranks(Collective::Exscan, 1), (0, 1, 0));
+        assert_eq!(ranks(Collective::Exscan, 0), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_wrong_byte_of_a_fold_is_seen() {
+        use cmdseq::{Element, Reduction};
+        let combine = Some(Combine::new(Reduction::Sum, Element::U16));
+        let case = Expectation { combine, ..expectation(Collective::Scan) };
+        let source = Source::Pattern { seed: 7 };
+        let mut inputs = [[0; 10]; 2];
+        (0..).zip(&mut inputs).for_each(|(rank, input)| pattern(7, rank, 0, input));
+        let word = |rank: usize, at: usize| u16::from_le_bytes([inputs[rank][at], inputs[rank][at + 1]]);
+        let mut output: Vec<u8> =
+            (0..5).flat_map(|at| word(0, 2 * at).wrapping_add(word(1, 2 * at)).to_le_bytes()).collect();
+        assert_eq!(case.first_wrong(&source, 1, 0, &output).unwrap(), None);
+        assert_eq!(case.first_wrong(&source, 1, 3, &output[3..8]).unwrap(), None);
+        output[5] ^= 1;
+        assert_eq!(case.first_wrong(&source, 1, 3, &output[3..]).unwrap().unwrap().offset, 5);
     }
 
     #[test]

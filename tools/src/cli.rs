@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use cmdseq::plan::{Algorithm, Collective};
+use cmdseq::Reduction;
+use cmdseq::plan::{Algorithm, Collective, Order};
+use fpga_hal::PciAddress;
 
+use crate::expect::{self, Expect};
 use crate::npy::Element;
-use crate::size;
+use crate::{functions, reg, size};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -34,6 +37,10 @@ pub(crate) struct Cli {
     )]
     pub(crate) cards: String,
 
+    /// Directory that has the machine's /sys, /proc and /dev, for tests
+    #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
+    pub(crate) sysfs_root: PathBuf,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -41,17 +48,43 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List the cards
-    List,
+    List(List),
     /// Show what the cards say of themselves, and what a mock fabric is made of
-    Info,
+    Info(Info),
+    /// Check what a card needs of this machine, without opening it, and say how to mend it
+    Doctor(Doctor),
+    /// Bind PCI functions to vfio-pci; whatever fails, they keep the driver they had
+    Bind(Bind),
+    /// Give PCI functions back to the driver that the kernel would choose
+    Unbind(Functions),
+    /// Reset a card
+    Reset(Reset),
+    /// Read or write a register of a card; this opens the card, and opening resets it
+    Reg(Reg),
     /// Run a collective, check the result bit for bit, and print the cards' own times
     Coll(Coll),
     /// Show what would be run on each card, how long it should take, and why this way
     Plan(Plan),
+    /// Measure what the parts of the fabric take, for plans that go by it; overwrites card memory
+    Calibrate(Calibrate),
+    /// Assemble a program of the sequencer (docs/seq.md) to words
+    Asm(Asm),
+    /// Print the text of assembled words; it assembles to the same
+    Disasm(Disasm),
+    /// Say what is allowed in a program and probably not meant
+    Lint(Lint),
+    /// Run a program on the cards, and print what each instruction took
+    Run(Run),
     /// Measure a published system on mock cards, beside its published figures
     Bench(Bench),
     /// Show how the cards are linked
     Topo(Topo),
+    /// Make mock cards for other processes
+    Mock {
+        /// What to do with them
+        #[command(subcommand)]
+        command: Mock,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -59,25 +92,123 @@ pub(crate) enum Command {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mock {
+    /// Serve a fabric of mock cards, each on a vfio-user socket DIR/NODE.sock, until interrupted
+    Serve(Serve),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The fabric, such as mock:optweb:4
+    #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
+    pub(crate) fabric: String,
+
+    /// Directory of the sockets; made, for this user only, if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) socket_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Also list functions that may be cards: those bound to vfio-pci, and all processing accelerators
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// A PCI function, such as 0000:3b:00.0: what the kernel says of it, without opening it [default: --cards, opened]
+    #[arg(value_name = "ADDRESS", value_parser = functions::parse_address)]
+    pub(crate) address: Option<PciAddress>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The card: a PCI address or a selector [default: --cards if that names one, else all cards that are known]
+    #[arg(value_name = "CARD")]
+    pub(crate) card: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bind {
+    #[command(flatten)]
+    pub(crate) functions: Functions,
+
+    /// The driver
+    #[arg(long, value_name = "NAME", default_value = fpga_hal::sysfs::VFIO_PCI)]
+    pub(crate) driver: String,
+}
+
+/// Which functions get another driver, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Functions {
+    /// PCI functions, such as 0000:3b:00.0: all are changed, or none
+    #[arg(value_name = "ADDRESS", required = true, value_parser = functions::parse_address)]
+    pub(crate) address: Vec<PciAddress>,
+
+    /// Take them away even from a process, a mounted disk, a network that is up or a display
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// The most that each step of the kernel may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: f64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// The card: a PCI address, reset by the kernel, or a selector, whose cards are opened and reset
+    #[arg(value_name = "CARD")]
+    pub(crate) card: String,
+
+    /// Reset a PCI function even if it is in use
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reg {
+    /// A selector, and behind a slash which of its cards, from 0, such as mock:optweb:4/2
+    #[arg(value_name = "SELECTOR[/NODE]")]
+    pub(crate) card: String,
+
+    /// A register of the sequencer by its name (docs/registers.md), such as CLOCK_KHZ or queue1.SUBMISSION_TAIL; or an
+    /// offset in a BAR, such as 0x1008 or bar4:0x800
+    #[arg(value_name = "REGISTER")]
+    pub(crate) register: String,
+
+    /// What to write, 32 bits; without it the register is read
+    #[arg(value_name = "VALUE", value_parser = reg::number)]
+    pub(crate) value: Option<u32>,
+}
+
 /// What is to be done, for `coll` and `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct Operation {
     /// The collective
-    #[arg(value_name = "OP", value_parser = named_parser())]
-    pub(crate) named: Named,
+    #[arg(value_name = "OP", value_parser = collective_parser())]
+    pub(crate) collective: Collective,
 
-    /// Bytes that one pair exchanges in one direction (broadcast: the whole vector), such as 64, 64KiB or 1MiB
+    /// Bytes that one pair exchanges in one direction (broadcast, reduce, allreduce, scan, exscan: the whole vector;
+    /// reduce_scatter: the block each rank gets), such as 64, 64KiB or 1MiB
     /// [default: what --input holds, else 1MiB]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) bytes: Option<u64>,
+
+    /// Bytes of the blocks of scatterv, gatherv, allgatherv and alltoallv: one for each rank, such as 1KiB,0,3KiB; of
+    /// alltoallv what a rank gives each, one row for all ranks or a row for each with `/` or `;` between
+    /// [default: of gatherv and allgatherv what each --input holds, else --bytes each]
+    #[arg(long, value_name = "BYTES,..[/BYTES,..]", value_parser = counts, conflicts_with = "bytes")]
+    pub(crate) counts: Option<Counts>,
 
     /// Type of an element [default: that of --input, else u8]
     #[arg(long, value_name = "TYPE", value_parser = element_parser())]
     pub(crate) dtype: Option<Element>,
 
     /// Reduction, for reduce, allreduce, reduce_scatter, scan and exscan
-    #[arg(long, value_name = "REDUCTION", value_parser = ["sum", "min", "max", "xor", "and", "or"])]
-    pub(crate) op: Option<String>,
+    #[arg(long, value_name = "REDUCTION", value_parser = reduction_parser())]
+    pub(crate) op: Option<Reduction>,
 
     /// Rank that distributes, collects or sends
     #[arg(long, value_name = "RANK", default_value_t = 0)]
@@ -91,13 +222,30 @@ pub(crate) struct Operation {
     #[arg(long, value_parser = algorithm_parser())]
     pub(crate) algorithm: Option<Algorithm>,
 
+    /// Order that a reduction keeps: that of the algorithm, or one after another in the order of ranks
+    #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
+    pub(crate) order: Order,
+
     /// Largest piece sent eagerly; 0 forces rendezvous [default: the card's receive buffer]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) eager_limit: Option<u64>,
 
+    /// What `calibrate` has measured on these cards: times are predicted by it, and not by what the cards say
+    #[arg(long, value_name = "FILE", env = "FPGACTL_CALIBRATION", hide_env_values = true)]
+    pub(crate) calibration: Option<PathBuf>,
+
     /// Cards that take part, by rank [default: all]
     #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
     pub(crate) group: Option<Vec<u32>>,
+}
+
+/// Lengths of blocks, in rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counts(pub(crate) Vec<Vec<u64>>);
+
+fn counts(text: &str) -> Result<Counts, String> {
+    let row = |row: &str| row.split(',').map(|count| size::parse(count.trim())).collect();
+    text.split(['/', ';']).map(row).collect::<Result<_, String>>().map(Counts)
 }
 
 #[derive(Debug, Args)]
@@ -138,6 +286,134 @@ pub(crate) struct Plan {
     /// Show all ways that were weighed, and why one was taken
     #[arg(long)]
     pub(crate) explain: bool,
+
+    /// Write the programs to a file that `run` takes, with their data in buffers `input` and `output`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Calibrate {
+    /// Where to put what was measured (docs/json.md), for --calibration
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// A program's text.
+#[derive(Debug, Args)]
+pub(crate) struct Program {
+    /// The text
+    #[arg(value_name = "FILE.seq")]
+    pub(crate) file: PathBuf,
+
+    /// How many ranks there are [default: as a line `ranks N` of the text says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) ranks: Option<u32>,
+
+    /// Folder that all included files lie in [default: that of FILE.seq]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Asm {
+    #[command(flatten)]
+    pub(crate) program: Program,
+
+    /// Only the program of this rank
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+
+    /// The programs of all ranks, as without --rank
+    #[arg(long, conflicts_with = "rank")]
+    pub(crate) all: bool,
+
+    /// Where to put the words [default: FILE.seqb]
+    #[arg(long, short, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Disasm {
+    /// Words that `asm` has written
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lint {
+    #[command(flatten)]
+    pub(crate) program: Program,
+
+    /// End with exit code 1 if there is a warning
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Also verify the programs for the cards of --cards, which are opened and not run, and refuse them unless they are this
+    /// collective; as with `run`
+    #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
+    pub(crate) expect: Option<Expect>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The program: text if it is called *.seq, else words that `asm` has written
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Folder that all included files lie in [default: that of FILE]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+
+    /// Before: put a .npy array, or the bytes of any other file, into a buffer, of all ranks or of one; may be repeated
+    #[arg(long, value_name = "BUFFER[@RANK]=FILE", value_parser = transfer)]
+    pub(crate) load: Vec<Transfer>,
+
+    /// Behind: write a buffer, of all ranks that have it (FILE-0 and so on) or of one; may be repeated
+    #[arg(long, value_name = "BUFFER[@RANK]=FILE", value_parser = transfer)]
+    pub(crate) dump: Vec<Transfer>,
+
+    /// Type of the elements of .npy files that are written
+    #[arg(long, value_name = "TYPE", default_value = "u8", value_parser = element_parser())]
+    pub(crate) dtype: Element,
+
+    /// Refuse the program unless it is this collective: bytes=SIZE (or counts=SIZE/SIZE/..), root=0, peer=LAST, op=sum,
+    /// dtype=f32, order=any, from card buffer input=input to output=output
+    #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
+    pub(crate) expect: Option<Expect>,
+
+    /// Store the programs on the cards and launch them, with one doorbell for each card
+    #[arg(long)]
+    pub(crate) persistent: bool,
+
+    /// How often to launch them
+    #[arg(long, value_name = "N", default_value = "1", requires = "persistent", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeat: u32,
+
+    /// The most that the cards may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: f64,
+}
+
+/// A buffer and a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) buffer: String,
+    pub(crate) rank: Option<u32>,
+    pub(crate) path: PathBuf,
+}
+
+fn transfer(text: &str) -> Result<Transfer, String> {
+    let form = || format!("{text:?} is not BUFFER=FILE or BUFFER@RANK=FILE");
+    let (buffer, path) = text.split_once('=').ok_or_else(form)?;
+    let (buffer, rank) = match buffer.split_once('@') {
+        Some((buffer, rank)) => (buffer, Some(rank.parse().map_err(|_| form())?)),
+        None => (buffer, None),
+    };
+    if buffer.is_empty() || path.is_empty() {
+        return Err(form());
+    }
+    Ok(Transfer { buffer: buffer.to_owned(), rank, path: path.into() })
 }
 
 #[derive(Debug, Args)]
@@ -178,28 +454,24 @@ pub(crate) struct Topo {
     pub(crate) dragonfly: Option<u32>,
 }
 
-/// An operation that has a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// One that can be planned.
-    Collective(Collective),
-    /// One that no card of this version runs.
-    Reduction(&'static str),
+fn collective_parser() -> impl TypedValueParser<Value = Collective> {
+    let names = Collective::ALL.iter().map(|one| one.name());
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Collective>())
 }
 
-const REDUCTIONS: [&str; 5] = ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"];
-
-fn named_parser() -> impl TypedValueParser<Value = Named> {
-    let names = Collective::ALL.iter().map(|one| one.name()).chain(REDUCTIONS);
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| {
-        let reduction = REDUCTIONS.iter().find(|one| **one == name).map(|one| Named::Reduction(one));
-        reduction.map_or_else(|| name.parse().map(Named::Collective), Ok)
-    })
+fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
+    let names = Reduction::ALL.iter().map(|one| one.name());
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Reduction>())
 }
 
 fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     let names = Algorithm::ALL.iter().map(|one| one.name());
     PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Algorithm>())
+}
+
+fn order_parser() -> impl TypedValueParser<Value = Order> {
+    let names = Order::ALL.iter().map(|one| one.name());
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Order>())
 }
 
 fn element_parser() -> impl TypedValueParser<Value = Element> {
@@ -235,9 +507,12 @@ mod tests {
     fn names_reach_their_operations() {
         let cli = Cli::parse_from(["fpgactl", "coll", "allgather", "--bytes", "64KiB", "--group", "0,2"]);
         let Command::Coll(coll) = cli.command else { panic!() };
-        assert_eq!(coll.operation.named, Named::Collective(Collective::Allgather));
+        assert_eq!(coll.operation.collective, Collective::Allgather);
         assert_eq!(coll.operation.bytes, Some(65536));
         assert_eq!(coll.operation.group, Some(vec![0, 2]));
+        assert_eq!(counts("1KiB,0,3"), Ok(Counts(vec![vec![1024, 0, 3]])));
+        assert_eq!(counts("1,2/3,4"), counts("1,2; 3,4"));
+        assert!(counts("1,,2").is_err() && counts("").is_err());
         assert!(Cli::try_parse_from(["fpgactl", "coll", "allgatter"]).is_err());
         assert!(Cli::try_parse_from(["fpgactl", "coll", "send", "--start-delay", "nan"]).is_err());
     }

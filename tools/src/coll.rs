@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use cmdseq::plan::{self, Collective, Plan};
+use cmdseq::plan::{self, Collective, FoldOrder, Plan};
 use fpga_driver::{Execution, RankReport, Report};
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input, Output};
 use crate::plan::Times;
 use crate::units::{gbps, microseconds, rounded};
-use crate::{output, progress, request, size};
+use crate::{calibration, output, progress, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -25,8 +25,15 @@ struct Printed<'a> {
     op: &'static str,
     ranks: u32,
     bytes: u64,
+    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
+    counts: &'a [u64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reduction: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dtype: Option<&'static str>,
     algorithm: &'static str,
     kind: &'static str,
+    mock: bool,
     verified: bool,
     t1_us: f64,
     t2_us: f64,
@@ -34,6 +41,8 @@ struct Printed<'a> {
     gbps_per_link: f64,
     goodput_gbps: f64,
     predicted_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_us: Option<Vec<f64>>,
     predicted: Times,
@@ -54,9 +63,10 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
     let mut cards = Cards::open(&cli.cards)?;
-    let request = request::request(&arguments.operation, &inputs, cards.capabilities())?;
-    let element = inputs.first().map(|input| input.element).or(arguments.operation.dtype).unwrap_or(Element::BYTE);
-    let plan = plan::plan(&request, cards.capabilities())?;
+    let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
+    let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
+    let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
+    let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     let source = match inputs.is_empty() {
         true => Source::Pattern { seed: arguments.seed },
         false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
@@ -199,8 +209,11 @@ impl Results<'_> {
             collective: request.collective,
             ranks: request.ranks(),
             bytes: request.bytes,
+            counts: &request.counts,
             root: request.root,
             peer: request.peer,
+            combine: request.combine,
+            order: Some(FoldOrder::new(self.plan, cards.cluster.capabilities())),
         };
         let mut chunk = vec![0; CHUNK];
         for (offset, bytes) in chunks(request.output_bytes(rank)) {
@@ -235,8 +248,12 @@ fn printed<'a>(
         op: plan.request.collective.name(),
         ranks: plan.request.ranks(),
         bytes: plan.request.bytes,
+        counts: &plan.request.counts,
+        reduction: plan.request.combine.map(|combine| combine.reduction.name()),
+        dtype: plan.request.combine.map(|combine| combine.element.name()),
         algorithm: plan.algorithm.name(),
         kind: cards.kind.name(),
+        mock: cards.are_mock(),
         verified: true,
         t1_us: us(report.t1_cycles),
         t2_us: us(report.t2_cycles),
@@ -244,6 +261,7 @@ fn printed<'a>(
         gbps_per_link: gbps(plan.busiest_link_bytes, arrival_us),
         goodput_gbps: gbps(plan.bytes_per_destination, arrival_us),
         predicted_us: microseconds(plan.predicted.arrival_ps),
+        bound_us: plan.request.bandwidth_bound_ps(cards.capabilities()).map(microseconds),
         skew_us: (plan.request.collective == Collective::Barrier).then(skew),
         predicted: plan.into(),
         selector: &cards.selector,
@@ -265,11 +283,24 @@ fn text(printed: &Printed<'_>) -> String {
     };
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
-        row("operation", printed.op.to_owned()),
+        row(
+            "operation",
+            match (printed.reduction, printed.dtype) {
+                (Some(reduction), Some(dtype)) => format!("{}, {reduction} of {dtype}", printed.op),
+                _ => printed.op.to_owned(),
+            },
+        ),
         row("cards", format!("{} {} ({})", printed.ranks, printed.kind, printed.selector)),
     ];
     if !is_barrier {
-        rows.push(row("bytes", size::show(printed.bytes)));
+        let bytes = match printed.counts {
+            [] => size::show(printed.bytes),
+            counts => {
+                let (all, longest) = (size::show(counts.iter().sum()), size::show(printed.bytes));
+                format!("{all} in {} blocks, the longest {longest}", counts.len())
+            }
+        };
+        rows.push(row("bytes", bytes));
     }
     rows.extend([
         row("algorithm", printed.algorithm.to_owned()),
@@ -278,6 +309,13 @@ fn text(printed: &Printed<'_>) -> String {
         row("T2", format!("{:.3} us", printed.t2_us)),
         row("arrival", format!("{:.3} us, predicted {:.3} us", printed.arrival_us, printed.predicted_us)),
     ]);
+    if let Some(bound) = printed.bound_us {
+        let percent = 100.0 * bound / printed.arrival_us;
+        rows.push(row(
+            "bound",
+            format!("{bound:.3} us by the links, 2(N-1)/N of the vector; {percent:.1} % of it reached"),
+        ));
+    }
     match &printed.skew_us {
         Some(skew) => {
             let skew: Vec<String> = skew.iter().map(|us| format!("{us:.3}")).collect();
@@ -290,7 +328,7 @@ fn text(printed: &Printed<'_>) -> String {
     }
     rows.extend(printed.outputs.iter().map(|path| row("written", path.clone())));
     let mut text = output::table(&rows);
-    if printed.kind == "mock" {
+    if printed.mock {
         text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
     }
     for note in printed.notes {

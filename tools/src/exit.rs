@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use cmdseq::Reason;
 use cmdseq::Status;
+use cmdseq::asm::Diagnostic;
 use cmdseq::plan::Refusal;
 use serde::Serialize;
 
@@ -51,7 +53,9 @@ pub(crate) struct Failure {
     message: String,
     rank: Option<u32>,
     instruction: Option<usize>,
+    reason: Option<Reason>,
     causes: Vec<String>,
+    places: Vec<Diagnostic>,
 }
 
 /// Result of everything that can end the command.
@@ -65,12 +69,37 @@ struct Printed<'a> {
     message: &'a str,
     rank: Option<u32>,
     instruction: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     cause: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    places: Vec<Place<'a>>,
+}
+
+/// A place in a source and what is wrong there, as it is printed.
+#[derive(Serialize)]
+pub(crate) struct Place<'a> {
+    file: &'a str,
+    line: u32,
+    column: u32,
+    width: u32,
+    message: &'a str,
+    rank: Option<u32>,
+    source: &'a str,
+}
+
+impl<'a> From<&'a Diagnostic> for Place<'a> {
+    fn from(diagnostic: &'a Diagnostic) -> Self {
+        let Diagnostic { file, line, column, width, source, message, rank } = diagnostic;
+        Place { file, line: *line, column: *column, width: *width, message, rank: *rank, source }
+    }
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure { exit, message: message.into(), rank: None, instruction: None, causes: Vec::new() }
+        let message = message.into();
+        let (causes, places) = (Vec::new(), Vec::new());
+        Failure { exit, message, rank: None, instruction: None, reason: None, causes, places }
     }
 
     pub(crate) fn refused(message: impl Into<String>) -> Self {
@@ -83,6 +112,40 @@ impl Failure {
 
     pub(crate) fn of_rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
+        self
+    }
+
+    /// With the name of what it is about before it.
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// With the places of a source that it is about.
+    pub(crate) fn at_places(mut self, places: Vec<Diagnostic>) -> Self {
+        self.places = places;
+        self
+    }
+
+    /// About an instruction of a rank's program.
+    pub(crate) fn of_instruction(self, rank: u32, instruction: usize) -> Self {
+        self.at(Some(rank), Some(instruction))
+    }
+
+    /// The sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How the command ends.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// With the sentence that helps.
+    pub(crate) fn with_help(mut self, help: &str) -> Self {
+        self.message += "; ";
+        self.message += help;
         self
     }
 
@@ -100,7 +163,7 @@ impl Failure {
     }
 
     /// The error and its sources; a source that its parent prints already is left out.
-    fn chain(exit: Exit, error: &dyn std::error::Error) -> Self {
+    pub(crate) fn chain(exit: Exit, error: &dyn std::error::Error) -> Self {
         let mut failure = Failure::new(exit, error.to_string());
         let mut next = error.source();
         while let Some(cause) = next {
@@ -128,7 +191,9 @@ impl Failure {
             message: &self.message,
             rank: self.rank,
             instruction: self.instruction,
+            reason: self.reason.map(Reason::name),
             cause: (!self.causes.is_empty()).then(|| self.causes.join(": ")),
+            places: self.places.iter().map(Place::from).collect(),
         };
         serde_json::to_string(&printed).unwrap_or_default() + "\n"
     }
@@ -138,21 +203,25 @@ impl Failure {
         for cause in &self.causes {
             let _ = writeln!(text, "  because: {cause}");
         }
+        for place in &self.places {
+            let _ = writeln!(text, "{place}");
+        }
         text
     }
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Failure::refused(refusal.to_string()).at(refusal.rank, refusal.instruction)
+        let failure = Failure::refused(refusal.to_string()).at(refusal.rank, refusal.instruction);
+        Failure { reason: Some(refusal.reason), ..failure }
     }
 }
 
 impl From<fpga_select::Error> for Failure {
     fn from(error: fpga_select::Error) -> Self {
-        use fpga_select::Error::{Open, Profile, Syntax};
+        use fpga_select::Error::{NotMock, Open, Profile, Syntax};
         let exit = match error {
-            Syntax { .. } => Exit::Usage,
+            Syntax { .. } | NotMock { .. } => Exit::Usage,
             Profile { .. } => Exit::NoCard,
             Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
             _ => Exit::NoCard,
@@ -161,9 +230,23 @@ impl From<fpga_select::Error> for Failure {
     }
 }
 
+impl From<fpga_hal::sysfs::Error> for Failure {
+    fn from(error: fpga_hal::sysfs::Error) -> Self {
+        let is_none = matches!(error, fpga_hal::sysfs::Error::NoFunction { .. });
+        Failure::chain(if is_none { Exit::NoCard } else { Exit::Failed }, &error)
+    }
+}
+
+impl From<fpga_hal::Error> for Failure {
+    fn from(error: fpga_hal::Error) -> Self {
+        let is_gone = matches!(error, fpga_hal::Error::Removed);
+        Failure::chain(if is_gone { Exit::Gone } else { Exit::Failed }, &error)
+    }
+}
+
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
-        use fpga_driver::Error::{BadArgument, Bus, Failed, Full, Mismatch, Refused, Removed, Timeout};
+        use fpga_driver::Error::{BadArgument, Bus, Failed, Full, Mismatch, Refused, Removed, TableFull, Timeout};
         match error {
             Refused(refusal) => refusal.into(),
             Timeout { rank, instruction, .. } => {
@@ -174,7 +257,9 @@ impl From<fpga_driver::Error> for Failure {
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
             Removed { .. } | Bus(fpga_hal::Error::Removed) => Failure::chain(Exit::Gone, &error),
-            Full { .. } | Mismatch { .. } | BadArgument { .. } => Failure::chain(Exit::Refused, &error),
+            Full { .. } | TableFull { .. } | Mismatch { .. } | BadArgument { .. } => {
+                Failure::chain(Exit::Refused, &error)
+            }
             _ => Failure::chain(Exit::Failed, &error),
         }
     }
@@ -192,7 +277,8 @@ mod tests {
     fn selector_errors_have_their_codes() {
         assert_eq!(exit_of(fpga_select::Selector::parse("moc:optweb:4").unwrap_err()), Exit::Usage);
         assert_eq!(exit_of(fpga_select::Selector::parse("mock:optweb:65").unwrap_err()), Exit::NoCard);
-        assert_eq!(exit_of(fpga_select::Selector::parse("vfio:0000:3b:00.0").unwrap_err()), Exit::NoCard);
+        let card = fpga_select::Selector::parse("vfio:0000:3b:00.0").unwrap();
+        assert_eq!(exit_of(card.fabric().err().unwrap()), Exit::Usage);
     }
 
     /// Every status a card can give, and one it cannot yet, reaches the exit code and the message.
@@ -216,12 +302,13 @@ mod tests {
 
     #[test]
     fn refusals_name_rank_and_instruction() {
-        let refusal = Refusal { rank: Some(3), instruction: Some(0), cause: "too long".into() };
+        let refusal = Refusal { rank: Some(3), instruction: Some(0), reason: Reason::Stripe, cause: "too long".into() };
         let failure = Failure::from(fpga_driver::Error::Refused(refusal));
         assert_eq!(failure.text(), "fpgactl: rank 3, instruction 0: too long\n");
         let json: serde_json::Value = serde_json::from_str(&failure.json()).unwrap();
         assert_eq!(json["exit"], 7);
         assert_eq!(json["rank"], 3);
+        assert_eq!(json["reason"], "stripe");
         assert_eq!(json["cause"], serde_json::Value::Null);
     }
 }

@@ -35,8 +35,11 @@ struct Described {
     queue_depth_max: u32,
     communicators: u32,
     communicator_ranks: u32,
+    communicator_generations: u32,
     resident_programs: u32,
     resident_words: u32,
+    signals: u32,
+    tables: u32,
     address_align: u32,
     eager_bytes: u64,
     eager_limit: u64,
@@ -91,8 +94,11 @@ fn described(capabilities: &Capabilities) -> Described {
         queue_depth_max: capabilities.queue_depth_max,
         communicators: capabilities.communicators,
         communicator_ranks: capabilities.communicator_ranks,
+        communicator_generations: capabilities.communicator_generations,
         resident_programs: capabilities.resident_programs,
         resident_words: capabilities.resident_words,
+        signals: capabilities.signals,
+        tables: capabilities.tables,
         address_align: capabilities.address_align,
         eager_bytes: capabilities.eager_bytes,
         eager_limit: capabilities.eager_limit,
@@ -102,7 +108,8 @@ fn described(capabilities: &Capabilities) -> Described {
 }
 
 fn components(selector: &Selector) -> Vec<Component> {
-    let printed = selector.profile().components().into_iter().map(|component| {
+    let components = selector.profile().map(|profile| profile.components()).unwrap_or_default();
+    let printed = components.into_iter().map(|component| {
         let (name, source) = match component.basis {
             Basis::Source(place) => ("source", place),
             Basis::Fitted(row) => ("fitted", row),
@@ -129,8 +136,16 @@ fn text(printed: &Printed<'_>) -> String {
             format!("{} a link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
-        row("communicators", format!("{} of at most {} ranks", of.communicators, of.communicator_ranks)),
+        row(
+            "communicators",
+            format!(
+                "{} of at most {} ranks, {} generations of each",
+                of.communicators, of.communicator_ranks, of.communicator_generations
+            ),
+        ),
         row("programs", format!("{} of at most {} instructions", of.resident_programs, of.resident_words)),
+        row("signals", of.signals.to_string()),
+        row("tables", format!("{} of at most {} entries", of.tables, of.communicator_ranks)),
         row("alignment", size::show(of.address_align.into())),
         row("operations", of.operations.join(" ")),
     ];

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::exit::{Exit, Failure, Result};
+
+/// How long a signal may go unnoticed.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether the command is to end.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +46,11 @@ impl Interrupt {
             return Err(Failure::new(Exit::Interrupted, "interrupted; destinations are undefined"));
         }
         Ok(())
+    }
+
+    /// Sleeps a little, so that a loop around it notices within that time.
+    pub(crate) fn sleep(&self) {
+        std::thread::sleep(PAUSE);
     }
 
     /// Runs what only waits for cards and leaves nothing behind on the host: a signal ends the process then and there,

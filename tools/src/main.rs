@@ -1,29 +1,47 @@
 //! `fpgactl`: load, launch and measure collectives on FPGA cards, real or mock.
 #![forbid(unsafe_code)]
 
+mod asm;
 mod bench;
+mod bind;
+mod calibrate;
+mod calibration;
 mod cards;
 mod check;
 mod cli;
 mod coll;
 mod data;
+mod disasm;
+mod doctor;
 mod exit;
+mod expect;
+mod fold;
+mod function_info;
+mod functions;
 mod info;
 mod interrupt;
+mod known;
+mod lint;
 mod list;
 mod npy;
 mod output;
 mod plan;
 mod progress;
+mod reg;
 mod request;
+mod run_persistent;
+mod run_program;
+mod serve;
 mod size;
+mod source;
 mod topo;
 mod units;
+mod verification;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use cli::{Cli, Command};
+use cli::{Cli, Command, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
@@ -37,7 +55,7 @@ fn main() -> ExitCode {
     };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(cli.json),
+        Err(failure) => doctor::helped(&cli, failure).report(cli.json),
     }
 }
 
@@ -49,12 +67,24 @@ fn first_paragraph(text: &str) -> String {
 
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
-        Command::List => list::run(cli),
-        Command::Info => info::run(cli),
+        Command::List(arguments) => list::run(cli, arguments),
+        Command::Info(cli::Info { address: Some(address) }) => function_info::run(cli, *address),
+        Command::Info(_) => info::run(cli),
+        Command::Doctor(arguments) => doctor::run(cli, arguments),
+        Command::Bind(arguments) => bind::bind(cli, arguments),
+        Command::Unbind(arguments) => bind::unbind(cli, arguments),
+        Command::Reset(arguments) => bind::reset(cli, arguments),
+        Command::Reg(arguments) => reg::run(cli, arguments),
         Command::Coll(arguments) => coll::run(cli, arguments),
         Command::Plan(arguments) => plan::run(cli, arguments),
+        Command::Calibrate(arguments) => calibrate::run(cli, arguments),
+        Command::Asm(arguments) => asm::run(cli, arguments),
+        Command::Disasm(arguments) => disasm::run(cli, arguments),
+        Command::Lint(arguments) => lint::run(cli, arguments),
+        Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
+        Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "fpgactl", &mut script);

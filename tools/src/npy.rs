@@ -9,8 +9,10 @@ use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
 
 use crate::exit::{Exit, Failure, Result};
 
-/// Types an element may have: name on the command line, NumPy's type string, bytes.
-const TYPES: [(&str, &str, u64); 11] = [
+/// Types an element may have: name on the command line, NumPy's type string, bytes. NumPy has no bf16 and keeps it as u16;
+/// pairs of value and index are bytes that it does not look into. Of those of one type string, the first is taken unless
+/// the command line says which.
+const TYPES: [(&str, &str, u64); 17] = [
     ("u8", "|u1", 1),
     ("i8", "|i1", 1),
     ("u16", "<u2", 2),
@@ -22,6 +24,12 @@ const TYPES: [(&str, &str, u64); 11] = [
     ("f16", "<f2", 2),
     ("f32", "<f4", 4),
     ("f64", "<f8", 8),
+    ("bf16", "<u2", 2),
+    ("i16i32", "|V8", 8),
+    ("i32i32", "|V8", 8),
+    ("f32i32", "|V8", 8),
+    ("i64i32", "|V16", 16),
+    ("f64i32", "|V16", 16),
 ];
 
 /// Type of an element.
@@ -54,6 +62,16 @@ impl Element {
 
     pub(crate) fn bytes(self) -> u64 {
         self.0.2
+    }
+
+    /// Whether arrays of both are of one type to NumPy.
+    pub(crate) fn lies_as(self, other: Element) -> bool {
+        self.0.1 == other.0.1
+    }
+
+    /// Whether an array does not tell it from others.
+    pub(crate) fn is_ambiguous(self) -> bool {
+        self.0.1.starts_with("|V")
     }
 
     fn dtype(self) -> Result<DType> {

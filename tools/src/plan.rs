@@ -2,15 +2,19 @@
 
 use std::fmt::Write as _;
 
+use cmdseq::asm::{self, Assembly};
+use cmdseq::cost::Bound;
 use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, Refusal};
-use cmdseq::{Instruction, Layout, Operand};
+use cmdseq::table::{Entry, Table};
+use cmdseq::{Instruction, Layout, Operand, Operation};
 use serde::Serialize;
 
+use crate::asm::write_whole;
 use crate::cards::Cards;
 use crate::cli::{self, Cli};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::units::microseconds;
-use crate::{output, request, size};
+use crate::{calibration, output, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -18,6 +22,8 @@ struct Printed<'a> {
     op: &'static str,
     ranks: u32,
     bytes: u64,
+    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
+    counts: &'a [u64],
     algorithm: &'static str,
     kind: &'static str,
     selector: &'a str,
@@ -49,6 +55,8 @@ struct Communicator<'a> {
 struct PrintedProgram {
     rank: u32,
     node: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<PrintedTable>,
     instructions: Vec<PrintedInstruction>,
     input: Vec<PrintedPiece>,
     output: Vec<PrintedPiece>,
@@ -61,6 +69,10 @@ struct PrintedInstruction {
     root: u16,
     peer: u16,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    element: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reduction: Option<&'static str>,
     extent: u64,
     source: Address,
     destination: Address,
@@ -74,6 +86,19 @@ struct Address {
 }
 
 #[derive(Serialize)]
+struct PrintedTable {
+    slot: u16,
+    blocks: Vec<PrintedBlock>,
+}
+
+/// The block of a rank, by a table.
+#[derive(Serialize)]
+struct PrintedBlock {
+    displacement: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
 struct PrintedPiece {
     offset: u64,
     address: u64,
@@ -84,7 +109,16 @@ struct PrintedPiece {
 struct Candidate {
     algorithm: &'static str,
     predicted: Option<Times>,
+    terms: Option<Vec<PrintedTerm>>,
+    bound: Option<&'static str>,
     refused: Option<String>,
+}
+
+/// A part of the predicted arrival: what it is spent on, along the chain of steps that ends last.
+#[derive(Serialize)]
+struct PrintedTerm {
+    bound: &'static str,
+    us: f64,
 }
 
 impl From<&Plan> for Times {
@@ -100,9 +134,14 @@ impl From<&Plan> for Times {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let cards = Cards::open(&cli.cards)?;
-    let request = request::request(&arguments.operation, &[], cards.capabilities())?;
-    let plan = plan::plan(&request, cards.capabilities())?;
-    let candidates = arguments.explain.then(|| plan::candidates(&request, cards.capabilities()));
+    let request = request::request(&arguments.operation, &[], cards.nodes())?;
+    let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
+    let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
+    if let Some(path) = &arguments.save {
+        let assembly = Assembly::of_plan(&plan, &cards.nodes()).map_err(Failure::refused)?;
+        write_whole(path, &asm::encode(&assembly))?;
+    }
+    let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
     if cli.json {
         return output::json(&printed(&cards, &plan, candidates.as_deref()));
     }
@@ -118,6 +157,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Weighed]>)
         op: plan.request.collective.name(),
         ranks: plan.request.ranks(),
         bytes: plan.request.bytes,
+        counts: &plan.request.counts,
         algorithm: plan.algorithm.name(),
         kind: cards.kind.name(),
         selector: &cards.selector,
@@ -139,9 +179,15 @@ fn printed_program(rank: u32, node: u32, program: &Program) -> PrintedProgram {
     let pieces = |pieces: &[Piece]| -> Vec<PrintedPiece> {
         pieces.iter().map(|&Piece { offset, address, bytes }| PrintedPiece { offset, address, bytes }).collect()
     };
+    let table = |(slot, table): (&u16, &Table)| {
+        let blocks = table.entries.iter();
+        let blocks = blocks.map(|&Entry { displacement, bytes }| PrintedBlock { displacement, bytes }).collect();
+        PrintedTable { slot: *slot, blocks }
+    };
     PrintedProgram {
         rank,
         node,
+        tables: program.tables.iter().map(table).collect(),
         instructions: program.instructions.iter().map(printed_instruction).collect(),
         input: pieces(&program.input),
         output: pieces(&program.output),
@@ -156,6 +202,8 @@ fn printed_instruction(instruction: &Instruction) -> PrintedInstruction {
         root: instruction.root,
         peer: instruction.peer,
         bytes: instruction.bytes,
+        element: instruction.element.map(|one| one.name()),
+        reduction: instruction.reduction.map(|one| one.name()),
         extent: instruction.extent,
         source: address(&instruction.source),
         destination: address(&instruction.destination),
@@ -182,18 +230,37 @@ fn flags(instruction: &Instruction) -> Vec<&'static str> {
 }
 
 fn candidate((algorithm, result): &Weighed) -> Candidate {
-    let (predicted, refused) = match result {
-        Ok(plan) => (Some(plan.into()), None),
-        Err(refusal) => (None, Some(refusal.to_string())),
-    };
-    Candidate { algorithm: algorithm.name(), predicted, refused }
+    let plan = result.as_ref().ok();
+    Candidate {
+        algorithm: algorithm.name(),
+        predicted: plan.map(Times::from),
+        terms: plan.map(terms),
+        bound: plan.map(|plan| plan.predicted.terms.dominant().name()),
+        refused: result.as_ref().err().map(Refusal::to_string),
+    }
+}
+
+fn terms(plan: &Plan) -> Vec<PrintedTerm> {
+    let us = |bound: &Bound| microseconds(plan.predicted.terms.of(*bound));
+    Bound::ALL
+        .iter()
+        .map(|bound| PrintedTerm { bound: bound.name(), us: us(bound) })
+        .filter(|one| one.us > 0.0)
+        .collect()
+}
+
+/// What a time is spent on, and what that makes of it.
+fn terms_text(plan: &Plan) -> String {
+    let parts: Vec<String> = terms(plan).iter().map(|term| format!("{} {:.3}", term.bound, term.us)).collect();
+    format!("{}; {}-bound", parts.join(", "), plan.predicted.terms.dominant().name())
 }
 
 fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
     let request = &plan.request;
     let times = Times::from(plan);
+    let blocks = if request.collective.has_counts() { "blocks of at most " } else { "" };
     let mut text = format!(
-        "{} of {} over {} ranks, {}, {} cards ({})\n",
+        "{} of {blocks}{} over {} ranks, {}, {} cards ({})\n",
         request.collective,
         size::show(request.bytes),
         request.ranks(),
@@ -227,7 +294,7 @@ fn explanation(plan: &Plan, candidates: &[Weighed]) -> String {
         .iter()
         .map(|(algorithm, result)| {
             let verdict = match result {
-                Ok(one) => format!("arrival {:.3} us", Times::from(one).arrival_us),
+                Ok(one) => format!("arrival {:.3} us: {}", Times::from(one).arrival_us, terms_text(one)),
                 Err(refusal) => format!("not possible: {refusal}"),
             };
             let mark = match plan.request.algorithm {
@@ -265,6 +332,9 @@ fn program_text(ranks: &[usize], program: &Program) -> String {
     for instruction in &program.instructions {
         let _ = writeln!(text, "  {}", instruction_text(instruction));
     }
+    for (slot, table) in &program.tables {
+        text += &table_text(*slot, table);
+    }
     text + &pieces_text("input", &program.input) + &pieces_text("output", &program.output)
 }
 
@@ -297,13 +367,27 @@ fn instruction_text(instruction: &Instruction) -> String {
     if fields.bytes {
         add(format!("bytes {}", instruction.bytes));
     }
-    if fields.extent && instruction.extent != 0 {
+    if instruction.operation == Operation::SendrecvReduce {
+        add(format!("own {:#x}", instruction.extent));
+    } else if fields.extent && instruction.extent != 0 {
         add(format!("extent {}", instruction.extent));
     }
     for flag in flags(instruction) {
         add(flag.to_owned());
     }
     text.trim_end_matches(',').to_owned()
+}
+
+fn table_text(slot: u16, table: &Table) -> String {
+    let mut text = format!("  table {slot}:");
+    for Entry { displacement, bytes } in table.entries.iter().take(PIECES_SHOWN) {
+        let _ = write!(text, " {bytes} at {displacement:#x},");
+    }
+    let left = table.entries.len().saturating_sub(PIECES_SHOWN);
+    if left > 0 {
+        let _ = write!(text, " and {left} more");
+    }
+    text.trim_end_matches(',').to_owned() + "\n"
 }
 
 /// Pieces of more than this are counted and not shown.

@@ -1,42 +1,96 @@
 //! From the command line to what the planner is asked.
 
-use cmdseq::Capabilities;
-use cmdseq::plan::Request;
+use cmdseq::Combine;
+use cmdseq::plan::{Collective, Request};
+use cmdseq::reduction::UnknownElement;
 
-use crate::cli::{Named, Operation};
+use crate::cli::{Counts, Operation};
 use crate::exit::{Failure, Result};
 use crate::npy::{Element, Input};
 
 /// Bytes without `--bytes` and `--input`.
 const BYTES: u64 = 1 << 20;
 
-/// Makes the request. Whatever needs the fabric to be judged is left to the planner.
-pub(crate) fn request(arguments: &Operation, inputs: &[Input], capabilities: &Capabilities) -> Result<Request> {
-    let collective = match arguments.named {
-        Named::Collective(collective) => collective,
-        Named::Reduction(name) => {
-            return Err(Failure::refused(format!("{name} is a reduction, and no card of this version reduces")));
-        }
-    };
-    if let Some(reduction) = &arguments.op {
-        return Err(Failure::refused(format!("{collective} reduces nothing; --op {reduction} is for reductions")));
-    }
-    let group = arguments.group.clone().unwrap_or_else(|| (0..capabilities.nodes).collect());
+/// Makes the request, for the cards on `nodes` unless the command line names some. Whatever needs the fabric to be judged
+/// is left to the planner.
+pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
+    let collective = arguments.collective;
+    let combine = combine(arguments, inputs.first().map(|input| input.element))?;
+    let group = arguments.group.clone().unwrap_or(nodes);
     let last = u32::try_from(group.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let mut request = Request {
-        collective,
-        group,
-        bytes: arguments.bytes.unwrap_or(BYTES),
         root: arguments.root,
         peer: arguments.peer.unwrap_or(last),
+        combine,
         algorithm: arguments.algorithm,
         eager_limit: arguments.eager_limit,
+        order: arguments.order,
+        ..Request::new(collective, group, arguments.bytes.unwrap_or(BYTES))
     };
-    if let (None, Some(first)) = (arguments.bytes, inputs.first()) {
+    if collective.has_counts() || arguments.counts.is_some() {
+        request.counts = counts(&request, arguments.counts.as_ref(), arguments.bytes, inputs)?;
+        request.bytes = request.counts.iter().copied().max().unwrap_or(0);
+    } else if let (None, Some(first)) = (arguments.bytes, inputs.first()) {
         request.bytes = bytes_held(&request, first)?;
     }
     check_elements(&request, arguments.dtype)?;
     Ok(request)
+}
+
+/// Lengths of the blocks of a vector form, as the planner takes them.
+fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs: &[Input]) -> Result<Vec<u64>> {
+    let (collective, ranks) = (request.collective, request.group.len());
+    let Some(Counts(rows)) = given else {
+        let needed = usize::try_from(request.counts_needed()).unwrap_or(usize::MAX);
+        return match (collective, bytes, inputs) {
+            (_, Some(_), _) | (_, _, []) => Ok(vec![request.bytes; needed]),
+            (Collective::Gatherv | Collective::Allgatherv, None, inputs) => {
+                let mut counts: Vec<u64> = inputs.iter().map(Input::bytes).collect();
+                // That there are files for all ranks is seen when they are given out.
+                counts.resize(needed, 0);
+                Ok(counts)
+            }
+            _ => Err(Failure::usage(format!("{collective} with --input needs --counts: how the input is divided"))),
+        };
+    };
+    if !collective.has_counts() {
+        return Err(Failure::refused(format!("{collective} has blocks of one length; --counts is for the v forms")));
+    }
+    let is_matrix = collective == Collective::Alltoallv;
+    if rows.len() != 1 && !(is_matrix && rows.len() == ranks) {
+        let wanted = if is_matrix { format!("1 row or {ranks}") } else { "1 row".to_owned() };
+        return Err(Failure::refused(format!("--counts has {} rows, and {collective} takes {wanted}", rows.len())));
+    }
+    if let Some(row) = rows.iter().find(|row| row.len() != ranks) {
+        return Err(Failure::refused(format!(
+            "--counts has {} counts in a row, and there are {ranks} ranks",
+            row.len()
+        )));
+    }
+    let times = if is_matrix && rows.len() == 1 { ranks } else { 1 };
+    Ok(rows.iter().cycle().take(times * rows.len()).flatten().copied().collect())
+}
+
+/// What a reduction is to do, of the elements that the command line or the first input names.
+fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combine>> {
+    let collective = arguments.collective;
+    match arguments.op {
+        Some(reduction) if !collective.reduces() => {
+            Err(Failure::refused(format!("{collective} reduces nothing; --op {reduction} is for reductions")))
+        }
+        None if collective.reduces() => {
+            Err(Failure::usage(format!("{collective} needs --op, such as --op sum, and perhaps --dtype")))
+        }
+        Some(reduction) => {
+            if arguments.dtype.is_none() && input.is_some_and(Element::is_ambiguous) {
+                return Err(Failure::refused("the input may hold several types of pairs; --dtype says which"));
+            }
+            let element = arguments.dtype.or(input).unwrap_or(Element::BYTE).name();
+            let element = element.parse().map_err(|error: UnknownElement| Failure::refused(error.to_string()))?;
+            Ok(Some(Combine::new(reduction, element)))
+        }
+        None => Ok(None),
+    }
 }
 
 /// What `--bytes` would have to be for the first rank that has input to have that of `input`.
@@ -57,19 +111,20 @@ fn bytes_held(request: &Request, input: &Input) -> Result<u64> {
 
 /// How many blocks of `--bytes` the input of each rank is.
 fn blocks_of_ranks(request: &Request) -> impl Iterator<Item = (u32, u64)> + use<> {
-    let one = Request { bytes: 1, ..request.clone() };
+    let one = Request { bytes: 1, counts: vec![1; request.counts.len()], ..request.clone() };
     (0..request.ranks()).map(move |rank| (rank, one.input_bytes(rank)))
 }
 
 fn check_elements(request: &Request, element: Option<Element>) -> Result<()> {
-    match element {
-        Some(element) if !request.bytes.is_multiple_of(element.bytes()) => Err(Failure::refused(format!(
-            "{} B are not a whole number of {} elements of {} B",
-            request.bytes,
+    let Some(element) = element else { return Ok(()) };
+    let mut sizes = request.counts.iter().copied().chain([request.bytes]);
+    match sizes.find(|bytes| !bytes.is_multiple_of(element.bytes())) {
+        Some(bytes) => Err(Failure::refused(format!(
+            "{bytes} B are not a whole number of {} elements of {} B",
             element.name(),
             element.bytes()
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -90,7 +145,7 @@ pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Elem
             return Err(Failure::refused(cause).of_rank(rank));
         };
         let expected = *common.get_or_insert(input.element);
-        if input.element != expected {
+        if !input.element.lies_as(expected) {
             let (path, found) = (input.path().display(), input.element.name());
             let cause = format!("rank {rank}: {path} holds {found}, and not {}", expected.name());
             return Err(Failure::refused(cause).of_rank(rank));

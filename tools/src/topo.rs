@@ -6,6 +6,7 @@ use cmdseq::Topology;
 use fpga_select::Selector;
 use serde::Serialize;
 
+use crate::cards::Cards;
 use crate::cli::{Cli, Topo};
 use crate::exit::Result;
 use crate::output;
@@ -79,22 +80,29 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
 
 fn fabric(cli: &Cli) -> Result<()> {
     let selector = Selector::parse(&cli.cards)?;
-    let profile = selector.profile();
-    let nodes = profile.nodes;
-    let (name, groups) = match profile.topology {
+    // Mock cards need not be made for it; others are asked.
+    let (topology, nodes, links_per_card, extrapolated) = match selector.profile() {
+        Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated()),
+        None => {
+            let cards = Cards::open(&cli.cards)?;
+            let of = cards.capabilities();
+            (of.topology, of.nodes, of.ports, of.extrapolated)
+        }
+    };
+    let (name, groups) = match topology {
         Topology::FullyConnected => ("fully-connected", 1),
         Topology::Dragonfly { groups } => ("dragonfly", groups.max(1)),
     };
     let size = nodes / groups;
-    let linked = |a: u32, b: u32| profile.topology.linked(a, b, nodes);
+    let linked = |a: u32, b: u32| topology.linked(a, b, nodes);
     let printed = Printed {
         schema: "fpgactl.topo/1",
         selector: &cli.cards,
         kind: selector.kind().name(),
         topology: name,
         cards: nodes,
-        links_per_card: profile.ports(),
-        extrapolated: profile.is_extrapolated(),
+        links_per_card,
+        extrapolated,
         groups: (0..groups).map(|group| (group * size..(group + 1) * size).collect()).collect(),
         links: (0..nodes).flat_map(|a| (a + 1..nodes).filter(move |b| linked(a, *b)).map(move |b| [a, b])).collect(),
     };

@@ -1,32 +1,35 @@
-//! One instruction, one hop.
+//! One instruction, one hop. The vector forms are in a module of their own.
 
-use super::placement::{Stripes, whole};
+use super::placement::{Placement, Stripes};
 use super::{Collective, Draft, Program, Refusal, Request};
-use crate::{Capabilities, Instruction, Operand};
+use crate::{Capabilities, Instruction, Layout, Operand};
 
 /// The programs of `request` with one instruction for each rank.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
     let (ranks, bytes) = (request.ranks(), request.bytes);
     let stripes = Stripes::new(request, capabilities);
-    let many = matches!(
-        request.collective,
-        Collective::Scatter | Collective::Gather | Collective::Alltoall | Collective::Allgather
-    );
-    // The only block of a rank that is alone need not be striped, so it may be as long as the memory allows.
-    let is_striped = many && ranks > 1;
-    if is_striped {
-        stripes.check(bytes)?;
-    }
-    let (low, high) = (Operand::card(0), stripes.single_upper(bytes)?);
-    let (many_low, many_high) = if is_striped { (stripes.lower(), stripes.upper()) } else { (low, high) };
-    let (source, destination) = match request.collective {
-        Collective::Scatter => (many_low, high),
-        Collective::Gather | Collective::Allgather => (low, many_high),
-        Collective::Alltoall => (many_low, many_high),
-        _ => (low, high),
+    let many = request.collective.takes_blocks() || request.collective.gives_blocks();
+    let (source, destination) = match &request.placement {
+        Some(placement) => as_asked(request, placement, &stripes)?,
+        None => {
+            // The only block of a rank that is alone need not be striped, so it may be as long as the memory allows.
+            let is_striped = many && ranks > 1;
+            if is_striped {
+                stripes.check(bytes)?;
+            }
+            let (low, high) = (Operand::card(0), stripes.single_upper(bytes)?);
+            let (many_low, many_high) = if is_striped { (stripes.lower(), stripes.upper()) } else { (low, high) };
+            match request.collective {
+                Collective::Scatter | Collective::ReduceScatter => (many_low, high),
+                Collective::Gather | Collective::Allgather => (low, many_high),
+                Collective::Alltoall => (many_low, many_high),
+                _ => (low, high),
+            }
+        }
     };
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let root = request.root as u16;
+    let combine = request.combine;
     for (rank, program) in (0..ranks).zip(&mut draft.programs) {
         let instruction = match request.collective {
             Collective::Barrier => Some(Instruction::barrier()),
@@ -40,18 +43,41 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             Collective::Broadcast => Some(Instruction::broadcast(root, source, destination, bytes)),
             Collective::Alltoall => Some(Instruction::alltoall(source, destination, bytes)),
             Collective::Allgather => Some(Instruction::allgather(source, destination, bytes)),
-        };
-        let pieces = |operand: Operand, total: u64| match is_striped {
-            true => stripes.pieces(operand, bytes, total),
-            false => whole(operand.address, total),
+            Collective::Reduce => combine.map(|how| Instruction::reduce(how, root, source, destination, bytes)),
+            Collective::Allreduce => combine.map(|how| Instruction::allreduce(how, source, destination, bytes)),
+            Collective::ReduceScatter => {
+                combine.map(|how| Instruction::reduce_scatter(how, source, destination, bytes))
+            }
+            Collective::Scan => combine.map(|how| Instruction::scan(how, source, destination, bytes)),
+            Collective::Exscan => combine.map(|how| Instruction::exscan(how, source, destination, bytes)),
+            Collective::Scatterv | Collective::Gatherv | Collective::Allgatherv | Collective::Alltoallv => None,
         };
         *program = Program {
             instructions: instruction.map(|one| one.on(draft.communicator)).into_iter().collect(),
-            input: pieces(source, request.input_bytes(rank)),
-            output: pieces(destination, request.output_bytes(rank)),
+            input: stripes.lie_at(source, bytes, request.input_bytes(rank)),
+            output: stripes.lie_at(destination, bytes, request.output_bytes(rank)),
+            ..Program::default()
         };
     }
     Ok(draft)
+}
+
+/// Source and destination where they are to be. Only a side of several blocks can be striped.
+fn as_asked(request: &Request, placement: &Placement, stripes: &Stripes) -> Result<(Operand, Operand), Refusal> {
+    let collective = request.collective;
+    let sides = [
+        ("input", placement.input, collective.takes_blocks()),
+        ("output", placement.output, collective.gives_blocks()),
+    ];
+    for (name, operand, is_many) in sides {
+        if operand.layout == Layout::Striped {
+            if !is_many {
+                return Err(Refusal::general(format!("the {name} of {collective} is one block, which is not striped")));
+            }
+            stripes.check(request.bytes)?;
+        }
+    }
+    Ok((placement.input, placement.output))
 }
 
 /// What `rank` does in a transfer from root to peer; to oneself, that is a shift by nothing.

@@ -1,20 +1,37 @@
 //! What is made of a collective: algorithm, one program per rank, where data lies, and how long it should take.
 
+mod binomial;
+mod bound;
 mod collective;
 mod direct;
+mod flow;
+mod folding;
+mod halving;
 mod multipath;
+mod order;
 mod placement;
 mod predict;
+mod recursive;
+mod ring;
+mod rounds;
 mod two_level;
+mod two_level_reduce;
+mod vector;
 
 use std::collections::HashMap;
 
-use crate::instruction::WORLD;
+use crate::cost::{CostModel, Terms};
+use crate::instruction::{WORLD, takes_tables};
 use crate::matching::Members;
-use crate::{Capabilities, Flags, Instruction, Topology, transfers, verify};
+use crate::{Capabilities, Combine, Flags, Instruction, Tables, Topology, transfers, verify};
 
+pub use crate::verify::{Reason, Refusal};
 pub use collective::{Algorithm, Collective, UnknownAlgorithm, UnknownCollective};
-pub use predict::predict;
+pub use folding::{FoldOrder, Folding};
+pub use order::{Order, UnknownOrder};
+pub use placement::Placement;
+pub(crate) use placement::joined;
+pub use predict::{predict, predict_with};
 
 /// What is asked of the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +42,23 @@ pub struct Request {
     pub group: Vec<u32>,
     /// Bytes as `--bytes` counts them: see [`Collective`].
     pub bytes: u64,
+    /// Bytes of the blocks of a vector form, of which `bytes` says nothing: one for each rank; of an alltoallv row by row, in
+    /// row r what rank r gives each rank. Empty for all else.
+    pub counts: Vec<u64>,
     /// Root, or sender; a rank of `group`.
     pub root: u32,
     /// Receiver of a send; a rank of `group`.
     pub peer: u32,
+    /// What a reduction does with elements of which type; `None` for all else.
+    pub combine: Option<Combine>,
+    /// The order of ranks that a reduction must keep.
+    pub order: Order,
     /// A way that must be taken; `None` lets the planner choose.
     pub algorithm: Option<Algorithm>,
     /// Largest piece sent eagerly instead of the card's own limit; 0 forces rendezvous.
     pub eager_limit: Option<u64>,
+    /// Where the data lies; `None` lets the planner choose. An algorithm that cannot have it there is refused.
+    pub placement: Option<Placement>,
 }
 
 /// A range of card memory that holds a range of a rank's data.
@@ -55,6 +81,8 @@ pub struct Program {
     pub input: Vec<Piece>,
     /// Where the rank's output lies after; empty if it has none.
     pub output: Vec<Piece>,
+    /// What must be in the card's tables before it starts, by slot.
+    pub tables: Tables,
 }
 
 /// A communicator that the programs name, to be defined on its members before.
@@ -78,6 +106,8 @@ pub struct Prediction {
     pub t2_ps: u64,
     /// Last byte counted in at the last destination.
     pub arrival_ps: u64,
+    /// What the arrival is made of.
+    pub terms: Terms,
 }
 
 /// What the planner makes of a [`Request`].
@@ -99,43 +129,6 @@ pub struct Plan {
     pub bytes_per_destination: u64,
     /// What a user should know, such as that times are extrapolated.
     pub notes: Vec<String>,
-}
-
-/// Why nothing was planned or launched. Names rank and instruction where there are any.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{cause}", place(*rank, *instruction))]
-pub struct Refusal {
-    /// Rank it is about.
-    pub rank: Option<u32>,
-    /// Index of the instruction in that rank's program.
-    pub instruction: Option<usize>,
-    /// What is wrong, and what would be right.
-    pub cause: String,
-}
-
-impl Refusal {
-    /// Of the request or the fabric as a whole.
-    pub(crate) fn general(cause: String) -> Self {
-        Refusal { rank: None, instruction: None, cause }
-    }
-
-    /// Of one rank.
-    pub(crate) fn of(rank: usize, cause: String) -> Self {
-        Refusal { rank: Some(rank as u32), instruction: None, cause }
-    }
-
-    /// Of one instruction of one rank.
-    pub(crate) fn at(rank: usize, instruction: usize, cause: String) -> Self {
-        Refusal { rank: Some(rank as u32), instruction: Some(instruction), cause }
-    }
-}
-
-fn place(rank: Option<u32>, instruction: Option<usize>) -> String {
-    match (rank, instruction) {
-        (Some(rank), Some(instruction)) => format!("rank {rank}, instruction {instruction}: "),
-        (Some(rank), None) => format!("rank {rank}: "),
-        _ => String::new(),
-    }
 }
 
 /// Programs before they are checked and timed.
@@ -161,6 +154,13 @@ impl Draft {
         }
         draft
     }
+
+    /// Says where the input and the output of each rank lie.
+    fn lies(&mut self, request: &Request, pieces: impl Fn(u32) -> (Vec<Piece>, Vec<Piece>)) {
+        for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
+            (program.input, program.output) = pieces(rank);
+        }
+    }
 }
 
 /// Plans `request` for cards with `capabilities`. The result is verified.
@@ -170,20 +170,23 @@ impl Draft {
 /// # Errors
 /// A refusal that says what is wrong with the request, or that no way does it on this fabric.
 pub fn plan(request: &Request, capabilities: &Capabilities) -> Result<Plan, Refusal> {
+    plan_with(request, capabilities, &CostModel::stated(capabilities))
+}
+
+/// As [`plan`], with times as `model` has them.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with(request: &Request, capabilities: &Capabilities, model: &CostModel) -> Result<Plan, Refusal> {
     check(request, capabilities)?;
     if let Some(algorithm) = request.algorithm {
-        return build(algorithm, request, capabilities);
+        return build(algorithm, request, capabilities, model, None)?.ok_or_else(|| slower_than_none(algorithm));
     }
     let mut best: Option<Plan> = None;
     let mut refusals: Vec<(Algorithm, Refusal)> = Vec::new();
     for algorithm in applicable(request, capabilities) {
-        match build(algorithm, request, capabilities) {
-            Ok(plan) => {
-                let times = |plan: &Plan| (plan.predicted.arrival_ps, plan.predicted.t2_ps);
-                if best.as_ref().is_none_or(|best| times(&plan) < times(best)) {
-                    best = Some(plan);
-                }
-            }
+        match build(algorithm, request, capabilities, model, best.as_ref().map(|best| best.predicted)) {
+            Ok(better) => best = better.or(best),
             Err(refusal) => refusals.push((algorithm, refusal)),
         }
     }
@@ -199,9 +202,18 @@ pub fn plan(request: &Request, capabilities: &Capabilities) -> Result<Plan, Refu
 
 /// Every algorithm with the plan it gives, or why it gives none. The algorithm in the request is not regarded.
 pub fn candidates(request: &Request, capabilities: &Capabilities) -> Vec<(Algorithm, Result<Plan, Refusal>)> {
+    candidates_with(request, capabilities, &CostModel::stated(capabilities))
+}
+
+/// As [`candidates`], with times as `model` has them.
+pub fn candidates_with(
+    request: &Request,
+    capabilities: &Capabilities,
+    model: &CostModel,
+) -> Vec<(Algorithm, Result<Plan, Refusal>)> {
     let checked = check(request, capabilities);
     let one = |algorithm| match &checked {
-        Ok(()) => build(algorithm, request, capabilities),
+        Ok(()) => build(algorithm, request, capabilities, model, None)?.ok_or_else(|| slower_than_none(algorithm)),
         Err(refusal) => Err(refusal.clone()),
     };
     Algorithm::ALL.iter().map(|algorithm| (*algorithm, one(*algorithm))).collect()
@@ -209,13 +221,23 @@ pub fn candidates(request: &Request, capabilities: &Capabilities) -> Vec<(Algori
 
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
+    use Collective::{Allgather, Allreduce, Barrier, Broadcast, Exscan, Gather, Reduce, ReduceScatter, Scan, Scatter};
     let mut ways = vec![Algorithm::Direct];
-    if request.ranks() > 1 && (request.collective.has_peer() || request.collective == Collective::Broadcast) {
-        ways.push(Algorithm::Multipath);
-    }
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
         ways.push(Algorithm::TwoLevel);
     }
+    let collective = request.collective;
+    if request.ranks() < 2 {
+        return ways;
+    }
+    let does = [
+        (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
+        (Algorithm::Binomial, matches!(collective, Barrier | Broadcast | Scatter | Gather | Reduce | Allreduce)),
+        (Algorithm::RecursiveDoubling, matches!(collective, Barrier | Allgather | Allreduce | Scan | Exscan)),
+        (Algorithm::HalvingDoubling, matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter)),
+        (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Broadcast)),
+    ];
+    ways.extend(does.into_iter().filter(|(_, does)| *does).map(|(algorithm, _)| algorithm));
     ways
 }
 
@@ -248,6 +270,17 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
             return refuse(format!("{name} {rank} is not a rank; the last is {}", request.ranks() - 1));
         }
     }
+    let (given, needed) = (request.counts.len() as u64, request.counts_needed());
+    if given != needed {
+        return refuse(match needed {
+            0 => format!("{collective} has blocks of one length; it takes no counts, and {given} were given"),
+            _ => format!("{collective} of {} ranks needs {needed} counts, and {given} were given", request.ranks()),
+        });
+    }
+    check_combine(request, capabilities)?;
+    if let Some(placement) = &request.placement {
+        placement.check(capabilities)?;
+    }
     if let Some(limit) = request.eager_limit.filter(|limit| *limit > capabilities.eager_bytes) {
         return refuse(format!(
             "an eager limit of {limit} B is more than the receive buffer of a link, {} B",
@@ -257,15 +290,51 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Makes, checks and times a plan.
-fn build(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) -> Result<Plan, Refusal> {
+fn check_combine(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> {
+    let refuse = |cause| Err(Refusal::general(cause));
+    let collective = request.collective;
+    match request.combine {
+        None if collective.reduces() => refuse(format!("{collective} needs a reduction and a type of elements")),
+        Some(combine) if !collective.reduces() => {
+            refuse(format!("{collective} folds nothing; {combine} elements is for reductions"))
+        }
+        Some(combine) => crate::verify::check_combine(combine, [request.bytes])
+            .or_else(|fault| refuse(format!("{collective}: {}", fault.cause)))
+            .and_then(|()| match capabilities.combines(combine) {
+                true => Ok(()),
+                false => refuse(format!("{collective}: the cards have no {combine} elements")),
+            }),
+        None => Ok(()),
+    }
+}
+
+/// What does not happen: without a best there is nothing to be slower than.
+fn slower_than_none(algorithm: Algorithm) -> Refusal {
+    Refusal::general(format!("{algorithm} gave no plan"))
+}
+
+/// Makes, times and checks a plan; `None` if it is not faster than `best`.
+fn build(
+    algorithm: Algorithm,
+    request: &Request,
+    capabilities: &Capabilities,
+    model: &CostModel,
+    best: Option<Prediction>,
+) -> Result<Option<Plan>, Refusal> {
+    order::check(request, algorithm)?;
     let mut draft = match algorithm {
+        Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
         Algorithm::Direct => direct::build(request, capabilities),
         Algorithm::Multipath => multipath::build(request, capabilities),
         Algorithm::TwoLevel => two_level::build(request, capabilities),
+        Algorithm::Binomial => binomial::build(request, capabilities),
+        Algorithm::RecursiveDoubling => recursive::build(request, capabilities),
+        Algorithm::HalvingDoubling => halving::build(request, capabilities),
+        Algorithm::Ring => ring::build(request, capabilities),
     }?;
     if let Some(limit) = request.eager_limit {
-        for instruction in draft.programs.iter_mut().flat_map(|program| &mut program.instructions) {
+        let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
+        for instruction in instructions.filter(|one| !takes_tables(one.operation)) {
             if instruction.bytes > limit {
                 instruction.flags |= Flags::RENDEZVOUS;
             } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {
@@ -274,18 +343,39 @@ fn build(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) -
         }
     }
     let Draft { programs, communicators, .. } = draft;
+    let is_barrier = request.collective == Collective::Barrier;
+    let members = Members::new(&communicators, &request.group, capabilities)?;
+    // What cannot win is neither timed nor checked.
+    if best.is_some_and(|best| predict::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
+        return Ok(None);
+    }
+    let predicted = predict::predict_steps(&programs, &members, &request.group, capabilities, model, is_barrier)?;
+    let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
+    if best.is_some_and(|best| times(predicted) >= times(best)) {
+        return Ok(None);
+    }
     let members = verify::check(&programs, &communicators, &request.group, capabilities)?;
-    let predicted = predict::predict_steps(&programs, &members, capabilities)?;
+    if let Some(placement) = &request.placement {
+        placement.check_honoured(request, &programs, &members, capabilities)?;
+    }
     let (busiest_link_bytes, bytes_per_destination) =
         (busiest_link(&programs, &members, capabilities), from_others(request));
     let mut notes = Vec::new();
     if capabilities.extrapolated {
         notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
     }
-    if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && algorithm != Algorithm::Multipath {
+    if request.collective.reduces() && capabilities.reductions_extend {
+        notes.push(
+            "the published system does not reduce: its reduction units are an extension, and their times assumed"
+                .into(),
+        );
+    }
+    // The others have one partner at a time.
+    let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);
+    if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
         notes.push(format!("{} ranks share {} memory I/Os", request.group.len(), capabilities.memory_channels / 2));
     }
-    Ok(Plan {
+    Ok(Some(Plan {
         request: request.clone(),
         algorithm,
         programs,
@@ -294,7 +384,7 @@ fn build(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) -
         busiest_link_bytes,
         bytes_per_destination,
         notes,
-    })
+    }))
 }
 
 /// Bytes over the link, in one direction, that carries most.
@@ -304,8 +394,8 @@ fn busiest_link(programs: &[Program], members: &Members, capabilities: &Capabili
         for instruction in &program.instructions {
             let Some(membership) = members.of(rank, instruction) else { continue };
             let nodes = membership.nodes();
-            let stripe = capabilities.stripe_half_bytes.saturating_mul(2);
-            let Ok(moved) = transfers(instruction, membership.own, nodes.len() as u32, stripe) else { continue };
+            let context = membership.context(&program.tables, capabilities);
+            let Ok(moved) = transfers(instruction, &context) else { continue };
             for send in moved.sends {
                 let link = links.entry((rank, nodes[send.peer_rank as usize])).or_default();
                 *link = link.saturating_add(send.bytes);
@@ -322,6 +412,10 @@ fn from_others(request: &Request) -> u64 {
         Collective::Barrier => 0,
         Collective::Send | Collective::Recv if request.root == request.peer => 0,
         Collective::Gather | Collective::Alltoall | Collective::Allgather => request.bytes.saturating_mul(others),
+        one if one.has_counts() => {
+            let from_all = |to| request.output_bytes(to).saturating_sub(request.given(to, to));
+            (0..request.ranks()).map(from_all).max().unwrap_or(0)
+        }
         _ if others == 0 => 0,
         _ => request.bytes,
     }

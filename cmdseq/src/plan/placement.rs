@@ -4,8 +4,132 @@
 //! it writes lie in different ones: sources in the lower halves of the stripes and destinations in the upper, or the
 //! other way round.
 
-use super::{Piece, Refusal, Request};
-use crate::{Capabilities, Operand};
+use super::{Piece, Program, Refusal, Request};
+use crate::matching::Members;
+use crate::ranges::{Context, Range, RangeError, card_ranges};
+use crate::{AddressSpace, Capabilities, Layout, Operand, transfers};
+
+/// Where the data of a plan lies, if the planner is not to choose: the same addresses on every card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// The ranks' input. Several blocks may be striped; a single one is in block layout.
+    pub input: Operand,
+    /// The ranks' output, likewise. It may be where the input is, for algorithms that work in place.
+    pub output: Operand,
+    /// Room for what lies between, apart from both.
+    pub between: Range,
+}
+
+impl Placement {
+    /// Refuses what no plan can honour.
+    pub(super) fn check(&self, capabilities: &Capabilities) -> Result<(), Refusal> {
+        let align = u64::from(capabilities.address_align.max(1));
+        let operands =
+            [("input", self.input), ("output", self.output), ("between", Operand::card(self.between.address))];
+        for (name, operand) in operands {
+            if operand.space != AddressSpace::Card || operand.argument.is_some() {
+                return Err(Refusal::general(format!("the placement of {name} is no plain address of card memory")));
+            }
+            if !operand.address.is_multiple_of(align) {
+                let cause = format!("the placement of {name}, {:#x}, is not a multiple of {align}", operand.address);
+                return Err(Refusal::general(cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses `programs` that have the data elsewhere, or touch other memory: their algorithm does not honour a placement.
+    pub(super) fn check_honoured(
+        &self,
+        request: &Request,
+        programs: &[Program],
+        members: &Members,
+        capabilities: &Capabilities,
+    ) -> Result<(), Refusal> {
+        let stripes = Stripes::new(request, capabilities);
+        let areas: Vec<Vec<Range>> = (0..request.ranks())
+            .map(|rank| {
+                let input = stripes.lie_at(self.input, request.bytes, request.input_bytes(rank));
+                let output = stripes.lie_at(self.output, request.bytes, request.output_bytes(rank));
+                let ranges = input.iter().chain(&output).map(|one| Range { address: one.address, bytes: one.bytes });
+                ranges.chain([self.between]).collect()
+            })
+            .collect();
+        let inside = |rank: usize, touched: &Range| {
+            let holds = |area: &Range| area.address <= touched.address && touched.end() <= area.end();
+            touched.bytes == 0 || areas.get(rank).is_some_and(|areas| areas.iter().any(holds))
+        };
+        for (rank, program) in programs.iter().enumerate() {
+            let number = rank as u32;
+            for (name, pieces, operand, total) in [
+                ("input", &program.input, self.input, request.input_bytes(number)),
+                ("output", &program.output, self.output, request.output_bytes(number)),
+            ] {
+                if joined(pieces) != joined(&stripes.lie_at(operand, request.bytes, total)) {
+                    return Err(Refusal::of(rank, format!("its {name} would not lie where it is to lie")));
+                }
+            }
+            let input: Vec<Range> = stripes
+                .lie_at(self.input, request.bytes, request.input_bytes(number))
+                .iter()
+                .map(|one| Range { address: one.address, bytes: one.bytes })
+                .collect();
+            let mut written: Vec<Range> = Vec::new();
+            for (index, instruction) in program.instructions.iter().enumerate() {
+                let membership = members.of(rank, instruction);
+                let tables = &program.tables;
+                let alone = Context { rank: 0, ranks: 1, stripe_bytes: stripes.stripe(), tables };
+                let context = membership.map_or(alone, |membership| membership.context(tables, capabilities));
+                let refuse = |range: &Range| {
+                    let cause = format!(
+                        "{} B at {:#x} are neither in its input nor its output nor between",
+                        range.bytes, range.address
+                    );
+                    Err(Refusal::at(rank, index, cause))
+                };
+                let unknown = |error: RangeError| Refusal::at(rank, index, error.to_string());
+                let touched = card_ranges(instruction, &context).map_err(unknown)?;
+                if let Some(range) = touched.reads.iter().chain(&touched.writes).find(|range| !inside(rank, range)) {
+                    return refuse(range);
+                }
+                // In place, what is written is no longer input; whether it is read as that, addresses do not say.
+                let is_late = |range: &&Range| written.iter().any(|other: &Range| other.overlaps(**range));
+                if let Some(range) = touched.reads.iter().find(is_late) {
+                    let cause = format!(
+                        "{} B at {:#x} of its input are read when the output may lie there; it does not work in place",
+                        range.bytes, range.address
+                    );
+                    return Err(Refusal::at(rank, index, cause));
+                }
+                let of_input = |range: &&Range| input.iter().any(|one| one.overlaps(**range));
+                written.extend(touched.writes.iter().filter(of_input));
+                let remote = transfers(instruction, &context).map_err(unknown)?.remote;
+                if let Some(remote) = remote {
+                    let there = membership.and_then(|membership| membership.program_rank(remote.peer_rank));
+                    let range = Range { address: remote.address, bytes: remote.bytes };
+                    if there.is_none_or(|there| !inside(there, &range)) {
+                        return refuse(&range);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pieces with those put together that lie one after another.
+pub(crate) fn joined(pieces: &[Piece]) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match joined.last_mut() {
+            Some(last) if last.offset + last.bytes == piece.offset && last.address + last.bytes == piece.address => {
+                last.bytes += piece.bytes;
+            }
+            _ => joined.push(*piece),
+        }
+    }
+    joined
+}
 
 /// Places blocks in the stripes of a card's memory.
 pub(super) struct Stripes {
@@ -48,6 +172,18 @@ impl Stripes {
         Operand::card(0).striped()
     }
 
+    /// The lower halves behind blocks of `bytes` there, for blocks of as many.
+    pub(super) fn lower_behind(&self, bytes: u64, align: u64) -> Result<Operand, Refusal> {
+        let behind = bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        if behind.saturating_add(bytes) > self.half_bytes {
+            return Err(Refusal::general(format!(
+                "two blocks of {bytes} B do not fit half a stripe, which has {} B",
+                self.half_bytes
+            )));
+        }
+        Ok(Operand::card(behind).striped())
+    }
+
     /// The upper halves.
     pub(super) fn upper(&self) -> Operand {
         Operand::card(self.half_bytes).striped()
@@ -68,6 +204,18 @@ impl Stripes {
                 self.memory_bytes
             ))
         })
+    }
+
+    fn stripe(&self) -> u64 {
+        self.half_bytes.saturating_mul(2)
+    }
+
+    /// `total` bytes as blocks of `block` bytes that lie at `operand`, striped or not.
+    pub(super) fn lie_at(&self, operand: Operand, block: u64, total: u64) -> Vec<Piece> {
+        match operand.layout {
+            Layout::Striped => self.pieces(operand, block, total),
+            Layout::Block => whole(operand.address, total),
+        }
     }
 
     /// `total` bytes as blocks of `block` bytes that lie at `operand` in stripes.
@@ -101,6 +249,25 @@ pub(super) fn spaced(address: u64, bytes: u64, distance: u64, count: u64) -> Vec
     if bytes == 0 { Vec::new() } else { (0..count).map(block).collect() }
 }
 
+/// A vector of `total` bytes in blocks of `bytes`, the last perhaps short, block i at `address(i)`. Blocks that touch are one
+/// piece.
+pub(super) fn pieces_at(bytes: u64, total: u64, address: impl Fn(u32) -> u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut offset = 0;
+    for number in 0.. {
+        if offset >= total || bytes == 0 {
+            break;
+        }
+        let (address, length) = (address(number), bytes.min(total - offset));
+        match pieces.last_mut() {
+            Some(last) if last.address.checked_add(last.bytes) == Some(address) => last.bytes += length,
+            _ => pieces.push(Piece { offset, address, bytes: length }),
+        }
+        offset += length;
+    }
+    pieces
+}
+
 /// Hands out areas of memory one after another.
 pub(super) struct Areas {
     unit: u64,
@@ -109,11 +276,16 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// Places areas of these sizes, each beginning in a pseudo channel of its own if they fit like that.
+    /// Places input, output, and areas between of these sizes, in this order: where `request` says, or each beginning in a
+    /// pseudo channel of its own if they fit like that.
     pub(super) fn place<const COUNT: usize>(
+        request: &Request,
         capabilities: &Capabilities,
         sizes: [u64; COUNT],
     ) -> Result<[u64; COUNT], Refusal> {
+        if let Some(placement) = &request.placement {
+            return Areas::as_asked(placement, capabilities, sizes);
+        }
         let channel = capabilities.memory_bytes.checked_div(u64::from(capabilities.memory_channels)).unwrap_or(0);
         let apart = capabilities.stripe_half_bytes.max(channel).max(1);
         let close = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
@@ -132,6 +304,33 @@ impl Areas {
                 capabilities.memory_bytes
             ))
         })
+    }
+
+    fn as_asked<const COUNT: usize>(
+        placement: &Placement,
+        capabilities: &Capabilities,
+        sizes: [u64; COUNT],
+    ) -> Result<[u64; COUNT], Refusal> {
+        let Placement { input, output, between } = placement;
+        if input.layout == Layout::Striped || output.layout == Layout::Striped {
+            return Err(Refusal::general("its blocks lie one after another; here they are to be striped".into()));
+        }
+        let unit = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let mut areas = Areas { unit, next: Some(between.address), memory_bytes: between.end() };
+        let mut places = [0; COUNT];
+        for (index, (place, bytes)) in places.iter_mut().zip(sizes).enumerate() {
+            *place = match index {
+                0 => input.address,
+                1 => output.address,
+                // What is empty needs no room, nor an address of its own.
+                _ if bytes == 0 => between.address,
+                _ => areas.take(bytes).ok_or_else(|| {
+                    let room = between.bytes;
+                    Refusal::general(format!("what lies between takes more than the {room} B that there are for it"))
+                })?,
+            };
+        }
+        Ok(places)
     }
 
     fn take(&mut self, bytes: u64) -> Option<u64> {

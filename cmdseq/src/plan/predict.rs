@@ -1,16 +1,22 @@
-//! What programs should take, from what the card says its parts take and nothing else.
+//! What programs should take, from a cost model and nothing else.
 //!
-//! Every instruction is timed from its issue: it is dispatched, reads memory, waits for its partners if it must, puts its
-//! beats on the links, and ends when the signals of its partners are back. The next is issued after the hand-over.
+//! Instructions that run together are timed together: each is dispatched, reads memory, waits for its partners if it must,
+//! puts its beats on the links, and ends when the signals of its partners are back; the next is issued after the hand-over.
+//! What a step waits for is known before anything moves, so all streams of the step are known, and only what they share
+//! (links, pseudo channels, reduction units) is worked out from change to change. Cards meet only in their steps:
+//! what each carries to its next one is when it gets there.
 
 use std::collections::HashMap;
 
+use super::flow::Flows;
 use super::{Communicator, Prediction, Program, Refusal};
-use crate::matching::{Matching, Members, is_rendezvous};
+use crate::cost::{Bound, CostModel, Moment};
+use crate::matching::{Matching, Members, Membership, is_rendezvous};
 use crate::ranges::{Transfers, transfers};
-use crate::{Capabilities, Instruction, Operation, verify};
+use crate::table::Tables;
+use crate::{AddressSpace, Capabilities, Context, Instruction, Operation, verify};
 
-/// Predicts what verified programs take when all cards begin at the same time.
+/// Predicts what verified programs take when all cards begin at the same time and take what they say.
 ///
 /// # Errors
 /// As [`verify::verify`].
@@ -20,55 +26,99 @@ pub fn predict(
     group: &[u32],
     capabilities: &Capabilities,
 ) -> Result<Prediction, Refusal> {
-    let members = verify::check(programs, communicators, group, capabilities)?;
-    predict_steps(programs, &members, capabilities)
+    predict_with(programs, communicators, group, capabilities, &CostModel::stated(capabilities))
 }
 
-/// As [`predict`], for programs that were checked.
+/// As [`predict`], if they take what `model` says.
+///
+/// # Errors
+/// As [`verify::verify`].
+pub fn predict_with(
+    programs: &[Program],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+    model: &CostModel,
+) -> Result<Prediction, Refusal> {
+    let members = verify::check(programs, communicators, group, capabilities)?;
+    predict_steps(programs, &members, group, capabilities, model, false)
+}
+
+/// As [`predict_with`], for programs that were checked. `is_barrier`: nothing is moved for its own sake, so the arrival is when
+/// the last card is through.
 pub(super) fn predict_steps(
     programs: &[Program],
     members: &Members,
+    group: &[u32],
     capabilities: &Capabilities,
+    model: &CostModel,
+    is_barrier: bool,
 ) -> Result<Prediction, Refusal> {
-    let clock = Clock { capabilities };
-    let mut issue = vec![0_u64; programs.len()];
-    let mut total = Prediction::default();
+    let clock = Clock { capabilities, model };
+    let place = vec![None; programs.len()];
+    let mut step = Step { clock: &clock, group, flows: Flows::default(), place, signals: Signals::default() };
+    let mut next = vec![Moment::default(); programs.len()];
+    let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
     let mut matching = Matching::new(programs, members, capabilities);
     while let Some(together) = matching.step()? {
         let parts: Vec<Part<'_>> = together
             .iter()
             .filter_map(|(rank, index)| {
-                let instruction = programs.get(*rank)?.instructions.get(*index)?;
-                Some(Part::new(*rank, instruction, issue[*rank], members, capabilities))
+                let program = programs.get(*rank)?;
+                let instruction = program.instructions.get(*index)?;
+                Some(Part::new(*rank, instruction, next[*rank], &program.tables, members, capabilities))
             })
             .collect();
-        for (part, times) in parts.iter().zip(clock.run(&parts)) {
-            total.t1_ps = total.t1_ps.max(times.t1_ps);
-            total.t2_ps = total.t2_ps.max(times.t2_ps);
-            total.arrival_ps = total.arrival_ps.max(times.arrival_ps);
-            issue[part.rank] = times.t2_ps.saturating_add(clock.cycles(capabilities.timing.handover_cycles));
+        for (part, times) in parts.iter().zip(step.run(&parts)) {
+            t1 = t1.max(times.t1);
+            t2 = t2.max(times.t2);
+            arrival = arrival.max(times.arrival.unwrap_or_default());
+            next[part.rank] = clock.issued_after(times.t2);
         }
     }
-    if total.arrival_ps == 0 {
-        total.arrival_ps = total.t2_ps;
+    if is_barrier || arrival.ps == 0 {
+        arrival = t2;
     }
-    Ok(total)
+    Ok(Prediction { t1_ps: t1.ps, t2_ps: t2.ps, arrival_ps: arrival.ps, terms: arrival.terms })
+}
+
+/// A time, in picoseconds, before which the last byte of `programs` cannot arrive: that of the card with most to do, if it never
+/// had to wait for another.
+pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &Capabilities, model: &CostModel) -> u64 {
+    let clock = Clock { capabilities, model };
+    let timing = &model.timing;
+    let fastest = model.links.values().copied().fold(timing.link_mbps, u32::max);
+    let of_rank = |(rank, program): (usize, &Program)| {
+        // All before the last instruction that moves something: what is behind it moves nothing that could arrive.
+        let (mut before, mut all) = (0_u64, 0_u64);
+        for instruction in &program.instructions {
+            let part = Part::new(rank, instruction, Moment::default(), &program.tables, members, capabilities);
+            let mut least = u64::from(timing.dispatch_cycles) + u64::from(timing.handover_cycles);
+            let mut moves = 0;
+            if !part.moved.receives.is_empty() || !part.moved.sends.is_empty() {
+                before = all;
+            }
+            if let Some(longest) = part.moved.sends.iter().map(|send| send.bytes).max() {
+                least += u64::from(timing.memory_read_cycles) + 1;
+                moves = wire(longest, fastest) + u64::from(timing.data_ps) + u64::from(timing.acknowledge_ps);
+            }
+            if matches!(instruction.operation, Operation::Delay) {
+                least = instruction.extent.saturating_add(timing.handover_cycles.into());
+            }
+            all = all.saturating_add(clock.cycles(least)).saturating_add(moves);
+        }
+        before
+    };
+    programs.iter().enumerate().map(of_rank).max().unwrap_or(0)
 }
 
 /// One rank's instruction among those that run together.
 struct Part<'a> {
     rank: usize,
     instruction: &'a Instruction,
-    issue_ps: u64,
+    issue: Moment,
     moved: Transfers,
-    /// Rank of the programs by rank of the communicator, for the partners in `moved`.
-    partner: HashMap<u32, usize>,
-    /// Own rank in the communicator.
-    own: u32,
-    /// Bytes that go through each pseudo channel.
-    load: HashMap<u64, u64>,
-    /// Bytes that are written to each from the receive buffers.
-    drains: HashMap<u64, u64>,
+    membership: Option<Membership<'a>>,
     is_rendezvous: bool,
 }
 
@@ -76,187 +126,530 @@ impl<'a> Part<'a> {
     fn new(
         rank: usize,
         instruction: &'a Instruction,
-        issue_ps: u64,
-        members: &Members,
+        issue: Moment,
+        tables: &Tables,
+        members: &'a Members,
         capabilities: &Capabilities,
     ) -> Self {
-        let stripe = capabilities.stripe_half_bytes.saturating_mul(2);
         let membership = members.of(rank, instruction);
-        let (own, ranks) = membership.map_or((0, 1), |one| (one.own, one.nodes().len() as u32));
-        let moved = transfers(instruction, own, ranks, stripe).unwrap_or_default();
-        let is_rendezvous = is_rendezvous(instruction, capabilities);
-        let partner = moved
-            .sends
-            .iter()
-            .chain(&moved.receives)
-            .filter_map(|other| Some((other.peer_rank, membership?.program_rank(other.peer_rank)?)))
-            .collect();
-        let (load, drains) = (HashMap::new(), HashMap::new());
-        let mut part = Part { rank, instruction, issue_ps, moved, partner, own, load, drains, is_rendezvous };
-        part.add_loads(capabilities);
-        part
+        let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
+        let context = membership.map_or(alone, |one| one.context(tables, capabilities));
+        let moved = transfers(instruction, &context).unwrap_or_default();
+        Part { rank, instruction, issue, moved, membership, is_rendezvous: is_rendezvous(instruction, capabilities) }
     }
 
-    /// What goes through the pseudo channels while the beats are on the links. What was received eagerly is written from the
-    /// receive buffer in its own time.
-    fn add_loads(&mut self, capabilities: &Capabilities) {
-        let streams = if self.moved.multicast { 1 } else { self.moved.sends.len() };
-        let reads = self.moved.sends.iter().take(streams).map(|send| (send.address, send.bytes));
-        let writes = self.moved.receives.iter().filter(|_| self.is_rendezvous).map(|one| (one.address, one.bytes));
-        let own_read = self.moved.own.filter(|_| !self.moved.multicast || self.moved.sends.is_empty());
-        let own_read = own_read.iter().map(|own| (own.source, own.bytes));
-        let own_write = self.moved.own.iter().map(|own| (own.destination, own.bytes));
-        for (address, bytes) in reads.chain(writes).chain(own_read).chain(own_write) {
-            let load = self.load.entry(channel(address, capabilities)).or_insert(0);
-            *load = load.saturating_add(whole_beats(bytes, capabilities));
-        }
-        for receive in self.moved.receives.iter().filter(|_| !self.is_rendezvous) {
-            let drains = self.drains.entry(channel(receive.address, capabilities)).or_insert(0);
-            *drains = drains.saturating_add(whole_beats(receive.bytes, capabilities));
-        }
+    fn is_one_stream(&self) -> bool {
+        self.moved.multicast && !self.moved.sends.is_empty()
     }
 
-    /// Bytes that share the pseudo channel of `address` with what is written there from a receive buffer.
-    fn drain_load(&self, address: u64, capabilities: &Capabilities) -> u64 {
-        let drains = self.drains.get(&channel(address, capabilities)).copied().unwrap_or(0);
-        drains.saturating_add(self.load(address, capabilities))
+    fn contributions(&self) -> usize {
+        self.moved.receives.len() + usize::from(self.moved.reduced.is_some_and(|reduced| reduced.own.is_some()))
     }
 
-    /// Bytes that go through the pseudo channel of `address`.
-    fn load(&self, address: u64, capabilities: &Capabilities) -> u64 {
-        self.load.get(&channel(address, capabilities)).copied().unwrap_or(0)
+    /// Rank of the programs of rank `rank` of the communicator.
+    fn partner(&self, rank: u32) -> Option<usize> {
+        self.membership?.program_rank(rank)
     }
-}
-
-/// The pseudo channel of `address`. A block that goes on into the next is counted where it starts.
-fn channel(address: u64, capabilities: &Capabilities) -> u64 {
-    let bytes = capabilities.memory_bytes.checked_div(u64::from(capabilities.memory_channels)).unwrap_or(0);
-    address.checked_div(bytes).unwrap_or(0)
-}
-
-fn whole_beats(bytes: u64, capabilities: &Capabilities) -> u64 {
-    bytes.checked_next_multiple_of(u64::from(capabilities.timing.beat_bytes.max(1))).unwrap_or(u64::MAX)
 }
 
 /// Times of one instruction on one card, from the start of all programs.
 #[derive(Clone, Copy, Default)]
 struct Times {
-    t1_ps: u64,
-    t2_ps: u64,
-    /// 0 if nothing came.
-    arrival_ps: u64,
+    t1: Moment,
+    t2: Moment,
+    /// `None` if nothing came.
+    arrival: Option<Moment>,
 }
 
+impl Times {
+    fn at_once(t2: Moment) -> Self {
+        Times { t1: t2, t2, arrival: None }
+    }
+
+    fn arrive(&mut self, at: Moment) {
+        self.arrival = Some(self.arrival.map_or(at, |last| last.max(at)));
+        self.t2 = self.t2.max(at);
+    }
+}
+
+/// What parts of a card take.
 struct Clock<'a> {
     capabilities: &'a Capabilities,
+    model: &'a CostModel,
 }
 
 impl Clock<'_> {
-    fn cycles(&self, cycles: u32) -> u64 {
-        u64::from(cycles) * 1_000_000_000 / u64::from(self.capabilities.clock_khz.max(1))
+    fn cycle_ps(&self) -> u64 {
+        (1_000_000_000 / u64::from(self.capabilities.clock_khz.max(1))).max(1)
     }
 
-    /// Picoseconds of `bytes` at `mbps`.
-    fn wire(&self, bytes: u64, mbps: u32) -> u64 {
-        let bits = u128::from(bytes) * 8_000_000;
-        u64::try_from(bits.div_ceil(u128::from(mbps.max(1)))).unwrap_or(u64::MAX)
+    fn cycles(&self, cycles: u64) -> u64 {
+        cycles.saturating_mul(self.cycle_ps())
     }
 
+    /// The issue of what follows an instruction that is complete at `end`: at a cycle of the clock.
+    fn issued_after(&self, end: Moment) -> Moment {
+        let ready = end.later(self.cycles(self.model.timing.handover_cycles.into()));
+        let at = ready.ps.checked_next_multiple_of(self.cycle_ps()).unwrap_or(u64::MAX);
+        ready.later(at - ready.ps)
+    }
+
+    fn dispatched(&self, issue: Moment, more_cycles: u32) -> Moment {
+        issue.later(self.cycles(u64::from(self.model.timing.dispatch_cycles) + u64::from(more_cycles)))
+    }
+
+    /// When control signals are out.
+    fn controls_out(&self, part: &Part<'_>) -> Moment {
+        self.dispatched(part.issue, 1)
+    }
+
+    fn switch_ps(&self) -> u64 {
+        self.cycles(self.model.timing.switch_cycles.into())
+    }
+
+    fn size_check_ps(&self) -> u64 {
+        u64::from(self.model.timing.data_ps).saturating_sub(self.model.timing.control_ps.into())
+    }
+
+    /// From the sending switch to the receive buffer, which lies before the other.
+    fn to_buffer_ps(&self) -> u64 {
+        u64::from(self.model.timing.control_ps).saturating_sub(self.switch_ps())
+    }
+
+    /// From the receive buffer to being counted.
+    fn past_buffer_ps(&self) -> u64 {
+        self.switch_ps().saturating_add(self.size_check_ps())
+    }
+
+    /// From the last beat of a card's own block, out and in through its switch, to being counted.
+    fn own_ps(&self) -> u64 {
+        self.switch_ps().saturating_mul(2).saturating_add(self.size_check_ps())
+    }
+
+    /// From the last beats of so many contributions to that of their fold.
+    fn fold_ps(&self, contributions: usize) -> u64 {
+        let units = contributions.saturating_sub(1) as u64;
+        self.cycles(u64::from(self.model.timing.reduce_unit_cycles).saturating_mul(units))
+    }
+
+    /// Rate at which a fold takes beats of each contribution, Mb/s.
+    fn reduce_mbps(&self) -> u64 {
+        let timing = &self.model.timing;
+        let beat_ps = self.cycles(u64::from(timing.reduce_beat_cycles.max(1))).max(1);
+        u64::from(timing.beat_bytes) * 8_000_000 / beat_ps
+    }
+
+    fn whole_beats(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(u64::from(self.model.timing.beat_bytes.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// The pseudo channel of `address`. A block that goes on into the next is counted where it starts.
+    fn channel(&self, address: u64) -> usize {
+        let channels = self.channels();
+        let bytes = self.capabilities.memory_bytes / channels as u64;
+        usize::try_from(address.checked_div(bytes).unwrap_or(0)).unwrap_or(usize::MAX).min(channels - 1)
+    }
+
+    fn channels(&self) -> usize {
+        self.capabilities.memory_channels.max(1) as usize
+    }
+}
+
+/// Works out steps, one after another.
+struct Step<'a> {
+    clock: &'a Clock<'a>,
+    /// Nodes by rank of the programs.
+    group: &'a [u32],
+    flows: Flows,
+    /// Place among the parts of the step by rank of the programs; `None` between steps.
+    place: Vec<Option<usize>>,
+    signals: Signals,
+}
+
+/// Signals that were sent and not waited for: when and how much, by rank of the programs and id, in the order of time.
+#[derive(Default)]
+struct Signals {
+    sent: HashMap<(usize, u16), Vec<(Moment, u32)>>,
+}
+
+impl Signals {
+    fn add(&mut self, rank: usize, id: u16, at: Moment, value: u32) {
+        let sent = self.sent.entry((rank, id)).or_default();
+        let behind = sent.partition_point(|(other, _)| other.ps <= at.ps);
+        sent.insert(behind, (at, value));
+    }
+
+    /// Takes `value` of a signal, and says when so much is there: at once, if it was there from before.
+    fn take(&mut self, rank: usize, id: u16, value: u32) -> Moment {
+        let mut missing = value;
+        let mut at = Moment::default();
+        let Some(sent) = self.sent.get_mut(&(rank, id)) else { return at };
+        while let Some((when, left)) = sent.first_mut().filter(|_| missing > 0) {
+            let taken = missing.min(*left);
+            (missing, *left, at) = (missing - taken, *left - taken, at.max(*when));
+            if *left == 0 {
+                sent.remove(0);
+            }
+        }
+        at
+    }
+}
+
+/// Where a card's streams pass.
+struct Passes {
+    /// Of pseudo channel 0; the others follow.
+    channels: u32,
+    /// The way through the card's own switch.
+    local: u32,
+    fold: u32,
+}
+
+/// Streams of one part, by their numbers.
+#[derive(Default)]
+struct Streams {
+    /// By place in the sends; of one stream to all, the same number.
+    sends: Vec<usize>,
+    own: Option<usize>,
+    /// By place in the receives; of a fold, one.
+    drains: Vec<usize>,
+}
+
+impl Step<'_> {
     /// Times of instructions that run together, in the order of `parts`.
-    fn run(&self, parts: &[Part<'_>]) -> Vec<Times> {
+    fn run(&mut self, parts: &[Part<'_>]) -> Vec<Times> {
+        let clock = self.clock;
         match parts {
             [first, ..] if first.instruction.operation == Operation::Barrier => self.barrier(parts),
+            [alone] => match alone.instruction.operation {
+                Operation::Copy | Operation::Fill => vec![self.local(alone)],
+                Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => vec![self.one_sided(alone)],
+                Operation::WaitSignal => vec![self.wait(alone)],
+                Operation::Delay => {
+                    vec![Times::at_once(alone.issue.later(clock.cycles(alone.instruction.extent)))]
+                }
+                _ if alone.membership.is_none() => vec![Times::at_once(clock.dispatched(alone.issue, 0))],
+                _ => self.transfer(parts),
+            },
             _ => self.transfer(parts),
         }
     }
 
     fn barrier(&self, parts: &[Part<'_>]) -> Vec<Times> {
-        let timing = &self.capabilities.timing;
-        let out: Vec<u64> = parts.iter().map(|part| part.issue_ps + self.cycles(timing.dispatch_cycles + 1)).collect();
-        let released = |own: usize| {
-            let others = out.iter().enumerate().filter(|(other, _)| *other != own);
-            others.map(|(_, out)| out + u64::from(timing.control_ps)).max().unwrap_or(0)
+        let out: Vec<Moment> = parts.iter().map(|part| self.clock.controls_out(part)).collect();
+        let came = |own: usize| {
+            let others = out.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, out)| *out);
+            let last = others.reduce(Moment::max);
+            last.map(|last| last.later(self.clock.model.timing.control_ps.into()))
         };
-        let times = |(own, t1_ps): (usize, &u64)| {
-            let arrival_ps = released(own).max(*t1_ps);
-            Times { t1_ps: *t1_ps, t2_ps: arrival_ps, arrival_ps }
+        let times = |(own, t1): (usize, &Moment)| {
+            let arrival = came(own).map_or(*t1, |came| came.max(*t1));
+            Times { t1: *t1, t2: arrival, arrival: Some(arrival) }
         };
         out.iter().enumerate().map(times).collect()
     }
 
-    fn transfer(&self, parts: &[Part<'_>]) -> Vec<Times> {
-        let timing = &self.capabilities.timing;
-        let place: HashMap<usize, usize> = parts.iter().enumerate().map(|(place, part)| (part.rank, place)).collect();
-        let place_of = |part: &Part<'_>, other: u32| part.partner.get(&other).and_then(|rank| place.get(rank)).copied();
-        let signals: Vec<u64> =
-            parts.iter().map(|part| part.issue_ps.saturating_add(self.cycles(timing.dispatch_cycles + 1))).collect();
-        let mut times: Vec<Times> = parts
-            .iter()
-            .zip(&signals)
-            .map(|(part, out)| {
-                let waits = match part.instruction.operation {
-                    Operation::Delay => part.instruction.extent.min(u64::from(u32::MAX)) as u32,
-                    _ => 0,
-                };
-                let t1_ps = out.saturating_add(self.cycles(waits));
-                Times { t1_ps, t2_ps: t1_ps, arrival_ps: 0 }
-            })
-            .collect();
-        for (own, part) in parts.iter().enumerate() {
-            let mut start =
-                part.issue_ps.saturating_add(self.cycles(timing.dispatch_cycles + timing.memory_read_cycles));
-            let ready = part.moved.sends.iter().filter_map(|send| place_of(part, send.peer_rank));
-            for destination in ready.filter(|_| part.is_rendezvous) {
-                start = start.max(signals[destination].saturating_add(timing.control_ps.into()));
+    /// Copies and fills.
+    fn local(&mut self, part: &Part<'_>) -> Times {
+        let (clock, instruction) = (self.clock, part.instruction);
+        let is_fill = instruction.operation == Operation::Fill;
+        let on_card = |space| space == AddressSpace::Card;
+        if !on_card(instruction.destination.space) || !(is_fill || on_card(instruction.source.space)) {
+            let took = wire(instruction.bytes, clock.model.timing.host_mbps);
+            return Times::at_once(clock.dispatched(part.issue, 0).after(Bound::Host, took));
+        }
+        self.flows.clear();
+        let passes = self.card();
+        let mut over = vec![passes.channels + clock.channel(instruction.destination.address) as u32];
+        let mut start = clock.dispatched(part.issue, 0);
+        if !is_fill {
+            start = clock.dispatched(part.issue, clock.model.timing.memory_read_cycles);
+            over.extend([passes.channels + clock.channel(instruction.source.address) as u32, passes.local]);
+        }
+        Times::at_once(self.alone(start, instruction.bytes, over))
+    }
+
+    /// A transfer to or from a card that runs nothing for it. What else moves there meanwhile is not regarded.
+    fn one_sided(&mut self, part: &Part<'_>) -> Times {
+        let (clock, instruction) = (self.clock, part.instruction);
+        let timing = &clock.model.timing;
+        let is_read = instruction.operation == Operation::RdmaRead;
+        let signals = instruction.operation == Operation::PutSignal;
+        let announced = clock.dispatched(part.issue, 2);
+        if instruction.bytes == 0 && signals {
+            let counted = announced.later(timing.control_ps.into());
+            self.signal(part, counted);
+            return Times { t1: announced, t2: counted.later(timing.acknowledge_ps.into()), arrival: None };
+        }
+        if instruction.bytes == 0 {
+            return Times::at_once(announced);
+        }
+        let start = match is_read {
+            true => {
+                let requested = announced.later(timing.control_ps.into());
+                requested.later(clock.cycles(u64::from(timing.memory_read_cycles) + 1))
             }
-            let header_out = start.saturating_add(self.cycles(1));
-            if let Some(block) = part.moved.own {
-                let load =
-                    part.load(block.source, self.capabilities).max(part.load(block.destination, self.capabilities));
-                let counted = header_out.saturating_add(self.duration(block.bytes, load));
-                times[own].t2_ps = times[own].t2_ps.max(counted);
-                if part.moved.sends.is_empty() {
-                    times[own].t1_ps = times[own].t1_ps.max(counted);
-                }
-            }
-            for send in &part.moved.sends {
-                let destination = place_of(part, send.peer_rank);
-                let into = destination.and_then(|place| {
-                    let receives = &parts[place].moved.receives;
-                    let receive = receives.iter().find(|receive| receive.peer_rank == part.own)?;
-                    Some((&parts[place], receive.address))
-                });
-                let straight = into.filter(|_| part.is_rendezvous);
-                let load = part
-                    .load(send.address, self.capabilities)
-                    .max(straight.map_or(0, |(other, address)| other.load(address, self.capabilities)));
-                let out = header_out.saturating_add(self.duration(send.bytes, load));
-                times[own].t1_ps = times[own].t1_ps.max(out);
-                // From the receive buffer it goes to memory as fast as the pseudo channel lets all that go there, once the
-                // destination is at the instruction.
-                let drain = into.filter(|_| !part.is_rendezvous).map_or(0, |(other, address)| {
-                    self.wire(other.drain_load(address, self.capabilities), timing.channel_mbps)
-                });
-                let ready = destination.map_or(0, |place| signals[place]);
-                let drained = header_out.saturating_add(timing.data_ps.into()).max(ready).saturating_add(drain);
-                let drained = if drain == 0 { ready } else { drained };
-                let arrival = out.saturating_add(timing.data_ps.into()).max(drained);
-                let back = arrival.saturating_add(timing.acknowledge_ps.into());
-                times[own].t2_ps = times[own].t2_ps.max(back);
-                if let Some(place) = destination {
-                    times[place].arrival_ps = times[place].arrival_ps.max(arrival);
-                    times[place].t2_ps = times[place].t2_ps.max(arrival);
-                }
-            }
-            times[own].t2_ps = times[own].t2_ps.max(times[own].t1_ps);
+            false => clock.dispatched(part.issue, timing.memory_read_cycles + 2),
+        };
+        let peer = part.membership.and_then(|one| one.nodes().get(usize::from(instruction.peer)).copied());
+        let own = self.group.get(part.rank).copied();
+        let link = peer.zip(own).map_or(timing.link_mbps, |(peer, own)| match is_read {
+            true => clock.model.link_mbps(peer, own),
+            false => clock.model.link_mbps(own, peer),
+        });
+        self.flows.clear();
+        let (here, there) = (self.card(), self.card());
+        let (from, to) = if is_read { (there, here) } else { (here, there) };
+        let over = [
+            from.channels + clock.channel(instruction.source.address) as u32,
+            to.channels + clock.channel(instruction.destination.address) as u32,
+            self.flows.resource(link.into(), Bound::Link),
+        ];
+        let out = self.alone(start, instruction.bytes, over);
+        let counted = out.later(timing.data_ps.into());
+        if signals {
+            self.signal(part, counted);
+        }
+        match is_read {
+            true => Times { t1: announced, t2: counted, arrival: Some(counted) },
+            false => Times { t1: out, t2: counted.later(timing.acknowledge_ps.into()), arrival: None },
+        }
+    }
+
+    fn signal(&mut self, part: &Part<'_>, at: Moment) {
+        let instruction = part.instruction;
+        if let Some(rank) = part.partner(instruction.peer.into()) {
+            self.signals.add(rank, instruction.signal_id, at, instruction.signal_value);
+        }
+    }
+
+    fn wait(&mut self, part: &Part<'_>) -> Times {
+        let instruction = part.instruction;
+        let read = self.clock.dispatched(part.issue, 0);
+        let came = read.max(self.signals.take(part.rank, instruction.signal_id, instruction.signal_value));
+        Times { t1: read, t2: came, arrival: Some(came) }
+    }
+
+    /// The end of the only stream there is.
+    fn alone(&mut self, start: Moment, bytes: u64, over: impl IntoIterator<Item = u32>) -> Moment {
+        let stream = self.flows.stream(start, self.clock.whole_beats(bytes), over);
+        self.flows.run();
+        self.flows.end(stream)
+    }
+
+    /// What streams of one more card pass.
+    fn card(&mut self) -> Passes {
+        let timing = &self.clock.model.timing;
+        let mut resource = |mbps, bound| self.flows.resource(mbps, bound);
+        let local = resource(timing.link_mbps.into(), Bound::Link);
+        let fold = resource(self.clock.reduce_mbps(), Bound::Reduce);
+        let channels = resource(timing.channel_mbps.into(), Bound::Channel);
+        for _ in 1..self.clock.channels() {
+            resource(timing.channel_mbps.into(), Bound::Channel);
+        }
+        Passes { channels, local, fold }
+    }
+
+    fn transfer(&mut self, parts: &[Part<'_>]) -> Vec<Times> {
+        for (place, part) in parts.iter().enumerate() {
+            self.place[part.rank] = Some(place);
+        }
+        let headers: Vec<Moment> = parts.iter().map(|part| self.header_out(parts, part)).collect();
+        self.flows.clear();
+        let passes: Vec<Passes> = parts.iter().map(|_| self.card()).collect();
+        let streams: Vec<Streams> =
+            parts.iter().enumerate().map(|(own, _)| self.streams(parts, own, &headers, &passes)).collect();
+        self.flows.run();
+        let times = self.ends(parts, &streams);
+        for part in parts {
+            self.place[part.rank] = None;
         }
         times
     }
 
-    /// Picoseconds of a block's beats: by the link, or by the fullest pseudo channel it passes if that takes longer.
-    fn duration(&self, bytes: u64, load: u64) -> u64 {
-        let timing = &self.capabilities.timing;
-        let link = self.wire(whole_beats(bytes, self.capabilities), timing.link_mbps);
-        link.max(self.wire(load, timing.channel_mbps))
+    /// Place of the part that `part` sends to or receives from as rank `other`.
+    fn place_of(&self, part: &Part<'_>, other: u32) -> Option<usize> {
+        self.place.get(part.partner(other)?).copied().flatten()
     }
+
+    /// Part, and place among its receives, of what `part` sends to rank `other`.
+    fn receive_of(&self, parts: &[Part<'_>], part: &Part<'_>, other: u32) -> Option<(usize, usize)> {
+        let (place, own) = (self.place_of(part, other)?, part.membership?.own);
+        let receives = &parts.get(place)?.moved.receives;
+        // Most receive from all others, in the order of ranks.
+        let likely = [own as usize, (own as usize).wrapping_sub(1)];
+        let is_own = |at: &usize| receives.get(*at).is_some_and(|receive| receive.peer_rank == own);
+        let at = likely.into_iter().find(is_own);
+        Some((place, at.or_else(|| receives.iter().position(|receive| receive.peer_rank == own))?))
+    }
+
+    /// When `part` has announced its data, once it is read and all destinations are ready.
+    fn header_out(&self, parts: &[Part<'_>], part: &Part<'_>) -> Moment {
+        let timing = &self.clock.model.timing;
+        let mut start = self.clock.dispatched(part.issue, timing.memory_read_cycles);
+        if part.is_rendezvous && !part.moved.sends.is_empty() {
+            start = start.max(self.clock.controls_out(part));
+            for send in &part.moved.sends {
+                let Some(place) = self.place_of(part, send.peer_rank) else { continue };
+                start = start.max(self.clock.controls_out(&parts[place]).later(timing.control_ps.into()));
+            }
+        }
+        start.later(self.clock.cycles(1))
+    }
+
+    /// Puts all that moves for part `own` into the flows.
+    fn streams(&mut self, parts: &[Part<'_>], own: usize, headers: &[Moment], passes: &[Passes]) -> Streams {
+        let clock = self.clock;
+        let part = &parts[own];
+        let header = headers[own];
+        let at = |place: usize, address: u64| passes[place].channels + clock.channel(address) as u32;
+        let mut streams = Streams::default();
+        let mut together = Vec::new();
+        for send in &part.moved.sends {
+            let mut over = vec![self.link(part, send.peer_rank)];
+            if part.is_rendezvous
+                && let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank)
+            {
+                let moved = &parts[place].moved;
+                // The contributions to a fold pass together: one of them stands for the result of all.
+                if moved.reduced.is_none() || receive == 0 {
+                    over.push(at(place, moved.receives[receive].address));
+                }
+                if moved.reduced.is_some() && receive == 0 {
+                    over.push(passes[place].fold);
+                }
+            }
+            if part.moved.multicast {
+                together.extend(over);
+            } else {
+                over.push(at(own, send.address));
+                streams.sends.push(self.flows.stream(header, clock.whole_beats(send.bytes), over));
+            }
+        }
+        if part.is_one_stream()
+            && let Some(first) = part.moved.sends.first()
+        {
+            together.push(at(own, first.address));
+            together.extend(part.moved.own.map(|block| at(own, block.destination)));
+            let stream = self.flows.stream(header, clock.whole_beats(first.bytes), together);
+            streams.sends = vec![stream; part.moved.sends.len()];
+            streams.own = Some(stream);
+        } else if let Some(block) = part.moved.own {
+            let over = [at(own, block.source), at(own, block.destination), passes[own].local];
+            streams.own = Some(self.flows.stream(header, clock.whole_beats(block.bytes), over));
+        } else if let Some((address, bytes)) = part.moved.contribution() {
+            let over = [at(own, address), passes[own].local];
+            streams.own = Some(self.flows.stream(header, clock.whole_beats(bytes), over));
+        }
+        if !part.is_rendezvous {
+            self.drains(part, own, headers, passes, &mut streams);
+        }
+        streams
+    }
+
+    /// What goes from the receive buffers to memory: each block once it begins to be there, or the fold of all once all do.
+    fn drains(&mut self, part: &Part<'_>, own: usize, headers: &[Moment], passes: &[Passes], streams: &mut Streams) {
+        let clock = self.clock;
+        let is_set = clock.dispatched(part.issue, 0);
+        let head = |step: &Self, rank: u32| {
+            let head = step.place_of(part, rank).map(|place| headers[place].later(clock.to_buffer_ps()));
+            head.map_or(is_set, |head| is_set.max(head))
+        };
+        let at = |address: u64| passes[own].channels + clock.channel(address) as u32;
+        if let Some(reduced) = part.moved.reduced {
+            let heads = part.moved.receives.iter().map(|receive| head(self, receive.peer_rank));
+            let start = heads.fold(is_set, Moment::max);
+            let over = [at(reduced.destination), passes[own].fold];
+            streams.drains.push(self.flows.stream(start, clock.whole_beats(reduced.bytes), over));
+            return;
+        }
+        for receive in &part.moved.receives {
+            let start = head(self, receive.peer_rank);
+            let stream = self.flows.stream(start, clock.whole_beats(receive.bytes), [at(receive.address)]);
+            streams.drains.push(stream);
+        }
+    }
+
+    /// The link of `part` to rank `other`.
+    fn link(&mut self, part: &Part<'_>, other: u32) -> u32 {
+        let model = self.clock.model;
+        let nodes = part.membership.map(|one| (one.nodes()[one.own as usize], one.nodes()[other as usize]));
+        let mbps = nodes.map_or(model.timing.link_mbps, |(from, to)| model.link_mbps(from, to));
+        self.flows.resource(mbps.into(), Bound::Link)
+    }
+
+    /// What follows from the ends of the streams.
+    fn ends(&self, parts: &[Part<'_>], streams: &[Streams]) -> Vec<Times> {
+        let clock = self.clock;
+        let timing = &clock.model.timing;
+        let end = |stream: usize| self.flows.end(stream);
+        let mut times: Vec<Times> = parts.iter().map(|part| Times::at_once(clock.controls_out(part))).collect();
+        // When the last beat of each block is counted out, by receiving part and place in its receives.
+        let mut out: Vec<Vec<Option<Moment>>> =
+            parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect();
+        for ((part, streams), times) in parts.iter().zip(streams).zip(&mut times) {
+            for (send, stream) in part.moved.sends.iter().zip(&streams.sends) {
+                times.t1 = times.t1.max(end(*stream));
+                if let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank) {
+                    out[place][receive] = Some(end(*stream));
+                }
+            }
+            if let Some(own) = streams.own {
+                if part.moved.sends.is_empty() {
+                    times.t1 = times.t1.max(end(own));
+                }
+                let counted = end(own).later(clock.own_ps());
+                if part.moved.own.is_some() {
+                    times.arrive(counted);
+                } else if part.moved.reduced.is_some_and(|reduced| reduced.own.is_some()) {
+                    times.t2 = times.t2.max(counted);
+                }
+            }
+            times.t2 = times.t2.max(times.t1);
+        }
+        for (place, part) in parts.iter().enumerate() {
+            let counted: Vec<Option<Moment>> = match part.moved.reduced {
+                Some(reduced) => {
+                    let folded = self.folded(part, &streams[place], &out[place], reduced.own.is_some());
+                    vec![Some(folded); part.moved.receives.len()]
+                }
+                None => (out[place].iter().enumerate())
+                    .map(|(receive, out)| Some(self.counted((*out)?, streams[place].drains.get(receive).copied())))
+                    .collect(),
+            };
+            for (receive, counted) in part.moved.receives.iter().zip(counted) {
+                let Some(counted) = counted else { continue };
+                times[place].arrive(counted);
+                if let Some(source) = self.place_of(part, receive.peer_rank) {
+                    times[source].t2 = times[source].t2.max(counted.later(timing.acknowledge_ps.into()));
+                }
+            }
+        }
+        times
+    }
+
+    /// When a block is counted in of which the last beat is counted `out`, and that goes to memory by stream `drain` if it
+    /// lies in the receive buffer meanwhile.
+    fn counted(&self, out: Moment, drain: Option<usize>) -> Moment {
+        match drain {
+            None => out.later(self.clock.model.timing.data_ps.into()),
+            Some(drain) => {
+                let whole = out.later(self.clock.to_buffer_ps());
+                whole.max(self.flows.end(drain)).later(self.clock.past_buffer_ps())
+            }
+        }
+    }
+
+    /// When the fold of a part is counted.
+    fn folded(&self, part: &Part<'_>, streams: &Streams, out: &[Option<Moment>], has_own: bool) -> Moment {
+        let drain = streams.drains.first().copied();
+        let came = out.iter().flatten().map(|out| self.counted(*out, drain));
+        let own = streams.own.filter(|_| has_own).map(|own| self.flows.end(own).later(self.clock.own_ps()));
+        let last = came.chain(own).fold(Moment::default(), Moment::max);
+        last.after(Bound::Reduce, self.clock.fold_ps(part.contributions()))
+    }
+}
+
+/// Picoseconds of `bytes` at `mbps`.
+fn wire(bytes: u64, mbps: u32) -> u64 {
+    u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(mbps.max(1))).unwrap_or(u64::MAX)
 }

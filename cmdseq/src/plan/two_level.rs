@@ -5,14 +5,40 @@
 //! are more of them than memory I/Os.
 
 use super::placement::{Areas, spaced, whole};
-use super::{Collective, Communicator, Draft, Piece, Refusal, Request, direct};
+use super::{Collective, Communicator, Draft, Piece, Refusal, Request, direct, two_level_reduce};
 use crate::instruction::WORLD;
 use crate::{Capabilities, Instruction, Operand, Topology};
 
 /// Id of the communicator of a card's row: one for each row, with disjoint members.
-const ROW: u16 = 1;
+pub(super) const ROW: u16 = 1;
 /// Id of the communicator of a card's column.
-const COLUMN: u16 = 2;
+pub(super) const COLUMN: u16 = 2;
+
+/// All cards of a Dragonfly, in the order of their nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    /// Rows.
+    pub(super) groups: u32,
+    /// Cards of a row.
+    pub(super) size: u32,
+}
+
+impl Grid {
+    /// Row and column of a rank.
+    pub(super) const fn place(self, rank: u32) -> (u32, u32) {
+        (rank / self.size, rank % self.size)
+    }
+
+    /// The rows, and the columns.
+    pub(super) fn communicators(self) -> Vec<Communicator> {
+        let row = |row: u32| Communicator { id: ROW, members: (row * self.size..(row + 1) * self.size).collect() };
+        let column = |column: u32| {
+            let members = (0..self.groups).map(|row| row * self.size + column).collect();
+            Communicator { id: COLUMN, members }
+        };
+        (0..self.groups).map(row).chain((0..self.size).map(column)).collect()
+    }
+}
 
 /// The programs of `request`, with a phase in the rows and a phase in the columns.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
@@ -26,12 +52,20 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             "two-level takes all {nodes} cards in the order of their nodes, in {groups} groups of one size"
         )));
     }
+    if request.collective.has_counts() {
+        let cause = format!("two-level is not for {}, whose blocks have lengths of their own", request.collective);
+        return Err(Refusal::general(cause));
+    }
+    let size = nodes / groups;
+    let grid = Grid { groups, size };
+    if request.collective.reduces() {
+        return two_level_reduce::build(request, capabilities, grid);
+    }
     if request.collective.has_peer() {
         return transfer(request, capabilities, groups);
     }
     let align = u64::from(capabilities.address_align.max(1));
     let block = request.bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
-    let size = nodes / groups;
     let row_bytes = block.saturating_mul(u64::from(size));
     let all_bytes = block.saturating_mul(u64::from(nodes));
     let sizes = match request.collective {
@@ -41,18 +75,11 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         Collective::Broadcast => [block, block, 0],
         Collective::Alltoall => [all_bytes; 3],
         Collective::Allgather => [block, all_bytes, 0],
-        Collective::Sendrecv | Collective::Send | Collective::Recv => [block; 3],
+        _ => [block; 3],
     };
-    let [source, destination, between] = Areas::place(capabilities, sizes)?;
+    let [source, destination, between] = Areas::place(request, capabilities, sizes)?;
     let shape = Shape { groups, size, block, row_bytes, source, destination, between, root: request.root };
-    let mut draft = Draft::empty(request);
-    for row in 0..groups {
-        draft.communicators.push(Communicator { id: ROW, members: (row * size..(row + 1) * size).collect() });
-    }
-    for column in 0..size {
-        let members = (0..groups).map(|row| row * size + column).collect();
-        draft.communicators.push(Communicator { id: COLUMN, members });
-    }
+    let mut draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
     for (rank, program) in (0..nodes).zip(&mut draft.programs) {
         program.instructions = shape.phases(request.collective, rank / size, rank % size);
         program.input = pieces(source, block, request, request.input_bytes(rank));
@@ -135,7 +162,18 @@ impl Shape {
                     shift(row, self.groups, between, destination).on(COLUMN),
                 ]
             }
-            Collective::Send | Collective::Recv => Vec::new(),
+            // Sent point to point, or refused.
+            Collective::Send
+            | Collective::Recv
+            | Collective::Scatterv
+            | Collective::Gatherv
+            | Collective::Allgatherv
+            | Collective::Alltoallv
+            | Collective::Reduce
+            | Collective::Allreduce
+            | Collective::ReduceScatter
+            | Collective::Scan
+            | Collective::Exscan => Vec::new(),
         }
     }
 }
@@ -148,7 +186,7 @@ fn transfer(request: &Request, capabilities: &Capabilities, groups: u32) -> Resu
     }
     let size = capabilities.nodes / groups;
     let middle = root / size * size + peer % size;
-    let [source, destination, between] = Areas::place(capabilities, [bytes; 3])?;
+    let [source, destination, between] = Areas::place(request, capabilities, [bytes; 3])?;
     let [source_at, destination_at, between_at] = [source, destination, between].map(Operand::card);
     let mut draft = Draft::empty(request);
     let mut set = |rank: u32, instructions: Vec<Instruction>| {

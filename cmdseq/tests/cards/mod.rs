@@ -3,12 +3,13 @@
 
 use cmdseq::capability::Timing;
 use cmdseq::plan::{Algorithm, Collective, Request};
-use cmdseq::{Capabilities, Operation, Topology};
+use cmdseq::{Capabilities, Combine, Element, Operation, Reduction, Topology};
 
 pub(crate) const TIMING: Timing = Timing {
     dispatch_cycles: 7,
     memory_read_cycles: 54,
     handover_cycles: 12,
+    switch_cycles: 10,
     control_ps: 360_000,
     data_ps: 390_000,
     acknowledge_ps: 390_000,
@@ -16,6 +17,8 @@ pub(crate) const TIMING: Timing = Timing {
     channel_mbps: 51_200,
     host_mbps: 100_000,
     beat_bytes: 32,
+    reduce_beat_cycles: 1,
+    reduce_unit_cycles: 8,
 };
 
 pub(crate) fn connected(nodes: u32) -> Capabilities {
@@ -41,17 +44,39 @@ fn fabric(nodes: u32, topology: Topology) -> Capabilities {
         queue_depth_max: 1024,
         communicators: 32,
         communicator_ranks: 1024,
+        communicator_generations: 256,
         resident_programs: 8,
         resident_words: 256,
+        signals: 64,
+        tables: 16,
         address_align: 1,
         eager_bytes: 16 << 10,
         eager_limit: 16 << 10,
         operations: Operation::ALL.iter().fold(0, |bits, operation| bits | 1 << *operation as u8),
+        element_types: u32::MAX,
+        reductions: u32::MAX,
+        reductions_extend: true,
         extrapolated: nodes > 16,
         timing: TIMING,
     }
 }
 
 pub(crate) fn request(collective: Collective, nodes: u32, bytes: u64, algorithm: Option<Algorithm>) -> Request {
-    Request { collective, group: (0..nodes).collect(), bytes, root: 0, peer: nodes - 1, algorithm, eager_limit: None }
+    let (group, combine) = ((0..nodes).collect(), combine(collective));
+    Request { combine, algorithm, counts: counts(collective, nodes, bytes), ..Request::new(collective, group, bytes) }
+}
+
+/// Lengths about `bytes` for vector forms, some of them 0.
+pub(crate) fn counts(collective: Collective, ranks: u32, bytes: u64) -> Vec<u64> {
+    let number = match collective {
+        Collective::Alltoallv => ranks * ranks,
+        Collective::Scatterv | Collective::Gatherv | Collective::Allgatherv => ranks,
+        _ => 0,
+    };
+    (0..u64::from(number)).map(|count| bytes.saturating_mul(count * 7 % 4) / 2).collect()
+}
+
+/// A reduction that takes any number of bytes, for collectives that need one.
+pub(crate) fn combine(collective: Collective) -> Option<Combine> {
+    collective.reduces().then_some(Combine::new(Reduction::Xor, Element::U8))
 }

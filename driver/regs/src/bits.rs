@@ -18,6 +18,8 @@ bitflags! {
         const USER_LOGIC = 1 << 9;
         /// The fabric is larger than the published system was built: its times are an extrapolation.
         const EXTRAPOLATED = 1 << 16;
+        /// The published system does not reduce: its reduction units, and the times of reductions, are an extension.
+        const REDUCTIONS_EXTEND = 1 << 17;
     }
 
     /// Bits of [`crate::sequencer::STATUS`].

@@ -15,6 +15,7 @@
 //! All registers are 32 bits wide, little-endian, and accessed whole and aligned; nothing needs an atomic 64-bit
 //! access. The exception is the Device Feature List of [`feature_list`], whose headers are 64-bit words; they too may
 //! be read in halves.
+#![recursion_limit = "256"]
 #![forbid(unsafe_code)]
 
 pub mod bits;

@@ -12,7 +12,7 @@ pub const QUEUES_OFFSET: u32 = 0x400;
 /// What [`MAGIC`] reads: the letters FSEQ.
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FSEQ");
 /// Version of this register block, major in the upper half. A host refuses a card of another major version.
-pub const VERSION_VALUE: u32 = 0x0001_0000;
+pub const VERSION_VALUE: u32 = 0x0001_0003;
 /// What must be written to [`ABORT`] to take effect.
 pub const ABORT_VALUE: u32 = u32::from_le_bytes(*b"STOP");
 /// What [`WAITING_PEER`] reads when the sequencer waits for nobody.
@@ -60,12 +60,19 @@ registers! {
     CHANNEL_MBPS = 0x09c, ReadOnly, None, "Rate of one pseudo channel, Mb/s, shared by what reads and writes it.";
     HOST_MBPS = 0x0a0, ReadOnly, None, "Rate of the host link as the sequencer's copies see it, Mb/s.";
     BEAT_BYTES = 0x0a4, ReadOnly, None, "Bytes of one beat of the data path.";
-    reserved 0x0a8..0x100;
+    DMA_BITS = 0x0a8, ReadOnly, None, "Address bits the card masters: host memory it is given lies below 2^DMA_BITS. 0 before version 1.1, and then 64.";
+    REDUCE_BEAT_CYCLES = 0x0ac, ReadOnly, None, "Cycles from one beat of a fold to the next, in which one beat of each contribution is taken. 0 without reductions. Since version 1.2.";
+    REDUCE_UNIT_CYCLES = 0x0b0, ReadOnly, None, "Cycles of a beat through each unit of the chain that folds contributions: one unit less than contributions. Since version 1.2.";
+    SIGNALS = 0x0b4, ReadOnly, None, "Signals, which put_signal adds to and wait_signal waits for. 0 before version 1.3.";
+    TABLES = 0x0b8, ReadOnly, None, "Slots for tables of the vector forms, each of as many entries as COMMUNICATOR_RANKS. 0 before version 1.3.";
+    COMMUNICATOR_GENERATIONS = 0x0bc, ReadOnly, None, "Ids of one entry of the communicator table, one after another: entry + 32 * generation. 0 before version 1.3, and then 1, and operation free is missing.";
+    SWITCH_CYCLES = 0x0c0, ReadOnly, None, "Cycles through the switch, one way. 0 before version 1.3: not said.";
+    reserved 0x0c4..0x100;
     CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the current instruction.";
     STATUS = 0x104, ReadOnly, Some(1), "What the sequencer does: see the bits of STATUS.";
     ERROR = 0x108, WriteOneToClear, Some(0), "What went wrong outside of any instruction: see the bits of ERROR.";
     EAGER_LIMIT = 0x10c, ReadWrite, Some(16384), "Largest piece in bytes that is sent eagerly; 0 forces rendezvous. Clamped to EAGER_BYTES.";
-    ABORT = 0x110, WriteOnly, Some(0), "Writing the letters STOP (0x504f5453) ends the current instruction with status aborted and clears RUN.";
+    ABORT = 0x110, WriteOnly, Some(0), "Writing the letters STOP (0x504f5453) ends the current instruction, or the resident program that it is of, with status aborted, clears RUN, and drops what has come in on the links and was not used.";
     SCRATCH = 0x114, ReadWrite, Some(0), "Kept for the host, without effect.";
     CYCLES_LO = 0x118, ReadOnly, Some(0), "Free-running counter, bits 31:0. Reading it latches CYCLES_HI.";
     CYCLES_HI = 0x11c, ReadOnly, Some(0), "Free-running counter, bits 63:32, as of the last read of CYCLES_LO.";
@@ -73,7 +80,8 @@ registers! {
     WAITING_PEER = 0x124, ReadOnly, Some(0xffff_ffff), "Node the current instruction waits for, the lowest if several; all-ones if none.";
     RETIRED_LO = 0x128, ReadOnly, Some(0), "Instructions completed since reset, bits 31:0. Reading it latches RETIRED_HI.";
     RETIRED_HI = 0x12c, ReadOnly, Some(0), "Instructions completed since reset, bits 63:32, as of the last read of RETIRED_LO.";
-    reserved 0x130..0x400;
+    PENDING = 0x130, WriteOneToClear, Some(0), "Bit n: vector n was raised and not delivered. While MSI-X is off the INTx line is asserted as long as a bit is set. Since version 1.1.";
+    reserved 0x134..0x400;
 }
 
 /// The registers of one queue pair; queue `n` lies at [`queue::base`]`(n)` in the sequencer's block.

@@ -94,7 +94,7 @@ fn a_block_that_leaves_the_bar_is_refused() {
 #[test]
 fn other_versions_are_refused() {
     let error = refused(|fake| fake.set(BLOCK + 0x24, 0x0002_0000));
-    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0000, .. }), "{error}");
+    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0003, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x28, 2));
     assert!(matches!(error, Error::Version { found: 2, known: 1, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x20, 0x1234));
@@ -122,6 +122,7 @@ fn capabilities_that_make_no_sense_are_refused_by_name() {
         (0x54, 1, "QUEUE_DEPTH_MAX"),
         (0x54, 24, "QUEUE_DEPTH_MAX"),
         (0x58, 0, "COMMUNICATORS"),
+        (0xbc, 257, "COMMUNICATOR_GENERATIONS"),
         (0x68, 0, "ADDRESS_ALIGN"),
         (0x68, 48, "ADDRESS_ALIGN"),
         (0x68, 1 << 20, "ADDRESS_ALIGN"),

@@ -5,6 +5,7 @@
 
 mod card;
 mod cluster;
+mod communicators;
 mod discovery;
 mod fake;
 mod memory;

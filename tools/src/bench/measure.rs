@@ -57,13 +57,9 @@ impl Case {
 
     fn request(&self) -> Request {
         Request {
-            collective: self.collective,
-            group: (0..self.ranks).collect(),
-            bytes: self.bytes,
-            root: 0,
-            peer: self.ranks - 1,
             algorithm: Some(self.algorithm),
             eager_limit: self.is_rendezvous.then_some(0),
+            ..Request::new(self.collective, (0..self.ranks).collect(), self.bytes)
         }
     }
 
@@ -71,8 +67,12 @@ impl Case {
     fn is_source(&self, rank: u32) -> bool {
         match self.collective {
             Collective::Send | Collective::Recv | Collective::Scatter | Collective::Broadcast => rank == 0,
-            Collective::Gather => rank != 0,
+            Collective::Scatterv => rank == 0,
+            Collective::Gather | Collective::Gatherv | Collective::Reduce => rank != 0,
             Collective::Barrier | Collective::Sendrecv | Collective::Alltoall | Collective::Allgather => true,
+            Collective::Allreduce | Collective::ReduceScatter => true,
+            Collective::Allgatherv | Collective::Alltoallv => true,
+            Collective::Scan | Collective::Exscan => rank + 1 != self.ranks,
         }
     }
 }

@@ -194,8 +194,9 @@ fn stripes(lab: &mut Lab) -> Result<Vec<u64>> {
 
 /// Cards of a Dragonfly that a card reaches in at most two hops, itself among them, over `links` links.
 fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
-    let selector = Selector::parse(&format!("mock:optweb:{}x{}", size.groups, size.group_size))?;
-    let profile = selector.profile();
+    let selector = format!("mock:optweb:{}x{}", size.groups, size.group_size);
+    let parsed = Selector::parse(&selector)?;
+    let profile = parsed.profile().ok_or(fpga_select::Error::NotMock { selector })?;
     let linked = |a, b| profile.topology.linked(a, b, profile.nodes);
     let neighbours: Vec<u32> = (0..profile.nodes).filter(|b| linked(0, *b)).collect();
     let is_near = |card: &u32| *card == 0 || linked(0, *card) || neighbours.iter().any(|one| linked(*one, *card));

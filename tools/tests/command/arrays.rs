@@ -48,6 +48,26 @@ impl Directory {
 }
 
 #[test]
+fn vector_forms_divide_and_join() {
+    let directory = Directory::new();
+    let inputs = directory.inputs(&[3, 0, 5, 1]);
+    let output = directory.path("out.npy");
+    // The arrays say how long the blocks are.
+    let printed = json(&["coll", "gatherv", "--input", &inputs, "--root", "3", "--output", output.to_str().unwrap()]);
+    assert_eq!(printed["counts"], serde_json::json!([12, 0, 20, 4]));
+    assert_eq!(load(&output), [0., 1., 2., 200., 201., 202., 203., 204., 300.]);
+    let whole = output.to_str().unwrap();
+    let parts = directory.path("part.npy");
+    json(&["coll", "scatterv", "--counts", "12,0,20,4", "--input", whole, "--output", parts.to_str().unwrap()]);
+    assert_eq!(load(&directory.path("part-2.npy")), [200., 201., 202., 203., 204.]);
+    assert!(!directory.path("part-1.npy").exists(), "rank 1 gets nothing");
+    let counts = "4,8,0,0/0,0,0,0/4,4,4,8/0,0,4,0";
+    json(&["coll", "alltoallv", "--counts", counts, "--input", &inputs, "--output", whole]);
+    assert_eq!(load(&directory.path("out-1.npy")), [1., 2., 201.]);
+    assert_eq!(load(&directory.path("out-2.npy")), [202., 300.]);
+}
+
+#[test]
 fn alltoall_transposes() {
     let directory = Directory::new();
     let inputs = directory.inputs(&[8; 4]);
@@ -73,6 +93,46 @@ fn one_array_is_scattered_and_one_is_gathered() {
     let joined = directory.path("joined.npy");
     stdout(&["coll", "gather", "--root", "1", "--input", &inputs.join(","), "--output", joined.to_str().unwrap()]);
     assert_eq!(load(&joined), load(Path::new(&whole)));
+}
+
+#[test]
+fn arrays_are_summed() {
+    let directory = Directory::new();
+    let inputs = directory.inputs(&[3; 4]);
+    let output = directory.path("out.npy");
+    let coll = |operation: &str| {
+        json(&["coll", operation, "--op", "sum", "--input", &inputs, "--output", output.to_str().unwrap()])
+    };
+    let printed = coll("allreduce");
+    assert_eq!((&printed["reduction"], &printed["dtype"]), (&"sum".into(), &"f32".into()));
+    assert_eq!((&printed["bytes"], &printed["verified"]), (&12.into(), &true.into()));
+    for rank in 0..4 {
+        assert_eq!(load(&directory.path(&format!("out-{rank}.npy"))), [600.0, 604.0, 608.0], "rank {rank}");
+    }
+    coll("exscan");
+    assert_eq!(load(&directory.path("out-3.npy")), [300.0, 303.0, 306.0]);
+    coll("reduce");
+    assert_eq!(load(&output), [600.0, 604.0, 608.0]);
+}
+
+/// NumPy has no bf16: its arrays are of u16, and only the command line says what they are.
+#[test]
+fn arrays_of_u16_may_be_bf16() {
+    let directory = Directory::new();
+    let path = |rank: usize| directory.path(&format!("half{rank}.npy"));
+    for rank in 0..2 {
+        let file = std::fs::File::create(path(rank)).unwrap();
+        let mut writer = npyz::WriteOptions::new().default_dtype().shape(&[1]).writer(file).begin_nd().unwrap();
+        // 1.0 and 2.0.
+        writer.push(&[0x3f80_u16, 0x4000][rank]).unwrap();
+        writer.finish().unwrap();
+    }
+    let inputs = format!("{},{}", path(0).display(), path(1).display());
+    let output = directory.path("out.npy");
+    let words = ["coll", "reduce", "--op", "sum", "--dtype", "bf16", "--cards", "mock:optweb:2", "--input", &inputs];
+    stdout(&[&words[..], &["--output", output.to_str().unwrap()]].concat());
+    let sum: Vec<u16> = npyz::NpyFile::new(std::fs::File::open(&output).unwrap()).unwrap().into_vec().unwrap();
+    assert_eq!(sum, [0x4040]);
 }
 
 #[test]

@@ -2,18 +2,25 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod calibrations;
 mod exits;
+mod machine;
 mod printed;
+mod programs;
+mod saved;
+#[path = "../../../hal/tests/tree/mod.rs"]
+mod tree;
 
 use std::process::{Command, Output, Stdio};
 
 /// The command with these arguments, away from the settings of whoever runs the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    for name in ["FPGACTL_CARDS", "COLUMNS", "RUST_LOG"] {
+    for name in ["FPGACTL_CARDS", "FPGACTL_CALIBRATION", "COLUMNS", "RUST_LOG"] {
         command.env_remove(name);
     }
-    command.args(arguments).stdin(Stdio::null());
+    // No cards of the machine that the tests run on.
+    command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
 }
 

@@ -10,8 +10,21 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help", &["--help"]),
     ("help-list", &["list", "--help"]),
     ("help-info", &["info", "--help"]),
+    ("help-doctor", &["doctor", "--help"]),
+    ("help-bind", &["bind", "--help"]),
+    ("help-unbind", &["unbind", "--help"]),
+    ("help-reset", &["reset", "--help"]),
+    ("help-reg", &["reg", "--help"]),
     ("help-coll", &["coll", "--help"]),
     ("help-plan", &["plan", "--help"]),
+    ("help-calibrate", &["calibrate", "--help"]),
+    ("help-asm", &["asm", "--help"]),
+    ("help-disasm", &["disasm", "--help"]),
+    ("help-lint", &["lint", "--help"]),
+    ("help-run", &["run", "--help"]),
+    ("lint-warned", &["lint", "tests/command/programs/warned.seq"]),
+    ("run-ring", &["run", "tests/command/programs/ring.seq"]),
+    ("run-ring-json", &["run", "tests/command/programs/ring.seq", "--json"]),
     ("help-bench", &["bench", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
     ("help-topo", &["topo", "--help"]),
@@ -20,6 +33,15 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("list-json", &["list", "--json", "--cards", "mock:optweb:2"]),
     ("info", &["info"]),
     ("info-json", &["info", "--json"]),
+    ("doctor", &["doctor"]),
+    ("doctor-json", &["doctor", "mock:optweb:8", "--json"]),
+    ("reset", &["reset", "mock:optweb:2"]),
+    ("reset-json", &["reset", "mock:optweb:2", "--json"]),
+    ("reg-read", &["reg", "mock:optweb:4/2", "NODE"]),
+    ("reg-read-json", &["reg", "mock:optweb:4/3", "node", "--json"]),
+    ("reg-write", &["reg", "mock:optweb:4", "SCRATCH", "0x2a"]),
+    ("reg-write-json", &["reg", "mock:optweb:4/1", "0x1114", "42", "--json"]),
+    ("reg-doorbell", &["reg", "mock:optweb:4", "queue0.SUBMISSION_TAIL", "0"]),
     ("topo", &["topo"]),
     ("topo-json", &["topo", "--json"]),
     ("topo-dragonfly", &["topo", "--cards", "mock:optweb:4x4"]),
@@ -30,6 +52,10 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("plan-scatter-json", &["plan", "scatter", "--bytes", "4095", "--group", "3,1", "--explain", "--json"]),
     ("coll-allgather", &["coll", "allgather", "--bytes", "1MiB"]),
     ("coll-allgather-json", &["coll", "allgather", "--bytes", "1MiB", "--json"]),
+    ("coll-gatherv", &["coll", "gatherv", "--counts", "1KiB,0,3KiB,7", "--root", "2"]),
+    ("coll-alltoallv-json", &["coll", "alltoallv", "--counts", "1,2/3,4", "--cards", "mock:optweb:2", "--json"]),
+    ("plan-alltoallv", &["plan", "alltoallv", "--counts", "1,2; 3,4", "--cards", "mock:optweb:2"]),
+    ("plan-gatherv-json", &["plan", "gatherv", "--counts", "64,0", "--cards", "mock:optweb:2", "--json"]),
     ("coll-barrier", &["coll", "barrier", "--start-delay", "0,0,1000,2000", "--repeat", "4"]),
     ("coll-barrier-json", &["coll", "barrier", "--json"]),
     ("bench-barrier", &["bench", "optweb", "--row", "barrier"]),
@@ -38,15 +64,19 @@ const PRINTED: &[(&str, &[&str])] = &[
 
 #[test]
 fn is_as_expected() {
+    are_as_expected(PRINTED.iter().map(|(name, arguments)| (*name, stdout(arguments))));
+}
+
+/// Compares what was printed with the files of these names.
+pub(crate) fn are_as_expected<'a>(printed: impl Iterator<Item = (&'a str, String)>) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/expected");
     let mut wrong = Vec::new();
-    for (name, arguments) in PRINTED {
+    for (name, found) in printed {
         let path = directory.join(format!("{name}.txt"));
-        let found = stdout(arguments);
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, found).unwrap();
         } else if std::fs::read_to_string(&path).ok().as_deref() != Some(&found) {
-            wrong.push(format!("fpgactl {} differs from {}:\n{found}", arguments.join(" "), path.display()));
+            wrong.push(format!("{} is not what is printed:\n{found}", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}\nUPDATE=1 writes the files anew", wrong.join("\n"));

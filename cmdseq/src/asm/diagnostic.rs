@@ -1,0 +1,197 @@
+//! What is wrong with a source, and where.
+
+use std::fmt;
+
+/// A place in a source while it is being read: which file of how it came, and where in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub(super) struct Span {
+    pub(super) file: u32,
+    /// From 1.
+    pub(super) line: u32,
+    /// In characters, from 1.
+    pub(super) column: u32,
+    /// In characters.
+    pub(super) width: u32,
+}
+
+impl Span {
+    /// From the beginning of `self` to the end of `last`, if both are on one line.
+    pub(super) fn to(self, last: Span) -> Span {
+        let end = last.column + last.width;
+        if self.file != last.file || self.line != last.line || end < self.column {
+            return self;
+        }
+        Span { width: end - self.column, ..self }
+    }
+}
+
+/// A sentence about a place in a source. [`Display`](fmt::Display) shows both, with the line and a caret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// File, as it was named to the assembler or by an `include`.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// Characters it is about.
+    pub width: u32,
+    /// The line itself.
+    pub source: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+    /// The rank it is about, if not all.
+    pub rank: Option<u32>,
+}
+
+/// Characters of a line that are shown; of longer ones a part.
+const SHOWN: usize = 140;
+/// Characters shown before the place if the line is cut.
+const BEFORE: usize = 60;
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if let Some(rank) = self.rank {
+            write!(f, "on rank {rank}: ")?;
+        }
+        writeln!(f, "{}", self.message)?;
+        let number = self.line.to_string();
+        let margin = number.len();
+        let column = (self.column as usize).saturating_sub(1);
+        let skip = if self.source.chars().nth(SHOWN).is_some() { column.saturating_sub(BEFORE) } else { 0 };
+        let is_tab = |c: char| if c == '\t' { '\t' } else { ' ' };
+        // Whatever a file holds, it does not steer the terminal.
+        let shown: String = self.source.chars().skip(skip).take(SHOWN).map(printable).collect();
+        let indent: String = shown.chars().take(column - skip).map(is_tab).collect();
+        let room = SHOWN.saturating_sub(column - skip).max(1);
+        let carets = "^".repeat((self.width as usize).clamp(1, room));
+        writeln!(f, "{number} | {shown}")?;
+        write!(f, "{:margin$} | {indent}{carets}", "")
+    }
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }
+}
+
+/// Everything that is wrong with a source, in order of place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errors {
+    /// The first ones.
+    pub errors: Vec<Diagnostic>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl std::error::Error for Errors {}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            error.fmt(f)?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+/// A finding whose place is still a [`Span`].
+#[derive(Debug, Clone)]
+pub(super) struct Finding {
+    pub(super) span: Span,
+    pub(super) message: String,
+    pub(super) rank: Option<u32>,
+}
+
+impl Finding {
+    pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
+        Finding { span, message: message.into(), rank: None }
+    }
+}
+
+/// The files that were read, to show lines of.
+#[derive(Debug, Default)]
+pub(super) struct Files(pub(super) Vec<(String, String)>);
+
+impl Files {
+    pub(super) fn add(&mut self, name: &str, text: String) -> u32 {
+        self.0.push((name.to_owned(), text));
+        self.0.len() as u32 - 1
+    }
+
+    pub(super) fn diagnostic(&self, finding: Finding) -> Diagnostic {
+        let Span { file, line, column, width } = finding.span;
+        let (name, text) = self.0.get(file as usize).map_or(("", ""), |(name, text)| (name, text));
+        let source = text.lines().nth((line as usize).saturating_sub(1)).unwrap_or("").to_owned();
+        Diagnostic { file: name.to_owned(), line, column, width, source, message: finding.message, rank: finding.rank }
+    }
+
+    /// All findings as errors: each place once, in order, at most `most` of them.
+    pub(super) fn errors(&self, mut findings: Vec<Finding>, most: usize) -> Errors {
+        findings.sort_by_key(|finding| finding.span);
+        findings.dedup_by_key(|finding| finding.span);
+        let more = findings.len().saturating_sub(most);
+        findings.truncate(most);
+        Errors { errors: findings.into_iter().map(|finding| self.diagnostic(finding)).collect(), more }
+    }
+}
+
+/// The one of `names` that was probably meant: at most two letters away, and fewer than the word has.
+pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (distance(word, name), name)).min_by_key(|(distance, _)| *distance)?;
+    (near.0 <= 2 && near.0 < word.chars().count()).then_some(near.1)
+}
+
+/// `; did you mean X?`, or nothing.
+pub(super) fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> String {
+    nearest(word, names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+/// Letters to insert, take away, change or swap with the next.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut two_before: Vec<usize> = Vec::new();
+    let mut before: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let change = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = change.min(before[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(two_before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        two_before = std::mem::replace(&mut before, row);
+    }
+    before[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("sned", "send"), 1);
+        assert_eq!(nearest("sorce", ["source", "bytes"].into_iter()), Some("source"));
+        assert_eq!(nearest("x", ["y"].into_iter()), None);
+    }
+
+    #[test]
+    fn a_file_does_not_steer_the_terminal() {
+        let source = format!("\u{1b}[2J{}", " x".repeat(300));
+        let place =
+            Diagnostic { file: "a".into(), line: 1, column: 400, width: 900, source, message: "m".into(), rank: None };
+        let shown = place.to_string();
+        assert!(!shown.contains('\u{1b}'));
+        assert!(shown.lines().all(|line| line.chars().count() < 160), "{shown}");
+    }
+}

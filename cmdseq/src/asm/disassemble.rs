@@ -1,0 +1,191 @@
+//! Programs as text that assembles to the same.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::fields::{self, Place, TAG};
+use super::program::{Assembly, Buffer, RankProgram, Side};
+use crate::instruction::takes_tables;
+use crate::table::{Entry, Table};
+use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
+
+/// Members in a row that are written as a range.
+const RUN_MIN: usize = 3;
+
+/// A source that assembles, for as many ranks and for the same ones, to `assembly`; see [`Assembly::check`].
+///
+/// Ranks with the same program share one branch. Names of constants and labels are not kept in words, and card addresses
+/// are numbers; buffers keep their names.
+pub fn disassemble(assembly: &Assembly) -> String {
+    let mut text = format!("ranks {}\n", assembly.ranks);
+    let mut alike: Vec<(u32, u32, &RankProgram)> = Vec::new();
+    for program in &assembly.programs {
+        match alike.last_mut().filter(|(_, last, with)| *last + 1 == program.rank && is_same(with, program)) {
+            Some((_, last, _)) => *last = program.rank,
+            None => alike.push((program.rank, program.rank, program)),
+        }
+    }
+    if let [(0, last, program)] = alike.as_slice()
+        && *last + 1 == assembly.ranks
+    {
+        text += &body(program, "");
+        return text;
+    }
+    for (index, (first, last, program)) in alike.iter().enumerate() {
+        let word = if index == 0 { "if" } else { "else if" };
+        let _ = match first == last {
+            true => writeln!(text, "{word} rank == {first}"),
+            false => writeln!(text, "{word} rank >= {first} and rank <= {last}"),
+        };
+        text += &body(program, "  ");
+    }
+    if !alike.is_empty() {
+        text += "end\n";
+    }
+    text
+}
+
+fn is_same(a: &RankProgram, b: &RankProgram) -> bool {
+    a.instructions == b.instructions
+        && a.buffers == b.buffers
+        && a.communicators == b.communicators
+        && a.tables == b.tables
+        && a.bindings == b.bindings
+}
+
+/// Names given to what has only a number in words.
+#[derive(Default)]
+struct Names {
+    communicators: Vec<(u16, String)>,
+    tables: Vec<(u16, String)>,
+}
+
+impl Names {
+    /// The extent of a vector form: by the names of its tables, if it has them.
+    fn tables_of(&self, instruction: &Instruction) -> Option<String> {
+        let name = |slot: u64| self.tables.iter().find(|(known, _)| u64::from(*known) == slot).map(|(_, name)| name);
+        let extent = instruction.extent;
+        match instruction.operation {
+            Operation::Alltoallv => Some(format!("{} | {} << 16", name(extent & 0xffff)?, name(extent >> 16)?)),
+            operation if takes_tables(operation) => name(extent).cloned(),
+            _ => None,
+        }
+    }
+}
+
+fn body(program: &RankProgram, indent: &str) -> String {
+    let mut text = String::new();
+    for buffer in &program.buffers {
+        let _ = writeln!(text, "{indent}{}", buffer_text(buffer));
+    }
+    let taken: HashSet<&str> = program.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
+    let free = |mut name: String| {
+        while taken.contains(name.as_str()) {
+            name.push('_');
+        }
+        name
+    };
+    let mut names = Names::default();
+    for communicator in &program.communicators {
+        let name = free(format!("communicator_{}", communicator.id));
+        let _ =
+            writeln!(text, "{indent}communicator {name} = {} of {}", communicator.id, members(&communicator.members));
+        names.communicators.push((communicator.id, name));
+    }
+    for (slot, table) in &program.tables {
+        let name = free(format!("table_{slot}"));
+        let _ = writeln!(text, "{indent}blocks {name} = {slot} of {}", blocks(table));
+        names.tables.push((*slot, name));
+    }
+    for (index, instruction) in program.instructions.iter().enumerate() {
+        let _ = writeln!(text, "{indent}{}", instruction_text(program, index, instruction, &names));
+    }
+    text
+}
+
+fn buffer_text(buffer: &Buffer) -> String {
+    match buffer.space {
+        AddressSpace::Host => format!("buffer {} = host size {}", buffer.name, buffer.bytes),
+        AddressSpace::Card => {
+            let striped = if buffer.layout == Layout::Striped { " striped" } else { "" };
+            format!("buffer {} = card at {:#x} size {}{striped}", buffer.name, buffer.address, buffer.bytes)
+        }
+    }
+}
+
+fn members(members: &[u32]) -> String {
+    let mut parts = Vec::new();
+    let mut rest = members;
+    while let [first, ..] = rest {
+        let run = rest.iter().zip(*first..).take_while(|(member, expected)| *member == expected).count();
+        let taken = if run >= RUN_MIN { run } else { 1 };
+        parts.push(if taken > 1 {
+            format!("{first} .. {}", u64::from(*first) + taken as u64)
+        } else {
+            first.to_string()
+        });
+        rest = &rest[taken..];
+    }
+    parts.join(", ")
+}
+
+fn blocks(table: &Table) -> String {
+    let block = |entry: &Entry| format!("{} at {}", entry.bytes, entry.displacement);
+    table.entries.iter().map(block).collect::<Vec<_>>().join(", ")
+}
+
+fn instruction_text(program: &RankProgram, index: usize, instruction: &Instruction, names: &Names) -> String {
+    let operation = instruction.operation;
+    let mut parts = Vec::new();
+    for field in fields::of(operation) {
+        let is_optional = field.may_be_left_out_of(operation);
+        let name = field.name;
+        match field.place {
+            Place::Short(get, _) => {
+                let value = get(instruction);
+                let known = names.communicators.iter().find(|(id, _)| name == "communicator" && *id == value);
+                match known {
+                    Some((_, known)) => parts.push(format!("{name} {known}")),
+                    None if is_optional && value == 0 => {}
+                    None => parts.push(format!("{name} {value}")),
+                }
+            }
+            Place::Wide(get, _) => {
+                let value = get(instruction);
+                match names.tables_of(instruction).filter(|_| name == "extent") {
+                    Some(tables) => parts.push(format!("{name} {tables}")),
+                    None if is_optional && value == 0 => {}
+                    None => parts.push(format!("{name} {value}")),
+                }
+            }
+            Place::Long(get, _) => parts.push(format!("{name} {}", get(instruction))),
+            Place::Argument(get, _) => parts.extend(get(instruction).map(|argument| format!("{name} {argument}"))),
+            Place::Word(get, ..) => parts.extend(get(instruction).map(|word| format!("{name} {word}"))),
+            Place::Operand(get, _) => {
+                let side = if name == "source" { Side::Source } else { Side::Destination };
+                parts.push(format!("{name} {}", operand(get(instruction), program.buffer_of(index, side))));
+            }
+        }
+    }
+    if instruction.tag != 0 {
+        parts.push(format!("{TAG} {}", instruction.tag));
+    }
+    parts.extend(fields::flags().filter(|(_, flag)| instruction.flags.contains(*flag)).map(|(name, _)| name));
+    format!("{operation} {}", parts.join(", ")).trim_end().to_owned()
+}
+
+fn operand(operand: &Operand, buffer: Option<&Buffer>) -> String {
+    let mut text = match (buffer, operand.space) {
+        (Some(buffer), _) if operand.address == 0 => buffer.name.clone(),
+        (Some(buffer), _) => format!("{} + {}", buffer.name, operand.address),
+        (None, AddressSpace::Card) => format!("{:#x}", operand.address),
+        (None, AddressSpace::Host) => format!("host {:#x}", operand.address),
+    };
+    if operand.layout == Layout::Striped {
+        text += " striped";
+    }
+    if let Some(argument) = operand.argument {
+        let _ = write!(text, " argument {argument}");
+    }
+    text
+}

@@ -1,0 +1,271 @@
+//! What is allowed and probably not meant.
+
+use std::collections::HashSet;
+
+use super::diagnostic::{Diagnostic, Errors, Finding, Span};
+use super::program::{Buffer, RankProgram, Side};
+use super::syntax::{RepeatText, Statement};
+use super::{Options, Parts, Sources, assemble_parts};
+use crate::instruction::takes_tables;
+use crate::table::Table;
+use crate::{AddressSpace, Flags, Instruction, Layout, Operation, instruction};
+
+/// One thing that is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Which check found it: `unused-constant`, `unused-buffer`, `unused-communicator`, `unused-table`, `unused-label`,
+    /// `overlapping-buffers`, `past-buffer`, `no-effect`, `in-place`, `after-last`, `no-barrier`, `empty-program`,
+    /// `dead-branch`.
+    pub check: &'static str,
+    /// Where, and what.
+    pub diagnostic: Diagnostic,
+}
+
+/// Assembles `text` and looks for what is probably not meant, in order of place.
+///
+/// # Errors
+/// Those of [`assemble`](super::assemble).
+pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Vec<Warning>, Errors> {
+    let parts = assemble_parts(name, text, sources, options)?;
+    let mut found = Found::default();
+    found.unused(&parts, &parts.statements);
+    if options.only.is_none() {
+        found.dead(&parts, &parts.statements);
+    }
+    let assembly = &parts.assembled.assembly;
+    let is_one_sided =
+        |instruction: &Instruction| matches!(instruction.operation, Operation::RdmaRead | Operation::RdmaWrite);
+    for (index, program) in assembly.programs.iter().enumerate() {
+        let places = &parts.assembled.places[index];
+        found.buffers(program, &parts.buffer_places[index]);
+        found.instructions(program, places, assembly.ranks);
+        let last = program.instructions.iter().rposition(is_one_sided);
+        if let Some(last) = last
+            && !program.instructions[last..].iter().any(meets_others)
+        {
+            let message = "no barrier or collective comes after this, so the other rank cannot know when its memory \
+                           may be used; end with `barrier`";
+            found.add("no-barrier", places[last], Some(program.rank), message);
+        }
+        if program.instructions.is_empty() {
+            let start = Span { file: 0, line: 1, column: 1, width: 1 };
+            found.add("empty-program", start, Some(program.rank), "the rank runs nothing");
+        }
+    }
+    let Found { mut findings, .. } = found;
+    findings.sort_by_key(|(check, finding)| (finding.span, *check));
+    let warning = |(check, finding)| Warning { check, diagnostic: parts.assembled.files.diagnostic(finding) };
+    Ok(findings.into_iter().map(warning).collect())
+}
+
+/// Whether all members of a communicator come together in it.
+fn meets_others(instruction: &Instruction) -> bool {
+    let fields = instruction.operation.fields();
+    fields.communicator && !fields.peer && !matches!(instruction.operation, Operation::Group | Operation::Free)
+}
+
+#[derive(Default)]
+struct Found {
+    findings: Vec<(&'static str, Finding)>,
+    /// Of each check and place, only the first rank is told.
+    seen: HashSet<(&'static str, Span)>,
+}
+
+impl Found {
+    fn add(&mut self, check: &'static str, span: Span, rank: Option<u32>, message: impl Into<String>) {
+        if self.seen.insert((check, span)) {
+            self.findings.push((check, Finding { span, message: message.into(), rank }));
+        }
+    }
+
+    fn unused(&mut self, parts: &Parts, statements: &[Statement]) {
+        for statement in statements {
+            let (check, what, name) = match statement {
+                Statement::Const(name, _) => ("unused-constant", "constant", name),
+                Statement::Buffer(buffer) => ("unused-buffer", "buffer", &buffer.name),
+                Statement::Communicator(name, ..) => ("unused-communicator", "communicator", name),
+                Statement::Blocks(name, ..) => ("unused-table", "table", name),
+                Statement::Label(name) => ("unused-label", "label", name),
+                Statement::For(block) => {
+                    self.unused(parts, &block.body);
+                    continue;
+                }
+                Statement::If(arms) => {
+                    arms.iter().for_each(|arm| self.unused(parts, &arm.body));
+                    continue;
+                }
+                Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => {
+                    self.unused(parts, body);
+                    continue;
+                }
+                Statement::Ranks(_) | Statement::Instruction(_) | Statement::Assert(..) => continue,
+            };
+            let key = if check == "unused-label" { format!("@{}", name.text) } else { name.text.clone() };
+            if !parts.used.contains(&key) {
+                self.add(check, name.span, None, format!("{what} `{}` is never used", name.text));
+            }
+        }
+    }
+
+    fn dead(&mut self, parts: &Parts, statements: &[Statement]) {
+        for statement in statements {
+            match statement {
+                Statement::If(arms) => {
+                    let is_reached = arms.iter().any(|arm| parts.taken.contains(&arm.span));
+                    for arm in arms {
+                        if parts.taken.contains(&arm.span) {
+                            self.dead(parts, &arm.body);
+                        } else if is_reached || arms.len() == 1 {
+                            let message = "no rank comes here; the condition never holds, or one before it always does";
+                            self.add("dead-branch", arm.span, None, message);
+                        }
+                    }
+                }
+                Statement::For(block) => self.dead(parts, &block.body),
+                Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => self.dead(parts, body),
+                _ => {}
+            }
+        }
+    }
+
+    fn buffers(&mut self, program: &RankProgram, places: &[Span]) {
+        let mut on_card: Vec<(&Buffer, Span)> = program
+            .buffers
+            .iter()
+            .zip(places)
+            .filter(|(buffer, _)| buffer.space == AddressSpace::Card)
+            .map(|(buffer, span)| (buffer, *span))
+            .collect();
+        on_card.sort_by_key(|(buffer, _)| buffer.address);
+        let mut furthest: Option<&Buffer> = None;
+        for (buffer, span) in on_card {
+            if let Some(before) = furthest.filter(|before| before.address + before.bytes > buffer.address) {
+                let shared = (before.address + before.bytes).min(buffer.address + buffer.bytes) - buffer.address;
+                let message = format!("buffers `{}` and `{}` share {shared} B", buffer.name, before.name);
+                self.add("overlapping-buffers", span, Some(program.rank), message);
+            }
+            if furthest.is_none_or(|before| before.address + before.bytes < buffer.address + buffer.bytes) {
+                furthest = Some(buffer);
+            }
+        }
+    }
+
+    fn instructions(&mut self, program: &RankProgram, places: &[Span], ranks: u32) {
+        let rank = Some(program.rank);
+        let mut is_over = false;
+        for (index, (instruction, span)) in program.instructions.iter().zip(places).enumerate() {
+            let fields = instruction.operation.fields();
+            if std::mem::take(&mut is_over) {
+                self.add(
+                    "after-last",
+                    *span,
+                    rank,
+                    "the instruction before this is flagged `last`; a resident program ends there",
+                );
+            }
+            is_over = instruction.flags.contains(Flags::LAST);
+            // A signal may come without data, and some blocks of a vector form may be empty.
+            let is_data = fields.bytes && !fields.signal && !takes_tables(instruction.operation);
+            if is_data && instruction.bytes == 0 && instruction.operation != Operation::Launch {
+                self.add("no-effect", *span, rank, format!("`{}` of 0 bytes moves nothing", instruction.operation));
+            }
+            if fields.source
+                && fields.destination
+                && instruction.operation == Operation::Copy
+                && instruction.source == instruction.destination
+                && program.buffer_of(index, Side::Source).map(|one| &one.name)
+                    == program.buffer_of(index, Side::Destination).map(|one| &one.name)
+            {
+                self.add(
+                    "in-place",
+                    *span,
+                    rank,
+                    "source and destination are the same; this copies bytes to themselves",
+                );
+            }
+            for side in [Side::Source, Side::Destination] {
+                self.past_buffer(program, index, side, *span, ranks);
+            }
+        }
+    }
+
+    /// A side of a block layout that begins in a buffer and ends outside of it.
+    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranks: u32) {
+        let instruction = &program.instructions[index];
+        let operand = side.operand(instruction);
+        let Some(bytes) = held(program, instruction, side, ranks) else { return };
+        if operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
+            return;
+        }
+        let (name, left) = match program.buffer_of(index, side) {
+            Some(buffer) => (&buffer.name, buffer.bytes.saturating_sub(operand.address)),
+            None if operand.space == AddressSpace::Host => return,
+            None => {
+                let at = operand.address;
+                let holds = |buffer: &&Buffer| {
+                    buffer.space == AddressSpace::Card && buffer.address <= at && at - buffer.address < buffer.bytes
+                };
+                let left = |buffer: &Buffer| buffer.bytes - (at - buffer.address);
+                let roomiest = program.buffers.iter().filter(holds).max_by_key(|buffer| left(buffer));
+                let Some(buffer) = roomiest else { return };
+                (&buffer.name, left(buffer))
+            }
+        };
+        if bytes > left {
+            let what = if side == Side::Source { "source" } else { "destination" };
+            let message = format!("the {what} has {bytes} B, and buffer `{name}` only {left} from there on");
+            self.add("past-buffer", span, Some(program.rank), message);
+        }
+    }
+}
+
+/// Bytes that a side has on this rank if its blocks lie one after another; `None` if that cannot be told.
+fn held(program: &RankProgram, instruction: &Instruction, side: Side, ranks: u32) -> Option<u64> {
+    let fields = instruction.operation.fields();
+    let is_read = if side == Side::Source { fields.source } else { fields.destination };
+    if !is_read || !(fields.bytes || instruction.operation == Operation::Alltoallv) {
+        return None;
+    }
+    let (own, members) = match instruction.communicator {
+        instruction::WORLD => (program.rank, ranks),
+        id => {
+            let communicator = program.communicators.iter().find(|one| one.id == id)?;
+            let own = communicator.members.iter().position(|rank| *rank == program.rank)?;
+            (own as u32, communicator.members.len() as u32)
+        }
+    };
+    let is_root = u32::from(instruction.root) == own;
+    let one = instruction.bytes;
+    let all = || match instruction.extent {
+        0 => one.checked_mul(u64::from(members)),
+        extent => Some(extent),
+    };
+    // Of a vector form, to the end of its last block.
+    let listed = |slot: u64| program.tables.get(&u16::try_from(slot).ok()?).map(Table::span);
+    match (instruction.operation, side) {
+        (Operation::Scatterv, Side::Source) | (Operation::Gatherv, Side::Destination) => {
+            listed(instruction.extent).filter(|_| is_root)
+        }
+        (Operation::Allgatherv, Side::Destination) => listed(instruction.extent),
+        (Operation::Alltoallv, Side::Source) => listed(instruction.extent & 0xffff),
+        (Operation::Alltoallv, Side::Destination) => listed(instruction.extent >> 16),
+        (Operation::Scatter, Side::Source) | (Operation::Gather, Side::Destination) => {
+            if is_root {
+                all()
+            } else {
+                None
+            }
+        }
+        (Operation::Alltoall, _) => one.checked_mul(u64::from(members)),
+        (Operation::Allgather, Side::Destination) => all(),
+        (Operation::Broadcast, Side::Source) if !is_root => None,
+        (Operation::Scatter | Operation::Gather | Operation::Allgather, _) => {
+            Some(instruction.block_bytes(u64::from(own)))
+        }
+        // Arguments, and another card's memory.
+        (Operation::Launch, _)
+        | (Operation::RdmaRead, Side::Source)
+        | (Operation::RdmaWrite | Operation::PutSignal, Side::Destination) => None,
+        _ => Some(one),
+    }
+}

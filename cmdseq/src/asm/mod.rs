@@ -1,0 +1,268 @@
+//! The assembler: sequencer programs as text.
+//!
+//! A source (`docs/seq.md`) is one text for all ranks. [`assemble`] says for each rank what it says there, and gives the
+//! words with named buffers, communicators and what is to be bound at run time; [`encode`] and [`decode`] store that as a
+//! file; [`disassemble`] prints a source that assembles to the same; [`lint`] finds what is allowed and probably not
+//! meant. Nothing here reads files: includes come from [`Sources`].
+//!
+//! ```
+//! use cmdseq::asm::{Options, assemble};
+//!
+//! let ring = "\
+//! ranks 4
+//! buffer in = card size 4KiB
+//! buffer out = card size 4KiB
+//! sendrecv peer (rank + 1) % ranks, root (rank - 1) % ranks, source in, destination out, bytes 4KiB
+//! ";
+//! let mut no_includes = |_: &str| Err("there are none".to_owned());
+//! let assembled = assemble("ring.seq", ring, &mut no_includes, &Options::default()).unwrap();
+//! assert_eq!(assembled.assembly.programs[3].instructions[0].peer, 0);
+//! ```
+
+mod diagnostic;
+mod disassemble;
+mod evaluate;
+mod fields;
+mod file;
+mod include;
+mod lexer;
+mod lint;
+mod parser;
+mod planned;
+mod program;
+mod syntax;
+
+use std::collections::{HashMap, HashSet};
+
+pub use diagnostic::{Diagnostic, Errors};
+pub use disassemble::disassemble;
+pub use file::{FileError, MAGIC, decode, encode};
+pub use include::Sources;
+pub use lint::{Warning, lint};
+pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram, Side};
+
+use diagnostic::{Files, Finding, Span};
+use evaluate::{Budget, Evaluator};
+use parser::{Parser, used_names};
+use syntax::{Expression, Node, Statement};
+
+/// What a source may use up, so that none takes for ever or all memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all files together.
+    pub source_bytes: usize,
+    /// Files, the first one included.
+    pub files: usize,
+    /// Files that include one another, without the first.
+    pub include_depth: usize,
+    /// Instructions of one rank.
+    pub instructions: usize,
+    /// Instructions of all ranks together.
+    pub all_instructions: u64,
+    /// Statements and rounds of loops, of all ranks together.
+    pub steps: u64,
+    /// Errors that are reported; the rest is counted.
+    pub errors: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            source_bytes: 8 << 20,
+            files: 256,
+            include_depth: 16,
+            instructions: 1 << 16,
+            all_instructions: 1 << 20,
+            steps: 1 << 24,
+            errors: 20,
+        }
+    }
+}
+
+/// What to assemble a source for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// How many ranks there are; without it, as the source says.
+    pub ranks: Option<u32>,
+    /// Only this rank; without it, all.
+    pub only: Option<u32>,
+    /// What it may use up.
+    pub limits: Limits,
+}
+
+/// An assembled source, which still knows where everything came from.
+#[derive(Debug)]
+pub struct Assembled {
+    /// What the cards are to run.
+    pub assembly: Assembly,
+    files: Files,
+    /// Of each program's instructions.
+    places: Vec<Vec<Span>>,
+}
+
+impl Assembled {
+    /// `message` about instruction `instruction` of rank `rank`, with the line it came from.
+    pub fn diagnose(&self, rank: u32, instruction: usize, message: &str) -> Option<Diagnostic> {
+        let span = self.place(rank, instruction)?;
+        Some(self.files.diagnostic(Finding { span, message: message.to_owned(), rank: Some(rank) }))
+    }
+
+    /// File and line that an instruction came from.
+    pub fn line(&self, rank: u32, instruction: usize) -> Option<(&str, u32)> {
+        let span = self.place(rank, instruction)?;
+        Some((&self.files.0.get(span.file as usize)?.0, span.line))
+    }
+
+    fn place(&self, rank: u32, instruction: usize) -> Option<Span> {
+        let program = self.assembly.programs.iter().position(|program| program.rank == rank)?;
+        self.places.get(program)?.get(instruction).copied()
+    }
+}
+
+/// Assembles `text`, the file `name` below the root folder; `sources` gives what it includes.
+///
+/// # Errors
+/// Everything that is wrong, up to [`Limits::errors`]: first what cannot be read, and only if all can, what makes no
+/// sense on some rank.
+pub fn assemble(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Assembled, Errors> {
+    assemble_parts(name, text, sources, options).map(|parts| parts.assembled)
+}
+
+/// An assembled source with what the checks for warnings need besides.
+struct Parts {
+    assembled: Assembled,
+    statements: Vec<Statement>,
+    used: HashSet<String>,
+    /// Of each program's buffers.
+    buffer_places: Vec<Vec<Span>>,
+    /// Branches that some rank took.
+    taken: HashSet<Span>,
+}
+
+fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Parts, Errors> {
+    let limits = &options.limits;
+    if text.len() > limits.source_bytes {
+        let mut files = Files::default();
+        let span = Span { file: files.add(name, String::new()), line: 1, column: 1, width: 1 };
+        let message = format!("the source is longer than {} B", limits.source_bytes);
+        return Err(files.errors(vec![Finding::new(span, message)], 1));
+    }
+    let mut parser = Parser::new(sources, limits);
+    let statements = parser.file(name, text.to_owned(), 0);
+    let Parser { files, findings, .. } = parser;
+    if !findings.is_empty() {
+        return Err(files.errors(findings, limits.errors));
+    }
+    let ranks = match how_many(&statements, options) {
+        Ok(ranks) => ranks,
+        Err(finding) => return Err(files.errors(vec![finding], limits.errors)),
+    };
+    let mut used = HashSet::new();
+    used_names(&statements, &mut used);
+    let has_labels = used.iter().any(|name| name.starts_with('@'));
+    let mut budget = Budget { steps: limits.steps, instructions: limits.all_instructions };
+    let mut assembly = Assembly { ranks, programs: Vec::new() };
+    let (mut places, mut buffer_places, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut faults = Faults::default();
+    let selected = match options.only {
+        Some(rank) => rank..rank + 1,
+        None => 0..ranks,
+    };
+    for rank in selected {
+        let mut labels = HashMap::new();
+        if has_labels {
+            // Where labels are does not depend on what they are used for; what is wrong is said by the second run.
+            let mut first = Budget { steps: budget.steps, instructions: budget.instructions };
+            let mut scout = Evaluator::new(limits, &mut first, rank, ranks);
+            let _ = scout.block(&statements);
+            labels = scout.labels;
+        }
+        let mut evaluator = Evaluator::new(limits, &mut budget, rank, ranks).with_labels(labels);
+        let aborted = evaluator.block(&statements).is_err();
+        taken.extend(evaluator.taken);
+        faults.add(rank, evaluator.findings);
+        if aborted || faults.0.len() > limits.errors {
+            break;
+        }
+        if faults.0.is_empty() {
+            assembly.programs.push(evaluator.program);
+            places.push(evaluator.places);
+            buffer_places.push(evaluator.buffer_places);
+        }
+    }
+    if !faults.0.is_empty() {
+        let all = options.only.map_or(ranks, |_| 1);
+        return Err(files.errors(faults.findings(all), limits.errors));
+    }
+    Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, taken })
+}
+
+/// What was found on the ranks: of each place what was found first, on which rank, and on how many the same.
+#[derive(Default)]
+struct Faults(HashMap<Span, (String, u32, u32)>);
+
+impl Faults {
+    fn add(&mut self, rank: u32, findings: Vec<Finding>) {
+        // In a loop one place may be wrong in many rounds.
+        let mut here = HashSet::new();
+        for Finding { span, message, .. } in findings {
+            let (known, _, count) = self.0.entry(span).or_insert_with(|| (message.clone(), rank, 0));
+            if here.insert(span) && *known == message {
+                *count += 1;
+            }
+        }
+    }
+
+    fn findings(self, ranks: u32) -> Vec<Finding> {
+        let all = self.0.into_iter();
+        all.map(|(span, (message, rank, count))| Finding { span, message, rank: (count < ranks).then_some(rank) })
+            .collect()
+    }
+}
+
+/// The number of ranks: as the options say, or else the source.
+fn how_many(statements: &[Statement], options: &Options) -> Result<u32, Finding> {
+    let start = Span { file: 0, line: 1, column: 1, width: 1 };
+    let stated = statements.iter().find_map(|statement| match statement {
+        Statement::Ranks(expression) => Some(expression),
+        _ => None,
+    });
+    let (ranks, span) = match (options.ranks, stated) {
+        (Some(ranks), _) => (i128::from(ranks), start),
+        (None, Some(expression)) => (stated_ranks(expression, options)?, expression.span),
+        (None, None) => {
+            let message = "nothing says how many ranks there are; a line `ranks 4` or the option --ranks does";
+            return Err(Finding::new(start, message));
+        }
+    };
+    let ranks = u32::try_from(ranks).ok().filter(|ranks| (1..=RANKS_MAX).contains(ranks));
+    let Some(ranks) = ranks else {
+        return Err(Finding::new(span, format!("there can be 1 to {RANKS_MAX} ranks")));
+    };
+    match options.only {
+        Some(rank) if rank >= ranks => {
+            Err(Finding::new(start, format!("there is no rank {rank}; the last of {ranks} is {}", ranks - 1)))
+        }
+        _ => Ok(ranks),
+    }
+}
+
+fn stated_ranks(expression: &Expression, options: &Options) -> Result<i128, Finding> {
+    if !is_plain(expression) {
+        let message = "the number of ranks is made of numbers only; everything else depends on it";
+        return Err(Finding::new(expression.span, message));
+    }
+    let mut budget = Budget { steps: 1, instructions: 0 };
+    let outcome = Evaluator::new(&options.limits, &mut budget, 0, 1).constant(expression);
+    outcome.map_err(|finding| finding.unwrap_or_else(|| Finding::new(expression.span, "this is not a number")))
+}
+
+fn is_plain(expression: &Expression) -> bool {
+    match &expression.node {
+        Node::Number(_) => true,
+        Node::Unary(_, inner) => is_plain(inner),
+        Node::Binary(_, both) => is_plain(&both.0) && is_plain(&both.1),
+        Node::Call(_, arguments) => arguments.iter().all(is_plain),
+        Node::Rank | Node::Ranks | Node::Name(_) | Node::Label(_) => false,
+    }
+}

@@ -1,0 +1,808 @@
+//! Tokens to statements: one statement a line, blocks closed by `end`.
+
+use std::collections::HashSet;
+
+use super::Limits;
+use super::diagnostic::{Files, Finding, Span, did_you_mean};
+use super::fields::{self, FIELDS, Place, TAG};
+use super::include::{Sources, resolve};
+use super::lexer::{self, Kind, Token};
+use super::syntax::*;
+use crate::{AddressSpace, Flags, Layout, Operation};
+
+/// Words that begin a statement, apart from operations.
+const STATEMENTS: [&str; 12] =
+    ["ranks", "const", "buffer", "communicator", "blocks", "include", "for", "repeat", "if", "else", "end", "assert"];
+/// Words that cannot be names, because an expression or an operand may begin or go on with them.
+const RESERVED: [&str; 7] = ["rank", "ranks", "card", "host", "and", "or", "not"];
+/// Blocks, files and parentheses inside of one another.
+const DEPTH_MAX: usize = 64;
+/// Operators and operands of one expression.
+const PARTS_MAX: usize = 256;
+
+pub(super) fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
+
+type Result<T> = std::result::Result<T, Finding>;
+
+/// Reads `name` and all it includes.
+pub(super) struct Parser<'a> {
+    sources: &'a mut dyn Sources,
+    limits: &'a Limits,
+    pub(super) files: Files,
+    pub(super) findings: Vec<Finding>,
+    bytes: usize,
+    /// Files being read, the outermost first.
+    chain: Vec<String>,
+}
+
+/// A block that is not closed yet.
+enum Open {
+    For(Option<Box<RoundText>>, Span),
+    Repeat(Option<Box<RepeatHead>>, Span),
+    If(Vec<Arm>, Option<Expression>, Span),
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn new(sources: &'a mut dyn Sources, limits: &'a Limits) -> Self {
+        Parser { sources, limits, files: Files::default(), findings: Vec::new(), bytes: 0, chain: Vec::new() }
+    }
+
+    /// Reads a file. `depth` counts the blocks and files it is in.
+    pub(super) fn file(&mut self, path: &str, text: String, depth: usize) -> Vec<Statement> {
+        self.bytes += text.len();
+        let file = self.files.add(path, text);
+        self.chain.push(path.to_owned());
+        let statements = self.lines(file, depth);
+        self.chain.pop();
+        statements
+    }
+
+    fn lines(&mut self, file: u32, depth: usize) -> Vec<Statement> {
+        let text = std::mem::take(&mut self.files.0[file as usize].1);
+        let mut bodies: Vec<Vec<Statement>> = vec![Vec::new()];
+        let mut open: Vec<Open> = Vec::new();
+        for (number, text) in (1..).zip(text.lines()) {
+            // What comes after so many errors says nothing new.
+            if self.findings.len() > self.limits.errors {
+                open.clear();
+                break;
+            }
+            let outcome =
+                lexer::line(text, file, number).and_then(|tokens| self.line(&tokens, &mut bodies, &mut open, depth));
+            self.findings.extend(outcome.err());
+        }
+        self.files.0[file as usize].1 = text;
+        for block in &open {
+            let (what, span) = match block {
+                Open::For(_, span) => ("for", *span),
+                Open::Repeat(_, span) => ("repeat", *span),
+                Open::If(_, _, span) => ("if", *span),
+            };
+            self.findings.push(Finding::new(span, format!("this `{what}` has no `end`")));
+        }
+        bodies.swap_remove(0)
+    }
+
+    fn line(
+        &mut self,
+        tokens: &[Token],
+        bodies: &mut Vec<Vec<Statement>>,
+        open: &mut Vec<Open>,
+        depth: usize,
+    ) -> Result<()> {
+        let mut cursor = Cursor::new(tokens);
+        if let [Token { kind: Kind::Word(_), .. }, Token { kind: Kind::Sign(":"), .. }, ..] = tokens {
+            let name = cursor.name("a label")?;
+            cursor.next();
+            if open.iter().any(|block| matches!(block, Open::For(..))) {
+                let message = "a label inside of a `for` would stand before several instructions; put it outside";
+                return Err(Finding::new(name.span, message));
+            }
+            push(bodies, Statement::Label(name));
+        }
+        let Some(first) = cursor.peek() else { return Ok(()) };
+        let span = first.span;
+        let Kind::Word(word) = &first.kind else {
+            return Err(Finding::new(span, "a line begins with an operation, a label or one of its keywords"));
+        };
+        let opens = matches!(word.as_str(), "for" | "repeat" | "if");
+        if opens && open.len() + depth >= DEPTH_MAX {
+            // Its `end` closes another block; one error more does no harm.
+            return Err(Finding::new(span, format!("blocks are nested more than {DEPTH_MAX} deep")));
+        }
+        cursor.next();
+        match word.as_str() {
+            "for" => {
+                let head = round(&mut cursor).and_then(|head| cursor.finish().map(|()| head));
+                bodies.push(Vec::new());
+                let (head, error) = split(head.map(Box::new));
+                open.push(Open::For(head, span));
+                error.map_or(Ok(()), Err)
+            }
+            "repeat" => {
+                let head = repeat_head(&mut cursor);
+                bodies.push(Vec::new());
+                let (head, error) = split(head.map(Box::new));
+                open.push(Open::Repeat(head, span));
+                error.map_or(Ok(()), Err)
+            }
+            "if" => {
+                let condition = cursor.expression().and_then(|condition| cursor.finish().map(|()| condition));
+                bodies.push(Vec::new());
+                let (condition, error) = split(condition);
+                open.push(Open::If(Vec::new(), condition, span));
+                error.map_or(Ok(()), Err)
+            }
+            "else" => self.otherwise(&mut cursor, span, bodies, open),
+            "end" => {
+                cursor.finish()?;
+                close(span, bodies, open)
+            }
+            "include" => {
+                let statements = self.include(&mut cursor, span, depth + open.len())?;
+                push(bodies, Statement::Include(statements));
+                Ok(())
+            }
+            "buffer" | "communicator" | "blocks" if open.iter().any(|block| matches!(block, Open::For(..))) => {
+                let what = if word == "blocks" { "table" } else { word };
+                let message = format!("a {what} inside of a `for` would be there several times; put it outside");
+                Err(Finding::new(span, message))
+            }
+            _ => {
+                let statement = statement(word, span, &mut cursor)?;
+                cursor.finish()?;
+                push(bodies, statement);
+                Ok(())
+            }
+        }
+    }
+
+    fn otherwise(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        span: Span,
+        bodies: &mut Vec<Vec<Statement>>,
+        open: &mut [Open],
+    ) -> Result<()> {
+        let Some(Open::If(arms, condition, start)) = open.last_mut() else {
+            return Err(Finding::new(span, "there is no `if` that this `else` belongs to"));
+        };
+        let body = std::mem::take(last(bodies));
+        if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
+            *last(bodies) = body;
+            return Err(Finding::new(span, "the last `else` of an `if` is the one without a condition"));
+        }
+        arms.push(Arm { condition: condition.take(), span: *start, body });
+        *start = span;
+        if cursor.take_word("if") {
+            let (found, error) = split(cursor.expression());
+            // What is wrong with it has been said; there is one all the same.
+            *condition = Some(found.unwrap_or(Expression { node: Node::Number(0), span }));
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        cursor.finish()
+    }
+
+    fn include(&mut self, cursor: &mut Cursor<'_>, span: Span, depth: usize) -> Result<Vec<Statement>> {
+        let Some(Token { kind: Kind::Text(path), span: place }) = cursor.next() else {
+            return Err(Finding::new(span, "`include` is followed by a path in quotes: include \"ring.seq\""));
+        };
+        cursor.finish()?;
+        let refuse = |message: String| Finding::new(*place, message);
+        let from = self.chain.last().map_or("", String::as_str);
+        let path = resolve(from, path).map_err(refuse)?;
+        if self.chain.contains(&path) {
+            let chain: Vec<&str> = self.chain.iter().map(String::as_str).chain([path.as_str()]).collect();
+            return Err(refuse(format!("the file includes itself: {}", chain.join(" includes "))));
+        }
+        let most = self.limits.include_depth;
+        if self.chain.len() > most || depth >= DEPTH_MAX {
+            return Err(refuse(format!("files are included more than {most} deep")));
+        }
+        if self.files.0.len() >= self.limits.files {
+            return Err(refuse(format!("more than {} files are included", self.limits.files)));
+        }
+        let text = self.sources.read(&path).map_err(|cause| refuse(format!("{path} cannot be read: {cause}")))?;
+        if text.len() > self.limits.source_bytes.saturating_sub(self.bytes) {
+            return Err(refuse(format!("{path} makes the source longer than {} B", self.limits.source_bytes)));
+        }
+        Ok(self.file(&path, text, depth + 1))
+    }
+}
+
+fn split<T>(outcome: Result<T>) -> (Option<T>, Option<Finding>) {
+    match outcome {
+        Ok(value) => (Some(value), None),
+        Err(finding) => (None, Some(finding)),
+    }
+}
+
+/// The innermost block that is being read; there always is one.
+fn last(bodies: &mut Vec<Vec<Statement>>) -> &mut Vec<Statement> {
+    if bodies.is_empty() {
+        bodies.push(Vec::new());
+    }
+    let at = bodies.len() - 1;
+    &mut bodies[at]
+}
+
+fn push(bodies: &mut Vec<Vec<Statement>>, statement: Statement) {
+    last(bodies).push(statement);
+}
+
+fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> Result<()> {
+    let block = open.pop().ok_or_else(|| Finding::new(span, "there is nothing that this `end` could end"))?;
+    let body = bodies.pop().unwrap_or_default();
+    match block {
+        Open::For(Some(head), _) => {
+            push(bodies, Statement::For(ForText { head: *head, body }));
+        }
+        Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head: *head, body })),
+        // What was wrong with its head has been said.
+        Open::For(None, _) | Open::Repeat(None, _) => {}
+        Open::If(mut arms, condition, span) => {
+            arms.push(Arm { condition, span, body });
+            push(bodies, Statement::If(arms));
+        }
+    }
+    Ok(())
+}
+
+/// What follows `for`.
+fn round(cursor: &mut Cursor<'_>) -> Result<RoundText> {
+    let name = cursor.name("a loop's number")?;
+    cursor.expect_word("in", "a loop is written `for i in 0 .. ranks`")?;
+    let from = cursor.expression()?;
+    cursor.expect_sign("..", "a loop is written `for i in 0 .. ranks`")?;
+    let end = cursor.expression()?;
+    let step = if cursor.take_word("step") { Some(cursor.expression()?) } else { None };
+    Ok(RoundText { name, from, end, step })
+}
+
+fn repeat_head(cursor: &mut Cursor<'_>) -> Result<RepeatHead> {
+    let count = cursor.expression()?;
+    let mut step = None;
+    if cursor.take_word("step") {
+        let by = cursor.expression()?;
+        cursor.expect_word("argument", "what each round adds is written `repeat 8 step 4KiB argument 0`")?;
+        step = Some((by, cursor.expression()?));
+    }
+    cursor.finish()?;
+    Ok(RepeatHead { count, step })
+}
+
+fn statement(word: &str, span: Span, cursor: &mut Cursor<'_>) -> Result<Statement> {
+    match word {
+        "ranks" => Ok(Statement::Ranks(cursor.expression()?)),
+        "const" => {
+            let name = cursor.name("a constant")?;
+            cursor.expect_sign("=", "a constant is written `const name = value`")?;
+            Ok(Statement::Const(name, cursor.expression()?))
+        }
+        "buffer" => buffer(cursor).map(Statement::Buffer),
+        "communicator" => communicator(cursor),
+        "blocks" => blocks(cursor),
+        "assert" => {
+            let condition = cursor.expression()?;
+            let form = "an assertion is written `assert condition, \"what would be right\"`";
+            cursor.expect_sign(",", form)?;
+            match cursor.next() {
+                Some(Token { kind: Kind::Text(message), .. }) => Ok(Statement::Assert(condition, message.clone())),
+                _ => Err(cursor.expected(form)),
+            }
+        }
+        _ => match fields::operation(word) {
+            Some(operation) => instruction(operation, span, cursor).map(Statement::Instruction),
+            None => {
+                let names = STATEMENTS.iter().copied().chain(Operation::ALL.iter().map(|one| one.name()));
+                let hint = did_you_mean(word, names);
+                Err(Finding::new(span, format!("there is no operation `{word}`{hint}")))
+            }
+        },
+    }
+}
+
+fn buffer(cursor: &mut Cursor<'_>) -> Result<BufferText> {
+    const FORM: &str = "a buffer is written `buffer name = card size 64KiB`, or `= host size 64KiB`";
+    let name = cursor.name("a buffer")?;
+    cursor.expect_sign("=", FORM)?;
+    let space = if cursor.take_word("card") {
+        AddressSpace::Card
+    } else if cursor.take_word("host") {
+        AddressSpace::Host
+    } else {
+        return Err(cursor.expected(FORM));
+    };
+    let (mut at, mut size, mut align, mut layout) = (None, None, None, Layout::Block);
+    while let Some(Token { kind: Kind::Word(word), span }) = cursor.peek() {
+        let span = *span;
+        cursor.next();
+        let place = match word.as_str() {
+            "striped" => {
+                if space == AddressSpace::Host {
+                    return Err(Finding::new(span, "host memory has no stripes; only a card buffer can be striped"));
+                }
+                layout = Layout::Striped;
+                continue;
+            }
+            "size" => &mut size,
+            "at" | "align" if space == AddressSpace::Host => {
+                return Err(Finding::new(span, "a host buffer gets its address when the program is run"));
+            }
+            "at" => &mut at,
+            "align" => &mut align,
+            _ => {
+                let hint = did_you_mean(word, ["at", "size", "align", "striped"].into_iter());
+                return Err(Finding::new(span, format!("a buffer has `at`, `size`, `align` and `striped`{hint}")));
+            }
+        };
+        if place.is_some() {
+            return Err(Finding::new(span, format!("`{word}` is given twice")));
+        }
+        *place = Some(cursor.expression()?);
+    }
+    let size = size.ok_or_else(|| Finding::new(name.span, format!("the buffer has no `size`; {FORM}")))?;
+    Ok(BufferText { name, space, layout, at, size, align })
+}
+
+fn communicator(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    const FORM: &str = "a communicator is written `communicator name = 1 of 0, 2, 4 .. ranks`";
+    let name = cursor.name("a communicator")?;
+    cursor.expect_sign("=", FORM)?;
+    let id = cursor.expression()?;
+    cursor.expect_word("of", FORM)?;
+    let mut members = Vec::new();
+    loop {
+        let first = cursor.expression()?;
+        let mut end = None;
+        if cursor.take_sign("..") {
+            let last = cursor.expression()?;
+            let step = if cursor.take_word("step") { Some(cursor.expression()?) } else { None };
+            end = Some((last, step));
+        }
+        members.push(MembersText { first, end });
+        if !cursor.take_sign(",") {
+            return Ok(Statement::Communicator(name, id, members));
+        }
+    }
+}
+
+fn blocks(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    const FORM: &str = "a table is written `blocks name = 0 of 1KiB, 64 at 4KiB, i * 64 for i in 2 .. ranks`";
+    let name = cursor.name("a table")?;
+    cursor.expect_sign("=", FORM)?;
+    let slot = cursor.expression()?;
+    cursor.expect_word("of", FORM)?;
+    let mut all = Vec::new();
+    loop {
+        let bytes = cursor.expression()?;
+        let at = if cursor.take_word("at") { Some(cursor.expression()?) } else { None };
+        let repeat = if cursor.take_word("for") { Some(round(cursor)?) } else { None };
+        all.push(BlockText { bytes, at, repeat });
+        if !cursor.take_sign(",") {
+            return Ok(Statement::Blocks(name, slot, all));
+        }
+    }
+}
+
+/// What `operation` may be followed by, for a sentence.
+fn what_it_takes(operation: Operation) -> String {
+    let mut names: Vec<&str> = fields::of(operation).map(|field| field.name).collect();
+    names.push(TAG);
+    let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
+    format!("it takes {} and {}", names.join(", "), flags.join(", "))
+}
+
+fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Result<InstructionText> {
+    let mut text = InstructionText { operation, span, fields: Vec::new(), tag: None, flags: Flags::empty() };
+    let mut is_first = true;
+    while let Some(token) = cursor.peek() {
+        if !is_first {
+            cursor.expect_sign(",", "the fields of an instruction are separated by commas")?;
+        }
+        is_first = false;
+        part(&mut text, cursor, token.span)?;
+    }
+    let is_given = |name: &str| text.fields.iter().any(|(field, _)| field.name == name);
+    let missing: Vec<String> = fields::of(operation)
+        .filter(|field| !field.may_be_left_out_of(operation) && !is_given(field.name))
+        .map(|field| format!("`{}`", field.name))
+        .collect();
+    if !missing.is_empty() {
+        return Err(Finding::new(span, format!("`{operation}` needs {}", missing.join(" and "))));
+    }
+    if text.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
+        return Err(Finding::new(span, "it is flagged eager and rendezvous; it can be one of them"));
+    }
+    Ok(text)
+}
+
+/// One field or flag.
+fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> Result<()> {
+    let operation = text.operation;
+    let Some(Token { kind: Kind::Word(word), span }) = cursor.next() else {
+        return Err(Finding::new(
+            fallback,
+            format!("a field of `{operation}` should stand here; {}", what_it_takes(operation)),
+        ));
+    };
+    let twice = || Finding::new(*span, format!("`{word}` is given twice"));
+    if let Some(flag) = fields::flag(word) {
+        if text.flags.contains(flag) {
+            return Err(twice());
+        }
+        text.flags |= flag;
+        return Ok(());
+    }
+    if word == TAG {
+        if text.tag.is_some() {
+            return Err(twice());
+        }
+        text.tag = Some(cursor.expression()?);
+        return Ok(());
+    }
+    let Some(field) = const { &FIELDS }.iter().find(|field| field.name == word) else {
+        let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
+        let names = FIELDS.iter().map(|field| field.name).chain([TAG]).chain(flags.iter().map(String::as_str));
+        let mut hint = did_you_mean(word, names);
+        if hint.is_empty() {
+            hint = format!("; {}", what_it_takes(operation));
+        }
+        return Err(Finding::new(*span, format!("there is no field `{word}`{hint}")));
+    };
+    if !field.is_read_by(operation) {
+        return Err(Finding::new(*span, format!("`{operation}` has no `{word}`; {}", what_it_takes(operation))));
+    }
+    if text.fields.iter().any(|(given, _)| given.name == field.name) {
+        return Err(twice());
+    }
+    let value = match field.place {
+        Place::Operand(..) => FieldValue::Operand(cursor.operand()?),
+        Place::Short(..) | Place::Long(..) | Place::Wide(..) | Place::Argument(..) => {
+            FieldValue::Number(cursor.expression()?)
+        }
+        Place::Word(_, words, _) => FieldValue::Word(cursor.one_of(field.name, &words())?),
+    };
+    text.fields.push((field, value));
+    Ok(())
+}
+
+/// Tokens of a line, from the first to the last.
+struct Cursor<'t> {
+    tokens: &'t [Token],
+    at: usize,
+    depth: usize,
+    parts: usize,
+}
+
+impl<'t> Cursor<'t> {
+    fn new(tokens: &'t [Token]) -> Self {
+        Cursor { tokens, at: 0, depth: 0, parts: 0 }
+    }
+
+    fn peek(&self) -> Option<&'t Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn next(&mut self) -> Option<&'t Token> {
+        let token = self.peek();
+        self.at += usize::from(token.is_some());
+        token
+    }
+
+    /// Where the next token is, or would be.
+    fn place(&self) -> Span {
+        match (self.peek(), self.tokens.last()) {
+            (Some(token), _) => token.span,
+            (None, Some(last)) => Span { column: last.span.column + last.span.width, width: 1, ..last.span },
+            (None, None) => Span::default(),
+        }
+    }
+
+    fn expected(&mut self, form: &str) -> Finding {
+        Finding::new(self.place(), form)
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        self.peek().is_some_and(|token| matches!(&token.kind, Kind::Word(found) if found == word))
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let is = self.is_word(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn take_sign(&mut self, sign: &str) -> bool {
+        let is = self.peek().is_some_and(|token| matches!(token.kind, Kind::Sign(found) if found == sign));
+        self.at += usize::from(is);
+        is
+    }
+
+    fn expect_word(&mut self, word: &str, form: &str) -> Result<()> {
+        if self.take_word(word) { Ok(()) } else { Err(self.expected(form)) }
+    }
+
+    fn expect_sign(&mut self, sign: &str, form: &str) -> Result<()> {
+        if self.take_sign(sign) { Ok(()) } else { Err(self.expected(form)) }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.peek() {
+            None => Ok(()),
+            Some(token) => Err(Finding::new(token.span, "the line should end here; a line has one statement")),
+        }
+    }
+
+    fn name(&mut self, what: &str) -> Result<Name> {
+        let span = self.place();
+        let Some(Token { kind: Kind::Word(text), .. }) = self.next() else {
+            return Err(Finding::new(span, format!("the name of {what} should stand here")));
+        };
+        if is_reserved(text) {
+            return Err(Finding::new(
+                span,
+                format!("`{text}` has a meaning of its own and cannot be the name of {what}"),
+            ));
+        }
+        Ok(Name { text: text.clone(), span })
+    }
+
+    /// One of the words of a field; they may have a meaning of their own elsewhere.
+    fn one_of(&mut self, field: &str, words: &[&'static str]) -> Result<Name> {
+        let span = self.place();
+        match self.next() {
+            Some(Token { kind: Kind::Word(text), .. }) if words.contains(&text.as_str()) => {
+                Ok(Name { text: text.clone(), span })
+            }
+            Some(Token { kind: Kind::Word(text), .. }) => {
+                let mut hint = did_you_mean(text, words.iter().copied());
+                if hint.is_empty() {
+                    hint = format!("; there are {}", words.join(", "));
+                }
+                Err(Finding::new(span, format!("there is no {field} `{text}`{hint}")))
+            }
+            _ => Err(Finding::new(
+                span,
+                format!("one of the words of `{field}` should stand here: {}", words.join(", ")),
+            )),
+        }
+    }
+
+    fn operand(&mut self) -> Result<OperandText> {
+        let start = self.place();
+        let space = if self.take_word("card") {
+            Some(AddressSpace::Card)
+        } else if self.take_word("host") {
+            Some(AddressSpace::Host)
+        } else {
+            None
+        };
+        let value = self.expression()?;
+        let (mut layout, mut argument) = (None, None);
+        loop {
+            if self.take_word("striped") {
+                layout = Some(Layout::Striped);
+            } else if self.take_word("unstriped") {
+                layout = Some(Layout::Block);
+            } else if argument.is_none() && self.take_word("argument") {
+                argument = Some(self.expression()?);
+            } else {
+                break;
+            }
+        }
+        let end = self.tokens[..self.at].last().map_or(start, |token| token.span);
+        Ok(OperandText { space, value, layout, argument, span: start.to(end) })
+    }
+
+    fn expression(&mut self) -> Result<Expression> {
+        self.parts = 0;
+        self.depth = 0;
+        self.binary(0)
+    }
+
+    /// An expression of operators that bind at least as tightly as `tightness`.
+    fn binary(&mut self, tightness: u8) -> Result<Expression> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.expected("the expression is nested too deeply; name a part of it with `const`"));
+        }
+        let mut left = self.unary()?;
+        while let Some((operator, binds)) = self.operator().filter(|(_, binds)| *binds >= tightness) {
+            self.next();
+            let right = self.binary(binds + 1)?;
+            let span = left.span.to(right.span);
+            left = Expression { node: Node::Binary(operator, Box::new((left, right))), span };
+        }
+        self.depth -= 1;
+        Ok(left)
+    }
+
+    fn operator(&self) -> Option<(Binary, u8)> {
+        let found = match &self.peek()?.kind {
+            Kind::Word(word) => word.as_str(),
+            Kind::Sign(sign) => sign,
+            _ => return None,
+        };
+        Binary::ALL.iter().find(|one| one.0 == found).map(|one| (one.1, one.2))
+    }
+
+    fn unary(&mut self) -> Result<Expression> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(self.expected("the expression is too long; name a part of it with `const`"));
+        }
+        let start = self.place();
+        let unary = |unary, operand: Expression| {
+            let span = start.to(operand.span);
+            Expression { node: Node::Unary(unary, Box::new(operand)), span }
+        };
+        if self.take_sign("-") {
+            return Ok(unary(Unary::Negative, self.binary(Binary::NEGATIVE)?));
+        }
+        if self.take_word("not") {
+            return Ok(unary(Unary::Not, self.binary(Binary::NOT)?));
+        }
+        self.primary(start)
+    }
+
+    fn primary(&mut self, start: Span) -> Result<Expression> {
+        const FORM: &str = "a value should stand here: a number, a name, `rank`, `ranks`, or an expression of those";
+        let Some(token) = self.peek() else { return Err(self.expected(FORM)) };
+        self.next();
+        let node = match &token.kind {
+            Kind::Number(value) => Node::Number(*value),
+            Kind::Sign("(") => {
+                let inner = self.binary(0)?;
+                let end = self.place();
+                self.expect_sign(")", "a `)` should stand here")?;
+                return Ok(Expression { node: inner.node, span: start.to(end) });
+            }
+            Kind::Sign("@") => {
+                let name = self.name("a label")?;
+                return Ok(Expression { node: Node::Label(name.text), span: start.to(name.span) });
+            }
+            Kind::Word(word) if word == "rank" => Node::Rank,
+            Kind::Word(word) if word == "ranks" => Node::Ranks,
+            Kind::Word(word) if is_reserved(word) => return Err(Finding::new(start, FORM)),
+            Kind::Word(word) if self.take_sign("(") => {
+                let Some((_, function)) = Function::ALL.into_iter().find(|(name, _)| name == word) else {
+                    let names = Function::ALL.iter().map(|(name, _)| *name);
+                    let hint = did_you_mean(word, names);
+                    let message = format!("there is no function `{word}`; there are min, max, size and address{hint}");
+                    return Err(Finding::new(start, message));
+                };
+                let mut arguments = vec![self.binary(0)?];
+                while self.take_sign(",") {
+                    arguments.push(self.binary(0)?);
+                }
+                let end = self.place();
+                self.expect_sign(")", "a `)` should stand here")?;
+                let is_one = matches!(function, Function::Size | Function::Address);
+                if is_one != (arguments.len() == 1) {
+                    let wanted = if is_one { "one value" } else { "at least two values" };
+                    return Err(Finding::new(start.to(end), format!("`{word}` takes {wanted}")));
+                }
+                return Ok(Expression { node: Node::Call(function, arguments), span: start.to(end) });
+            }
+            Kind::Word(word) => Node::Name(word.clone()),
+            Kind::Text(_) | Kind::Sign(_) => return Err(Finding::new(start, FORM)),
+        };
+        Ok(Expression { node, span: token.span })
+    }
+}
+
+/// Names that expressions of `statements` use: of constants, buffers, communicators, tables and, with `@`, of labels.
+pub(super) fn used_names(statements: &[Statement], used: &mut HashSet<String>) {
+    let mut all = |expressions: &[&Expression]| expressions.iter().for_each(|one| names(one, used));
+    for statement in statements {
+        match statement {
+            Statement::Ranks(value) | Statement::Const(_, value) | Statement::Assert(value, _) => all(&[value]),
+            Statement::Buffer(buffer) => {
+                all(&[&buffer.size]);
+                buffer.at.iter().chain(&buffer.align).for_each(|one| all(&[one]));
+            }
+            Statement::Communicator(_, id, members) => {
+                all(&[id]);
+                for part in members {
+                    all(&[&part.first]);
+                    if let Some((end, step)) = &part.end {
+                        all(&[end]);
+                        step.iter().for_each(|one| all(&[one]));
+                    }
+                }
+            }
+            Statement::Blocks(_, slot, blocks) => {
+                all(&[slot]);
+                for block in blocks {
+                    all(&[&block.bytes]);
+                    block.at.iter().for_each(|one| all(&[one]));
+                    if let Some(RoundText { from, end, step, .. }) = &block.repeat {
+                        all(&[from, end]);
+                        step.iter().for_each(|one| all(&[one]));
+                    }
+                }
+            }
+            Statement::Repeat(block) => {
+                all(&[&block.head.count]);
+                block.head.step.iter().for_each(|(by, argument)| all(&[by, argument]));
+            }
+            Statement::Label(_) | Statement::For(_) | Statement::If(_) | Statement::Include(_) => {}
+            Statement::Instruction(instruction) => {
+                instruction.tag.iter().for_each(|one| all(&[one]));
+                for (_, value) in &instruction.fields {
+                    match value {
+                        FieldValue::Word(_) => {}
+                        FieldValue::Number(value) => all(&[value]),
+                        FieldValue::Operand(operand) => {
+                            all(&[&operand.value]);
+                            operand.argument.iter().for_each(|one| all(&[one]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for statement in statements {
+        match statement {
+            Statement::For(block) => {
+                [&block.head.from, &block.head.end]
+                    .into_iter()
+                    .chain(&block.head.step)
+                    .for_each(|one| names(one, used));
+                used_names(&block.body, used);
+            }
+            Statement::If(arms) => {
+                for arm in arms {
+                    arm.condition.iter().for_each(|one| names(one, used));
+                    used_names(&arm.body, used);
+                }
+            }
+            Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => used_names(body, used),
+            _ => {}
+        }
+    }
+}
+
+fn names(expression: &Expression, used: &mut HashSet<String>) {
+    match &expression.node {
+        Node::Number(_) | Node::Rank | Node::Ranks => {}
+        Node::Name(name) => {
+            used.insert(name.clone());
+        }
+        Node::Label(name) => {
+            used.insert(format!("@{name}"));
+        }
+        Node::Unary(_, inner) => names(inner, used),
+        Node::Binary(_, both) => {
+            names(&both.0, used);
+            names(&both.1, used);
+        }
+        Node::Call(_, arguments) => arguments.iter().for_each(|one| names(one, used)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new operation must not be hidden by a keyword.
+    #[test]
+    fn operations_are_not_keywords() {
+        for operation in Operation::ALL {
+            assert!(!STATEMENTS.contains(&operation.name()), "{operation}");
+        }
+    }
+
+    /// Nor a flag by a field.
+    #[test]
+    fn flags_are_not_fields() {
+        for (name, _) in fields::flags() {
+            assert!(FIELDS.iter().all(|field| field.name != name) && name != TAG, "{name}");
+        }
+    }
+}

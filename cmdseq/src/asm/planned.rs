@@ -1,0 +1,57 @@
+//! Plans as programs that can be stored in a file.
+
+use super::program::{Assembly, Buffer, RankProgram};
+use crate::plan::{Communicator, Piece, Plan, joined};
+use crate::{AddressSpace, Layout};
+
+impl Assembly {
+    /// The programs of `plan` for the cards of `nodes`, by rank of the assembly; cards that the plan is not for run nothing.
+    ///
+    /// What a rank has before is its buffer `input`, and what it has after `output`; if that lies in several places, as
+    /// striped blocks do, the buffers are `input0`, `input1` and so on.
+    ///
+    /// # Errors
+    /// A sentence, if a node of the plan is not among `nodes`.
+    pub fn of_plan(plan: &Plan, nodes: &[u32]) -> Result<Self, String> {
+        let rank_of = |node: &u32| {
+            let place = nodes.iter().position(|other| other == node);
+            place.map(|rank| rank as u32).ok_or_else(|| format!("node {node} of the plan is not among the cards"))
+        };
+        let ranks = nodes.len() as u32;
+        let mut programs: Vec<RankProgram> =
+            (0..ranks).map(|rank| RankProgram { rank, ..RankProgram::default() }).collect();
+        for (node, program) in plan.request.group.iter().zip(&plan.programs) {
+            let rank = rank_of(node)?;
+            let whole = &mut programs[rank as usize];
+            whole.instructions = program.instructions.clone();
+            whole.tables = program.tables.clone();
+            whole.buffers.extend(buffers("input", &program.input));
+            whole.buffers.extend(buffers("output", &program.output));
+        }
+        for Communicator { id, members } in &plan.communicators {
+            let members = members.iter().map(rank_of).collect::<Result<Vec<u32>, String>>()?;
+            for member in &members {
+                let communicator = Communicator { id: *id, members: members.clone() };
+                programs[*member as usize].communicators.push(communicator);
+            }
+        }
+        let assembly = Assembly { ranks, programs };
+        assembly.check()?;
+        Ok(assembly)
+    }
+}
+
+fn buffers(name: &str, pieces: &[Piece]) -> Vec<Buffer> {
+    let mut pieces = joined(pieces);
+    // A vector form has blocks of nothing.
+    pieces.retain(|piece| piece.bytes > 0);
+    let is_whole = pieces.len() == 1;
+    let buffer = |(number, piece): (usize, &Piece)| Buffer {
+        name: if is_whole { name.to_owned() } else { format!("{name}{number}") },
+        space: AddressSpace::Card,
+        layout: Layout::Block,
+        address: piece.address,
+        bytes: piece.bytes,
+    };
+    pieces.iter().enumerate().map(buffer).collect()
+}

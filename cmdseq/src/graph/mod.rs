@@ -1,0 +1,412 @@
+//! Several collectives as one program for each card, to be launched again and again without the host in between.
+//!
+//! A [`Graph`] has named [`Buffer`]s and [`Step`]s, each a request to the planner from one buffer to another. What must come
+//! after what follows from the buffers: a step that reads or writes a buffer comes after those before it in the graph that
+//! wrote it, and a step that writes one after those that read it. More can be asked for with [`Step::after`].
+//! [`Graph::schedule`] orders the steps, places the buffers, plans every step, verifies the whole, and gives a [`Schedule`].
+//!
+//! ```
+//! use cmdseq::graph::{Buffer, Graph, Step};
+//! use cmdseq::plan::{Collective, Request};
+//! use cmdseq::{Combine, Element, Reduction};
+//! # fn example(capabilities: &cmdseq::Capabilities) -> Result<(), cmdseq::graph::GraphError> {
+//!
+//! let mut graph = Graph::new(vec![0, 1, 2, 3]);
+//! graph.buffer(Buffer::new("gradient", 4096).of(Element::F32).rebindable());
+//! graph.buffer(Buffer::new("sum", 4096).of(Element::F32));
+//! graph.buffer(Buffer::new("all", 4 * 4096));
+//! let sum = Request {
+//!     combine: Some(Combine::new(Reduction::Sum, Element::F32)),
+//!     ..Request::new(Collective::Allreduce, vec![0, 1, 2, 3], 4096)
+//! };
+//! graph.step(Step::new(sum).input("gradient").output("sum"));
+//! graph.step(Step::new(Request::new(Collective::Allgather, vec![0, 1, 2, 3], 4096)).input("sum").output("all"));
+//! let mut schedule = graph.schedule(capabilities)?;
+//! assert_eq!(schedule.steps.len(), 2);
+//! schedule.rebind("gradient", 1 << 30, capabilities)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod order;
+mod rooms;
+mod schedule;
+
+use std::collections::HashMap;
+
+use crate::instruction::{ARGUMENTS, WORLD};
+use crate::plan::{self, Communicator, Placement, Plan, Request};
+use crate::ranges::Range;
+use crate::{Capabilities, Element, Instruction, Operand, Operation};
+
+pub use error::{GraphError, Side};
+pub use schedule::{Placed, Schedule, Scheduled};
+
+use rooms::Rooms;
+
+/// A named range of memory, at the same address on every card of the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its name.
+    pub name: String,
+    /// Bytes; of a striped one, of each block.
+    pub bytes: u64,
+    /// Striped: a block for each rank of the graph, each in a memory I/O of its own. Else one range.
+    pub is_striped: bool,
+    /// What is in it, if it matters: a reduction of other elements is refused.
+    pub element: Option<Element>,
+    /// Where it lies in card memory, bytes; `None` to have it placed.
+    pub address: Option<u64>,
+    /// Whether its address is an argument of the launch, so that it can be changed between two launches.
+    pub is_rebindable: bool,
+}
+
+impl Buffer {
+    /// A buffer of `bytes` bytes, to be placed.
+    pub fn new(name: impl Into<String>, bytes: u64) -> Self {
+        let name = name.into();
+        Buffer { name, bytes, is_striped: false, element: None, address: None, is_rebindable: false }
+    }
+
+    /// The same, a block of its bytes for each rank, striped over the memory I/Os.
+    pub fn striped(self) -> Self {
+        Buffer { is_striped: true, ..self }
+    }
+
+    /// The same, holding elements of this type.
+    pub fn of(self, element: Element) -> Self {
+        Buffer { element: Some(element), ..self }
+    }
+
+    /// The same at this address.
+    pub fn at(self, address: u64) -> Self {
+        Buffer { address: Some(address), ..self }
+    }
+
+    /// The same, to be bound to other addresses later. A graph has room for three of them, none striped.
+    pub fn rebindable(self) -> Self {
+        Buffer { is_rebindable: true, ..self }
+    }
+}
+
+/// One collective of a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What to do. Its group is some or all nodes of the graph; its placement is set by the graph.
+    pub request: Request,
+    /// Buffer with the input of the ranks that have one.
+    pub input: Option<String>,
+    /// Buffer for the output of the ranks that get one. It may be the input, for algorithms that work in place.
+    pub output: Option<String>,
+    /// Steps, by number, that must be over before.
+    pub after: Vec<usize>,
+}
+
+impl Step {
+    /// A step on no buffers.
+    pub fn new(request: Request) -> Self {
+        Step { request, input: None, output: None, after: Vec::new() }
+    }
+
+    /// The same with its input in this buffer.
+    pub fn input(self, buffer: impl Into<String>) -> Self {
+        Step { input: Some(buffer.into()), ..self }
+    }
+
+    /// The same with its output in this buffer.
+    pub fn output(self, buffer: impl Into<String>) -> Self {
+        Step { output: Some(buffer.into()), ..self }
+    }
+
+    /// The same, not before step `number` is over.
+    pub fn after(mut self, number: usize) -> Self {
+        self.after.push(number);
+        self
+    }
+
+    /// Bytes that the rank with most of them has on a side.
+    fn needs(&self, side: Side) -> u64 {
+        let of = |rank| match side {
+            Side::Input => self.request.input_bytes(rank),
+            Side::Output => self.request.output_bytes(rank),
+        };
+        (0..self.request.ranks()).map(of).max().unwrap_or(0)
+    }
+
+    fn buffer(&self, side: Side) -> Option<&str> {
+        match side {
+            Side::Input => self.input.as_deref(),
+            Side::Output => self.output.as_deref(),
+        }
+    }
+}
+
+/// Collectives with the buffers that they work on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    group: Vec<u32>,
+    memory: Option<Range>,
+    buffers: Vec<Buffer>,
+    steps: Vec<Step>,
+}
+
+impl Graph {
+    /// A graph for the cards of these nodes, by rank.
+    pub fn new(group: Vec<u32>) -> Self {
+        Graph { group, memory: None, buffers: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Keeps what the graph places itself within `memory`; all of the card's otherwise.
+    pub fn within(&mut self, memory: Range) -> &mut Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Adds a buffer.
+    pub fn buffer(&mut self, buffer: Buffer) -> &mut Self {
+        self.buffers.push(buffer);
+        self
+    }
+
+    /// Adds a step and gives its number, from 0.
+    pub fn step(&mut self, step: Step) -> usize {
+        self.steps.push(step);
+        self.steps.len() - 1
+    }
+
+    /// Puts steps in order, places buffers, plans and verifies. The same graph on the same cards gives the same schedule.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the graph, or the planner's or the verifier's refusal.
+    pub fn schedule(&self, capabilities: &Capabilities) -> Result<Schedule, GraphError> {
+        let numbers = self.check()?;
+        let order = order::order(&self.steps)?;
+        let arguments = self.arguments()?;
+        let mut rooms = Rooms::new(self.memory, self.group.len() as u64, capabilities);
+        let addresses = rooms.place(&self.buffers)?;
+        let between = rooms.largest();
+        let mut schedule = Schedule::empty(self.group.clone(), between);
+        schedule.buffers = self
+            .buffers
+            .iter()
+            .zip(addresses)
+            .enumerate()
+            .map(|(number, (buffer, address))| Placed {
+                buffer: buffer.clone(),
+                address,
+                argument: arguments.iter().position(|one| *one == number).map(|index| index as u8),
+            })
+            .collect();
+        let mut ids = Ids::default();
+        for number in order {
+            let step = &self.steps[number];
+            let place = |side| -> Operand {
+                let buffer = step.buffer(side).and_then(|name| numbers.get(name));
+                buffer.map_or(Operand::card(between.address), |buffer| schedule.buffers[*buffer].operand())
+            };
+            let placement = Placement { input: place(Side::Input), output: place(Side::Output), between };
+            let request = Request { placement: Some(placement), ..step.request.clone() };
+            let refused = |source| GraphError::Refused { step: number, collective: request.collective, source };
+            let plan = plan::plan(&request, capabilities).map_err(refused)?;
+            self.append(&mut schedule, number, plan, &mut ids, capabilities)?;
+        }
+        schedule.settle(capabilities)?;
+        Ok(schedule)
+    }
+
+    /// What can be said before anything is placed or planned. Gives the buffers by name.
+    fn check(&self) -> Result<HashMap<&str, usize>, GraphError> {
+        let mut numbers = HashMap::new();
+        for (number, buffer) in self.buffers.iter().enumerate() {
+            if numbers.insert(buffer.name.as_str(), number).is_some() {
+                return Err(GraphError::TwoBuffers { name: buffer.name.clone() });
+            }
+        }
+        if self.steps.is_empty() {
+            return Err(GraphError::NoSteps);
+        }
+        for (number, step) in self.steps.iter().enumerate() {
+            if let Some(node) = step.request.group.iter().find(|node| !self.group.contains(node)) {
+                return Err(GraphError::NotInGroup { step: number, node: *node });
+            }
+            if let Some(other) = step.after.iter().find(|other| **other >= self.steps.len()) {
+                return Err(GraphError::UnknownStep { step: number, after: *other });
+            }
+            for side in [Side::Input, Side::Output] {
+                self.check_side(number, step, side, &numbers)?;
+            }
+            self.check_moved(number, step, &numbers)?;
+        }
+        Ok(numbers)
+    }
+
+    fn check_side(
+        &self,
+        number: usize,
+        step: &Step,
+        side: Side,
+        numbers: &HashMap<&str, usize>,
+    ) -> Result<(), GraphError> {
+        let Some(name) = step.buffer(side) else {
+            return match step.needs(side) {
+                0 => Ok(()),
+                bytes => Err(GraphError::NoBuffer { step: number, side, bytes }),
+            };
+        };
+        let Some(buffer) = numbers.get(name).map(|buffer| &self.buffers[*buffer]) else {
+            return Err(GraphError::UnknownBuffer { step: number, buffer: name.to_owned() });
+        };
+        let too_small =
+            |needed| GraphError::TooSmall { step: number, side, buffer: name.to_owned(), bytes: buffer.bytes, needed };
+        let needed = if buffer.is_striped { step.request.bytes } else { step.needs(side) };
+        if needed > buffer.bytes {
+            return Err(too_small(needed));
+        }
+        match (buffer.element, step.request.combine) {
+            (Some(held), Some(combine)) if held != combine.element => {
+                Err(GraphError::WrongType { step: number, buffer: name.to_owned(), held, expected: combine.element })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What moves elements must not turn them into others.
+    fn check_moved(&self, number: usize, step: &Step, numbers: &HashMap<&str, usize>) -> Result<(), GraphError> {
+        let held = |side| {
+            let buffer = &self.buffers[*numbers.get(step.buffer(side)?)?];
+            buffer.element.map(|element| (buffer, element))
+        };
+        match (held(Side::Input), held(Side::Output)) {
+            (Some((_, from)), Some((buffer, to))) if from != to => {
+                Err(GraphError::WrongType { step: number, buffer: buffer.name.clone(), held: to, expected: from })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Buffers whose addresses are arguments of the launch, in order.
+    fn arguments(&self) -> Result<Vec<usize>, GraphError> {
+        let bound: Vec<usize> = (0..self.buffers.len()).filter(|number| self.buffers[*number].is_rebindable).collect();
+        if let Some(buffer) = bound.iter().map(|number| &self.buffers[*number]).find(|buffer| buffer.is_striped) {
+            return Err(GraphError::StripedArgument { buffer: buffer.name.clone() });
+        }
+        match bound.get(ARGUMENTS) {
+            Some(number) => Err(GraphError::TooManyArguments { buffer: self.buffers[*number].name.clone() }),
+            None => Ok(bound),
+        }
+    }
+
+    /// Puts the plan of step `number` behind what is there, on communicators and with arguments of the whole.
+    fn append(
+        &self,
+        schedule: &mut Schedule,
+        number: usize,
+        plan: Plan,
+        ids: &mut Ids,
+        capabilities: &Capabilities,
+    ) -> Result<(), GraphError> {
+        let new_ids = ids.take(&plan.communicators, &mut schedule.communicators, capabilities)?;
+        let stripe = capabilities.stripe_bytes();
+        let arguments: Vec<(u8, Vec<Range>)> = schedule
+            .buffers
+            .iter()
+            .filter_map(|placed| Some((placed.argument?, placed.ranges(self.group.len() as u64, stripe))))
+            .collect();
+        let mut first = vec![None; self.group.len()];
+        for (node, program) in plan.request.group.iter().zip(&plan.programs) {
+            let Some(rank) = self.group.iter().position(|other| other == node) else { continue };
+            let whole = &mut schedule.programs[rank].instructions;
+            if !program.tables.is_empty() {
+                return Err(GraphError::Tables { step: number });
+            }
+            first[rank] = (!program.instructions.is_empty()).then_some(whole.len());
+            for instruction in &program.instructions {
+                let mut instruction = *instruction;
+                if has_arguments(&instruction) {
+                    return Err(GraphError::Arguments { step: number, algorithm: plan.algorithm });
+                }
+                if let Some(id) = new_ids.get(&instruction.communicator) {
+                    instruction.communicator = *id;
+                }
+                bind(&mut instruction, &arguments);
+                whole.push(instruction);
+            }
+        }
+        schedule.steps.push(Scheduled { step: number, algorithm: plan.algorithm, predicted: plan.predicted, first });
+        Ok(())
+    }
+}
+
+fn has_arguments(instruction: &Instruction) -> bool {
+    let operands = [instruction.source, instruction.destination];
+    operands.iter().any(|operand| operand.argument.is_some()) || instruction.extent_argument.is_some()
+}
+
+/// Makes addresses in buffers that are arguments relative to them.
+fn bind(instruction: &mut Instruction, arguments: &[(u8, Vec<Range>)]) {
+    let find = |address: u64| {
+        arguments.iter().find_map(|(index, ranges)| {
+            let holds = |range: &Range| range.address <= address && address < range.end();
+            ranges.iter().any(holds).then(|| (*index, address - ranges[0].address))
+        })
+    };
+    let fields = instruction.operation.fields();
+    for (is_read, operand) in
+        [(fields.source, &mut instruction.source), (fields.destination, &mut instruction.destination)]
+    {
+        if let Some((index, offset)) = find(operand.address).filter(|_| is_read) {
+            (operand.address, operand.argument) = (offset, Some(index));
+        }
+    }
+    if instruction.operation == Operation::SendrecvReduce
+        && let Some((index, offset)) = find(instruction.extent)
+    {
+        (instruction.extent, instruction.extent_argument) = (offset, Some(index));
+    }
+}
+
+/// Communicators of the whole by those of the plans: plans with the same ones share them.
+#[derive(Debug, Default)]
+struct Ids {
+    /// The communicators of each id given so far: several if no card is a member of two.
+    given: Vec<Vec<Vec<u32>>>,
+}
+
+impl Ids {
+    /// New ids for those of a plan. What is not there yet is added to `communicators`.
+    fn take(
+        &mut self,
+        of_plan: &[Communicator],
+        communicators: &mut Vec<Communicator>,
+        capabilities: &Capabilities,
+    ) -> Result<HashMap<u16, u16>, GraphError> {
+        let mut by_id: Vec<(u16, Vec<Vec<u32>>)> = Vec::new();
+        for Communicator { id, members } in of_plan {
+            match by_id.iter_mut().find(|(other, _)| other == id) {
+                Some((_, all)) => all.push(members.clone()),
+                None => by_id.push((*id, vec![members.clone()])),
+            }
+        }
+        let mut new_ids = HashMap::new();
+        for (id, all) in by_id {
+            let place = match self.given.iter().position(|given| *given == all) {
+                Some(place) => place,
+                None => {
+                    self.given.push(all.clone());
+                    self.given.len() - 1
+                }
+            };
+            let new = WORLD + 1 + place as u16;
+            if u32::from(new) >= capabilities.communicators {
+                let table = capabilities.communicators;
+                return Err(GraphError::TooManyCommunicators { needed: self.given.len(), table });
+            }
+            if communicators.iter().all(|one| one.id != new) {
+                communicators.extend(all.into_iter().map(|members| Communicator { id: new, members }));
+            }
+            new_ids.insert(id, new);
+        }
+        Ok(new_ids)
+    }
+}

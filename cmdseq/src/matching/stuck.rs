@@ -1,0 +1,279 @@
+//! Why programs do not go on: an instruction without a partner, a cycle of waiting, or a signal that does not come.
+
+use std::fmt::Write as _;
+
+use super::{Head, Matching, fits, is_paired, ways};
+use crate::instruction::is_collective;
+use crate::verify::{Reason, Refusal};
+use crate::{Instruction, Operation};
+
+/// Instructions of a cycle that are printed; of longer ones the first and how many there are.
+const PRINTED: usize = 16;
+
+/// Nothing goes on any more.
+///
+/// # Errors
+/// Why, if some program has not ended or a signal is left.
+pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
+    let Some(first) = (0..matching.programs.len()).find(|rank| matching.head(*rank).is_some()) else {
+        return left(matching);
+    };
+    for (table, arrivals) in matching.arrivals.iter().enumerate() {
+        if arrivals.count > 0 && arrivals.differ {
+            return Err(matching.disagreement(table));
+        }
+    }
+    let stuck = Stuck { matching };
+    if let Some(refusal) = stuck.unmatched() {
+        return Err(refusal);
+    }
+    Err(stuck.cycle(first))
+}
+
+/// Signals that nothing waits for would let a later program through early.
+fn left(matching: &Matching<'_>) -> Result<(), Refusal> {
+    let left = matching.signals.iter().filter(|(_, value)| **value > 0).min_by_key(|(signal, _)| **signal);
+    let Some(((rank, signal), value)) = left else { return Ok(()) };
+    let (putter, index) = last_put(matching, *rank, *signal).unwrap_or((*rank, 0));
+    let cause = format!(
+        "put_signal adds to signal {signal} of rank {rank}, of which {value} are left at the end; a later program would \
+         take them for its own, so rank {rank} has to wait for them"
+    );
+    Err(Refusal::at(putter, index, cause).because(Reason::SignalLeft))
+}
+
+fn last_put(matching: &Matching<'_>, rank: usize, signal: u16) -> Option<(usize, usize)> {
+    (0..matching.programs.len()).find_map(|putter| {
+        let instructions = &matching.programs[putter].instructions;
+        let index = instructions.iter().rposition(|one| puts_to(matching, putter, one, rank, signal))?;
+        Some((putter, index))
+    })
+}
+
+/// Whether `instruction` of rank `putter` adds to signal `signal` of rank `rank`.
+fn puts_to(matching: &Matching<'_>, putter: usize, instruction: &Instruction, rank: usize, signal: u16) -> bool {
+    instruction.operation == Operation::PutSignal
+        && instruction.signal_id == signal
+        && matching
+            .members
+            .of(putter, instruction)
+            .is_some_and(|membership| membership.program_rank(instruction.peer.into()) == Some(rank))
+}
+
+struct Stuck<'m, 'a> {
+    matching: &'m Matching<'a>,
+}
+
+impl<'a> Stuck<'_, 'a> {
+    /// The ranks that `rank`'s head waits for; none if it has all that it needs itself.
+    fn waits_for(&self, rank: usize) -> Vec<usize> {
+        let matching = self.matching;
+        let Some(head) = matching.head(rank) else { return Vec::new() };
+        let operation = head.instruction.operation;
+        if operation == Operation::WaitSignal {
+            let putters = (0..matching.programs.len()).filter(|putter| self.puts_later(*putter, rank, head));
+            return putters.collect();
+        }
+        let Some(membership) = matching.members.of(rank, head.instruction) else { return Vec::new() };
+        if is_collective(operation) {
+            let here: Vec<usize> = matching.at_collective(membership.index).map(|(rank, _)| rank).collect();
+            let all = membership.table.ranks.iter().flatten().copied();
+            return all.filter(|rank| !here.contains(rank)).collect();
+        }
+        let ways = ways(head.instruction, membership.own).into_iter().flatten();
+        ways.filter_map(|(way, partner)| {
+            let partner = membership.program_rank(partner)?;
+            (!matching.meets(partner, way, &membership)).then_some(partner)
+        })
+        .collect()
+    }
+
+    fn rest(&self, rank: usize) -> impl Iterator<Item = (usize, &'a Instruction)> {
+        let from = self.matching.next[rank];
+        self.matching.programs[rank].instructions.iter().enumerate().skip(from)
+    }
+
+    fn puts_later(&self, putter: usize, rank: usize, head: Head<'_>) -> bool {
+        let signal = head.instruction.signal_id;
+        self.rest(putter).any(|(_, one)| puts_to(self.matching, putter, one, rank, signal))
+    }
+
+    /// Whether what is left of `partner`'s program has what `rank`'s head needs there.
+    fn comes_later(&self, rank: usize, partner: usize) -> bool {
+        let matching = self.matching;
+        let Some(head) = matching.head(rank) else { return true };
+        let Some(membership) = matching.members.of(rank, head.instruction) else { return true };
+        if is_collective(head.instruction.operation) {
+            return self.rest(partner).any(|(_, one)| {
+                let is_same = matching.members.of(partner, one).is_some_and(|one| one.index == membership.index);
+                is_same && is_collective(one.operation)
+            });
+        }
+        let needed: Vec<_> = ways(head.instruction, membership.own)
+            .into_iter()
+            .flatten()
+            .filter(|(_, other)| membership.program_rank(*other) == Some(partner))
+            .collect();
+        needed
+            .iter()
+            .all(|(way, _)| self.rest(partner).any(|(_, one)| fits(one, partner, *way, &membership, matching.members)))
+    }
+
+    /// The partner that will never be where `rank` needs it.
+    fn missing(&self, rank: usize) -> Option<usize> {
+        self.waits_for(rank).into_iter().find(|partner| {
+            let is_signal =
+                self.matching.head(rank).is_some_and(|head| head.instruction.operation == Operation::WaitSignal);
+            !is_signal && !self.comes_later(rank, *partner)
+        })
+    }
+
+    /// An instruction that has no partner, and not because its partner has none either.
+    fn unmatched(&self) -> Option<Refusal> {
+        let ranks = 0..self.matching.programs.len();
+        if let Some(refusal) = ranks.clone().find_map(|rank| self.no_signal(rank)) {
+            return Some(refusal);
+        }
+        let mut rank = ranks.clone().find(|rank| self.missing(*rank).is_some())?;
+        let mut seen = vec![rank];
+        while let Some(next) = self.missing(rank)
+            && self.missing(next).is_some()
+            && !seen.contains(&next)
+        {
+            rank = next;
+            seen.push(rank);
+        }
+        let partner = self.missing(rank)?;
+        let head = self.matching.head(rank)?;
+        let operation = head.instruction.operation;
+        let id = head.instruction.communicator;
+        let other = self.matching.head(partner);
+        if let Some(other) = other.filter(|other| self.would_meet(rank, head, partner, *other)) {
+            let cause = format!(
+                "{operation} on communicator {id} does not fit instruction {} of rank {partner} ({}), which is on \
+                 communicator {}; all that take part must name the same",
+                other.index, other.instruction.operation, other.instruction.communicator
+            );
+            return Some(Refusal::at(rank, head.index, cause).because(Reason::CommunicatorMismatch));
+        }
+        let there = match other {
+            Some(other) => format!("rank {partner} is at instruction {} ({})", other.index, shown(other.instruction)),
+            None => format!("the program of rank {partner} has ended"),
+        };
+        let needed = match operation {
+            Operation::Send => format!("no recv from here is left at rank {partner}"),
+            Operation::Recv | Operation::RecvReduce => format!("no send to here is left at rank {partner}"),
+            _ if is_paired(operation) => format!("nothing to go with it is left at rank {partner}"),
+            _ => format!("no collective of communicator {id} is left at rank {partner}, which has to take part"),
+        };
+        let cause = format!("{} finds no partner: {needed}; {there}", shown(head.instruction));
+        Some(Refusal::at(rank, head.index, cause).because(Reason::Unmatched))
+    }
+
+    /// A wait to which nothing can be added any more.
+    fn no_signal(&self, rank: usize) -> Option<Refusal> {
+        let head = self.matching.head(rank).filter(|head| head.instruction.operation == Operation::WaitSignal)?;
+        if !self.waits_for(rank).is_empty() {
+            return None;
+        }
+        let Instruction { signal_id, signal_value, .. } = head.instruction;
+        let there = self.matching.signals.get(&(rank, *signal_id)).copied().unwrap_or(0);
+        let cause = format!(
+            "wait_signal waits for {signal_value} of signal {signal_id}, which is {there}, and no put_signal that adds to it is \
+             left: it never ends"
+        );
+        Some(Refusal::at(rank, head.index, cause).because(Reason::NoSignal))
+    }
+
+    /// Whether two heads would go together but for their communicators.
+    fn would_meet(&self, rank: usize, head: Head<'_>, partner: usize, other: Head<'_>) -> bool {
+        let members = self.matching.members;
+        let (one, two) = (head.instruction, other.instruction);
+        let (Some(mine), Some(theirs)) = (members.of(rank, one), members.of(partner, two)) else { return false };
+        if mine.index == theirs.index {
+            return false;
+        }
+        if is_collective(one.operation) {
+            return one.operation == two.operation && theirs.table.ranks.contains(&Some(rank));
+        }
+        let wanted = |way, membership: &super::Membership<'_>, it: &Instruction, by: usize| {
+            ways(it, membership.own)
+                .into_iter()
+                .flatten()
+                .any(|(one, partner)| one == way && membership.program_rank(partner) == Some(by))
+        };
+        [super::Way::Out, super::Way::In].into_iter().any(|way| {
+            let back = if way == super::Way::Out { super::Way::In } else { super::Way::Out };
+            wanted(way, &mine, one, partner) && wanted(back, &theirs, two, rank)
+        })
+    }
+
+    /// Follows who waits for whom until it comes back to where it was.
+    fn cycle(&self, first: usize) -> Refusal {
+        let mut path: Vec<usize> = Vec::new();
+        let waits = |rank: &usize| !self.waits_for(*rank).is_empty();
+        let mut at = (first..self.matching.programs.len()).find(waits).unwrap_or(first);
+        while !path.contains(&at) {
+            path.push(at);
+            let Some(next) = self.waits_for(at).first().copied() else { break };
+            // One that has all it needs itself waits with one that has not.
+            at = if waits(&next) { next } else { self.held_up_by(next).unwrap_or(next) };
+        }
+        let start = path.iter().position(|rank| *rank == at).unwrap_or(0);
+        let mut cycle = path.split_off(start);
+        let lowest = cycle.iter().enumerate().min_by_key(|(_, rank)| **rank).map_or(0, |(place, _)| place);
+        cycle.rotate_left(lowest);
+        let mut text = String::from("deadlock: ");
+        for (place, rank) in cycle.iter().take(PRINTED).enumerate() {
+            let link = match place {
+                0 => "",
+                1 => " waits for ",
+                _ => ", which waits for ",
+            };
+            let _ = write!(text, "{link}{}", self.named(*rank));
+        }
+        if cycle.len() > PRINTED {
+            let _ = write!(text, ", and so on through {} more", cycle.len() - PRINTED);
+        }
+        let back = if cycle.len() == 1 { " waits for " } else { ", which waits for " };
+        let _ = write!(text, "{back}{}", cycle.first().map_or(String::new(), |rank| self.named(*rank)));
+        text += "; one of them has to come in another order";
+        match cycle.first().and_then(|rank| Some((*rank, self.matching.head(*rank)?))) {
+            Some((rank, head)) => Refusal::at(rank, head.index, text),
+            None => Refusal::general(text),
+        }
+        .because(Reason::Deadlock)
+    }
+
+    /// A rank that runs together with `rank` and waits for another.
+    fn held_up_by(&self, rank: usize) -> Option<usize> {
+        let circle = &self.matching.meeting.circle;
+        let mut at = *circle.get(rank)?;
+        while at != rank {
+            if !self.waits_for(at).is_empty() {
+                return Some(at);
+            }
+            at = circle[at];
+        }
+        None
+    }
+
+    fn named(&self, rank: usize) -> String {
+        match self.matching.head(rank) {
+            Some(head) => format!("rank {rank} instruction {} ({})", head.index, shown(head.instruction)),
+            None => format!("rank {rank}"),
+        }
+    }
+}
+
+/// An instruction as it is named in a sentence: with those it names.
+fn shown(instruction: &Instruction) -> String {
+    let Instruction { operation, peer, root, signal_id, .. } = instruction;
+    match operation {
+        Operation::Send => format!("send to {peer}"),
+        Operation::Recv | Operation::RecvReduce => format!("{operation} from {peer}"),
+        Operation::Sendrecv | Operation::SendrecvReduce => format!("{operation} to {peer}, from {root}"),
+        Operation::WaitSignal => format!("wait_signal {signal_id}"),
+        _ => operation.to_string(),
+    }
+}

@@ -1,0 +1,157 @@
+//! What a collective leaves where, and whether it is what is there.
+
+use super::value::{Folds, Value};
+use crate::Combine;
+use crate::plan::{Collective, Order, Request};
+
+/// A collective as what it means: see [`Collective`] for what each rank has before and after. How it is done is not regarded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expectation<'a>(pub(super) &'a Request);
+
+/// What bytes of an output have to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A copy of an input.
+    Input { rank: u32, offset: u64 },
+    /// The fold of the inputs of the ranks up to before `end`, all from one offset on.
+    Fold { end: u32, offset: u64 },
+}
+
+impl Expectation<'_> {
+    /// What the byte at `offset` of `rank`'s output has to be, and of how many bytes from there on the same is true.
+    /// `None` if the rank has no such output.
+    pub(super) fn wanted(&self, rank: u32, offset: u64) -> Option<(Wanted, u64)> {
+        use Collective::{
+            Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv, Recv,
+            Reduce, ReduceScatter, Scan, Scatter, Scatterv, Send, Sendrecv,
+        };
+        let &Request { collective, root, peer, .. } = self.0;
+        if collective.has_counts() {
+            return self.wanted_of_counts(rank, offset);
+        }
+        let ranks = self.0.ranks();
+        let bytes = self.0.bytes.max(1);
+        let (block, within) = (offset / bytes, offset % bytes);
+        let left = bytes - within;
+        let own = u64::from(rank).saturating_mul(bytes);
+        let is_one = block == 0;
+        let copy = |rank, offset| Some((Wanted::Input { rank, offset }, left));
+        let fold = |end, offset| match end {
+            1 => Some((Wanted::Input { rank: 0, offset }, left)),
+            _ => Some((Wanted::Fold { end, offset }, left)),
+        };
+        let from = u32::try_from(block).ok().filter(|block| *block < ranks);
+        match collective {
+            Barrier => None,
+            Send | Recv => copy(root, offset).filter(|_| rank == peer && is_one),
+            Sendrecv => copy((rank + ranks - 1) % ranks, offset).filter(|_| is_one),
+            Scatter => copy(root, own.saturating_add(within)).filter(|_| is_one),
+            Broadcast => copy(root, offset).filter(|_| is_one),
+            Gather if rank != root => None,
+            Gather | Allgather => copy(from?, within),
+            Alltoall => copy(from?, own.saturating_add(within)),
+            Reduce => fold(ranks, offset).filter(|_| rank == root && is_one),
+            Allreduce => fold(ranks, offset).filter(|_| is_one),
+            ReduceScatter => fold(ranks, own.saturating_add(within)).filter(|_| is_one),
+            Scan => fold(rank + 1, offset).filter(|_| is_one),
+            Exscan => fold(rank, offset).filter(|_| is_one && rank > 0),
+            Scatterv | Gatherv | Allgatherv | Alltoallv => None,
+        }
+    }
+
+    /// Of a vector form: the blocks that a rank gets lie one after another, as do those that it gives.
+    fn wanted_of_counts(&self, rank: u32, offset: u64) -> Option<(Wanted, u64)> {
+        let request = self.0;
+        // An allgatherv gives everyone the same block.
+        let is_same = request.collective == Collective::Allgatherv;
+        let given = |from: u32, to: u32| request.given(from, if is_same { from } else { to });
+        let mut before = 0_u64;
+        for from in 0..request.ranks() {
+            let bytes = given(from, rank);
+            if offset < before.saturating_add(bytes) {
+                let within = offset - before;
+                let first =
+                    if is_same { 0 } else { (0..rank).fold(0, |sum: u64, to| sum.saturating_add(given(from, to))) };
+                return Some((Wanted::Input { rank: from, offset: first.saturating_add(within) }, bytes - within));
+            }
+            before = before.saturating_add(bytes);
+        }
+        None
+    }
+
+    /// Whether another order of the ranks could give other bits, and must not.
+    pub(super) fn in_rank_order(&self) -> bool {
+        self.0.order == Order::Rank && self.0.combine.is_some_and(Combine::depends_on_order)
+    }
+
+    /// Whether `value` is what is wanted.
+    pub(super) fn is_met(&self, wanted: Wanted, value: Value, folds: &Folds) -> bool {
+        match wanted {
+            Wanted::Input { rank, offset } => value == Value::Input { rank, offset },
+            Wanted::Fold { end, offset } => self.0.combine.is_some_and(|combine| {
+                holds_each_once(value, combine, end, offset, folds)
+                    && (!self.in_rank_order() || is_in_order(value, combine, end, folds))
+            }),
+        }
+    }
+}
+
+/// Whether `value` is made of the inputs of ranks 0 to `end` - 1 from `offset` on, each once, and by `combine` alone.
+fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds: &Folds) -> bool {
+    let mut seen = vec![false; end as usize];
+    let mut left = vec![value];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Input { rank, offset: at } => match seen.get_mut(rank as usize) {
+                Some(seen) if at == offset && !*seen => *seen = true,
+                _ => return false,
+            },
+            Value::Fold { node, offset: at } => {
+                let node = &folds.nodes[node];
+                // More inputs than ranks: one is there twice. This bounds the walk too.
+                if node.combine != combine || at % combine.element.bytes() != 0 || node.inputs > u64::from(end) {
+                    return false;
+                }
+                left.extend(node.operands.iter().map(|operand| operand.skip(at)));
+            }
+            Value::Undefined | Value::Fill { .. } => return false,
+        }
+    }
+    seen.into_iter().all(|seen| seen)
+}
+
+/// Whether `value`, which holds each rank once, folds them one after another. A fold of two is the same either way round.
+fn is_in_order(value: Value, combine: Combine, end: u32, folds: &Folds) -> bool {
+    let mut ranks: Vec<u32> = Vec::new();
+    let mut at = value;
+    loop {
+        match at {
+            Value::Input { rank, .. } => {
+                ranks.push(rank);
+                break;
+            }
+            Value::Fold { node, .. } => {
+                let operands = &folds.nodes[node].operands;
+                let [one, two, rest @ ..] = operands.as_slice() else { return false };
+                let (deeper, leaf) = if matches!(two, Value::Fold { .. }) { (two, one) } else { (one, two) };
+                // Of f16 and bf16, a fold of many is rounded once, and not at each of them.
+                if combine.element.is_narrow() && !rest.is_empty() {
+                    return false;
+                }
+                for operand in rest.iter().rev().chain([leaf]) {
+                    let Value::Input { rank, .. } = operand else { return false };
+                    ranks.push(*rank);
+                }
+                at = *deeper;
+            }
+            Value::Undefined | Value::Fill { .. } => return false,
+        }
+    }
+    ranks.reverse();
+    if let [first, second, ..] = ranks.as_mut_slice()
+        && first > second
+    {
+        std::mem::swap(first, second);
+    }
+    ranks.into_iter().eq(0..end)
+}

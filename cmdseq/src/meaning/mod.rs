@@ -1,0 +1,231 @@
+//! What programs mean: what is in the memory of all cards after them, said by what was in it before.
+//!
+//! Memory is a map from ranges to values: bytes of a rank's input, a pattern, or the fold of values. Verified programs do
+//! not race, so the order in which instructions meet gives the same as any order on cards. A [`Request`] is compared
+//! with what lies in the outputs after.
+
+mod expectation;
+mod value;
+
+use std::collections::HashMap;
+
+use crate::matching::{Matching, Members};
+use crate::plan::{Communicator, Program, Request};
+use crate::ranges::{Context, Transfers, transfers};
+use crate::verify::{self, Reason, Refusal};
+use crate::{AddressSpace, Capabilities, Instruction, Operation};
+
+use expectation::Expectation;
+use value::{Folds, Memory, Segment, Value};
+
+/// Verifies programs, and whether after them the output of every rank is what `request` asks for: every byte a copy of the
+/// right byte of the right input, or the right fold of the right bytes of all inputs, each once. How it asks for it to be
+/// done is not regarded, but for the order.
+///
+/// Inputs lie before, and outputs after, where the programs say.
+///
+/// # Errors
+/// As [`verify`](verify::verify); and with [`Reason::Expectation`] the first range of an output that is something else, and
+/// what it is.
+pub fn expect(
+    programs: &[Program],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+    request: &Request,
+) -> Result<(), Refusal> {
+    let members = verify::check(programs, communicators, group, capabilities)?;
+    let ranks = request.group.len();
+    if ranks != programs.len() || ranks == 0 {
+        let cause = format!("{} of {ranks} ranks is expected of {}", request.collective, programs.len());
+        return Err(Refusal::general(cause).because(Reason::Expectation));
+    }
+    let mut machine =
+        Machine { programs, members: &members, capabilities, memory: Vec::new(), folds: Folds::default() };
+    machine.load();
+    machine.run()?;
+    machine.compare(Expectation(request))
+}
+
+struct Machine<'a> {
+    programs: &'a [Program],
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+    memory: Vec<Memory>,
+    folds: Folds,
+}
+
+impl Machine<'_> {
+    /// Puts the inputs where they lie before.
+    fn load(&mut self) {
+        for (rank, program) in (0..).zip(self.programs) {
+            let mut memory = Memory::default();
+            for piece in &program.input {
+                let value = Value::Input { rank, offset: piece.offset };
+                memory.write(piece.address, &[Segment { bytes: piece.bytes, value }]);
+            }
+            self.memory.push(memory);
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Refusal> {
+        let mut matching = Matching::new(self.programs, self.members, self.capabilities);
+        let mut together = Vec::new();
+        while matching.step_into(&mut together)? {
+            if let [(rank, index)] = together.as_slice()
+                && self.alone(*rank, *index)?
+            {
+                continue;
+            }
+            self.move_together(&together);
+        }
+        Ok(())
+    }
+
+    /// What an instruction does in its own card's memory alone, if it is one that does.
+    fn alone(&mut self, rank: usize, index: usize) -> Result<bool, Refusal> {
+        let instruction = &self.programs[rank].instructions[index];
+        let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
+        let memory = &mut self.memory[rank];
+        match operation {
+            Operation::Copy if destination.space == AddressSpace::Host => {}
+            Operation::Copy if source.space == AddressSpace::Host => {
+                memory.write(destination.address, &[Segment { bytes, value: Value::Undefined }]);
+            }
+            Operation::Copy => {
+                let data = memory.read(source.address, bytes);
+                memory.write(destination.address, &data);
+            }
+            Operation::Fill => {
+                memory.write(destination.address, &[Segment { bytes, value: Value::Fill { pattern: extent } }]);
+            }
+            Operation::Launch | Operation::User => {
+                let cause =
+                    format!("what this {operation} does to memory is not known here, so nothing can be expected");
+                return Err(Refusal::at(rank, index, cause).because(Reason::Expectation));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Moves what instructions that run together exchange. All is read before anything is written.
+    fn move_together(&mut self, together: &[(usize, usize)]) {
+        let moved: Vec<(usize, &Instruction, Context<'_>, Transfers)> = together
+            .iter()
+            .filter_map(|(rank, index)| {
+                let program = &self.programs[*rank];
+                let instruction = &program.instructions[*index];
+                let context = self.members.of(*rank, instruction)?.context(&program.tables, self.capabilities);
+                Some((*rank, instruction, context, transfers(instruction, &context).ok()?))
+            })
+            .collect();
+        let mut messages: HashMap<(usize, usize), Vec<Segment>> = HashMap::new();
+        let mut results: Vec<(usize, u64, Vec<Segment>)> = Vec::new();
+        for (rank, instruction, _, moved) in &moved {
+            let Some(membership) = self.members.of(*rank, instruction) else { continue };
+            for send in &moved.sends {
+                let Some(peer) = membership.program_rank(send.peer_rank) else { continue };
+                let data = self.memory[*rank].read(send.address, send.bytes);
+                match moved.remote {
+                    Some(remote) => results.push((peer, remote.address, data)),
+                    None => drop(messages.insert((*rank, peer), data)),
+                }
+            }
+            if let Some(own) = moved.own {
+                results.push((*rank, own.destination, self.memory[*rank].read(own.source, own.bytes)));
+            }
+        }
+        for (rank, instruction, context, moved) in &moved {
+            let Some(membership) = self.members.of(*rank, instruction) else { continue };
+            let mut contributions: Vec<(u32, Vec<Segment>)> = Vec::new();
+            for receive in &moved.receives {
+                let Some(peer) = membership.program_rank(receive.peer_rank) else { continue };
+                let data = match moved.remote {
+                    Some(remote) => self.memory[peer].read(remote.address, remote.bytes),
+                    None => messages.get(&(peer, *rank)).cloned().unwrap_or_default(),
+                };
+                match moved.reduced {
+                    Some(_) => contributions.push((receive.peer_rank, data)),
+                    None => results.push((*rank, receive.address, data)),
+                }
+            }
+            if let (Some(reduced), Some(combine)) = (moved.reduced, instruction.combine()) {
+                let own = reduced.own.map(|own| (context.rank, self.memory[*rank].read(own, reduced.bytes)));
+                contributions.extend(own);
+                contributions.sort_by_key(|(rank, _)| *rank);
+                let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
+                let result = self.folds.fold(combine, &contributions);
+                results.push((*rank, reduced.destination, result));
+            }
+        }
+        for (rank, address, data) in results {
+            self.memory[rank].write(address, &data);
+        }
+    }
+
+    fn compare(&self, expectation: Expectation<'_>) -> Result<(), Refusal> {
+        for (rank, program) in self.programs.iter().enumerate() {
+            let own = rank as u32;
+            let mut covered = 0;
+            for piece in &program.output {
+                if piece.offset != covered {
+                    break;
+                }
+                covered += piece.bytes;
+                let mut at = piece.offset;
+                for Segment { mut bytes, mut value } in self.memory[rank].read(piece.address, piece.bytes) {
+                    while bytes > 0 {
+                        // An output that is longer than the collective's is the program's own affair.
+                        let Some((wanted, left)) = expectation.wanted(own, at) else { break };
+                        if !expectation.is_met(wanted, value, &self.folds) {
+                            let cause = self.unmet(expectation, at, wanted, value);
+                            return Err(Refusal::of(rank, cause).because(Reason::Expectation));
+                        }
+                        let step = left.min(bytes);
+                        (bytes, at, value) = (bytes - step, at + step, value.skip(step));
+                    }
+                }
+            }
+            // Of blocks of lengths of their own, `bytes` says nothing.
+            let has_output = expectation.0.bytes > 0 || expectation.0.collective.has_counts();
+            if has_output && expectation.wanted(own, covered).is_some() {
+                let cause = format!(
+                    "{} leaves more than the {covered} B that the output has; where the rest lies is not said",
+                    expectation.0.collective
+                );
+                return Err(Refusal::of(rank, cause).because(Reason::Expectation));
+            }
+        }
+        Ok(())
+    }
+
+    fn unmet(&self, expectation: Expectation<'_>, at: u64, wanted: expectation::Wanted, value: Value) -> String {
+        let wanted = match wanted {
+            expectation::Wanted::Input { rank, offset } => format!("byte {offset} of the input of rank {rank}"),
+            expectation::Wanted::Fold { end, offset } => {
+                let how = expectation.0.combine.map_or_else(String::new, |combine| combine.to_string());
+                let order = if expectation.in_rank_order() { ", in the order of ranks" } else { "" };
+                format!("the {how} of byte {offset} of the inputs of ranks 0 to {}, each once{order}", end - 1)
+            }
+        };
+        format!(
+            "after {}, byte {at} of the output has to be {wanted}; it is {}",
+            expectation.0.collective,
+            self.shown(value)
+        )
+    }
+
+    /// A value in words.
+    fn shown(&self, value: Value) -> String {
+        match value {
+            Value::Undefined => "nothing that is known".into(),
+            Value::Input { rank, offset } => format!("byte {offset} of the input of rank {rank}"),
+            Value::Fill { .. } => "what a fill has left".into(),
+            Value::Fold { node, .. } => {
+                let node = &self.folds.nodes[node];
+                format!("the {} of {} inputs", node.combine, node.inputs)
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What the links alone allow.
+
+use super::{Collective, Request};
+use crate::Capabilities;
+
+impl Request {
+    /// The least that an allreduce can take on these links, in picoseconds: 2(N-1)/N of the vector has to leave each card,
+    /// over as many links as the worst linked card has to others of the group. `None` for all else, and without such links.
+    pub fn bandwidth_bound_ps(&self, capabilities: &Capabilities) -> Option<u64> {
+        let ranks = u64::from(self.ranks());
+        let linked = |a: u32| {
+            self.group.iter().filter(|b| capabilities.topology.linked(a, **b, capabilities.nodes)).count() as u64
+        };
+        let links = self.group.iter().map(|node| linked(*node)).min()?;
+        let mbps = links * u64::from(capabilities.timing.link_mbps);
+        if self.collective != Collective::Allreduce || mbps == 0 {
+            return None;
+        }
+        let bits = u128::from(self.bytes) * 8 * 2 * u128::from(ranks - 1);
+        u64::try_from((bits * 1_000_000).div_ceil(u128::from(ranks) * u128::from(mbps))).ok()
+    }
+}

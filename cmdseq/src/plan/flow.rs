@@ -1,0 +1,236 @@
+//! Streams that share links, pseudo channels and reduction units: when each ends.
+//!
+//! Each stream goes at the lowest of the equal shares it has of what it passes; what it leaves unused of a share, nobody
+//! gets. All starts are known before: nothing that moves waits for another stream of the same step.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::cost::{Bound, Moment};
+
+/// What streams share.
+#[derive(Debug)]
+struct Resource {
+    mbps: u64,
+    bound: Bound,
+    /// Streams that pass; one that passes twice stands here twice.
+    streams: Vec<u32>,
+    is_touched: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    start: Moment,
+    /// Resources that it passes: a range of [`Flows::passes`].
+    passes: (u32, u32),
+    /// Bits times 10^6 still to go as of `since`: what one Mb/s moves in a picosecond is one.
+    work: u128,
+    rate: u64,
+    limit: Bound,
+    since: u64,
+    /// Counts changes of the rate: an end that was worked out before is void.
+    changes: u32,
+    visited: u32,
+    end: Option<Moment>,
+}
+
+/// The streams of one step. Cleared and filled again for the next.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    resources: Vec<Resource>,
+    used: usize,
+    streams: Vec<Stream>,
+    passes: Vec<u32>,
+    touched: Vec<u32>,
+    pass: u32,
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+}
+
+impl Flows {
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.streams.clear();
+        self.passes.clear();
+        self.touched.clear();
+        self.ends.clear();
+        self.pass = 0;
+    }
+
+    /// A resource of `mbps`, time at which counts as spent on `bound`.
+    pub(super) fn resource(&mut self, mbps: u64, bound: Bound) -> u32 {
+        let number = self.used;
+        self.used += 1;
+        match self.resources.get_mut(number) {
+            Some(resource) => {
+                (resource.mbps, resource.bound, resource.is_touched) = (mbps, bound, false);
+                resource.streams.clear();
+            }
+            None => self.resources.push(Resource { mbps, bound, streams: Vec::new(), is_touched: false }),
+        }
+        number as u32
+    }
+
+    /// A stream of `bytes` from `start` on over all of `passes`; its number.
+    pub(super) fn stream(&mut self, start: Moment, bytes: u64, passes: impl IntoIterator<Item = u32>) -> usize {
+        let from = self.passes.len() as u32;
+        self.passes.extend(passes);
+        self.streams.push(Stream {
+            start,
+            passes: (from, self.passes.len() as u32),
+            work: u128::from(bytes) * 8_000_000,
+            rate: 0,
+            limit: Bound::Latency,
+            since: start.ps,
+            changes: 0,
+            visited: 0,
+            end: None,
+        });
+        self.streams.len() - 1
+    }
+
+    /// When stream `number` ends, once all were run. A stream over what has no rate never does: then it ends at the end of
+    /// time.
+    pub(super) fn end(&self, number: usize) -> Moment {
+        let stream = &self.streams[number];
+        stream.end.unwrap_or(Moment { ps: u64::MAX, ..stream.start })
+    }
+
+    /// Runs all streams to their ends.
+    pub(super) fn run(&mut self) {
+        let mut starts: Vec<u32> = (0..self.streams.len() as u32).collect();
+        starts.sort_by_key(|number| self.streams[*number as usize].start.ps);
+        let mut starts = starts.into_iter().peekable();
+        loop {
+            let next_start = starts.peek().map(|number| self.streams[*number as usize].start.ps);
+            let next_end = self.ends.peek().map(|Reverse((at, ..))| *at);
+            let Some(now) = next_start.into_iter().chain(next_end).min() else { return };
+            while let Some(number) = starts.next_if(|number| self.streams[*number as usize].start.ps == now) {
+                self.begin(number);
+            }
+            while let Some(Reverse((_, number, changes))) = self.ends.peek().filter(|end| end.0.0 == now).copied() {
+                self.ends.pop();
+                if self.streams[number as usize].changes == changes && self.streams[number as usize].end.is_none() {
+                    self.finish(number, now);
+                }
+            }
+            self.settle(now);
+        }
+    }
+
+    fn passes(&self, number: u32) -> std::ops::Range<usize> {
+        let (from, to) = self.streams[number as usize].passes;
+        from as usize..to as usize
+    }
+
+    fn touch(&mut self, id: u32) {
+        if !std::mem::replace(&mut self.resources[id as usize].is_touched, true) {
+            self.touched.push(id);
+        }
+    }
+
+    fn begin(&mut self, number: u32) {
+        for place in self.passes(number) {
+            let id = self.passes[place];
+            self.resources[id as usize].streams.push(number);
+            self.touch(id);
+        }
+    }
+
+    fn finish(&mut self, number: u32, now: u64) {
+        self.account(number, now);
+        let stream = &mut self.streams[number as usize];
+        stream.end = Some(stream.start);
+        for place in self.passes(number) {
+            let id = self.passes[place];
+            let streams = &mut self.resources[id as usize].streams;
+            if let Some(place) = streams.iter().position(|other| *other == number) {
+                streams.swap_remove(place);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Counts what was moved since the rate last changed. `start` goes with it: it becomes the end.
+    fn account(&mut self, number: u32, now: u64) {
+        let stream = &mut self.streams[number as usize];
+        let took = now - stream.since;
+        stream.work = stream.work.saturating_sub(u128::from(stream.rate) * u128::from(took));
+        stream.start = stream.start.after(stream.limit, took);
+        stream.since = now;
+    }
+
+    fn settle(&mut self, now: u64) {
+        self.pass += 1;
+        for id in std::mem::take(&mut self.touched) {
+            self.resources[id as usize].is_touched = false;
+            for place in 0..self.resources[id as usize].streams.len() {
+                let number = self.resources[id as usize].streams[place];
+                if std::mem::replace(&mut self.streams[number as usize].visited, self.pass) != self.pass {
+                    self.adjust(number, now);
+                }
+            }
+        }
+    }
+
+    fn adjust(&mut self, number: u32, now: u64) {
+        let share = |place: usize| {
+            let resource = &self.resources[self.passes[place] as usize];
+            (resource.mbps / resource.streams.len().max(1) as u64, resource.bound)
+        };
+        let slowest = self.passes(number).map(share).min_by_key(|(rate, _)| *rate);
+        let (rate, limit) = slowest.unwrap_or((0, Bound::Latency));
+        if self.streams[number as usize].rate == rate {
+            return;
+        }
+        self.account(number, now);
+        let stream = &mut self.streams[number as usize];
+        (stream.rate, stream.limit) = (rate, limit);
+        stream.changes += 1;
+        if rate > 0 {
+            let left = u64::try_from(stream.work.div_ceil(u128::from(rate))).unwrap_or(u64::MAX);
+            self.ends.push(Reverse((now.saturating_add(left), number, stream.changes)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends of streams of these starts and bytes over one pseudo channel of 8 Gb/s and a link of 6.
+    fn ends(streams: &[(u64, u64, &[usize])]) -> Vec<(u64, Bound)> {
+        let mut flows = Flows::default();
+        let resources = [flows.resource(8_000, Bound::Channel), flows.resource(6_000, Bound::Link)];
+        let numbers: Vec<usize> = streams
+            .iter()
+            .map(|(start, bytes, passes)| {
+                let start = Moment::default().later(*start);
+                flows.stream(start, *bytes, passes.iter().map(|place| resources[*place]))
+            })
+            .collect();
+        flows.run();
+        numbers.into_iter().map(|number| (flows.end(number).ps, flows.end(number).terms.dominant())).collect()
+    }
+
+    #[test]
+    fn one_stream_goes_at_the_slowest_and_two_share() {
+        assert_eq!(ends(&[(0, 6000, &[0, 1])]), [(8_000_000, Bound::Link)]);
+        assert_eq!(ends(&[(0, 1000, &[0, 0])]), [(2_000_000, Bound::Channel)], "twice over one");
+        let both = ends(&[(0, 1000, &[0]), (500_000, 1000, &[0])]);
+        assert_eq!(both, [(1_500_000, Bound::Channel), (2_000_000, Bound::Channel)]);
+        // The link leaves a third of the second's share of the channel unused; the first does not get it.
+        let unused = ends(&[(0, 4000, &[0]), (0, 6000, &[0, 1, 1])]);
+        assert_eq!(unused[0], (8_000_000, Bound::Channel));
+        assert_eq!(unused[1], (16_000_000, Bound::Link));
+    }
+
+    #[test]
+    fn what_has_no_rate_never_ends_and_empty_streams_end_at_once() {
+        let mut flows = Flows::default();
+        let none = flows.resource(0, Bound::Link);
+        let some = flows.resource(1, Bound::Link);
+        let (never, at_once) = (flows.stream(Moment::default(), 1, [none]), flows.stream(Moment::default(), 0, [some]));
+        flows.run();
+        assert_eq!((flows.end(never).ps, flows.end(at_once).ps), (u64::MAX, 0));
+    }
+}

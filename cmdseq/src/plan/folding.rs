@@ -1,0 +1,168 @@
+//! How each algorithm puts a result together, as `docs/isa.md` says it: for those who want to compute the same bits.
+
+use super::rounds::Blocks;
+use super::{Algorithm, Collective, Plan};
+use crate::{Capabilities, Topology};
+
+/// How one element of a result is put together from those of the ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folding {
+    /// What this rank contributes.
+    Rank(u32),
+    /// The left fold of these, rounded once behind the last; one alone is what it is.
+    Left(Vec<Folding>),
+}
+
+/// The order in which a plan of a reduction folds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoldOrder {
+    algorithm: Algorithm,
+    collective: Collective,
+    ranks: u32,
+    /// Cards of a row of a Dragonfly.
+    row: u32,
+    is_along_the_ranks: bool,
+    /// Bytes of a chunk: each has its order.
+    chunk: u64,
+}
+
+impl Folding {
+    fn two(one: Folding, other: Folding) -> Folding {
+        Folding::Left(vec![one, other])
+    }
+
+    fn left(ranks: impl Iterator<Item = u32>) -> Folding {
+        Folding::Left(ranks.map(Folding::Rank).collect())
+    }
+
+    /// Each with what came of all before, rounded at each.
+    fn chain(ranks: impl Iterator<Item = u32>) -> Option<Folding> {
+        ranks.map(Folding::Rank).reduce(Folding::two)
+    }
+}
+
+impl FoldOrder {
+    /// That of `plan`, made for cards with `capabilities`. Of no use for what does not reduce.
+    pub fn new(plan: &Plan, capabilities: &Capabilities) -> Self {
+        let request = &plan.request;
+        let (algorithm, collective, ranks) = (plan.algorithm, request.collective, request.ranks());
+        let is_along_the_ranks = request.needs_rank_order();
+        let is_cut = algorithm == Algorithm::Ring && collective == Collective::Allreduce && !is_along_the_ranks;
+        let chunk = match is_cut {
+            true => Blocks::dividing(request, capabilities, ranks.into()).distance(),
+            false => request.bytes,
+        };
+        let row = match capabilities.topology {
+            Topology::Dragonfly { groups } => capabilities.nodes / groups.max(1),
+            Topology::FullyConnected => ranks,
+        };
+        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
+    }
+
+    /// How what begins at byte `offset` of rank `rank`'s output is folded, and the byte behind the last for which that
+    /// holds; `None` if nothing is.
+    pub fn at(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
+        let number = offset / self.chunk;
+        let end = number.saturating_add(1).saturating_mul(self.chunk);
+        let block = match self.collective {
+            Collective::ReduceScatter => rank,
+            _ => u32::try_from(number).ok()?,
+        };
+        Some((self.of_block(rank, block)?, end))
+    }
+
+    fn of_block(&self, rank: u32, block: u32) -> Option<Folding> {
+        let ranks = self.ranks;
+        let prefix = match self.collective {
+            Collective::Scan => rank + 1,
+            Collective::Exscan => rank,
+            _ => ranks,
+        };
+        if prefix == 0 || !self.collective.reduces() {
+            return None;
+        }
+        if self.is_along_the_ranks {
+            return Folding::chain(0..prefix);
+        }
+        let is_prefix = matches!(self.collective, Collective::Scan | Collective::Exscan);
+        let is_rotated = matches!(self.collective, Collective::Allreduce | Collective::ReduceScatter);
+        match self.algorithm {
+            Algorithm::Direct | Algorithm::Multipath => Some(Folding::left(0..prefix)),
+            Algorithm::Binomial => pairwise((0..ranks).map(Folding::Rank).collect()),
+            Algorithm::RecursiveDoubling if is_prefix => Some(behind(prefix - 1, prefix)),
+            Algorithm::RecursiveDoubling => pairwise(self.core()),
+            Algorithm::HalvingDoubling => halved(self.core()),
+            Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
+            Algorithm::Ring => Folding::chain(0..prefix),
+            Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
+        }
+    }
+
+    /// The ranks of which a power of two takes part: see [`Core`](super::rounds::Core).
+    fn core(&self) -> Vec<Folding> {
+        let count = 1 << self.ranks.ilog2();
+        let extra = self.ranks - count;
+        let number = |number: u32| match number < extra {
+            true => Folding::two(Folding::Rank(2 * number), Folding::Rank(2 * number + 1)),
+            false => Folding::Rank(number + extra),
+        };
+        (0..count).map(number).collect()
+    }
+
+    fn two_level(&self, rank: u32, prefix: u32) -> Folding {
+        let size = self.row;
+        let rows = self.ranks / size;
+        let row = |row: u32| Folding::left(row * size..(row + 1) * size);
+        match self.collective {
+            Collective::ReduceScatter => {
+                let column = |column: u32| Folding::left((0..rows).map(|row| row * size + column));
+                Folding::Left((0..size).map(column).collect())
+            }
+            Collective::Scan | Collective::Exscan => {
+                let before = Folding::Left((0..rank / size).map(row).collect());
+                let here = rank / size * size..prefix;
+                match (rank / size, here.is_empty()) {
+                    (0, _) => Folding::left(here),
+                    (_, true) => before,
+                    (_, false) => Folding::two(before, Folding::left(here)),
+                }
+            }
+            _ => Folding::Left((0..rows).map(row).collect()),
+        }
+    }
+}
+
+/// Neighbours first, then neighbours of what came of them.
+fn pairwise(mut level: Vec<Folding>) -> Option<Folding> {
+    while level.len() > 1 {
+        let mut of_two = level.into_iter();
+        level = Vec::new();
+        while let Some(one) = of_two.next() {
+            level.push(match of_two.next() {
+                Some(other) => Folding::two(one, other),
+                None => one,
+            });
+        }
+    }
+    level.pop()
+}
+
+/// The lower half with the upper, until one is left.
+fn halved(mut level: Vec<Folding>) -> Option<Folding> {
+    while level.len() > 1 {
+        let upper = level.split_off(level.len() / 2);
+        level = level.into_iter().zip(upper).map(|(one, other)| Folding::two(one, other)).collect();
+    }
+    level.pop()
+}
+
+/// What rank `rank` has of the `reach` ranks up to it, itself the last, after the rounds of a scan that reach that far.
+fn behind(rank: u32, reach: u32) -> Folding {
+    if reach < 2 {
+        return Folding::Rank(rank);
+    }
+    // The last round adds what lies this far behind.
+    let distance = reach.next_power_of_two() / 2;
+    let behind_that = (rank - distance + 1).min(distance);
+    Folding::two(behind(rank - distance, behind_that), behind(rank, distance))
+}

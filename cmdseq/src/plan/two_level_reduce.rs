@@ -1,0 +1,259 @@
+//! Reductions on a Dragonfly: within the rows and across them, or rank by rank where the order of ranks must be kept.
+
+use super::placement::{Areas, pieces_at, whole};
+use super::rounds::{Blocks, Move};
+use super::two_level::{COLUMN, Grid, ROW};
+use super::{Collective, Draft, Refusal, Request};
+use crate::{Capabilities, Combine, Instruction, Operand};
+
+/// The programs of a reduction of all cards of `grid`.
+pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
+    if grid.groups < 2 || grid.size < 2 {
+        return Err(Refusal::general(format!(
+            "two-level reduces in rows and columns of two cards or more; in {} groups of {} every two have a link, and \
+             direct does it",
+            grid.groups, grid.size
+        )));
+    }
+    let Some(combine) = request.combine else {
+        return Err(Refusal::general(format!("{} is no reduction", request.collective)));
+    };
+    let draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
+    let mut levels = Levels { request, capabilities, grid, combine, draft };
+    if request.needs_rank_order() {
+        levels.along_the_ranks()?;
+    } else {
+        levels.rows_and_columns()?;
+    }
+    Ok(levels.draft)
+}
+
+/// A plan of two levels being made.
+struct Levels<'a> {
+    request: &'a Request,
+    capabilities: &'a Capabilities,
+    grid: Grid,
+    combine: Combine,
+    draft: Draft,
+}
+
+impl Levels<'_> {
+    /// Appends what the card at each row and column runs, if anything.
+    fn phase(&mut self, communicator: u16, instruction: impl Fn(u32, u32) -> Option<Instruction>) {
+        for (rank, program) in (0..).zip(&mut self.draft.programs) {
+            let (row, column) = self.grid.place(rank);
+            program.instructions.extend(instruction(row, column).map(|one| one.on(communicator)));
+        }
+    }
+
+    fn place<const COUNT: usize>(&self, sizes: [u64; COUNT]) -> Result<[u64; COUNT], Refusal> {
+        Areas::place(self.request, self.capabilities, sizes)
+    }
+
+    /// Input and output of one vector each.
+    fn lie_whole(&mut self, input: u64, output: u64) {
+        let request = self.request;
+        let result = |rank| whole(output, request.output_bytes(rank));
+        self.draft.lies(request, |rank| (whole(input, request.input_bytes(rank)), result(rank)));
+    }
+
+    /// Input of a block for each rank, and output of one.
+    fn lie_in_blocks(&mut self, input: u64, output: u64, blocks: Blocks) {
+        let bytes = self.request.bytes;
+        let at = |number| input + blocks.offset(number);
+        let given = |rank| pieces_at(bytes, self.request.input_bytes(rank), at);
+        self.draft.lies(self.request, |rank| (given(rank), whole(output, bytes)));
+    }
+
+    fn rows_and_columns(&mut self) -> Result<(), Refusal> {
+        match self.request.collective {
+            Collective::Reduce => self.reduce(),
+            Collective::Allreduce if self.request.bytes > self.capabilities.eager_limit => self.long_allreduce(),
+            Collective::Allreduce => self.allreduce(),
+            Collective::ReduceScatter => self.reduce_scatter(),
+            _ => self.scan(),
+        }
+    }
+
+    fn reduce(&mut self) -> Result<(), Refusal> {
+        let (how, bytes) = (self.combine, self.request.bytes);
+        let [input, output, between] = self.place([bytes; 3])?;
+        let (root_row, root_column) = self.grid.place(self.request.root);
+        let [source, result, middle] = [input, output, between].map(Operand::card);
+        self.phase(ROW, |_, _| Some(Instruction::reduce(how, root_column as u16, source, middle, bytes)));
+        self.phase(COLUMN, |_, column| {
+            (column == root_column).then(|| Instruction::reduce(how, root_row as u16, middle, result, bytes))
+        });
+        self.lie_whole(input, output);
+        Ok(())
+    }
+
+    fn allreduce(&mut self) -> Result<(), Refusal> {
+        let (how, bytes) = (self.combine, self.request.bytes);
+        let [input, output, between] = self.place([bytes; 3])?;
+        let [source, result, middle] = [input, output, between].map(Operand::card);
+        self.phase(ROW, |_, _| Some(Instruction::allreduce(how, source, middle, bytes)));
+        self.phase(COLUMN, |_, _| Some(Instruction::allreduce(how, middle, result, bytes)));
+        self.lie_whole(input, output);
+        Ok(())
+    }
+
+    /// The same folds, of a part of the vector in each column.
+    fn long_allreduce(&mut self) -> Result<(), Refusal> {
+        let (how, bytes) = (self.combine, self.request.bytes);
+        let parts = Blocks::dividing(self.request, self.capabilities, self.grid.size.into());
+        let part = parts.distance();
+        let [input, output, folded, all] = self.place([bytes, bytes, part, part])?;
+        let [source, result, folded, all] = [input, output, folded, all].map(Operand::card);
+        self.phase(ROW, |_, _| Some(Instruction::reduce_scatter(how, source, folded, part).dividing(bytes)));
+        self.phase(COLUMN, |_, column| Some(Instruction::allreduce(how, folded, all, parts.bytes(column..column + 1))));
+        self.phase(ROW, |_, _| Some(Instruction::allgather(all, result, part).dividing(bytes)));
+        self.lie_whole(input, output);
+        Ok(())
+    }
+
+    /// The columns first: the blocks of a row lie one after another.
+    fn reduce_scatter(&mut self) -> Result<(), Refusal> {
+        let how = self.combine;
+        let blocks = Blocks::of_ranks(self.request, self.capabilities);
+        let (block, row_bytes) = (blocks.distance(), blocks.bytes(0..self.grid.size));
+        let [input, output, between] = self.place([blocks.total(), block, row_bytes])?;
+        let [source, result, middle] = [input, output, between].map(Operand::card);
+        self.phase(COLUMN, |_, _| Some(Instruction::reduce_scatter(how, source, middle, row_bytes)));
+        self.phase(ROW, |_, _| Some(Instruction::reduce_scatter(how, middle, result, block)));
+        self.lie_in_blocks(input, output, blocks);
+        Ok(())
+    }
+
+    /// Scans in the rows; then what the rows before come to, folded with each.
+    fn scan(&mut self) -> Result<(), Refusal> {
+        let (how, bytes, last) = (self.combine, self.request.bytes, self.grid.size - 1);
+        let is_exclusive = self.request.collective == Collective::Exscan;
+        let [input, output, scanned, before, total] = self.place([bytes; 5])?;
+        let [source, before_at, total_at] = [input, before, total].map(Operand::card);
+        // Nothing comes before the first row.
+        let in_row = |row: u32| if row == 0 { output } else { scanned };
+        self.phase(ROW, |row, _| {
+            let result = Operand::card(in_row(row));
+            Some(match is_exclusive {
+                true => Instruction::exscan(how, source, result, bytes),
+                false => Instruction::scan(how, source, result, bytes),
+            })
+        });
+        if is_exclusive {
+            self.phase(ROW, |_, _| Some(Instruction::reduce(how, last as u16, source, total_at, bytes)));
+        }
+        let row_total = |row: u32| if is_exclusive { total_at } else { Operand::card(in_row(row)) };
+        self.phase(COLUMN, |row, column| {
+            (column == last).then(|| Instruction::exscan(how, row_total(row), before_at, bytes))
+        });
+        // The first of a row has of an exscan what the rows before come to, and no more.
+        let kept = |column: u32| if is_exclusive && column == 0 { output } else { before };
+        self.phase(ROW, |row, column| {
+            let to = Operand::card(kept(column));
+            (row > 0).then(|| Instruction::broadcast(last as u16, before_at, to, bytes))
+        });
+        let size = self.grid.size;
+        let is_folded = |rank: &u32| *rank >= size && !(is_exclusive && rank % size == last);
+        let onward = |rank: u32| {
+            let (row, column) = (rank / size, rank % size);
+            let to = row * size + (column + 1) % size;
+            Move { from: rank, to, source: kept(column), destination: output, bytes, own: Some(scanned) }
+        };
+        self.draft.round((0..self.request.ranks()).filter(is_folded).map(onward), Some(how));
+        self.lie_whole(input, output);
+        Ok(())
+    }
+
+    /// From each rank to the next, over another card from row to row.
+    fn along_the_ranks(&mut self) -> Result<(), Refusal> {
+        let (request, bytes, size) = (self.request, self.request.bytes, self.grid.size);
+        let (last, last_column) = (request.ranks() - 1, size - 1);
+        let blocks = Blocks::of_ranks(request, self.capabilities);
+        let is_scattered = request.collective == Collective::ReduceScatter;
+        let (vector, result) = if is_scattered { (blocks.total(), blocks.distance()) } else { (bytes, bytes) };
+        let [input, output, partial, passed] = self.place([vector, result, vector, vector])?;
+        let has_result = |rank: u32| match request.collective {
+            Collective::Allreduce => rank == last,
+            Collective::Reduce => rank == last && rank == request.root,
+            Collective::Scan => true,
+            _ => false,
+        };
+        let at = |rank: u32| match rank {
+            0 => input,
+            _ if has_result(rank) => output,
+            _ => partial,
+        };
+        for rank in 0..last {
+            let mut fold = Move {
+                from: rank,
+                to: rank + 1,
+                source: at(rank),
+                destination: at(rank + 1),
+                bytes: vector,
+                own: Some(input),
+            };
+            if (rank + 1).is_multiple_of(size) {
+                let passes = rank + size;
+                self.draft.round([Move { to: passes, destination: passed, own: None, ..fold }], None);
+                (fold.from, fold.source) = (passes, passed);
+            }
+            self.draft.round([fold], Some(self.combine));
+        }
+        match request.collective {
+            Collective::Reduce if request.root != last => {
+                let (row, column) = self.grid.place(request.root);
+                let mut given =
+                    Move { from: last, to: request.root, source: partial, destination: output, bytes, own: None };
+                if column != last_column && row + 1 != self.grid.groups {
+                    let passes = last - last_column + column;
+                    self.draft.round([Move { to: passes, destination: passed, ..given }], None);
+                    (given.from, given.source) = (passes, passed);
+                }
+                self.draft.round([given], None);
+            }
+            Collective::Allreduce => {
+                let (data, last_row) = (Operand::card(output), self.grid.groups - 1);
+                let broadcast = |root: u32| Instruction::broadcast(root as u16, data, data, bytes);
+                self.phase(ROW, |row, _| (row == last_row).then(|| broadcast(last_column)));
+                self.phase(COLUMN, |_, _| Some(broadcast(last_row)));
+            }
+            Collective::ReduceScatter => {
+                let [source, middle, to] = [partial, passed, output].map(Operand::card);
+                let (last_row, row_bytes) = (self.grid.groups - 1, blocks.bytes(0..size));
+                self.phase(COLUMN, |_, column| {
+                    let scatter = || Instruction::scatter(last_row as u16, source, middle, row_bytes);
+                    (column == last_column).then(scatter)
+                });
+                let block = blocks.distance();
+                self.phase(ROW, |_, _| Some(Instruction::scatter(last_column as u16, middle, to, block)));
+            }
+            Collective::Exscan => {
+                // The last of a row still has what the row before came to.
+                let shift = |rank: u32| match rank % size == last_column {
+                    true => Move {
+                        from: rank,
+                        to: rank - last_column,
+                        source: passed,
+                        destination: output,
+                        bytes,
+                        own: None,
+                    },
+                    false => Move { from: rank, to: rank + 1, source: at(rank), destination: output, bytes, own: None },
+                };
+                let is_sent = |rank: &u32| *rank != last_column;
+                self.draft.round((0..=last).filter(is_sent).map(shift), None);
+            }
+            _ => {}
+        }
+        if is_scattered {
+            self.lie_in_blocks(input, output, blocks);
+        } else {
+            let result = |rank: u32| if request.collective == Collective::Scan { at(rank) } else { output };
+            self.draft.lies(request, |rank| {
+                (whole(input, request.input_bytes(rank)), whole(result(rank), request.output_bytes(rank)))
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! The vector forms: one instruction for each rank, with blocks of lengths of their own that lie where tables say.
+
+use super::placement::{Areas, Stripes, whole};
+use super::{Collective, Draft, Piece, Program, Refusal, Request};
+use crate::table::Entry;
+use crate::{Capabilities, Flags, Instruction, Layout, Operand, Table, Tables};
+
+/// Slot of the table of blocks that are sent, or of the only table.
+const FIRST: u16 = 0;
+/// Slot of the table of blocks that an alltoallv receives.
+const SECOND: u16 = 1;
+
+/// The programs of `request`, which is for a vector form.
+pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
+    let ranks = 0..request.ranks();
+    let root = request.root as u16;
+    let blocks = Blocks::new(request, capabilities)?;
+    // Not every card knows the longest block, so it is decided here.
+    let longest = request.counts.iter().copied().max().unwrap_or(0);
+    let is_eager = longest <= request.eager_limit.unwrap_or(capabilities.eager_limit);
+    let flags = if is_eager { Flags::EAGER } else { Flags::RENDEZVOUS };
+    let mut draft = Draft::on_one_communicator(request, capabilities);
+    for (rank, program) in ranks.clone().zip(&mut draft.programs) {
+        let (source, destination) = (blocks.source, blocks.destination);
+        let sends = || ranks.clone().map(move |to| request.given(rank, to));
+        let receives = || ranks.clone().map(move |from| request.given(from, rank));
+        let (before, after) = (request.input_bytes(rank), request.output_bytes(rank));
+        let (mut input, mut output) = (whole(source.address, before), whole(destination.address, after));
+        let mut tables = Tables::new();
+        let instruction = match request.collective {
+            Collective::Scatterv => {
+                let slot = if rank == request.root {
+                    let table = blocks.table(sends());
+                    input = pieces(source, &table);
+                    tables.insert(FIRST, table);
+                    FIRST
+                } else {
+                    0
+                };
+                Instruction::scatterv(root, source, destination, after, slot)
+            }
+            Collective::Gatherv => {
+                let slot = if rank == request.root {
+                    let table = blocks.table(receives());
+                    output = pieces(destination, &table);
+                    tables.insert(FIRST, table);
+                    FIRST
+                } else {
+                    0
+                };
+                Instruction::gatherv(root, source, destination, before, slot)
+            }
+            Collective::Allgatherv => {
+                let table = blocks.table(receives());
+                output = pieces(destination, &table);
+                tables.insert(FIRST, table);
+                Instruction::allgatherv(source, destination, before, FIRST)
+            }
+            _ => {
+                let (first, second) = (blocks.table(sends()), blocks.table(receives()));
+                (input, output) = (pieces(source, &first), pieces(destination, &second));
+                tables.extend([(FIRST, first), (SECOND, second)]);
+                Instruction::alltoallv(source, destination, FIRST, SECOND)
+            }
+        };
+        let instructions = vec![instruction.with_flags(flags).on(draft.communicator)];
+        *program = Program { instructions, input, output, tables };
+    }
+    Ok(draft)
+}
+
+/// Where the blocks of all ranks lie.
+struct Blocks {
+    source: Operand,
+    destination: Operand,
+    /// Bytes from one block to the next, if they are not packed.
+    distance: Option<u64>,
+    /// Packed blocks begin at multiples of this.
+    align: u64,
+}
+
+impl Blocks {
+    /// One in each stripe, as the blocks of one length lie, if they fit there; else one behind the other.
+    fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        if let Some(placement) = &request.placement {
+            if placement.input.layout == Layout::Striped || placement.output.layout == Layout::Striped {
+                let cause = format!("blocks of {} lie where a table says; they are not striped", request.collective);
+                return Err(Refusal::general(cause));
+            }
+            return Ok(Blocks { source: placement.input, destination: placement.output, distance: None, align: 1 });
+        }
+        let stripes = Stripes::new(request, capabilities);
+        let longest = request.counts.iter().copied().max().unwrap_or(0);
+        if stripes.check(longest).is_ok() {
+            let (source, destination) = (Operand::card(0), stripes.single_upper(longest)?);
+            return Ok(Blocks { source, destination, distance: Some(capabilities.stripe_bytes()), align: 1 });
+        }
+        let align = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let most = |bytes: &dyn Fn(u32) -> u64| {
+            let padding = align.saturating_mul(request.ranks().into());
+            (0..request.ranks()).map(|rank| bytes(rank).saturating_add(padding)).max().unwrap_or(0)
+        };
+        let sizes = [most(&|rank| request.input_bytes(rank)), most(&|rank| request.output_bytes(rank))];
+        let [source, destination] = Areas::place(request, capabilities, sizes)?.map(Operand::card);
+        Ok(Blocks { source, destination, distance: None, align })
+    }
+
+    fn table(&self, lengths: impl Iterator<Item = u64>) -> Table {
+        let Some(distance) = self.distance else { return Table::packed(lengths, self.align) };
+        let entry = |(number, bytes)| Entry { displacement: distance.saturating_mul(number), bytes };
+        Table { entries: (0..).zip(lengths).map(entry).collect() }
+    }
+}
+
+/// The blocks of `table`, which are a rank's data in this order.
+fn pieces(operand: Operand, table: &Table) -> Vec<Piece> {
+    let mut offset = 0_u64;
+    let mut pieces = Vec::new();
+    for Entry { displacement, bytes } in table.entries.iter().filter(|entry| entry.bytes != 0) {
+        pieces.push(Piece { offset, address: operand.address.saturating_add(*displacement), bytes: *bytes });
+        offset = offset.saturating_add(*bytes);
+    }
+    pieces
+}

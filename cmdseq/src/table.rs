@@ -1,0 +1,156 @@
+//! Tables of the vector forms: where the block of each rank lies, and how long it is.
+
+use std::collections::BTreeMap;
+
+use crate::Capabilities;
+
+/// Bytes of one encoded entry.
+pub const ENTRY_BYTES: usize = 16;
+
+/// The tables of a card, by slot.
+pub type Tables = BTreeMap<u16, Table>;
+
+/// The block of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Entry {
+    /// Bytes from the operand's address to the block; where an empty block would be does not matter.
+    pub displacement: u64,
+    /// Its length, bytes.
+    pub bytes: u64,
+}
+
+/// One entry for each rank of a communicator.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Table {
+    /// By rank.
+    pub entries: Vec<Entry>,
+}
+
+/// Why bytes or entries are no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Not a whole number of entries, or none.
+    #[error("{0} B are no table; it has one entry of {ENTRY_BYTES} B for each rank")]
+    Length(usize),
+    /// More entries than a communicator has ranks.
+    #[error("the table has {entries} entries; the card's tables take 1 to {most}")]
+    Entries {
+        /// In the table.
+        entries: usize,
+        /// The card's limit.
+        most: u32,
+    },
+    /// The card has no such slot.
+    #[error("there is no slot {slot} for a table; the card has {slots}")]
+    Slot {
+        /// Of the table.
+        slot: u16,
+        /// How many there are.
+        slots: u32,
+    },
+    /// A block that does not begin where blocks may.
+    #[error("the block of rank {rank} lies at {displacement}, which is not a multiple of {align}")]
+    Alignment {
+        /// Whose block.
+        rank: usize,
+        /// Its displacement, bytes.
+        displacement: u64,
+        /// What the card asks.
+        align: u32,
+    },
+}
+
+impl Table {
+    /// Blocks of these lengths one behind the other, each beginning at a multiple of `align` bytes. Displacements
+    /// saturate, and are then out of any memory.
+    pub fn packed(lengths: impl IntoIterator<Item = u64>, align: u64) -> Self {
+        let mut next = 0_u64;
+        let entries = lengths.into_iter().map(|bytes| {
+            let displacement = next;
+            next = next.saturating_add(bytes).checked_next_multiple_of(align.max(1)).unwrap_or(u64::MAX);
+            Entry { displacement, bytes }
+        });
+        Table { entries: entries.collect() }
+    }
+
+    /// The entry of `rank`.
+    pub fn get(&self, rank: u32) -> Option<Entry> {
+        self.entries.get(rank as usize).copied()
+    }
+
+    /// Bytes from the operand's address to the end of the last block. Saturates.
+    pub fn span(&self) -> u64 {
+        let ends = self.entries.iter().filter(|entry| entry.bytes != 0);
+        ends.map(|entry| entry.displacement.saturating_add(entry.bytes)).max().unwrap_or(0)
+    }
+
+    /// The longest block, bytes.
+    pub fn longest(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).max().unwrap_or(0)
+    }
+
+    /// As the card reads it from host memory: displacement and bytes of each rank, 64 bits each, little-endian.
+    pub fn encode(&self) -> Vec<u8> {
+        self.entries.iter().flat_map(|entry| [entry.displacement, entry.bytes]).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Reads what [`encode`](Table::encode) writes.
+    ///
+    /// # Errors
+    /// [`TableError::Length`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, TableError> {
+        let (chunks, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+        if chunks.is_empty() || !rest.is_empty() {
+            return Err(TableError::Length(bytes.len()));
+        }
+        let entry = |chunk: &[u8; ENTRY_BYTES]| {
+            let number = u128::from_le_bytes(*chunk);
+            Entry { displacement: number as u64, bytes: (number >> 64) as u64 }
+        };
+        Ok(Table { entries: chunks.iter().map(entry).collect() })
+    }
+
+    /// Whether a card of `capabilities` takes the table in `slot`.
+    ///
+    /// # Errors
+    /// What it would refuse.
+    pub fn check(&self, slot: u16, capabilities: &Capabilities) -> Result<(), TableError> {
+        if u32::from(slot) >= capabilities.tables {
+            return Err(TableError::Slot { slot, slots: capabilities.tables });
+        }
+        let most = capabilities.communicator_ranks;
+        if self.entries.is_empty() || self.entries.len() as u64 > u64::from(most) {
+            return Err(TableError::Entries { entries: self.entries.len(), most });
+        }
+        let align = capabilities.address_align.max(1);
+        let is_off = |entry: &Entry| entry.bytes != 0 && !entry.displacement.is_multiple_of(align.into());
+        match self.entries.iter().position(is_off) {
+            Some(rank) => Err(TableError::Alignment { rank, displacement: self.entries[rank].displacement, align }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_packed_at_aligned_places() {
+        let table = Table::packed([100, 0, 64, 1], 64);
+        let places: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
+        assert_eq!(places, [(0, 100), (128, 0), (128, 64), (192, 1)]);
+        assert_eq!((table.span(), table.longest()), (193, 100));
+        assert_eq!(Table::packed([u64::MAX, 5], 64).entries[1].displacement, u64::MAX);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let table = Table::packed([7, 1 << 40, 0], 8);
+        assert_eq!(table.encode().len(), 3 * ENTRY_BYTES);
+        assert_eq!(table.encode()[24..32], (1_u64 << 40).to_le_bytes());
+        assert_eq!(Table::decode(&table.encode()), Ok(table));
+        assert_eq!(Table::decode(&[]), Err(TableError::Length(0)));
+        assert_eq!(Table::decode(&[0; 17]), Err(TableError::Length(17)));
+    }
+}

@@ -1,0 +1,421 @@
+//! What a card would refuse of one instruction by itself: fields, communicator, ranks, links, addresses.
+
+use std::collections::HashSet;
+
+use super::refusal::{Fault, Reason};
+use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
+use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
+use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, card_ranges, transfers};
+use crate::table::{ENTRY_BYTES, Tables};
+use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
+
+/// Longest delay a card takes, cycles (`docs/isa.md`).
+const DELAY_MAX: u64 = 1 << 36;
+
+/// Checks instructions one by one.
+pub(super) struct Instructions<'a> {
+    capabilities: &'a Capabilities,
+    members: &'a Members,
+    /// Those that took a long look and are in order, by communicator and own rank there: programs repeat themselves.
+    known: HashSet<(usize, u32, Instruction)>,
+}
+
+impl<'a> Instructions<'a> {
+    pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities) -> Self {
+        Instructions { capabilities, members, known: HashSet::new() }
+    }
+
+    /// What a card refuses of `instruction` of program rank `rank`.
+    pub(super) fn check(&mut self, rank: usize, instruction: &Instruction, tables: &Tables) -> Result<(), Fault> {
+        let capabilities = self.capabilities;
+        check_form(instruction, capabilities)?;
+        let operation = instruction.operation;
+        if !takes_partners(operation) && !is_one_sided(operation) {
+            let context = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
+            let touched = card_ranges(instruction, &context).map_err(range_fault)?;
+            check_memory(&touched, capabilities)?;
+            check_places(instruction, capabilities)?;
+            return check_overlap(instruction, &touched, 1);
+        }
+        let membership = self.members.of(rank, instruction).ok_or_else(|| {
+            let id = instruction.communicator;
+            let cause = format!("communicator {id} is not defined on this card, or it is not a member of it");
+            Fault::new(Reason::Membership, cause)
+        })?;
+        check_ranks(instruction, &membership)?;
+        check_stripes(instruction, capabilities)?;
+        if membership.is_linked() && is_plainly_right(instruction, &membership, capabilities) {
+            return Ok(());
+        }
+        let key = (membership.index, membership.own, instruction.with_tag(0));
+        if !takes_tables(operation) && self.known.contains(&key) {
+            return Ok(());
+        }
+        let context = membership.context(tables, capabilities);
+        let moved = transfers(instruction, &context).map_err(range_fault)?;
+        check_links(instruction, &membership, &moved, capabilities)?;
+        check_eager(instruction, &moved, capabilities)?;
+        check_remote(&moved, capabilities)?;
+        let touched = card_ranges(instruction, &context).map_err(range_fault)?;
+        check_memory(&touched, capabilities)?;
+        check_overlap(instruction, &touched, context.ranks)?;
+        if !takes_tables(operation) {
+            self.known.insert(key);
+        }
+        Ok(())
+    }
+}
+
+fn range_fault(error: RangeError) -> Fault {
+    let reason = match error {
+        RangeError::Address(_) => Reason::Memory,
+        RangeError::NoTable { .. } => Reason::Stored,
+        RangeError::Entries { .. } | RangeError::OwnBlock { .. } => Reason::TableMismatch,
+    };
+    Fault::new(reason, error.to_string())
+}
+
+/// What can be said without knowing who takes part.
+fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+    let operation = instruction.operation;
+    if let Some(combine) = instruction.combine() {
+        let extent = if is_collective(operation) { instruction.extent } else { 0 };
+        check_combine(combine, [instruction.bytes, extent])?;
+    }
+    instruction.check_fields().map_err(|error| Fault::new(Reason::Field, error.to_string()))?;
+    if !capabilities.runs(operation) {
+        return refuse(Reason::Unsupported, "the card does not run this operation".into());
+    }
+    if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
+        return refuse(Reason::Unsupported, format!("the card has no {combine} elements"));
+    }
+    if instruction.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
+        return refuse(Reason::Field, "it is flagged eager and rendezvous; it can be one of them".into());
+    }
+    // What is left of a launch has them added already.
+    let operands = [&instruction.source, &instruction.destination];
+    if operands.iter().any(|one| one.argument.is_some()) || instruction.extent_argument.is_some() {
+        return refuse(Reason::Field, "a launch argument is only added in a resident program".into());
+    }
+    check_numbers(instruction, capabilities)?;
+    check_alignment(instruction, capabilities)
+}
+
+/// Slots, signals and lengths that the card has to have.
+fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+    let Instruction { operation, extent, bytes, signal_id, .. } = *instruction;
+    let slot = |what: &str, slots: u32| match extent < u64::from(slots) {
+        true => Ok(()),
+        false => refuse(Reason::Unsupported, format!("there is no slot {extent} for a {what}; the card has {slots}")),
+    };
+    let whole = |what: &str, each: u64, most: u64| match bytes % each == 0 && bytes > 0 && bytes / each <= most {
+        true => Ok(()),
+        false => refuse(Reason::Field, format!("{bytes} B are not 1 to {most} {what} of {each} B")),
+    };
+    match operation {
+        Operation::Delay if extent > DELAY_MAX => {
+            refuse(Reason::Field, format!("{extent} cycles are more than a card waits; at most {DELAY_MAX}"))
+        }
+        Operation::PutSignal | Operation::WaitSignal if u32::from(signal_id) >= capabilities.signals => {
+            let cause = format!("there is no signal {signal_id}; the card has {}", capabilities.signals);
+            refuse(Reason::Unsupported, cause)
+        }
+        Operation::Group if !is_id(instruction.communicator, capabilities) => {
+            let cause = format!("the card's table has no entry for communicator {}", instruction.communicator);
+            refuse(Reason::Communicators, cause)
+        }
+        Operation::Free if instruction.communicator == WORLD => {
+            refuse(Reason::Communicators, "communicator 0 always is; it cannot be freed".into())
+        }
+        Operation::Group => whole("node numbers", 2, capabilities.communicator_ranks.min(capabilities.nodes).into()),
+        Operation::Store => {
+            slot("program", capabilities.resident_programs)?;
+            whole("instructions", BYTES as u64, capabilities.resident_words.into())
+        }
+        Operation::Launch => slot("program", capabilities.resident_programs),
+        Operation::Table => {
+            slot("table", capabilities.tables)?;
+            whole("entries", ENTRY_BYTES as u64, capabilities.communicator_ranks.into())
+        }
+        Operation::Loop => refuse(Reason::Stored, "it only works in a resident program".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Most instructions are in order as a short look tells: if every byte that their sides could touch lies in memory, and
+/// the two sides nowhere meet.
+fn is_plainly_right(instruction: &Instruction, membership: &Membership<'_>, capabilities: &Capabilities) -> bool {
+    let Instruction { operation, bytes, .. } = *instruction;
+    if takes_tables(operation) || operation == Operation::SendrecvReduce {
+        return false;
+    }
+    if !is_rendezvous(instruction, capabilities) && bytes > capabilities.eager_bytes {
+        return false;
+    }
+    if is_one_sided(operation) {
+        // Its sides are on two cards.
+        let sides = [&instruction.source, &instruction.destination];
+        let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
+        return !is_striped
+            && sides.iter().all(|side| Spread::of(side, 1, bytes, capabilities).is_inside(capabilities));
+    }
+    let ranks = membership.nodes().len() as u32;
+    let count = |has_many| if has_many { ranks } else { 1 };
+    let (from, to) = match operation {
+        Operation::Barrier => return true,
+        Operation::Scatter | Operation::ReduceScatter => (count(true), 1),
+        Operation::Gather | Operation::Allgather => (1, count(true)),
+        Operation::Alltoall => (count(true), count(true)),
+        _ => (1, 1),
+    };
+    let fields = operation.fields();
+    let place = |side: &Operand, blocks| {
+        let blocks = if side.layout == Layout::Striped { ranks } else { blocks };
+        Spread::of(side, blocks, bytes, capabilities)
+    };
+    let source = place(&instruction.source, from);
+    let destination = place(&instruction.destination, to);
+    match (fields.source, fields.destination) {
+        (true, true) => {
+            source.is_inside(capabilities)
+                && destination.is_inside(capabilities)
+                && source.is_apart_from(&destination, capabilities)
+        }
+        (true, false) => source.is_inside(capabilities),
+        (false, true) => destination.is_inside(capabilities),
+        (false, false) => true,
+    }
+}
+
+/// A range that holds all blocks of a side, and whether they are striped in it.
+struct Spread {
+    start: u64,
+    /// `None` past the last 64-bit address.
+    end: Option<u64>,
+    bytes: u64,
+    is_striped: bool,
+}
+
+impl Spread {
+    fn of(side: &Operand, blocks: u32, bytes: u64, capabilities: &Capabilities) -> Self {
+        let is_striped = side.layout == Layout::Striped;
+        let distance = if is_striped { capabilities.stripe_bytes() } else { bytes };
+        let before = distance.checked_mul(u64::from(blocks.saturating_sub(1)));
+        let end = before.and_then(|before| side.address.checked_add(before)?.checked_add(bytes));
+        Spread { start: side.address, end, bytes, is_striped }
+    }
+
+    fn is_inside(&self, capabilities: &Capabilities) -> bool {
+        self.end.is_some_and(|end| end <= capabilities.memory_bytes)
+    }
+
+    fn is_apart_from(&self, other: &Spread, capabilities: &Capabilities) -> bool {
+        let (Some(end), Some(other_end)) = (self.end, other.end) else { return false };
+        if end <= other.start || other_end <= self.start {
+            return true;
+        }
+        let stripe = capabilities.stripe_bytes();
+        if !self.is_striped || !other.is_striped || stripe == 0 {
+            return false;
+        }
+        // Blocks of both come once in a stripe, at the same distance.
+        let (here, there) = (self.start % stripe, other.start % stripe);
+        let gap = |from: u64, to: u64| if to >= from { to - from } else { stripe - from + to };
+        gap(here, there) >= self.bytes && gap(there, here) >= other.bytes
+    }
+}
+
+/// What is sent at once has to fit the receive buffer of a link, which holds one piece at a time.
+fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capabilities) -> Result<(), Fault> {
+    if is_one_sided(instruction.operation) || is_rendezvous(instruction, capabilities) {
+        return Ok(());
+    }
+    let longest = moved.longest().max(instruction.bytes);
+    if longest <= capabilities.eager_bytes {
+        return Ok(());
+    }
+    let cause = format!(
+        "{longest} B do not fit the receive buffer of a link, {} B; without the eager flag they are sent by rendezvous",
+        capabilities.eager_bytes
+    );
+    Err(Fault::new(Reason::EagerOverrun, cause))
+}
+
+/// What a card refuses as a bad field, in words: a type that the reduction does not take, and `sizes` that are not whole
+/// elements.
+pub(crate) fn check_combine(combine: Combine, sizes: impl IntoIterator<Item = u64>) -> Result<(), Fault> {
+    let Combine { reduction, element } = combine;
+    if !reduction.takes(element) {
+        let fitting = Element::ALL.iter().filter(|element| reduction.takes(**element));
+        let names: Vec<&str> = fitting.map(|element| element.name()).collect();
+        let cause = format!("{reduction} is not defined for {element}; it takes {}", names.join(", "));
+        return Err(Fault::new(Reason::Field, cause));
+    }
+    match sizes.into_iter().find(|bytes| !bytes.is_multiple_of(element.bytes())) {
+        Some(bytes) => {
+            let cause = format!("{bytes} B are not a whole number of {element} elements of {} B", element.bytes());
+            Err(Fault::new(Reason::Field, cause))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    let align = u64::from(capabilities.address_align.max(1));
+    for (name, operand) in [("source", &instruction.source), ("destination", &instruction.destination)] {
+        // A launch passes values, not addresses, in these fields.
+        let is_card = operand.space == AddressSpace::Card && instruction.operation != Operation::Launch;
+        if is_card && !operand.address.is_multiple_of(align) {
+            let cause = format!("{name} {:#x} is not a multiple of {align}", operand.address);
+            return Err(Fault::new(Reason::Field, cause));
+        }
+    }
+    Ok(())
+}
+
+fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Fault> {
+    let operation = instruction.operation;
+    let fields = operation.fields();
+    let ranks = membership.nodes().len();
+    for (is_read, name, rank) in [(fields.root, "root", instruction.root), (fields.peer, "peer", instruction.peer)] {
+        if is_read && usize::from(rank) >= ranks {
+            let cause = format!(
+                "{name} {rank} is not a rank of communicator {}, whose last is {}",
+                instruction.communicator,
+                ranks - 1
+            );
+            return Err(Fault::new(Reason::Rank, cause));
+        }
+    }
+    let own = membership.own;
+    let is_self = |rank: u16| u32::from(rank) == own;
+    let is_wrong = match instruction.operation {
+        // A shift by nothing is a copy; anything else with oneself would wait for ever.
+        Operation::Sendrecv => is_self(instruction.peer) != is_self(instruction.root),
+        // What a rank has it need not send itself to fold it.
+        Operation::SendrecvReduce => is_self(instruction.peer) || is_self(instruction.root),
+        _ => fields.peer && is_self(instruction.peer),
+    };
+    if is_wrong {
+        let cause = format!("peer {own} is this rank itself; a copy moves data within a card");
+        return Err(Fault::new(Reason::Rank, cause));
+    }
+    let held = instruction.bytes.saturating_mul(ranks as u64);
+    if fields.extent && is_collective(operation) && !takes_tables(operation) && instruction.extent > held {
+        let cause = format!(
+            "{} B do not fit {ranks} blocks of {} B; blocks need at least {} B",
+            instruction.extent,
+            instruction.bytes,
+            instruction.extent.div_ceil(ranks as u64)
+        );
+        return Err(Fault::new(Reason::Field, cause));
+    }
+    Ok(())
+}
+
+fn check_stripes(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    let is_striped = [&instruction.source, &instruction.destination].iter().any(|one| one.layout == Layout::Striped);
+    if is_striped && instruction.bytes > capabilities.stripe_half_bytes {
+        let cause = format!(
+            "a block of {} B does not fit half a stripe; striped blocks have at most {} B",
+            instruction.bytes, capabilities.stripe_half_bytes
+        );
+        return Err(Fault::new(Reason::Stripe, cause));
+    }
+    Ok(())
+}
+
+fn check_links(
+    instruction: &Instruction,
+    membership: &Membership<'_>,
+    moved: &Transfers,
+    capabilities: &Capabilities,
+) -> Result<(), Fault> {
+    let nodes = membership.nodes();
+    let own = membership.own;
+    let partners: Vec<u32> = match instruction.operation {
+        Operation::Barrier => (0..nodes.len() as u32).filter(|rank| *rank != own).collect(),
+        _ => moved.sends.iter().chain(&moved.receives).map(|transfer| transfer.peer_rank).collect(),
+    };
+    let here = nodes[own as usize];
+    for partner in partners {
+        let there = nodes[partner as usize];
+        if !capabilities.topology.linked(here, there, capabilities.nodes) {
+            let cause = format!(
+                "there is no link from node {here} to node {there} (rank {partner}); a way over other cards is needed, \
+                 such as two-level"
+            );
+            return Err(Fault::new(Reason::Link, cause));
+        }
+    }
+    Ok(())
+}
+
+fn check_remote(moved: &Transfers, capabilities: &Capabilities) -> Result<(), Fault> {
+    let Some(remote) = moved.remote else { return Ok(()) };
+    inside(Range { address: remote.address, bytes: remote.bytes }, capabilities)
+        .map_err(|fault| Fault { cause: format!("at rank {}, {}", remote.peer_rank, fault.cause), ..fault })
+}
+
+fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(), Fault> {
+    touched.reads.iter().chain(&touched.writes).try_for_each(|range| inside(*range, capabilities))
+}
+
+/// A card looks at where a copy or fill begins even if it has no bytes.
+fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    if !matches!(instruction.operation, Operation::Copy | Operation::Fill) {
+        return Ok(());
+    }
+    let on_card = [instruction.source, instruction.destination].into_iter().filter(|it| it.space == AddressSpace::Card);
+    on_card.into_iter().try_for_each(|it| inside(Range { address: it.address, bytes: 0 }, capabilities))
+}
+
+fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Fault> {
+    if range.end() <= capabilities.memory_bytes {
+        return Ok(());
+    }
+    let cause = format!(
+        "{} B at {:#x} leave card memory, which ends at {:#x}",
+        range.bytes, range.address, capabilities.memory_bytes
+    );
+    Err(Fault::new(Reason::Memory, cause))
+}
+
+/// Nothing is written that is also read, or written twice. The own block may lie in place, except in an exchange.
+fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) -> Result<(), Fault> {
+    if instruction.operation == Operation::Alltoall && ranks > 1 && touched.in_place.is_some() {
+        let cause = "source and destination are the same; an exchange needs a destination of its own";
+        return Err(Fault::new(Reason::Overlap, cause));
+    }
+    // Blocks one after another leave it alone; those of a table lie anywhere. Data of two ranks would be in one place.
+    if let Some(own) = touched.in_place
+        && let Some(other) = touched.writes.iter().find(|range| range.overlaps(own))
+    {
+        let cause = format!(
+            "{} B at {:#x} overlap the own block, which lies in place at {:#x}, and overwrite it; they must lie apart",
+            other.bytes, other.address, own.address
+        );
+        return Err(Fault::new(Reason::Overlap, cause));
+    }
+    let mut spans: Vec<(Range, bool)> = touched.reads.iter().map(|range| (*range, false)).collect();
+    spans.extend(touched.writes.iter().map(|range| (*range, true)));
+    spans.sort_unstable_by_key(|(range, _)| range.address);
+    let (mut read, mut written) = (None::<Range>, None::<Range>);
+    for (range, is_write) in spans {
+        let hit = |last: Option<Range>| last.filter(|last| last.overlaps(range));
+        if let Some(last) = hit(written).or_else(|| if is_write { hit(read) } else { None }) {
+            let cause = format!(
+                "{} B at {:#x} and {} B at {:#x} overlap, and one of them is written; they must lie apart",
+                last.bytes, last.address, range.bytes, range.address
+            );
+            return Err(Fault::new(Reason::Overlap, cause));
+        }
+        let last = if is_write { &mut written } else { &mut read };
+        if last.is_none_or(|last| last.end() < range.end()) {
+            *last = Some(range);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Resident programs, their loops and arguments.
+
+use cmdseq::plan::{Program, Refusal};
+use cmdseq::verify::{EXPANDED_MAX, Stored, verify_launches, verify_resident};
+use cmdseq::{Flags, Instruction, Operand, Reason};
+
+use crate::cards::connected;
+
+fn at(address: u64) -> Operand {
+    Operand::card(address)
+}
+
+fn ring(rank: u16, ranks: u16) -> Instruction {
+    let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    Instruction::sendrecv(to, from, at(0).plus_argument(0), at(1 << 20).plus_argument(0), 64)
+}
+
+fn resident(programs: &[Vec<Instruction>], arguments: [u64; 3]) -> Result<(), Refusal> {
+    let all: Vec<Program> =
+        programs.iter().map(|one| Program { instructions: one.clone(), ..Program::default() }).collect();
+    let group: Vec<u32> = (0..programs.len() as u32).collect();
+    verify_resident(&all, &vec![arguments; programs.len()], &[], &group, &connected(programs.len() as u32))
+}
+
+fn looped(count: u16, step: u64) -> Vec<Vec<Instruction>> {
+    let round = Instruction { extent: step, extent_argument: Some(0), ..Instruction::repeat(count, 1) };
+    (0..3).map(|rank| vec![round, ring(rank, 3), Instruction::barrier().with_flags(Flags::LAST)]).collect()
+}
+
+#[test]
+fn loops_are_unrolled_with_their_arguments() {
+    resident(&looped(1000, 64), [0; 3]).unwrap();
+    // The last round would write past the end, and the round before would not.
+    let end = (8 << 30) - (1 << 20) - 64;
+    resident(&looped(1000, 64), [end - 999 * 64, 0, 0]).unwrap();
+    let refusal = resident(&looped(1000, 64), [end - 998 * 64, 0, 0]).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), Reason::Memory), "{refusal}");
+    // In the second round, it sends what it receives.
+    let refusal = resident(&looped(2, 0), [0; 3]).map(|()| resident(&looped(2, 1 << 63), [1 << 63, 0, 0]));
+    assert_eq!(refusal.unwrap().unwrap_err().reason, Reason::Memory);
+}
+
+#[test]
+fn other_rounds_on_one_rank_are_found() {
+    let mut programs = looped(10, 64);
+    programs[1][0].loop_count = 9;
+    let refusal = resident(&programs, [0; 3]).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Unmatched | Reason::Deadlock), "{refusal}");
+    assert_eq!(refusal.instruction, Some(1), "{refusal}");
+}
+
+#[test]
+fn what_a_card_does_not_store_is_refused() {
+    let nop = Instruction::nop;
+    for (program, index) in [
+        (vec![nop(); 257], 0),
+        (vec![nop().with_flags(Flags::LAST), nop()], 0),
+        (vec![nop(), Instruction::launch(0, [0; 3])], 1),
+        (vec![nop(), Instruction::store(0, 0, 1)], 1),
+        (vec![Instruction::repeat(0, 1), nop()], 0),
+        (vec![Instruction::repeat(1, 0), nop()], 0),
+        (vec![nop(), Instruction::repeat(2, 2), nop()], 1),
+        (vec![Instruction::repeat(2, 2), Instruction::repeat(2, 1), nop()], 1),
+    ] {
+        let refusal = resident(&[program], [0; 3]).unwrap_err();
+        assert_eq!((refusal.instruction, refusal.reason), (Some(index), Reason::Stored), "{refusal}");
+    }
+    // Nothing is stored where there is nothing to run.
+    assert_eq!(resident(&[vec![]], [0; 3]), Ok(()));
+}
+
+#[test]
+fn loops_beyond_the_bound_are_refused_soon() {
+    let mut program: Vec<Instruction> = Vec::new();
+    for _ in 0..16 {
+        program.extend([Instruction::repeat(u16::MAX, 2), Instruction::nop(), Instruction::nop()]);
+    }
+    assert!(16 * 2 * usize::from(u16::MAX) > EXPANDED_MAX);
+    let refusal = resident(&[program], [0; 3]).unwrap_err();
+    assert_eq!(refusal.reason, Reason::TooLong);
+}
+
+#[test]
+fn launches_run_what_is_stored() {
+    let capabilities = connected(3);
+    let stored: Vec<Vec<Stored>> =
+        (0..3).map(|rank| vec![Stored { slot: 2, instructions: vec![ring(rank, 3)] }]).collect();
+    let launching = |slot: u64, argument: u64| {
+        let instructions = vec![Instruction::barrier(), Instruction::launch(slot, [argument, 0, 0])];
+        let programs = vec![Program { instructions, ..Program::default() }; 3];
+        verify_launches(&programs, &stored, &[], &[0, 1, 2], &capabilities)
+    };
+    launching(2, 0).unwrap();
+    let refusal = launching(2, 8 << 30).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), Reason::Memory));
+    assert_eq!(launching(1, 0).unwrap_err().reason, Reason::Stored);
+}

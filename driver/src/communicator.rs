@@ -1,0 +1,620 @@
+//! Communicators of a cluster: who holds which entries of the cards' tables.
+//!
+//! An id is the same on all members. Of an entry that was freed the next communicator gets another generation, so an
+//! instruction that still names the old one is refused by the card; an id comes again when its entry was given out as often
+//! as there are [generations](cmdseq::communicator::GENERATIONS). Communicators of plans share the table with those that
+//! are held: they are found by their members, stay defined for the next plan, and make room when there is no other.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use cmdseq::communicator::{ContextId, INDICES};
+use cmdseq::{Completion, Instruction, Operation, Status, plan};
+
+use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::error::{Error, Result};
+use crate::queue::check;
+
+/// Nodes by rank.
+type Members = Arc<[u32]>;
+
+/// A communicator of a [`Cluster`]. It stays on the cards until it is [freed](Cluster::free); clones are the same one.
+///
+/// ```no_run
+/// # fn example(cluster: &mut fpga_driver::Cluster) -> fpga_driver::Result<()> {
+/// use fpga_driver::Choice;
+///
+/// // Rows of four cards each, in the order of their nodes; all have one id.
+/// let world = cluster.world();
+/// let choices: Vec<_> = (0..world.size()).map(|rank| Some(Choice { colour: rank / 4, key: 0 })).collect();
+/// let rows = cluster.split(&world, &choices)?;
+/// // What instructions name, and what a request's group is.
+/// let first = rows[0].as_ref().expect("rank 0 has chosen a row");
+/// println!("communicator {} of nodes {:?}", first.id(), first.members());
+/// cluster.free(first)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Communicator {
+    key: u64,
+    id: ContextId,
+    members: Members,
+}
+
+impl Communicator {
+    /// Its id in instructions, the same on all its cards.
+    pub fn id(&self) -> u16 {
+        self.id.raw()
+    }
+
+    /// Its nodes by rank, such as the group of a request is.
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// Its ranks.
+    pub fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+}
+
+/// What a rank says to [`Cluster::split`]: ranks of equal colour come together, in the order of their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Choice {
+    /// Which of the new communicators.
+    pub colour: u32,
+    /// Where in it; of equal keys, the lower rank comes first.
+    pub key: i32,
+}
+
+/// The ids that the communicators of a plan have on the cards. As long as this lives they stay defined.
+#[derive(Debug, Default)]
+pub struct Contexts {
+    ids: BTreeMap<u16, Vec<(Members, u16)>>,
+    _pins: Vec<Arc<()>>,
+}
+
+impl Contexts {
+    /// What node `node` calls the communicator that the plan calls `id`.
+    pub fn id(&self, node: u32, id: u16) -> u16 {
+        let known = self.ids.get(&id).into_iter().flatten().find(|(members, _)| members.contains(&node));
+        known.map_or(id, |(_, id)| *id)
+    }
+
+    /// `program` of a plan as node `node` runs it.
+    pub fn translate<'p>(&self, node: u32, program: &'p [Instruction]) -> Cow<'p, [Instruction]> {
+        // Who looks the same in the plan and on the card need not be looked for in every instruction.
+        let ids = self.ids.keys().map(|id| (*id, self.id(node, *id))).filter(|(plan, card)| plan != card);
+        let ids: BTreeMap<u16, u16> = ids.collect();
+        if ids.is_empty() {
+            return Cow::Borrowed(program);
+        }
+        let on = |one: &Instruction| ids.get(&one.communicator).map_or(*one, |id| one.on(*id));
+        Cow::Owned(program.iter().map(on).collect())
+    }
+}
+
+/// What is in an entry of a card's table, as far as the host knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Defined {
+    id: ContextId,
+    members: Members,
+    /// The card has said so; otherwise it may also be that the entry is free.
+    is_certain: bool,
+}
+
+/// The entries of a card's table; a reset frees them all.
+pub(crate) type Entries = [Option<Defined>; INDICES as usize];
+
+/// One communicator.
+#[derive(Debug)]
+struct Held {
+    key: u64,
+    id: ContextId,
+    members: Members,
+    owner: Owner,
+    /// Counts the plans that use it for longer than one execution.
+    pin: Arc<()>,
+    used: u64,
+}
+
+impl Held {
+    fn makes_room(&self) -> bool {
+        self.owner == Owner::Plan && Arc::strong_count(&self.pin) == 1
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// Who has the handle.
+    Handle,
+    /// Who chose the id.
+    Id,
+    /// No one but the plans that find it useful.
+    Plan,
+}
+
+/// All communicators of a cluster.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    entries: u32,
+    generations: u32,
+    held: Vec<Held>,
+    /// How many ids of each entry were given out.
+    given: Vec<u64>,
+    uses: u64,
+}
+
+/// Where new communicators go, and which ones have to make room.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    entry: u32,
+    evicted: Vec<u64>,
+}
+
+impl Registry {
+    pub(crate) fn new(nodes: u32, entries: u32, generations: u32) -> Self {
+        let mut registry = Registry {
+            entries: entries.min(INDICES),
+            generations: generations.max(1),
+            held: Vec::new(),
+            given: vec![0; INDICES as usize],
+            uses: 0,
+        };
+        registry.add(ContextId::WORLD, (0..nodes).collect(), Owner::Handle);
+        registry
+    }
+
+    /// Takes a new communicator in, and gives its key.
+    fn add(&mut self, id: ContextId, members: Members, owner: Owner) -> u64 {
+        /// No two communicators of a process have the same key, so that a handle is of one cluster.
+        static KEYS: AtomicU64 = AtomicU64::new(0);
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        self.uses += 1;
+        self.held.push(Held { key, id, members, owner, pin: Arc::default(), used: self.uses });
+        key
+    }
+
+    fn find(&self, key: u64) -> Option<&Held> {
+        self.held.iter().find(|held| held.key == key)
+    }
+
+    /// The handle's communicator, unless it was freed.
+    fn opened(&self, handle: &Communicator) -> Result<&Held> {
+        let held = self.find(handle.key).filter(|held| held.owner == Owner::Handle);
+        held.ok_or(Error::Stale { what: "communicator" })
+    }
+
+    /// One with these members, to be used by a plan: rather one that is held than another one.
+    fn shared(&mut self, members: &[u32]) -> Option<&Held> {
+        self.uses += 1;
+        let fitting = self.held.iter_mut().filter(|held| *held.members == *members);
+        let found = fitting.min_by_key(|held| (held.owner == Owner::Plan, held.key))?;
+        found.used = self.uses;
+        Some(found)
+    }
+
+    fn handle(&self, key: u64) -> Option<Communicator> {
+        let Held { id, members, .. } = self.find(key)?;
+        Some(Communicator { key, id: *id, members: Arc::clone(members) })
+    }
+
+    /// The first entry that is free on all of `nodes`; if there is none, the one used longest ago of those that only hold
+    /// what plans have left.
+    fn place(&self, nodes: &[u32]) -> Option<Place> {
+        let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
+        nodes.iter().for_each(|node| is_among[*node as usize] = true);
+        // Of each entry, what is in the way, and when it was used last; nothing if it must stay.
+        let mut in_the_way: Vec<Option<(u64, Vec<u64>)>> = vec![Some((0, Vec::new())); self.entries as usize];
+        in_the_way.first_mut().into_iter().for_each(|world| *world = None);
+        for held in &self.held {
+            if !held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true)) {
+                continue;
+            }
+            let Some(entry) = in_the_way.get_mut(held.id.index() as usize) else { continue };
+            if !held.makes_room() {
+                *entry = None;
+            } else if let Some((used, keys)) = entry {
+                *used = held.used.max(*used);
+                keys.push(held.key);
+            }
+        }
+        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|(used, keys)| (used, entry, keys)));
+        let (_, entry, evicted) = fitting.min_by_key(|(used, entry, _)| (*used, *entry))?;
+        Some(Place { entry, evicted })
+    }
+
+    /// The next id of `entry`.
+    fn next_id(&mut self, entry: u32) -> Option<ContextId> {
+        let given = self.given.get_mut(entry as usize)?;
+        let generation = *given % u64::from(self.generations);
+        *given += 1;
+        ContextId::new(entry, generation as u32)
+    }
+
+    /// `id` was given out by someone else.
+    fn skip(&mut self, id: ContextId) {
+        let generations = u64::from(self.generations);
+        if let Some(given) = self.given.get_mut(id.index() as usize) {
+            let (round, next) = (*given / generations * generations, u64::from(id.generation()) + 1);
+            *given = (*given).max(round + next);
+        }
+    }
+}
+
+impl Cluster {
+    /// The communicator of all cards of the fabric, by node. It is always there.
+    pub fn world(&self) -> Communicator {
+        let world = self.registry.handle(self.registry.held[0].key);
+        world.unwrap_or_else(|| unreachable!("the world is never removed"))
+    }
+
+    /// A communicator of ranks `ranks` of `parent`, in this order, as `MPI_Comm_create_group` makes them.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there are none, one of them is not a rank or there twice, or a card is not held;
+    /// [`Error::TableFull`]; [`Error::Stale`] if `parent` was freed; and if a card refuses, those of [`Card::wait`].
+    pub fn create(&mut self, parent: &Communicator, ranks: &[u32]) -> Result<Communicator> {
+        let of = Arc::clone(&self.registry.opened(parent)?.members);
+        let mut is_taken = vec![false; of.len()];
+        let mut members = Vec::with_capacity(ranks.len());
+        for rank in ranks {
+            let node = of.get(*rank as usize).filter(|_| !std::mem::replace(&mut is_taken[*rank as usize], true));
+            let expected = || format!("different ranks of a communicator of {}", of.len());
+            members.push(*node.ok_or_else(|| Error::argument("rank", rank, expected()))?);
+        }
+        if members.is_empty() {
+            return Err(Error::argument("ranks", "none", "at least one rank"));
+        }
+        self.allocate_one(members.into(), Owner::Handle)
+    }
+
+    /// Splits `parent` as `MPI_Comm_split` does: `choices` has one for each of its ranks, none for a rank that is to be in no new
+    /// communicator. Gives what each rank is in. All of them have one id.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn split(&mut self, parent: &Communicator, choices: &[Option<Choice>]) -> Result<Vec<Option<Communicator>>> {
+        let of = Arc::clone(&self.registry.opened(parent)?.members);
+        if choices.len() != of.len() {
+            return Err(Error::argument("choices", choices.len(), format!("one for each of {} ranks", of.len())));
+        }
+        let mut colours: BTreeMap<u32, Vec<(i32, usize)>> = BTreeMap::new();
+        for (rank, choice) in choices.iter().enumerate() {
+            if let Some(Choice { colour, key }) = choice {
+                colours.entry(*colour).or_default().push((*key, rank));
+            }
+        }
+        let groups = colours.values_mut().map(|ranks| {
+            ranks.sort_unstable();
+            ranks.iter().map(|(_, rank)| of[*rank]).collect()
+        });
+        let made = self.allocate(groups.collect(), Owner::Handle)?;
+        let by_colour: BTreeMap<u32, Communicator> = colours.into_keys().zip(made).collect();
+        let of_rank = |choice: &Option<Choice>| by_colour.get(&choice.as_ref()?.colour).cloned();
+        Ok(choices.iter().map(of_rank).collect())
+    }
+
+    /// Another communicator of the same ranks.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn duplicate(&mut self, of: &Communicator) -> Result<Communicator> {
+        let members = Arc::clone(&self.registry.opened(of)?.members);
+        self.allocate_one(members, Owner::Handle)
+    }
+
+    /// Forgets `communicator`, on the cards too, behind what is in their queues already. Only if a plan that is stored on the
+    /// cards uses it as well does it stay there for that.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it was freed before, [`Error::BadArgument`] for the one of all cards. If a card fails, those of
+    /// [`Card::wait`]; it is freed then all the same, and that card is told again before its entry is used.
+    pub fn free(&mut self, communicator: &Communicator) -> Result<()> {
+        if self.registry.opened(communicator)?.id == ContextId::WORLD {
+            return Err(Error::argument("communicator", ContextId::WORLD, "the one of all cards is always there"));
+        }
+        let held = self.registry.held.iter_mut().find(|held| held.key == communicator.key);
+        if let Some(held) = held.filter(|held| Arc::strong_count(&held.pin) > 1) {
+            held.owner = Owner::Plan;
+            return Ok(());
+        }
+        self.release(communicator.key)
+    }
+
+    /// Defines `communicator` again on those of its cards that were reset since.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it was freed; if a card refuses, those of [`Card::wait`].
+    pub fn restore(&mut self, communicator: &Communicator) -> Result<()> {
+        self.registry.opened(communicator)?;
+        self.ensure(communicator.key)
+    }
+
+    /// Defines `communicator` on all its members by the id that it says, which is for programs that name ids themselves.
+    /// What was defined so before on that id and one of the members is forgotten; what is held is not.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is not possible or held;
+    /// [`Error::Failed`] if a card refuses.
+    pub fn define(&mut self, communicator: &plan::Communicator) -> Result<()> {
+        let plan::Communicator { id: raw, members } = communicator;
+        let expected = || format!("1 to {}, or a later generation of one", self.registry.entries.saturating_sub(1));
+        let entries = self.registry.entries;
+        let id = ContextId::from_raw(*raw)
+            .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
+            .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
+        self.check_members(members)?;
+        let same = |held: &&Held| held.id == id && *held.members == **members;
+        if let Some(key) = self.registry.held.iter().find(same).map(|held| held.key) {
+            return self.ensure(key);
+        }
+        let in_the_way = self
+            .registry
+            .held
+            .iter()
+            .filter(|held| held.id.index() == id.index() && held.members.iter().any(|node| members.contains(node)));
+        let mut replaced = Vec::new();
+        for held in in_the_way {
+            if held.owner != Owner::Id && !held.makes_room() {
+                let expected = format!("its entry of the table is held by communicator {}", held.id);
+                return Err(Error::argument("communicator", raw, expected));
+            }
+            replaced.push(held.key);
+        }
+        replaced.into_iter().try_for_each(|key| self.release(key))?;
+        self.registry.skip(id);
+        let key = self.registry.add(id, members.as_slice().into(), Owner::Id);
+        self.ensure_or_release(&[key])
+    }
+
+    /// Defines the communicators of a plan that are not defined, and gives the ids they have. One that is held and has the
+    /// same members is used for it.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn contexts<'c>(
+        &mut self,
+        communicators: impl IntoIterator<Item = &'c plan::Communicator>,
+    ) -> Result<Contexts> {
+        let mut contexts = Contexts::default();
+        for plan::Communicator { id, members } in communicators {
+            if self.registry.shared(members).is_none() {
+                self.allocate_one(members.as_slice().into(), Owner::Plan)?;
+            }
+            let Some(held) = self.registry.shared(members) else { unreachable!("it was allocated") };
+            let (key, context, members) = (held.key, held.id, Arc::clone(&held.members));
+            contexts._pins.push(Arc::clone(&held.pin));
+            contexts.ids.entry(*id).or_default().push((members, context.raw()));
+            self.ensure(key)?;
+        }
+        Ok(contexts)
+    }
+
+    fn allocate_one(&mut self, members: Members, owner: Owner) -> Result<Communicator> {
+        let made = self.allocate(vec![members], owner)?;
+        made.into_iter().next().ok_or(Error::Stale { what: "communicator" })
+    }
+
+    /// Makes communicators that have no card in common, all with one id.
+    fn allocate(&mut self, groups: Vec<Members>, owner: Owner) -> Result<Vec<Communicator>> {
+        let nodes = groups.concat();
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        groups.iter().try_for_each(|members| self.check_members(members))?;
+        let full = Error::TableFull { cards: nodes.len(), limit: self.registry.entries };
+        let Some(place) = self.registry.place(&nodes) else { return Err(full) };
+        place.evicted.into_iter().try_for_each(|key| self.release(key))?;
+        let id = self.registry.next_id(place.entry).ok_or(full)?;
+        let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
+        self.ensure_or_release(&keys)?;
+        Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
+    }
+
+    /// Whether there can be a communicator of these nodes.
+    fn check_members(&self, members: &[u32]) -> Result<()> {
+        let most = self.capabilities().communicator_ranks;
+        if members.is_empty() || members.len() as u64 > u64::from(most) {
+            return Err(Error::argument("members", members.len(), format!("a communicator has 1 to {most} ranks")));
+        }
+        let mut is_taken = vec![false; self.cards().len()];
+        for node in members {
+            u16::try_from(*node).map_err(|_| Error::argument("node", node, "a node number of 16 bits"))?;
+            if std::mem::replace(&mut is_taken[self.place(*node)?], true) {
+                return Err(Error::argument("node", node, "each node is a member once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Defines new communicators; if a card refuses one, none of them stays.
+    fn ensure_or_release(&mut self, keys: &[u64]) -> Result<()> {
+        let defined = keys.iter().try_for_each(|key| self.ensure(*key));
+        if defined.is_err() {
+            for key in keys {
+                if let Err(error) = self.release(*key) {
+                    log::warn!("a communicator that could not be made is not freed on all cards: {error}");
+                }
+            }
+        }
+        defined
+    }
+
+    /// Has communicator `key` defined on all its cards.
+    fn ensure(&mut self, key: u64) -> Result<()> {
+        let Some(Held { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
+        let (id, members) = (*id, Arc::clone(members));
+        if id == ContextId::WORLD {
+            return Ok(());
+        }
+        let (mut before, mut missing) = (Vec::new(), Vec::new());
+        for node in members.iter() {
+            let place = self.place(*node)?;
+            match &self.cards()[place].entries[id.index() as usize] {
+                Some(one) if one.is_certain && one.id == id && one.members == members => continue,
+                // What the host does not know for certain, or what it has failed to free.
+                Some(one) => before.push((place, one.id)),
+                None => {}
+            }
+            missing.push(place);
+        }
+        self.forget(before)?;
+        let table: Vec<u8> = members.iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
+        let mut outcome = Ok(());
+        let mut tokens = Vec::with_capacity(missing.len());
+        for place in missing {
+            let card = &mut self.cards_mut()[place];
+            card.entries[id.index() as usize] = Some(Defined { id, members: Arc::clone(&members), is_certain: false });
+            match card.push_group(id, &table) {
+                Ok(token) => tokens.push((place, token)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        for (place, token) in tokens {
+            let card = &mut self.cards_mut()[place];
+            let (node, timeout) = (card.node(), card.timeout());
+            let waited = card.queue_mut().wait(token, timeout);
+            let entry = &mut card.entries[id.index() as usize];
+            let defined = waited.and_then(|completion| {
+                // It has not taken it, whatever is in the entry now.
+                if is_refused(&completion) {
+                    *entry = None;
+                }
+                check(completion, node, 0, Operation::Group)
+            });
+            if let (Ok(_), Some(entry)) = (&defined, entry) {
+                entry.is_certain = true;
+            }
+            outcome = outcome.and(defined.map(drop));
+        }
+        outcome
+    }
+
+    /// Removes communicator `key` here and on its cards.
+    fn release(&mut self, key: u64) -> Result<()> {
+        let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
+        let Held { id, members, .. } = self.registry.held.remove(index);
+        let places = members.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
+        let is_there = |place: &usize| self.cards()[*place].entries[id.index() as usize].is_some();
+        self.forget(places.into_iter().filter(is_there).map(|place| (place, id)).collect())
+    }
+
+    /// Frees ids on cards. That one has none of that id is as well.
+    fn forget(&mut self, defined: Vec<(usize, ContextId)>) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut tokens = Vec::with_capacity(defined.len());
+        for (place, id) in defined {
+            let card = &mut self.cards_mut()[place];
+            if !card.capabilities().runs(Operation::Free) {
+                // Such a card defines over what is there.
+                card.entries[id.index() as usize] = None;
+                continue;
+            }
+            let deadline = Instant::now() + card.timeout();
+            match card.queue_mut().push_when_room(&Instruction::free(id.raw()), None, deadline) {
+                Ok(token) => tokens.push((place, id, token)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // All cards begin before the first is waited for.
+        for (place, ..) in &tokens {
+            outcome = outcome.and(self.cards_mut()[*place].queue_mut().ring());
+        }
+        for (place, id, token) in tokens {
+            let card = &mut self.cards_mut()[place];
+            let (node, timeout) = (card.node(), card.timeout());
+            let freed = card.queue_mut().wait(token, timeout).and_then(|completion| match completion.status {
+                Status::BadCommunicator => Ok(completion),
+                _ => check(completion, node, 0, Operation::Free),
+            });
+            match freed {
+                Ok(_) => card.entries[id.index() as usize] = None,
+                Err(error) => {
+                    card.entries[id.index() as usize].iter_mut().for_each(|entry| entry.is_certain = false);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether an instruction has failed without doing anything.
+fn is_refused(completion: &Completion) -> bool {
+    !matches!(completion.status, Status::Done | Status::Aborted | Status::Unknown(_))
+}
+
+impl Card {
+    /// Stores and rings the definition of `id` as `table`.
+    fn push_group(&mut self, id: ContextId, table: &[u8]) -> Result<crate::token::Token> {
+        let buffer = self.allocate(table.len())?;
+        buffer.write(0, table).map_err(|error| self.bus(error))?;
+        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
+        let deadline = Instant::now() + self.timeout();
+        let token = self.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
+        self.queue_mut().ring()?;
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> Registry {
+        Registry::new(8, 4, 256)
+    }
+
+    fn add(registry: &mut Registry, entry: u32, members: &[u32], owner: Owner) -> u64 {
+        let id = registry.next_id(entry).unwrap();
+        registry.add(id, members.into(), owner)
+    }
+
+    #[test]
+    fn the_first_entry_free_on_all_cards_is_taken() {
+        let mut registry = registry();
+        assert_eq!(registry.place(&[0, 1]), Some(Place { entry: 1, evicted: Vec::new() }));
+        add(&mut registry, 1, &[0, 1], Owner::Handle);
+        assert_eq!(registry.place(&[2, 3]).unwrap().entry, 1);
+        assert_eq!(registry.place(&[1, 2]).unwrap().entry, 2);
+        add(&mut registry, 2, &[2, 3], Owner::Id);
+        assert_eq!(registry.place(&[1, 2]).unwrap().entry, 3);
+        add(&mut registry, 3, &[3], Owner::Handle);
+        assert_eq!(registry.place(&[1, 2, 3]), None, "no entry is free on all three");
+    }
+
+    #[test]
+    fn what_plans_have_left_makes_room_the_oldest_first() {
+        let mut registry = registry();
+        let first = add(&mut registry, 1, &[0, 1], Owner::Plan);
+        let second = add(&mut registry, 2, &[1, 2], Owner::Plan);
+        assert_eq!(registry.place(&[1]), Some(Place { entry: 3, evicted: Vec::new() }));
+        add(&mut registry, 3, &[1], Owner::Handle);
+        assert_eq!(registry.place(&[1]), Some(Place { entry: 1, evicted: vec![first] }));
+        assert_eq!(registry.shared(&[0, 1]).unwrap().key, first);
+        assert_eq!(registry.place(&[1]), Some(Place { entry: 2, evicted: vec![second] }));
+        let pin = Arc::clone(&registry.find(second).unwrap().pin);
+        assert_eq!(registry.place(&[1]), Some(Place { entry: 1, evicted: vec![first] }));
+        drop(pin);
+        assert_eq!(registry.place(&[1]).unwrap().entry, 2);
+    }
+
+    #[test]
+    fn an_id_comes_again_only_after_all_generations() {
+        let mut registry = registry();
+        let ids: Vec<u16> = (0..512).map(|_| registry.next_id(3).unwrap().raw()).collect();
+        assert_eq!(ids[..3], [3, 35, 67]);
+        assert_eq!(ids[256..], ids[..256]);
+        // An id that someone else chose is not the next one.
+        registry.skip(ContextId::new(3, 7).unwrap());
+        assert_eq!(registry.next_id(3).unwrap().generation(), 8);
+        registry.skip(ContextId::new(3, 2).unwrap());
+        assert_eq!(registry.next_id(3).unwrap().generation(), 9);
+    }
+}

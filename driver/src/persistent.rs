@@ -1,0 +1,356 @@
+//! Schedules that stay on the cards and are launched again and again: planned once, encoded once, one doorbell per card.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use cmdseq::graph::Schedule;
+use cmdseq::verify::verify_resident;
+use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, instruction};
+
+use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::communicator::Contexts;
+use crate::error::{Error, NO_DETAIL, Result};
+use crate::lanes::{self, Ended, Lane};
+use crate::report::Times;
+use crate::resident::Resident;
+use crate::token::Token;
+
+/// Launches in flight for which there is room without allocating.
+const FLIGHTS: usize = 16;
+
+/// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
+///
+/// It is there as long as it lives and none of its cards is reset; dropping it gives its slots and communicators back. What
+/// is in flight then runs to its end.
+#[derive(Debug)]
+pub struct Prepared {
+    schedule: Schedule,
+    capabilities: Capabilities,
+    ranks: Vec<Rank>,
+    in_flight: usize,
+    /// As long as it lives, its communicators are defined.
+    _contexts: Contexts,
+}
+
+/// One card's part.
+#[derive(Debug)]
+struct Rank {
+    rank: u32,
+    place: usize,
+    resident: Resident,
+    /// The launch, as it goes into the ring.
+    word: [u8; instruction::BYTES],
+    /// Of the launches in flight, the oldest first.
+    tokens: VecDeque<Token>,
+    /// Of the launch that was waited for last.
+    completion: Option<Completion>,
+}
+
+impl Rank {
+    /// The tag is in the encoded word, so it is always the same.
+    fn tag(&self) -> u16 {
+        self.resident.slot() as u16
+    }
+
+    fn instruction(&self, arguments: [u64; instruction::ARGUMENTS]) -> Instruction {
+        Instruction::launch(u64::from(self.resident.slot()), arguments).with_tag(self.tag())
+    }
+}
+
+impl Prepared {
+    /// What is launched.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// Launches not waited for.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Cards that a launch rings: those whose program is not empty.
+    pub fn cards(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// By rank, the completion of the launch that was waited for last.
+    pub fn completions(&self) -> impl Iterator<Item = (u32, Completion)> {
+        self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.completion?)))
+    }
+
+    /// Binds a buffer to another address on every card, for the launches to come. One word per card is encoded anew; what
+    /// is on the cards stays.
+    ///
+    /// # Errors
+    /// [`Error::Unbound`] if the buffer is none that can be bound, or the address is not possible; then nothing has changed.
+    pub fn rebind(&mut self, buffer: &str, address: u64) -> Result<()> {
+        self.schedule.rebind(buffer, address, &self.capabilities).map_err(Error::Unbound)?;
+        self.encode();
+        Ok(())
+    }
+
+    fn encode(&mut self) {
+        let arguments = self.schedule.arguments();
+        for rank in &mut self.ranks {
+            rank.word = rank.instruction(arguments).encode();
+        }
+    }
+
+    fn times(&self) -> Times {
+        self.completions().fold(Times::default(), |all, (_, one)| Times {
+            t1_cycles: all.t1_cycles.max(one.t1),
+            t2_cycles: all.t2_cycles.max(one.t2),
+            arrival_cycles: all.arrival_cycles.max(one.arrival),
+        })
+    }
+
+    /// The failure to tell of, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of the lowest
+    /// that was.
+    fn first_failure(&self, cards: &[Card]) -> Result<()> {
+        let failure = |aborted: bool| self.ranks.iter().find_map(|rank| self.failure(rank, cards, aborted));
+        failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
+    }
+
+    fn failure(&self, rank: &Rank, cards: &[Card], aborted: bool) -> Option<Error> {
+        let Completion { status, detail, .. } = rank.completion?;
+        if status == Status::Done || (!aborted && status == Status::Aborted) {
+            return None;
+        }
+        let is_of_launch =
+            matches!(status, Status::BadProgram | Status::BadChecksum | Status::BadVersion | Status::BadOperation);
+        let program = &self.schedule.programs[rank.rank as usize].instructions;
+        let of_program = program.get(usize::from(detail)).filter(|_| !is_of_launch);
+        let (instruction, operation, detail) = match of_program {
+            Some(one) => (usize::from(detail), one.operation, NO_DETAIL),
+            None => (0, Operation::Launch, detail),
+        };
+        let node = cards[rank.place].node();
+        Some(Error::Failed { node, rank: Some(rank.rank), instruction, operation, status, detail })
+    }
+
+    fn late(&self, cards: &[Card], waited: Duration) -> Error {
+        let mut unfinished = self.ranks.iter().filter(|rank| !rank.is_done());
+        let Some(first) = unfinished.next() else { unreachable!("called with a rank that is not done") };
+        let (rank, count, ranks) = (first.rank, 1 + unfinished.count(), self.ranks.len());
+        let words = first.resident.words();
+        let what = format!(
+            "rank {rank}, a launch of {words} instructions to complete, {count} of {ranks} ranks not being done; what \
+             the launch writes is undefined"
+        );
+        match cards[first.place].queue().timeout(what, waited) {
+            Error::Timeout { what, node, waited, last_seen, .. } => {
+                Error::Timeout { what, node, rank: Some(rank), instruction: None, waited, last_seen }
+            }
+            other => other,
+        }
+    }
+}
+
+impl Lane for Rank {
+    fn place(&self) -> usize {
+        self.place
+    }
+
+    fn advance(&mut self, card: &mut Card) -> Result<bool> {
+        if self.is_done() {
+            return Ok(false);
+        }
+        let queue = card.queue_mut();
+        queue.poll()?;
+        let Some(token) = self.tokens.pop_front() else { return Ok(false) };
+        match queue.take(token)? {
+            Ok(completion) => {
+                self.completion = Some(completion);
+                Ok(true)
+            }
+            Err(token) => {
+                self.tokens.push_front(token);
+                Ok(false)
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.completion.is_some()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.completion.is_some_and(|completion| completion.status != Status::Done)
+    }
+
+    fn is_filling(&self) -> bool {
+        false
+    }
+}
+
+impl Cluster {
+    /// Stores the programs of `schedule` on its cards, verified for these cards, and defines its communicators. Nothing runs
+    /// yet. [`Schedule::of`] makes a schedule of a plan.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by the verifier; [`Error::BadArgument`] if a node is not among the cards, a program is longer than
+    /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`].
+    pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
+        let limit = self.capabilities().resident_words;
+        for (rank, program) in schedule.programs.iter().enumerate() {
+            let length = program.instructions.len();
+            if length > limit as usize {
+                let value = format!("{length} instructions of rank {rank}");
+                let expected = format!("a resident program has at most {limit}; divide the graph");
+                return Err(Error::argument("schedule", value, expected));
+            }
+            if !program.tables.is_empty() {
+                let expected = "a program without: the tables of a card are written over by other programs";
+                return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
+            }
+        }
+        let arguments = vec![schedule.arguments(); schedule.programs.len()];
+        let (communicators, group) = (&schedule.communicators, &schedule.group);
+        verify_resident(&schedule.programs, &arguments, communicators, group, self.capabilities())?;
+        let places = schedule.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
+        let contexts = self.contexts(&schedule.communicators)?;
+        let mut ranks = Vec::with_capacity(places.len());
+        for (rank, (place, program)) in places.into_iter().zip(&schedule.programs).enumerate() {
+            if program.instructions.is_empty() {
+                continue;
+            }
+            let card = &mut self.cards_mut()[place];
+            let slot = card.free_slot()?;
+            let resident = card.store(slot, &contexts.translate(card.node(), &program.instructions))?;
+            ranks.push(Rank {
+                rank: rank as u32,
+                place,
+                resident,
+                word: [0; instruction::BYTES],
+                tokens: VecDeque::with_capacity(FLIGHTS),
+                completion: None,
+            });
+        }
+        let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
+        let mut prepared = Prepared { schedule, capabilities, ranks, in_flight: 0, _contexts: contexts };
+        prepared.encode();
+        Ok(prepared)
+    }
+
+    /// Launches `prepared` on all its cards: one word that was encoded before into each ring, and one doorbell for each
+    /// card. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; they run one after another.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
+    /// [`Error::Full`] if a ring is: then nothing was launched. If a bus or a queue fails, what is in flight was aborted.
+    #[inline]
+    pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
+        let cards = self.cards_mut();
+        for rank in &prepared.ranks {
+            let Some(card) = cards.get_mut(rank.place).filter(|card| card.has(&rank.resident)) else {
+                return Err(Error::Stale { what: "prepared schedule" });
+            };
+            let queue = card.queue_mut();
+            if !queue.has_room() {
+                let instruction = rank.instruction(prepared.schedule.arguments());
+                return Err(Error::Full { instruction, in_flight: queue.in_flight(), depth: queue.depth() });
+            }
+        }
+        let mut launched = Ok(());
+        for rank in &mut prepared.ranks {
+            let tag = rank.tag();
+            match cards[rank.place].queue_mut().push_word(&rank.word, tag, Operation::Launch) {
+                Ok(token) => rank.tokens.push_back(token),
+                Err(error) => launched = launched.and(Err(error)),
+            }
+        }
+        prepared.in_flight += 1;
+        for rank in &prepared.ranks {
+            if launched.is_ok() {
+                launched = cards[rank.place].queue_mut().ring();
+            }
+        }
+        if launched.is_err() {
+            give_up(cards, prepared);
+        }
+        launched
+    }
+
+    /// Waits for the oldest launch in flight, for at most `timeout`, and gives what it took: the largest over the ranks, from
+    /// the launch on each.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for the lowest rank that failed, with the index of the instruction in its program, and
+    /// [`Error::Timeout`] for the lowest that did not complete. After any error the cards of `prepared` were
+    /// aborted, with whatever they had in flight; it can be launched again. [`Error::BadArgument`] if nothing is in
+    /// flight.
+    pub fn finish(&mut self, prepared: &mut Prepared, timeout: Duration) -> Result<Times> {
+        if prepared.in_flight == 0 {
+            return Err(Error::argument("finish", "no launch", "a launch in flight"));
+        }
+        let cards = self.cards_mut();
+        if prepared.ranks.iter().any(|rank| cards.get(rank.place).is_none_or(|card| !card.has(&rank.resident))) {
+            prepared.forget();
+            return Err(Error::Stale { what: "prepared schedule" });
+        }
+        prepared.ranks.iter_mut().for_each(|rank| rank.completion = None);
+        let ended = match lanes::run(cards, &mut prepared.ranks, Instant::now(), timeout) {
+            Ok(Ended::Late) => Err(prepared.late(cards, timeout)),
+            ended => ended,
+        };
+        prepared.in_flight -= 1;
+        let is_done = |rank: &Rank| rank.is_done() && !rank.has_failed();
+        if ended.is_err() || !prepared.ranks.iter().all(is_done) {
+            give_up(cards, prepared);
+        }
+        prepared.first_failure(cards)?;
+        ended.map(|_| prepared.times())
+    }
+
+    /// Writes bytes `offset` and on of a buffer of rank `rank`.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there is no such rank or buffer, or it is smaller; else those of [`Card::write_memory`].
+    pub fn write_buffer(&mut self, prepared: &Prepared, rank: u32, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+        let (node, pieces) = prepared.find(rank, name)?;
+        self.write_range(node, &pieces, "buffer", offset, data)
+    }
+
+    /// Reads bytes `offset` and on of a buffer of rank `rank`.
+    ///
+    /// # Errors
+    /// As [`write_buffer`](Cluster::write_buffer).
+    pub fn read_buffer(
+        &mut self,
+        prepared: &Prepared,
+        rank: u32,
+        name: &str,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<()> {
+        let (node, pieces) = prepared.find(rank, name)?;
+        self.read_range(node, &pieces, "buffer", offset, data)
+    }
+}
+
+impl Prepared {
+    /// Node of a rank, and where a buffer lies on it.
+    fn find(&self, rank: u32, name: &str) -> Result<(u32, Vec<cmdseq::plan::Piece>)> {
+        let group = &self.schedule.group;
+        let expected = || format!("the schedule has {} ranks", group.len());
+        let node = group.get(rank as usize).ok_or_else(|| Error::argument("rank", rank, expected()))?;
+        let placed = self.schedule.buffer(name).ok_or_else(|| {
+            let names: Vec<&str> = self.schedule.buffers.iter().map(|one| one.buffer.name.as_str()).collect();
+            Error::argument("buffer", name, format!("one of: {}", names.join(", ")))
+        })?;
+        Ok((*node, placed.pieces(group.len() as u64, &self.capabilities)))
+    }
+
+    /// Gives up all that is in flight.
+    fn forget(&mut self) {
+        self.ranks.iter_mut().flat_map(|rank| rank.tokens.drain(..)).for_each(Token::abandon);
+        self.in_flight = 0;
+    }
+}
+
+/// Gives up all that is in flight, on the cards too.
+fn give_up(cards: &mut [Card], prepared: &mut Prepared) {
+    prepared.forget();
+    lanes::abort(cards, prepared.ranks.iter().map(|rank| rank.place));
+}

@@ -1,0 +1,110 @@
+//! Communicators on cards that refuse, are silent, or know less.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::{Operation, Status};
+use fpga_driver::{Cluster, Error};
+
+use crate::fake::{BLOCK, Fake, Reply};
+
+const GROUP: Operation = Operation::Group;
+const FREE: Operation = Operation::Free;
+
+/// Cards that free communicators and tell 256 generations apart.
+fn open(nodes: u32) -> (Vec<Arc<Fake>>, Cluster) {
+    let fakes: Vec<_> = (0..nodes).map(|node| Fake::node(node, nodes, 64)).collect();
+    for fake in &fakes {
+        fake.set(BLOCK + 0x74, 0x117);
+        fake.set(BLOCK + 0xbc, 256);
+    }
+    let cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    (fakes, cluster)
+}
+
+fn ran(fake: &Fake) -> Vec<Operation> {
+    fake.state().ran.clone()
+}
+
+#[test]
+fn what_one_card_refuses_stays_on_none() {
+    let (fakes, mut cluster) = open(3);
+    let world = cluster.world();
+    fakes[1].plant(0, Reply::Code(5, 0));
+    let error = cluster.create(&world, &[0, 1, 2]).unwrap_err();
+    assert!(matches!(error, Error::Failed { node: 1, status: Status::BadCommunicator, .. }), "{error}");
+    assert_eq!([0, 1, 2].map(|node| ran(&fakes[node])), [vec![GROUP, FREE], vec![GROUP], vec![GROUP, FREE]]);
+    // The id is not used again, though it has never been any.
+    assert_eq!(cluster.create(&world, &[2, 1]).unwrap().id(), 33);
+}
+
+#[test]
+fn a_card_that_does_not_say_what_it_has_is_told_to_free_it_first() {
+    let (fakes, mut cluster) = open(2);
+    let world = cluster.world();
+    cluster.cards_mut()[1].set_timeout(Duration::from_millis(30));
+    fakes[1].plant(0, Reply::Hang);
+    let start = Instant::now();
+    let error = cluster.create(&world, &[1, 0]).unwrap_err();
+    assert!(matches!(error, Error::Timeout { node: Some(1), .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(ran(&fakes[0]), [GROUP, FREE]);
+    fakes[1].release();
+    cluster.cards_mut()[1].set_timeout(Duration::from_secs(10));
+    // The order to free it was given and not waited for to its end; it is given once more.
+    let next = cluster.create(&world, &[1]).unwrap();
+    assert_eq!(next.id(), 33);
+    assert_eq!(ran(&fakes[1]), [GROUP, FREE, FREE, GROUP]);
+    assert_eq!(ran(&fakes[0]), [GROUP, FREE]);
+}
+
+#[test]
+fn a_handle_is_gone_though_its_card_does_not_forget() {
+    let (fakes, mut cluster) = open(2);
+    let world = cluster.world();
+    let one = cluster.create(&world, &[0]).unwrap();
+    fakes[0].plant(1, Reply::Code(14, 0));
+    let error = cluster.free(&one).unwrap_err();
+    assert!(matches!(error, Error::Failed { node: 0, operation: FREE, status: Status::Aborted, .. }), "{error}");
+    assert!(matches!(cluster.free(&one), Err(Error::Stale { what: "communicator" })));
+    assert_eq!(cluster.create(&world, &[0]).unwrap().id(), 33);
+    assert_eq!(ran(&fakes[0]), [GROUP, FREE, FREE, GROUP]);
+    // A card that has forgotten it already is content.
+    let two = cluster.create(&world, &[1]).unwrap();
+    fakes[1].plant(1, Reply::Code(5, 0));
+    cluster.free(&two).unwrap();
+}
+
+#[test]
+fn a_reset_card_is_told_again() {
+    let (fakes, mut cluster) = open(2);
+    let world = cluster.world();
+    let both = cluster.create(&world, &[1, 0]).unwrap();
+    cluster.restore(&both).unwrap();
+    cluster.cards_mut()[0].reset().unwrap();
+    cluster.restore(&both).unwrap();
+    assert_eq!([0, 1].map(|node| ran(&fakes[node])), [vec![GROUP, GROUP], vec![GROUP]]);
+    // What a reset has freed is not freed once more.
+    cluster.cards_mut()[0].reset().unwrap();
+    cluster.free(&both).unwrap();
+    assert_eq!([0, 1].map(|node| ran(&fakes[node])), [vec![GROUP, GROUP], vec![GROUP, FREE]]);
+}
+
+#[test]
+fn an_older_card_defines_over_what_is_there() {
+    let fakes = [Fake::node(0, 2, 64), Fake::node(1, 2, 64)];
+    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    assert_eq!(cluster.capabilities().communicator_generations, 1);
+    let world = cluster.world();
+    for _ in 0..3 {
+        let one = cluster.create(&world, &[1]).unwrap();
+        assert_eq!(one.id(), 1, "it knows only one id to an entry");
+        cluster.free(&one).unwrap();
+    }
+    assert_eq!(ran(&fakes[1]), [GROUP; 3]);
+    // Its table is what it says.
+    let all: Vec<_> = (1..16).map(|_| cluster.duplicate(&world).unwrap()).collect();
+    let error = cluster.duplicate(&world).unwrap_err();
+    assert!(matches!(error, Error::TableFull { cards: 2, limit: 16 }), "{error}");
+    assert_eq!(all.len(), 15);
+}

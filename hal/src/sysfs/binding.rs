@@ -1,0 +1,486 @@
+//! Binding functions to drivers, so that whatever fails, they end bound to what they were bound to before.
+//!
+//! The kernel's recipe (`Documentation/ABI/testing/sysfs-bus-pci`): the wanted driver goes into `driver_override`, the
+//! address into `driver/unbind` of the present driver, then into `bind` of the wanted one, which gives the kernel's own
+//! reason if it refuses.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::group::leaves_to_user_space;
+use super::usage::Use;
+use super::{Error, Member, PciFunction, Sysfs};
+use crate::PciAddress;
+
+/// The kernel's driver that hands a function to user space.
+pub const VFIO_PCI: &str = "vfio-pci";
+/// How often the state of a function is looked at while it is waited for.
+const LOOK: Duration = Duration::from_millis(2);
+/// What a restore may take for each step, at least: it is worth more waiting than what failed.
+const RESTORE: Duration = Duration::from_secs(5);
+
+/// Puts values into attributes of the kernel.
+pub trait AttributeWriter: Send + Sync {
+    /// Writes `value` to the attribute at `path` in one call.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+}
+
+/// Writes attributes as files. It never makes one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectWriter;
+
+impl AttributeWriter for DirectWriter {
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        let mut attribute = OpenOptions::new().write(true).truncate(true).open(path)?;
+        // The kernel takes a value whole, or not at all.
+        match attribute.write(value.as_bytes())? {
+            written if written == value.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+}
+
+/// How to bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Take a function away from whatever uses it, and bind it even if its group cannot be opened.
+    pub force: bool,
+    /// The most that each step may take.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { force: false, timeout: Duration::from_secs(10) }
+    }
+}
+
+/// What a function was bound to, and what it is bound to now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// Which.
+    pub address: PciAddress,
+    /// The driver it had.
+    pub before: Option<String>,
+    /// The driver it has.
+    pub now: Option<String>,
+}
+
+/// Why a function was not bound, unbound or reset. Unless it is [`NotRestored`](BindError::NotRestored) or
+/// [`TimedOut`](BindError::TimedOut), every function has the driver it had before.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// There is no such function.
+    #[error("There is no PCI function {address}")]
+    NoFunction {
+        /// Who was asked for.
+        address: PciAddress,
+    },
+    /// The function went away meanwhile.
+    #[error("{address} is gone")]
+    Gone {
+        /// Which.
+        address: PciAddress,
+    },
+    /// A name that no driver has.
+    #[error("{driver:?} is not the name of a driver")]
+    DriverName {
+        /// As given.
+        driver: String,
+    },
+    /// The driver is not there.
+    #[error("There is no driver {driver}: its module is not loaded (modprobe {driver})")]
+    DriverMissing {
+        /// Its name.
+        driver: String,
+    },
+    /// The function has no IOMMU group.
+    #[error("{address} has no IOMMU group: the IOMMU is off, and without it no driver of user space may do DMA")]
+    NoIommu {
+        /// Which.
+        address: PciAddress,
+    },
+    /// Drivers of other members keep the group from being opened.
+    #[error("IOMMU group {group} of {address} is not viable: {}", names(foreign))]
+    NotViable {
+        /// Which.
+        address: PciAddress,
+        /// Its group.
+        group: u32,
+        /// Those members.
+        foreign: Vec<Member>,
+    },
+    /// Something uses the function.
+    #[error("{address} is in use: {}", sentences(uses))]
+    InUse {
+        /// Which.
+        address: PciAddress,
+        /// By what.
+        uses: Vec<Use>,
+    },
+    /// This user may not.
+    #[error("No permission to write {}", path.display())]
+    NoPermission {
+        /// The attribute.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("The kernel refused to {step} {address}")]
+    Refused {
+        /// Which.
+        address: PciAddress,
+        /// What it was to do.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel took it, and the function has another driver than it should have.
+    #[error("The kernel was told to {step} {address}, and its driver is {}", found.as_deref().unwrap_or("none"))]
+    Ineffective {
+        /// Which.
+        address: PciAddress,
+        /// What it was to do.
+        step: &'static str,
+        /// The driver it has.
+        found: Option<String>,
+    },
+    /// The kernel did not finish in time; it may finish later.
+    #[error("The kernel did not {step} {address} within {} ms", waited.as_millis())]
+    TimedOut {
+        /// Which.
+        address: PciAddress,
+        /// What it was to do.
+        step: &'static str,
+        /// How long that was waited for.
+        waited: Duration,
+    },
+    /// The function cannot be reset.
+    #[error("{address} cannot be reset: the kernel has no way to")]
+    NoReset {
+        /// Which.
+        address: PciAddress,
+    },
+    /// The state cannot be seen.
+    #[error(transparent)]
+    Sysfs(#[from] Error),
+    /// Something failed, and what was before could not be brought back.
+    #[error("{failure}; and {address} could not be put back to {}", driver.as_deref().unwrap_or("no driver"))]
+    NotRestored {
+        /// Which.
+        address: PciAddress,
+        /// The driver it had.
+        driver: Option<String>,
+        /// What failed first.
+        failure: Box<BindError>,
+        /// What failed when it was put back.
+        #[source]
+        restore: Box<BindError>,
+    },
+}
+
+fn names(members: &[Member]) -> String {
+    let name = |member: &Member| {
+        let driver = member.driver.as_deref().unwrap_or("no driver");
+        format!("{} is bound to {driver}", member.name)
+    };
+    members.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn sentences(uses: &[Use]) -> String {
+    uses.iter().map(Use::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a function was before it was touched.
+#[derive(Debug, Clone)]
+struct Before {
+    address: PciAddress,
+    driver: Option<String>,
+    driver_override: Option<String>,
+}
+
+impl Sysfs {
+    /// Binds functions to `driver`, all or none. One that has it already is left as it is.
+    ///
+    /// # Errors
+    /// Any [`BindError`]; what was changed has then been put back.
+    pub fn bind(&self, addresses: &[PciAddress], driver: &str, options: &Options) -> Result<Vec<Bound>, BindError> {
+        let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-' || letter == b'_';
+        if driver.is_empty() || driver.len() > 64 || !driver.bytes().all(is_letter) {
+            return Err(BindError::DriverName { driver: driver.to_owned() });
+        }
+        let functions = self.known(addresses)?;
+        if !self.has_driver(driver) {
+            return Err(BindError::DriverMissing { driver: driver.to_owned() });
+        }
+        for function in functions.iter().filter(|function| function.driver.as_deref() != Some(driver)) {
+            if leaves_to_user_space(driver) {
+                self.check_group(function, addresses, options)?;
+            }
+            self.check_uses(function, options)?;
+        }
+        self.change(&functions, options, |function| {
+            if function.driver.as_deref() == Some(driver) {
+                return Ok(());
+            }
+            let address = function.address;
+            self.write_override(address, Some(driver), options.timeout)?;
+            if let Some(present) = &function.driver {
+                self.detach(address, present, options.timeout)?;
+            }
+            self.attach(address, driver, options.timeout)
+        })
+    }
+
+    /// Takes functions away from their drivers, all or none. From a driver of user space they go back to the one the
+    /// kernel would choose, if there is one; from another they go to none.
+    ///
+    /// # Errors
+    /// Any [`BindError`]; what was changed has then been put back.
+    pub fn unbind(&self, addresses: &[PciAddress], options: &Options) -> Result<Vec<Bound>, BindError> {
+        let functions = self.known(addresses)?;
+        for function in &functions {
+            self.check_uses(function, options)?;
+        }
+        self.change(&functions, options, |function| {
+            let address = function.address;
+            let is_released = function.driver.as_deref().is_none_or(is_of_user_space);
+            if function.driver_override.is_some() {
+                self.write_override(address, None, options.timeout)?;
+            }
+            if let Some(present) = &function.driver {
+                self.detach(address, present, options.timeout)?;
+            }
+            if is_released && (function.driver.is_some() || function.driver_override.is_some()) {
+                let path = self.path("/sys/bus/pci/drivers_probe");
+                self.write(address, "find a driver for", path, &address.to_string(), options.timeout)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Resets a function by the kernel's first way that works.
+    ///
+    /// # Errors
+    /// [`BindError::NoReset`], [`BindError::InUse`], or what the kernel says. [`BindError::Gone`] if it does not answer
+    /// afterwards.
+    pub fn reset(&self, address: PciAddress, options: &Options) -> Result<(), BindError> {
+        let [function] = &self.known(&[address])?[..] else { return Err(BindError::NoFunction { address }) };
+        let path = self.directory(address).join("reset");
+        if !path.exists() {
+            return Err(BindError::NoReset { address });
+        }
+        self.check_uses(function, options)?;
+        self.write(address, "reset", path, "1", options.timeout)?;
+        let after = self.function(address).map_err(|error| gone_or(address, error))?;
+        // Reading its ids from memory of the kernel proves nothing; its configuration space must answer.
+        if after.config.is_some_and(|config| config.is_gone()) {
+            return Err(BindError::Gone { address });
+        }
+        Ok(())
+    }
+
+    fn known(&self, addresses: &[PciAddress]) -> Result<Vec<PciFunction>, BindError> {
+        let known = |address: &PciAddress| {
+            self.function(*address).map_err(|error| match error {
+                Error::NoFunction { address } => BindError::NoFunction { address },
+                error => error.into(),
+            })
+        };
+        addresses.iter().map(known).collect()
+    }
+
+    /// Whether the function's group can be opened when all of `addresses` are bound.
+    fn check_group(
+        &self,
+        function: &PciFunction,
+        addresses: &[PciAddress],
+        options: &Options,
+    ) -> Result<(), BindError> {
+        let address = function.address;
+        let Some(group) = function.group else {
+            return if options.force { Ok(()) } else { Err(BindError::NoIommu { address }) };
+        };
+        let is_other = |member: &&Member| member.address.is_none_or(|member| !addresses.contains(&member));
+        let foreign: Vec<Member> = self.group(group)?.foreign().filter(is_other).cloned().collect();
+        if foreign.is_empty() || options.force {
+            return Ok(());
+        }
+        Err(BindError::NotViable { address, group, foreign })
+    }
+
+    fn check_uses(&self, function: &PciFunction, options: &Options) -> Result<(), BindError> {
+        let uses = if options.force { Vec::new() } else { self.uses(function)? };
+        if uses.is_empty() { Ok(()) } else { Err(BindError::InUse { address: function.address, uses }) }
+    }
+
+    /// Does `step` to each function. When one fails, all that were touched are put back, the last first.
+    fn change(
+        &self,
+        functions: &[PciFunction],
+        options: &Options,
+        step: impl Fn(&PciFunction) -> Result<(), BindError>,
+    ) -> Result<Vec<Bound>, BindError> {
+        let mut touched = Vec::new();
+        for function in functions {
+            let address = function.address;
+            let (driver, driver_override) = (function.driver.clone(), function.driver_override.clone());
+            touched.push(Before { address, driver, driver_override });
+            if let Err(failure) = step(function) {
+                return Err(self.restore_all(&touched, failure, options));
+            }
+        }
+        let bound = |before: &Before| Bound {
+            address: before.address,
+            before: before.driver.clone(),
+            now: self.driver(before.address).ok().flatten(),
+        };
+        Ok(touched.iter().map(bound).collect())
+    }
+
+    fn restore_all(&self, touched: &[Before], failure: BindError, options: &Options) -> BindError {
+        let mut result = failure;
+        for before in touched.iter().rev() {
+            if let Err(restore) = self.restore(before, options.timeout.max(RESTORE)) {
+                // A function that is gone has nothing to be put back to.
+                if !self.is_there(before.address) {
+                    continue;
+                }
+                let (failure, restore) = (Box::new(result), Box::new(restore));
+                let (address, driver) = (before.address, before.driver.clone());
+                result = BindError::NotRestored { address, driver, failure, restore };
+            }
+        }
+        result
+    }
+
+    /// Puts a function back, changing only what is not as it was.
+    fn restore(&self, before: &Before, timeout: Duration) -> Result<(), BindError> {
+        let address = before.address;
+        // First, so that it is what decides whether the former driver matches.
+        if self.driver_override(address)? != before.driver_override {
+            self.write_override(address, before.driver_override.as_deref(), timeout)?;
+        }
+        let present = self.driver(address)?;
+        if present == before.driver {
+            return Ok(());
+        }
+        if let Some(present) = present {
+            self.detach(address, &present, timeout)?;
+        }
+        match &before.driver {
+            Some(driver) => self.attach(address, driver, timeout),
+            None => Ok(()),
+        }
+    }
+
+    /// An empty line takes the override away.
+    fn write_override(&self, address: PciAddress, driver: Option<&str>, timeout: Duration) -> Result<(), BindError> {
+        let path = self.directory(address).join("driver_override");
+        let value = format!("{}\n", driver.unwrap_or_default());
+        self.write(address, "set the driver override of", path, &value, timeout)
+    }
+
+    fn detach(&self, address: PciAddress, driver: &str, timeout: Duration) -> Result<(), BindError> {
+        let path = self.driver_directory(driver).join("unbind");
+        self.write(address, "unbind", path, &address.to_string(), timeout)?;
+        self.wait_for(address, "unbind", None, timeout)
+    }
+
+    fn attach(&self, address: PciAddress, driver: &str, timeout: Duration) -> Result<(), BindError> {
+        let path = self.driver_directory(driver).join("bind");
+        self.write(address, "bind", path, &address.to_string(), timeout)?;
+        self.wait_for(address, "bind", Some(driver), timeout)
+    }
+
+    /// Waits until a function has this driver. The kernel is done when its write returns, except where drivers probe
+    /// asynchronously.
+    fn wait_for(
+        &self,
+        address: PciAddress,
+        step: &'static str,
+        driver: Option<&str>,
+        timeout: Duration,
+    ) -> Result<(), BindError> {
+        let begun = Instant::now();
+        loop {
+            let found = self.driver(address).map_err(|error| gone_or(address, error))?;
+            if found.as_deref() == driver {
+                return Ok(());
+            }
+            if begun.elapsed() >= timeout {
+                return Err(BindError::Ineffective { address, step, found });
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Writes an attribute, and waits for that no longer than `timeout` and a little more: the kernel may sleep in it,
+    /// as in `unbind` until the function's owner lets go.
+    fn write(
+        &self,
+        address: PciAddress,
+        step: &'static str,
+        path: PathBuf,
+        value: &str,
+        timeout: Duration,
+    ) -> Result<(), BindError> {
+        let (sender, receiver) = mpsc::channel();
+        let (writer, value, to) = (Arc::clone(&self.writer), value.to_owned(), path.clone());
+        let work = move || drop(sender.send(writer.write(&to, &value)));
+        let thread = thread::Builder::new().name("attribute".into()).spawn(work);
+        let answer = match thread {
+            Ok(_) => receiver.recv_timeout(timeout),
+            Err(source) => return Err(BindError::Refused { address, step, source }),
+        };
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(self.refused(address, step, path, source)),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                // What comes a little late must not come after all has been put back.
+                let _ = receiver.recv_timeout(RESTORE);
+                Err(BindError::TimedOut { address, step, waited: timeout })
+            }
+            // The writer panicked.
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(BindError::Refused { address, step, source: io::ErrorKind::Other.into() })
+            }
+        }
+    }
+
+    fn refused(&self, address: PciAddress, step: &'static str, path: PathBuf, source: io::Error) -> BindError {
+        let errno = source.raw_os_error().map(Errno::from_raw);
+        if !self.is_there(address) {
+            BindError::Gone { address }
+        } else if matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS)) {
+            BindError::NoPermission { path, source }
+        } else {
+            BindError::Refused { address, step, source }
+        }
+    }
+}
+
+fn gone_or(address: PciAddress, error: Error) -> BindError {
+    match error {
+        Error::NoFunction { .. } => BindError::Gone { address },
+        error => error.into(),
+    }
+}
+
+/// Whether a driver does nothing with its device but to keep it for user space, or from everybody.
+fn is_of_user_space(driver: &str) -> bool {
+    leaves_to_user_space(driver) || matches!(driver, "pci-stub" | "uio_pci_generic" | "igb_uio")
+}

@@ -1,0 +1,402 @@
+//! One function as the kernel hands it out.
+
+use std::fs::File;
+use std::io;
+use std::mem::{ManuallyDrop, offset_of};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use vfio_bindings::bindings::vfio::{
+    VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_ERR_IRQ_INDEX,
+    VFIO_PCI_INTX_IRQ_INDEX, VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX, vfio_device_info,
+};
+
+use super::container::Membership;
+use super::error::OpenError;
+use super::info::RegionInfo;
+use super::ioctl;
+use crate::bus::{Bus, BusKind, Piece};
+use crate::config;
+use crate::endpoint::BarLayout;
+use crate::interrupt::InterruptKind;
+use crate::owner::Owner;
+use crate::region::page_size;
+use crate::removal::Removal;
+use crate::sigbus::{self, Watch};
+use crate::{BarIndex, Error, Interrupt, PciAddress, Result};
+
+/// Regions that are looked at: BARs, ROM, configuration space.
+const REGIONS: usize = VFIO_PCI_CONFIG_REGION_INDEX as usize + 1;
+
+/// How often a reset is tried while somebody else holds the device's lock, and how long apart.
+const RESET_TRIES: u32 = 5;
+const RESET_PAUSE: Duration = Duration::from_millis(20);
+
+/// The host's end of a function in the kernel's hands.
+pub(super) struct Device {
+    // In the order in which they go: mappings, the device's descriptor, the place in the group.
+    pieces: [OnceLock<Vec<Piece>>; BarIndex::COUNT],
+    regions: [RegionInfo; REGIONS],
+    layouts: [Option<BarLayout>; BarIndex::COUNT],
+    /// The BAR and the bytes that hold the MSI-X table.
+    msix: Option<(usize, Range<u64>)>,
+    removal: Arc<Removal>,
+    /// Raised when the function has reported an error that is not corrected.
+    errors: Option<EventFd>,
+    enabled: Mutex<Option<InterruptKind>>,
+    can_reset: bool,
+    handle_sigbus: bool,
+    file: Arc<File>,
+    _membership: Membership,
+}
+
+impl Device {
+    pub(super) fn new(
+        address: PciAddress,
+        device: OwnedFd,
+        membership: Membership,
+        handle_sigbus: bool,
+    ) -> Result<Self> {
+        let file = File::from(device);
+        let kernel = |action| move |source| OpenError::Kernel { address, action, source };
+        let info = ioctl::device_info(&file).map_err(kernel("describe"))?;
+        if info.flags & VFIO_DEVICE_FLAGS_PCI == 0 || (info.num_regions as usize) < REGIONS {
+            return Err(OpenError::Info { what: "device", at: offset_of!(vfio_device_info, flags) }.into());
+        }
+        let mut regions: [RegionInfo; REGIONS] = Default::default();
+        for (index, region) in (0..).zip(&mut regions) {
+            let bytes = ioctl::region_info(&file, index).map_err(kernel("describe the regions of"))?;
+            *region = RegionInfo::parse(&bytes).map_err(|broken| OpenError::Info { what: "region", at: broken.at })?;
+        }
+        let has = |index| index < info.num_irqs && ioctl::irq_count(&file, index).is_ok_and(|count| count > 0);
+        let connected = |index| -> Result<Option<EventFd>> {
+            if !has(index) {
+                return Ok(None);
+            }
+            let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+                .map_err(|errno| kernel("signal for")(errno.into()))?;
+            let descriptor = event.as_fd().as_raw_fd();
+            ioctl::connect_irqs(&file, index, &[Some(descriptor)]).map_err(kernel("signal for"))?;
+            Ok(Some(event))
+        };
+        let errors = connected(VFIO_PCI_ERR_IRQ_INDEX)?;
+        let removal = match connected(VFIO_PCI_REQ_IRQ_INDEX)? {
+            Some(request) => Removal::signalled_by(request.into(), PollFlags::POLLIN),
+            None => Removal::default(),
+        };
+        let mut device = Device {
+            pieces: Default::default(),
+            regions,
+            layouts: Default::default(),
+            msix: None,
+            removal: Arc::new(removal),
+            errors,
+            enabled: Mutex::default(),
+            can_reset: info.flags & VFIO_DEVICE_FLAGS_RESET != 0,
+            handle_sigbus,
+            file: Arc::new(file),
+            _membership: membership,
+        };
+        device.read_layouts()?;
+        device.msix = device.find_msix_table()?;
+        Ok(device)
+    }
+
+    /// What the BARs' registers say beside their size, which the kernel has told.
+    fn read_layouts(&mut self) -> Result<()> {
+        for index in 0..BarIndex::COUNT {
+            let bytes = self.regions[index].size;
+            if bytes > 0 {
+                let mut low = [0xff];
+                self.config_read(config::BARS + 4 * index as u16, &mut low)?;
+                self.layouts[index] = Some(config::bar_layout(low[0], bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the MSI-X table lies. A function whose list of capabilities is broken has none.
+    fn find_msix_table(&self) -> Result<Option<(usize, Range<u64>)>> {
+        let read = |offset: u16, width: u16| {
+            let mut data = [0xff; 2];
+            self.config_read(offset, &mut data[..usize::from(width)])?;
+            Ok(if width == 1 { u16::from(data[0]) } else { u16::from_le_bytes(data) })
+        };
+        let capability = match config::find_capability(config::CAPABILITY_MSIX, read) {
+            Ok(Some(capability)) => capability,
+            Ok(None) => return Ok(None),
+            Err(error @ Error::CapabilityList { .. }) => {
+                log::warn!("Nothing is known of an MSI-X table: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut word = [0xff; 4];
+        self.config_read(capability + config::MSIX_TABLE, &mut word)?;
+        let vectors = (read(capability + config::MSIX_CONTROL, 2)? & 0x7ff) + 1;
+        let word = u32::from_le_bytes(word);
+        let table = u64::from(word & !7);
+        Ok(Some(((word & 7) as usize, table..table + u64::from(vectors) * config::MSIX_ENTRY_BYTES)))
+    }
+
+    fn config_region(&self) -> &RegionInfo {
+        &self.regions[VFIO_PCI_CONFIG_REGION_INDEX as usize]
+    }
+
+    /// Where a register of configuration space is in the device's file.
+    fn config_at(&self, offset: u16, width: usize) -> Result<u64> {
+        let region = self.config_region();
+        if u64::from(offset) + width as u64 > region.size {
+            return Err(Error::ConfigAccess { offset, width: width as u16 });
+        }
+        Ok(region.offset + u64::from(offset))
+    }
+
+    /// Where a register of a BAR is in the device's file.
+    fn bar_at(&self, bar: BarIndex, offset: u64, bytes: usize) -> Result<u64> {
+        let region = &self.regions[bar.index()];
+        if bytes as u64 > region.size || offset > region.size - bytes as u64 {
+            return Err(Error::OutOfBounds { what: "BAR", offset, bytes: bytes as u64, len: region.size });
+        }
+        Ok(region.offset + offset)
+    }
+
+    fn map_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
+        let region = &self.regions[bar.index()];
+        let table = self.msix.clone().filter(|(index, _)| *index == bar.index()).map(|(_, table)| table);
+        let stretches = region.mappable_stretches(table, page_size() as u64);
+        stretches.into_iter().map(|stretch| self.map_piece(region, stretch)).collect()
+    }
+
+    fn map_piece(&self, region: &RegionInfo, stretch: Range<u64>) -> Result<Piece> {
+        let failed = kernel("map a BAR of");
+        let bytes = usize::try_from(stretch.end - stretch.start).map_err(|_| failed(Errno::ENOMEM.into()))?;
+        let owner = Owner::current();
+        let map = MmapOptions::new().offset(region.offset + stretch.start).len(bytes).map_raw(&*self.file);
+        let map = map.map_err(kernel("map a BAR of"))?;
+        map.advise(Advice::DontFork).map_err(kernel("keep from children a BAR of"))?;
+        let start = map.as_mut_ptr();
+        let watch = if self.handle_sigbus { sigbus::watch(start, bytes, &self.removal) } else { None };
+        if self.handle_sigbus && watch.is_none() {
+            log::warn!("Too many BARs are mapped for all to be watched: removal would be a SIGBUS");
+        }
+        let mapping = Mapping { watch, map: ManuallyDrop::new(map), owner, _file: Arc::clone(&self.file) };
+        Ok(Piece { offset: stretch.start, len: bytes as u64, start, owner, _memory: Arc::new(mapping) })
+    }
+
+    fn enabled(&self) -> MutexGuard<'_, Option<InterruptKind>> {
+        self.enabled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stretch of a BAR in this process's address space; it keeps the device open.
+struct Mapping {
+    watch: Option<Watch>,
+    // Not unmapped in a forked child: there, other memory may lie at this address by now.
+    map: ManuallyDrop<MmapRaw>,
+    owner: Owner,
+    _file: Arc<File>,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.watch = None;
+        if self.owner.is_here() {
+            // SAFETY: dropped here once, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.map) }
+        }
+    }
+}
+
+impl Bus for Device {
+    fn kind(&self) -> BusKind {
+        BusKind::Vfio
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
+        let at = self.config_at(offset, data.len())?;
+        read(&self.file, data, at).map_err(kernel("read configuration space of"))
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) -> Result<()> {
+        let at = self.config_at(offset, data.len())?;
+        write(&self.file, data, at).map_err(kernel("write configuration space of"))
+    }
+
+    fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
+        self.layouts[bar.index()]
+    }
+
+    fn bar_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
+        let pieces = &self.pieces[bar.index()];
+        if let Some(pieces) = pieces.get() {
+            return Ok(pieces.clone());
+        }
+        // Two threads may both map; one of the mappings goes again.
+        let mapped = self.map_pieces(bar)?;
+        Ok(pieces.get_or_init(|| mapped).clone())
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
+        let at = self.bar_at(bar, offset, data.len())?;
+        read(&self.file, data, at).map_err(kernel("read a BAR of"))
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
+        let at = self.bar_at(bar, offset, data.len())?;
+        match write(&self.file, data, at) {
+            // A write to what does not answer is lost, as on the bus.
+            Err(error) if nobody_answers(&error) => Ok(()),
+            other => other.map_err(kernel("write a BAR of")),
+        }
+    }
+
+    fn vectors(&self, kind: InterruptKind) -> Result<u16> {
+        let count = ioctl::irq_count(&*self.file, irq_index(kind)).map_err(kernel("count the interrupts of"))?;
+        Ok(u16::try_from(count).unwrap_or(u16::MAX))
+    }
+
+    fn enable_interrupts(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
+        let descriptors: Vec<_> = interrupts.iter().map(|interrupt| Some(interrupt.as_fd().as_raw_fd())).collect();
+        let mut enabled = self.enabled();
+        let fewer = ioctl::connect_irqs(&*self.file, irq_index(kind), &descriptors);
+        match fewer.map_err(kernel("enable the interrupts of"))? {
+            Some(fewer) => {
+                let available = u16::try_from(fewer).unwrap_or(u16::MAX);
+                Err(Error::VectorCount { asked: interrupts.len() as u16, available })
+            }
+            None => {
+                *enabled = Some(kind);
+                Ok(())
+            }
+        }
+    }
+
+    fn disable_interrupts(&self, kind: InterruptKind) -> Result<()> {
+        let mut enabled = self.enabled();
+        if *enabled == Some(kind) {
+            ioctl::disconnect_irqs(&*self.file, irq_index(kind)).map_err(kernel("disable the interrupts of"))?;
+            *enabled = None;
+        }
+        Ok(())
+    }
+
+    fn trigger(&self, kind: InterruptKind, vector: u16) -> Result<()> {
+        ioctl::trigger_irq(&*self.file, irq_index(kind), u32::from(vector)).map_err(kernel("trigger an interrupt of"))
+    }
+
+    fn unmask_intx(&self) -> Result<()> {
+        ioctl::unmask_irq(&*self.file, VFIO_PCI_INTX_IRQ_INDEX).map_err(kernel("unmask the interrupt of"))
+    }
+
+    fn reset(&self) -> Result<()> {
+        // The kernel puts interrupts back after a reset; they are to be forgotten.
+        let enabled = *self.enabled();
+        enabled.map_or(Ok(()), |kind| self.disable_interrupts(kind))?;
+        if !self.can_reset {
+            return Err(Error::NoReset);
+        }
+        for _ in 1..RESET_TRIES {
+            match ioctl::reset(&*self.file) {
+                // Whoever removes the device holds its lock until we have closed it: there is nothing to wait for.
+                Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) && !self.removal.check() => {
+                    thread::sleep(RESET_PAUSE);
+                }
+                other => return other.map_err(kernel("reset")),
+            }
+        }
+        ioctl::reset(&*self.file).map_err(kernel("reset"))
+    }
+
+    // Closing the descriptor is all there is to do, and that goes with the fields.
+    fn close(&self) {}
+
+    fn removal(&self) -> &Arc<Removal> {
+        &self.removal
+    }
+
+    fn take_error(&self) -> bool {
+        self.errors.as_ref().is_some_and(|errors| errors.read().is_ok())
+    }
+}
+
+fn irq_index(kind: InterruptKind) -> u32 {
+    match kind {
+        InterruptKind::Msix => VFIO_PCI_MSIX_IRQ_INDEX,
+        InterruptKind::Msi => VFIO_PCI_MSI_IRQ_INDEX,
+        InterruptKind::Intx => VFIO_PCI_INTX_IRQ_INDEX,
+    }
+}
+
+fn kernel(action: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Kernel { action, source }
+}
+
+/// Whether the kernel says with an error what reads as all-ones on the bus: the function is unplugged, asleep for good, or
+/// does not decode memory.
+fn nobody_answers(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EIO | Errno::ENODEV | Errno::ENXIO))
+}
+
+/// Reads `data`, which is as wide as the register, in one access.
+fn read(file: &File, data: &mut [u8], at: u64) -> io::Result<()> {
+    match file.read_at(data, at) {
+        Ok(bytes) if bytes == data.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if nobody_answers(&error) => {
+            data.fill(0xff);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes `data`, which is as wide as the register, in one access.
+fn write(file: &File, data: &[u8], at: u64) -> io::Result<()> {
+    match file.write_at(data, at)? {
+        bytes if bytes == data.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    #[test]
+    fn what_nobody_answers_reads_all_ones() {
+        // The kernel refuses to read a process's memory where there is none, with the error that it gives for a device
+        // that does not answer.
+        let nowhere = File::open("/proc/self/mem").unwrap();
+        let mut data = [0; 4];
+        read(&nowhere, &mut data, 0).unwrap();
+        assert_eq!(data, [0xff; 4]);
+        for (errno, answers) in
+            [(Errno::EIO, false), (Errno::ENODEV, false), (Errno::EINVAL, true), (Errno::EPERM, true)]
+        {
+            assert_eq!(nobody_answers(&errno.into()), !answers, "{errno}");
+        }
+    }
+
+    #[test]
+    fn accesses_are_whole_or_fail() {
+        let file = File::from(memfd_create("accesses", MFdFlags::MFD_CLOEXEC).unwrap());
+        write(&file, &[1, 2, 3, 4, 5, 6], 0).unwrap();
+        let mut data = [0; 4];
+        read(&file, &mut data, 2).unwrap();
+        assert_eq!(data, [3, 4, 5, 6]);
+        assert_eq!(read(&file, &mut data, 3).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let folder = File::open("/").unwrap();
+        assert_eq!(read(&folder, &mut data, 0).unwrap_err().raw_os_error(), Some(Errno::EISDIR as i32));
+        assert!(write(&folder, &data, 0).is_err());
+    }
+}

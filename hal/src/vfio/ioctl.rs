@@ -1,0 +1,236 @@
+//! The system calls of VFIO that vfio-ioctls does not offer, or whose failure it does not tell.
+//!
+//! Each returns what the kernel said. Numbers and structures are from vfio-bindings.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::libc::c_char;
+use nix::{ioctl_none_bad, ioctl_readwrite_bad, ioctl_write_int_bad, ioctl_write_ptr_bad, request_code_none};
+use vfio_bindings::bindings::vfio::{
+    VFIO_BASE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
+    VFIO_IRQ_SET_DATA_NONE, VFIO_TYPE, vfio_device_info, vfio_group_status, vfio_iommu_type1_info, vfio_irq_info,
+    vfio_irq_set, vfio_region_info,
+};
+
+const fn request(number: u32) -> u8 {
+    (VFIO_BASE + number) as u8
+}
+
+ioctl_write_int_bad!(container_set_iommu, request_code_none!(VFIO_TYPE, request(2)));
+ioctl_readwrite_bad!(group_get_status, request_code_none!(VFIO_TYPE, request(3)), vfio_group_status);
+ioctl_write_ptr_bad!(group_set_container, request_code_none!(VFIO_TYPE, request(4)), RawFd);
+ioctl_write_ptr_bad!(group_get_device_fd, request_code_none!(VFIO_TYPE, request(6)), c_char);
+ioctl_readwrite_bad!(device_get_info, request_code_none!(VFIO_TYPE, request(7)), vfio_device_info);
+ioctl_readwrite_bad!(device_get_region_info, request_code_none!(VFIO_TYPE, request(8)), vfio_region_info);
+ioctl_readwrite_bad!(device_get_irq_info, request_code_none!(VFIO_TYPE, request(9)), vfio_irq_info);
+ioctl_write_ptr_bad!(device_set_irqs, request_code_none!(VFIO_TYPE, request(10)), vfio_irq_set);
+ioctl_none_bad!(device_reset, request_code_none!(VFIO_TYPE, request(11)));
+ioctl_readwrite_bad!(iommu_get_info, request_code_none!(VFIO_TYPE, request(12)), vfio_iommu_type1_info);
+
+/// Longest answer that is believed: thousands of capabilities would fit.
+const LONGEST_INFO: usize = 1 << 16;
+
+/// Chooses the container's kind of IOMMU.
+pub(super) fn set_iommu(container: &impl AsRawFd, kind: u32) -> io::Result<()> {
+    // SAFETY: the kernel takes a number, and no pointer.
+    unsafe { container_set_iommu(container.as_raw_fd(), kind as i32) }?;
+    Ok(())
+}
+
+/// Flags of a group: viable, part of a container.
+pub(super) fn group_status(group: impl AsFd) -> io::Result<u32> {
+    let mut status = vfio_group_status { argsz: size_of::<vfio_group_status>() as u32, ..Default::default() };
+    // SAFETY: the structure is as long as it says.
+    unsafe { group_get_status(group.as_fd().as_raw_fd(), &mut status) }?;
+    Ok(status.flags)
+}
+
+/// Puts a group into a container. It leaves when its descriptor is closed, and those of its devices.
+pub(super) fn set_container(group: impl AsFd, container: &impl AsRawFd) -> io::Result<()> {
+    let container = container.as_raw_fd();
+    // SAFETY: the kernel reads one descriptor's number.
+    unsafe { group_set_container(group.as_fd().as_raw_fd(), &container) }?;
+    Ok(())
+}
+
+/// Opens a device of a group; `name` is its address, and what else the driver asks for.
+pub(super) fn device_fd(group: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads a string that ends with NUL.
+    let descriptor = unsafe { group_get_device_fd(group.as_fd().as_raw_fd(), name.as_ptr()) }?;
+    // SAFETY: the kernel has just made this descriptor for us, and closes it on exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Flags and counts of a device.
+pub(super) fn device_info(device: impl AsFd) -> io::Result<vfio_device_info> {
+    let mut info = vfio_device_info { argsz: size_of::<vfio_device_info>() as u32, ..Default::default() };
+    // SAFETY: the structure is as long as it says.
+    unsafe { device_get_info(device.as_fd().as_raw_fd(), &mut info) }?;
+    Ok(info)
+}
+
+/// What the kernel says of a region, capabilities and all.
+pub(super) fn region_info(device: impl AsFd, index: u32) -> io::Result<Vec<u8>> {
+    let at = offset_of!(vfio_region_info, index);
+    whole_info(size_of::<vfio_region_info>(), &[(0, 0), (at, index)], |bytes| {
+        // SAFETY: the buffer is aligned for the structure, and as long as its first word says.
+        unsafe { device_get_region_info(device.as_fd().as_raw_fd(), bytes.cast()) }
+    })
+}
+
+/// What the kernel says of a container's IOMMU, capabilities and all.
+pub(super) fn iommu_info(container: &impl AsRawFd) -> io::Result<Vec<u8>> {
+    whole_info(size_of::<vfio_iommu_type1_info>(), &[(0, 0)], |bytes| {
+        // SAFETY: the buffer is aligned for the structure, and as long as its first word says.
+        unsafe { iommu_get_info(container.as_raw_fd(), bytes.cast()) }
+    })
+}
+
+/// Asks once for `bytes` bytes, and again for as many as there are to be had. The first word of what is asked with says
+/// how many fit, and of what comes back how many there are. `words` are what else is asked with: offsets and values.
+fn whole_info(
+    bytes: usize,
+    words: &[(usize, u32)],
+    mut ask: impl FnMut(*mut u64) -> Result<i32, Errno>,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = bytes;
+    loop {
+        // Of eight bytes each, so that they are aligned for any structure.
+        let mut buffer = vec![0u64; bytes.div_ceil(8)];
+        let set = |buffer: &mut [u64], at: usize, value: u32| {
+            let mut whole = buffer[at / 8].to_ne_bytes();
+            whole[at % 8..at % 8 + 4].copy_from_slice(&value.to_ne_bytes());
+            buffer[at / 8] = u64::from_ne_bytes(whole);
+        };
+        words.iter().for_each(|&(at, value)| set(&mut buffer, at, value));
+        set(&mut buffer, 0, bytes as u32);
+        ask(buffer.as_mut_ptr())?;
+        let mut answer: Vec<u8> = buffer.into_iter().flat_map(u64::to_ne_bytes).collect();
+        answer.truncate(bytes);
+        let there = answer.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)) as usize;
+        if there <= bytes {
+            return Ok(answer);
+        }
+        if there > LONGEST_INFO {
+            return Err(io::Error::from(Errno::EMSGSIZE));
+        }
+        bytes = there;
+    }
+}
+
+/// How many interrupts of an index the device has.
+pub(super) fn irq_count(device: impl AsFd, index: u32) -> io::Result<u32> {
+    let mut info = vfio_irq_info { argsz: size_of::<vfio_irq_info>() as u32, index, ..Default::default() };
+    // SAFETY: the structure is as long as it says.
+    unsafe { device_get_irq_info(device.as_fd().as_raw_fd(), &mut info) }?;
+    Ok(info.count)
+}
+
+/// Has interrupts of an index raise descriptors, one each from the first on; `None` leaves one out. If the kernel can do
+/// only fewer it says how many.
+pub(super) fn connect_irqs(device: impl AsFd, index: u32, descriptors: &[Option<RawFd>]) -> io::Result<Option<u32>> {
+    let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+    let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.unwrap_or(-1)).collect();
+    let fewer = set_irqs(device, &irq_set(flags, index, 0, descriptors.len() as u32, &numbers))?;
+    Ok(u32::try_from(fewer).ok().filter(|&fewer| fewer > 0))
+}
+
+/// Has interrupts of an index raise nothing any more.
+pub(super) fn disconnect_irqs(device: impl AsFd, index: u32) -> io::Result<()> {
+    let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
+    set_irqs(device, &irq_set(flags, index, 0, 0, &[])).map(|_| ())
+}
+
+/// Raises the descriptor of one interrupt.
+pub(super) fn trigger_irq(device: impl AsFd, index: u32, vector: u32) -> io::Result<()> {
+    let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
+    set_irqs(device, &irq_set(flags, index, vector, 1, &[])).map(|_| ())
+}
+
+/// Lets an interrupt through that the kernel has masked.
+pub(super) fn unmask_irq(device: impl AsFd, index: u32) -> io::Result<()> {
+    let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_UNMASK;
+    set_irqs(device, &irq_set(flags, index, 0, 1, &[])).map(|_| ())
+}
+
+/// A `vfio_irq_set` and the numbers that follow it, in words of its alignment.
+fn irq_set(flags: u32, index: u32, start: u32, count: u32, numbers: &[i32]) -> Vec<u32> {
+    let bytes = size_of::<vfio_irq_set>() + size_of_val(numbers);
+    let mut words = vec![0; bytes / 4];
+    let fields = [
+        (offset_of!(vfio_irq_set, argsz), bytes as u32),
+        (offset_of!(vfio_irq_set, flags), flags),
+        (offset_of!(vfio_irq_set, index), index),
+        (offset_of!(vfio_irq_set, start), start),
+        (offset_of!(vfio_irq_set, count), count),
+    ];
+    for (at, value) in fields {
+        words[at / 4] = value;
+    }
+    for (word, &number) in words[offset_of!(vfio_irq_set, data) / 4..].iter_mut().zip(numbers) {
+        *word = number as u32;
+    }
+    words
+}
+
+fn set_irqs(device: impl AsFd, words: &[u32]) -> io::Result<i32> {
+    // SAFETY: `irq_set` made it: as long as its first word says, and aligned for the structure.
+    Ok(unsafe { device_set_irqs(device.as_fd().as_raw_fd(), words.as_ptr().cast()) }?)
+}
+
+/// Resets the device.
+pub(super) fn reset(device: impl AsFd) -> io::Result<()> {
+    // SAFETY: the kernel takes no argument.
+    unsafe { device_reset(device.as_fd().as_raw_fd()) }?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_set_as_the_kernel_reads_them() {
+        // argsz, flags DATA_EVENTFD | ACTION_TRIGGER, index, start, count, then descriptors; from linux/vfio.h.
+        assert_eq!(irq_set(4 | 32, 2, 0, 3, &[7, -1, 9]), [32, 36, 2, 0, 3, 7, u32::MAX, 9]);
+        assert_eq!(irq_set(1 | 32, 0, 5, 1, &[]), [20, 33, 0, 5, 1]);
+    }
+
+    #[test]
+    fn info_is_asked_for_until_it_fits() {
+        let mut asked = Vec::new();
+        let answer = whole_info(32, &[(0, 0), (8, 6)], |bytes| {
+            // SAFETY: `whole_info` gives at least 32 bytes.
+            let words = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u32>(), 8) };
+            asked.push((words[0], words[2]));
+            words[0] = 52;
+            words[7] = asked.len() as u32;
+            Ok(0)
+        });
+        assert_eq!(asked, [(32, 6), (52, 6)]);
+        let answer = answer.unwrap();
+        assert_eq!((answer.len(), answer[28]), (52, 2));
+    }
+
+    #[test]
+    fn absurd_and_failed_answers_are_errors() {
+        let answer = whole_info(24, &[], |bytes| {
+            // SAFETY: `whole_info` gives at least 24 bytes.
+            unsafe { bytes.cast::<u32>().write(u32::MAX) };
+            Ok(0)
+        });
+        assert_eq!(answer.unwrap_err().raw_os_error(), Some(Errno::EMSGSIZE as i32));
+        assert_eq!(whole_info(24, &[], |_| Err(Errno::EPERM)).unwrap_err().raw_os_error(), Some(Errno::EPERM as i32));
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_kernel() {
+        // linux/vfio.h: _IO(';', 100 + n), which is 0x3b64 + n.
+        assert_eq!(request_code_none!(VFIO_TYPE, request(0)), 0x3b64);
+        assert_eq!(request_code_none!(VFIO_TYPE, request(11)), 0x3b6f);
+    }
+}

@@ -1,0 +1,26 @@
+//! The bus over a socket: the vfio-user protocol, both ends of it.
+//!
+//! A [`Server`] puts any [`Endpoint`](crate::Endpoint) on a UNIX socket; QEMU and other programs that speak vfio-user
+//! attach to it, as does [`connect`]. One client at a time has an endpoint: another is refused, with `EBUSY` to its
+//! version message. A client that goes, however it goes, leaves the endpoint clean: its DMA finds no host, its
+//! descriptors and mappings are closed, and it is reset.
+//!
+//! Neither end trusts the other. Whatever arrives, the server answers with an errno or hangs up, and the endpoints on
+//! other sockets never notice.
+
+mod capabilities;
+mod client;
+mod client_memory;
+mod codec;
+mod connection;
+mod dma;
+mod interrupts;
+mod link;
+mod regions;
+mod server;
+mod session;
+mod wire;
+
+pub(crate) use client::Maps;
+pub use client::{Options, connect, connect_with};
+pub use server::{Server, Serving, serve_stream};

@@ -1,0 +1,335 @@
+//! Binding and unbinding before a kernel that fails wherever it can.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use fpga_hal::PciAddress;
+use fpga_hal::sysfs::{AttributeWriter, BindError, Options, Sysfs, Use, VFIO_PCI};
+use nix::errno::Errno;
+
+use crate::tree::Tree;
+use crate::{CARD, address};
+
+/// The kernel's side of binding, over a tree.
+struct Kernel {
+    root: PathBuf,
+    /// The driver that the kernel would choose for a function.
+    native: Option<&'static str>,
+    /// What happens at the write of this number, from 0.
+    fault: Option<(usize, Fault)>,
+    writes: Mutex<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Errno(Errno),
+    /// It says that all is well, and does nothing.
+    Ignored,
+    /// It does nothing for this long, and then it does it.
+    Late(Duration),
+    /// The function is unplugged.
+    Gone,
+}
+
+impl Kernel {
+    fn device(&self, address: &str) -> PathBuf {
+        self.root.join("sys/bus/pci/devices").join(address)
+    }
+
+    fn driver(&self, address: &str) -> Option<String> {
+        let link = fs::read_link(self.device(address).join("driver")).ok()?;
+        Some(link.file_name()?.to_str()?.to_owned())
+    }
+
+    fn driver_override(&self, address: &str) -> Option<String> {
+        let text = fs::read_to_string(self.device(address).join("driver_override")).ok()?;
+        let text = text.trim();
+        (text != "(null)").then(|| text.to_owned())
+    }
+
+    fn bind(&self, address: &str, driver: &str) -> io::Result<()> {
+        if self.driver(address).is_some() {
+            return Err(Errno::EBUSY.into());
+        }
+        let matching = self.driver_override(address);
+        let matching = matching.as_deref().or(self.native);
+        if matching != Some(driver) || !self.root.join("sys/bus/pci/drivers").join(driver).is_dir() {
+            return Err(Errno::ENODEV.into());
+        }
+        symlink(Path::new("../../../../bus/pci/drivers").join(driver), self.device(address).join("driver"))
+    }
+
+    fn unbind(&self, address: &str, driver: &str) -> io::Result<()> {
+        if self.driver(address).as_deref() != Some(driver) {
+            return Err(Errno::ENODEV.into());
+        }
+        fs::remove_file(self.device(address).join("driver"))
+    }
+
+    fn act(&self, path: &Path, value: &str) -> io::Result<()> {
+        let value = value.trim();
+        let directory = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        match path.file_name().unwrap().to_str().unwrap() {
+            "driver_override" => fs::write(path, if value.is_empty() { "(null)\n" } else { value }),
+            "bind" => self.bind(value, directory),
+            "unbind" => self.unbind(value, directory),
+            "drivers_probe" => {
+                let wanted = self.driver_override(value);
+                match wanted.as_deref().or(self.native) {
+                    Some(driver) => self.bind(value, driver).or(Ok(())),
+                    None => Ok(()),
+                }
+            }
+            "reset" => Ok(()),
+            other => panic!("{other} is written"),
+        }
+    }
+}
+
+impl AttributeWriter for Kernel {
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        let number = {
+            let mut writes = self.writes.lock().unwrap();
+            let shown = path.strip_prefix(&self.root).unwrap().display();
+            writes.push(format!("{shown} {}", value.trim()));
+            writes.len() - 1
+        };
+        match self.fault.filter(|fault| fault.0 == number) {
+            None => self.act(path, value),
+            Some((_, Fault::Errno(errno))) => Err(errno.into()),
+            Some((_, Fault::Ignored)) => Ok(()),
+            Some((_, Fault::Late(time))) => {
+                thread::sleep(time);
+                self.act(path, value)
+            }
+            Some((_, Fault::Gone)) => {
+                fs::remove_file(self.device(CARD))?;
+                Err(Errno::ENODEV.into())
+            }
+        }
+    }
+}
+
+struct Machine {
+    tree: Tree,
+    kernel: Arc<Kernel>,
+    sysfs: Sysfs,
+}
+
+/// Never reached.
+const PATIENT: Options = Options { force: false, timeout: Duration::from_secs(60) };
+/// Of a kernel that does not do what it is told.
+const QUICK: Options = Options { force: false, timeout: Duration::from_millis(100) };
+
+impl Machine {
+    fn new(listings: &[&str], native: Option<&'static str>, fault: Option<(usize, Fault)>) -> Self {
+        let tree = Tree::new(listings);
+        let root = tree.root().to_owned();
+        let kernel = Arc::new(Kernel { root: root.clone(), native, fault, writes: Mutex::default() });
+        let writer: Arc<dyn AttributeWriter> = kernel.clone();
+        Machine { tree, kernel, sysfs: Sysfs::with_writer(root, writer) }
+    }
+
+    /// Driver and override of a function.
+    fn state(&self, function: &str) -> (Option<String>, Option<String>) {
+        (self.kernel.driver(function), self.kernel.driver_override(function))
+    }
+
+    fn writes(&self) -> Vec<String> {
+        self.kernel.writes.lock().unwrap().clone()
+    }
+
+    fn bind(&self, options: &Options) -> Result<(), BindError> {
+        self.sysfs.bind(&[address(CARD)], VFIO_PCI, options).map(drop)
+    }
+
+    fn unbind(&self, options: &Options) -> Result<(), BindError> {
+        self.sysfs.unbind(&[address(CARD)], options).map(drop)
+    }
+}
+
+fn of(driver: Option<&str>, driver_override: Option<&str>) -> (Option<String>, Option<String>) {
+    (driver.map(str::to_owned), driver_override.map(str::to_owned))
+}
+
+#[test]
+fn there_and_back() {
+    let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    let options = Options::default();
+    machine.bind(&options).unwrap();
+    assert_eq!(machine.state(CARD), of(Some("vfio-pci"), Some("vfio-pci")));
+    let device = format!("sys/bus/pci/devices/{CARD}");
+    let expected = [
+        format!("{device}/driver_override vfio-pci"),
+        format!("sys/bus/pci/drivers/xdma/unbind {CARD}"),
+        format!("sys/bus/pci/drivers/vfio-pci/bind {CARD}"),
+    ];
+    assert_eq!(machine.writes(), expected);
+    // It is bound: nothing is written.
+    machine.bind(&options).unwrap();
+    assert_eq!(machine.writes().len(), 3);
+    machine.unbind(&options).unwrap();
+    assert_eq!(machine.state(CARD), of(Some("xdma"), None));
+}
+
+#[test]
+fn a_function_without_any_driver_goes_back_to_none() {
+    let machine = Machine::new(&["machine"], None, None);
+    let bound = machine.sysfs.unbind(&[address(CARD)], &PATIENT).unwrap();
+    assert_eq!((bound[0].before.as_deref(), bound[0].now.as_deref()), (Some("vfio-pci"), None));
+    machine.bind(&PATIENT).unwrap();
+    machine.unbind(&PATIENT).unwrap();
+    assert_eq!(machine.state(CARD), of(None, None));
+}
+
+/// Every write of either way fails in every manner: afterwards driver and override are what they were.
+#[test]
+fn whatever_fails_the_function_is_where_it_was() {
+    let faults = [
+        Fault::Errno(Errno::EACCES),
+        Fault::Errno(Errno::EBUSY),
+        Fault::Errno(Errno::EINVAL),
+        Fault::Ignored,
+        Fault::Late(Duration::from_millis(300)),
+    ];
+    type Act = fn(&Machine, &Options) -> Result<(), BindError>;
+    let (bind, unbind): (Act, Act) = (Machine::bind, Machine::unbind);
+    // What is done, from which state, and how many writes that takes.
+    let cases: [(Act, &[&str], Option<&'static str>, usize); 4] = [
+        (bind, &["machine", "wrong-driver"], Some("xdma"), 3),
+        (bind, &["machine", "unbound"], None, 2),
+        (unbind, &["machine"], Some("xdma"), 3),
+        (unbind, &["machine", "wrong-driver"], Some("xdma"), 1),
+    ];
+    for (act, listings, native, writes) in cases {
+        let machine = Machine::new(listings, native, None);
+        act(&machine, &PATIENT).unwrap();
+        assert_eq!(machine.writes().len(), writes);
+        for fault in faults {
+            let options = if matches!(fault, Fault::Errno(_)) { PATIENT } else { QUICK };
+            for number in 0..writes {
+                let machine = Machine::new(listings, native, Some((number, fault)));
+                let before = machine.state(CARD);
+                let case = format!("{fault:?} at write {number} of {listings:?}");
+                match act(&machine, &options) {
+                    // The override's write, or the probe at the end, did nothing, and what was wanted came about.
+                    Ok(()) => assert!(matches!(fault, Fault::Ignored), "{case}"),
+                    Err(error) => {
+                        assert_eq!(machine.state(CARD), before, "{case}: {error}");
+                        let is_right = match fault {
+                            Fault::Errno(Errno::EACCES) => matches!(error, BindError::NoPermission { .. }),
+                            Fault::Errno(_) => matches!(error, BindError::Refused { .. }),
+                            // The bind that follows an override that was not taken is refused.
+                            Fault::Ignored => matches!(
+                                error,
+                                BindError::Ineffective { .. } | BindError::Refused { .. } | BindError::TimedOut { .. }
+                            ),
+                            Fault::Late(_) => matches!(error, BindError::TimedOut { .. }),
+                            Fault::Gone => false,
+                        };
+                        assert!(is_right, "{case}: {error:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_function_that_goes_is_gone() {
+    for number in 0..3 {
+        let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), Some((number, Fault::Gone)));
+        assert!(matches!(machine.bind(&PATIENT), Err(BindError::Gone { .. })), "at write {number}");
+    }
+    let machine = Machine::new(&["machine"], None, None);
+    let nobody: PciAddress = address("0000:99:00.0");
+    assert!(matches!(machine.sysfs.bind(&[nobody], VFIO_PCI, &PATIENT), Err(BindError::NoFunction { .. })));
+}
+
+/// One of two cannot be bound: both are put back.
+#[test]
+fn all_or_none() {
+    let two = [address(CARD), address("0000:5e:00.0")];
+    for number in 0..6 {
+        let fault = Some((number, Fault::Errno(Errno::EBUSY)));
+        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma"], Some("xdma"), fault);
+        let states = || [machine.state(CARD), machine.state("0000:5e:00.0")];
+        let before = states();
+        let error = machine.sysfs.bind(&two, VFIO_PCI, &PATIENT).unwrap_err();
+        assert!(matches!(error, BindError::Refused { .. }), "{error:?}");
+        assert_eq!(states(), before, "at write {number}");
+    }
+}
+
+#[test]
+fn what_could_not_be_put_back_is_said() {
+    // The former driver is not there any more when it should take its function back.
+    let machine = Machine::new(&["machine", "wrong-driver"], None, Some((2, Fault::Errno(Errno::EBUSY))));
+    let error = machine.bind(&PATIENT).unwrap_err();
+    let BindError::NotRestored { driver, failure, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(driver.as_deref(), Some("xdma"));
+    assert!(matches!(**failure, BindError::Refused { .. }));
+    assert!(error.to_string().contains("could not be put back to xdma"), "{error}");
+}
+
+#[test]
+fn refusals_come_before_any_write() {
+    let refused = |listings: &[&str], function: &str, driver: &str| {
+        let machine = Machine::new(listings, None, None);
+        let error = machine.sysfs.bind(&[address(function)], driver, &PATIENT).unwrap_err();
+        assert!(machine.writes().is_empty(), "{error}");
+        drop(machine.tree);
+        error
+    };
+    let error = refused(&["machine", "module-missing"], CARD, VFIO_PCI);
+    assert!(matches!(&error, BindError::DriverMissing { .. }) && error.to_string().contains("modprobe vfio-pci"));
+    assert!(matches!(refused(&["machine"], CARD, "../vfio-pci"), BindError::DriverName { .. }));
+    let error = refused(&["machine", "wrong-driver", "group-shared"], CARD, VFIO_PCI);
+    let BindError::NotViable { group: 42, foreign, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(foreign[0].name, "0000:01:00.0");
+    assert!(error.to_string().contains("0000:01:00.0 is bound to nvme"), "{error}");
+    assert!(matches!(refused(&["machine", "wrong-driver", "iommu-off"], CARD, VFIO_PCI), BindError::NoIommu { .. }));
+    for function in ["0000:01:00.0", "0000:00:1f.6", "0000:00:02.0", "0000:00:01.0"] {
+        let machine = Machine::new(&["machine"], None, None);
+        let error = machine.sysfs.unbind(&[address(function)], &PATIENT).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{function}: {error}");
+        assert!(machine.writes().is_empty());
+    }
+    let machine = Machine::new(&["machine", "held"], None, None);
+    let error = machine.unbind(&PATIENT).unwrap_err();
+    let BindError::InUse { uses, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(&uses[..], [Use::Process(process)] if process.id == 815), "{error}");
+    assert!(matches!(machine.sysfs.reset(address(CARD), &PATIENT), Err(BindError::InUse { .. })));
+    assert!(machine.writes().is_empty());
+    machine.unbind(&Options { force: true, ..PATIENT }).unwrap();
+    assert_eq!(machine.state(CARD), of(None, None));
+}
+
+#[test]
+fn both_functions_of_a_group_may_be_bound_together() {
+    let machine = Machine::new(&["machine", "wrong-driver", "both-xdma", "one-group"], Some("xdma"), None);
+    let error = machine.bind(&PATIENT).unwrap_err();
+    assert!(matches!(error, BindError::NotViable { .. }), "{error}");
+    machine.sysfs.bind(&[address(CARD), address("0000:5e:00.0")], VFIO_PCI, &PATIENT).unwrap();
+    assert_eq!(machine.state("0000:5e:00.0"), of(Some("vfio-pci"), Some("vfio-pci")));
+}
+
+#[test]
+fn a_reset_that_fails_is_an_error() {
+    let machine = Machine::new(&["machine"], None, None);
+    machine.sysfs.reset(address(CARD), &PATIENT).unwrap();
+    assert_eq!(machine.writes(), [format!("sys/bus/pci/devices/{CARD}/reset 1")]);
+    let machine = Machine::new(&["machine"], None, Some((0, Fault::Errno(Errno::ENOTTY))));
+    assert!(matches!(machine.sysfs.reset(address(CARD), &PATIENT), Err(BindError::Refused { .. })));
+    let machine = Machine::new(&["machine", "silent"], None, None);
+    assert!(matches!(machine.sysfs.reset(address(CARD), &PATIENT), Err(BindError::Gone { .. })));
+    // A virtual function of this tree has no reset.
+    let machine = Machine::new(&["machine"], None, None);
+    let options = Options { force: true, ..PATIENT };
+    assert!(matches!(machine.sysfs.reset(address("0000:5e:00.1"), &options), Err(BindError::NoReset { .. })));
+}

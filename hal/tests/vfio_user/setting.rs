@@ -1,0 +1,115 @@
+//! What tests need: a private directory, sockets in it, memory, and what a process holds.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fpga_hal::vfio_user::{Server, Serving};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::uio::{pread, pwrite};
+use nix::unistd::ftruncate;
+
+use crate::card::Card;
+
+/// A directory of this user's alone that goes away.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("fpga-hal-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A card being served.
+pub struct Served {
+    pub card: Arc<Card>,
+    pub serving: Option<Serving>,
+    path: PathBuf,
+    _directory: Directory,
+}
+
+impl Served {
+    pub fn new() -> Self {
+        Self::with(|server| server)
+    }
+
+    pub fn with(change: impl FnOnce(Server) -> Server) -> Self {
+        let (card, directory) = (Card::new(), Directory::new());
+        let path = directory.0.join("card");
+        let server = Server::bind(&path, card.clone()).unwrap();
+        let serving = Some(change(server).spawn().unwrap());
+        Served { card, serving, path, _directory: directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until the client before is forgotten.
+    pub fn wait_for_end(&self, clients: u64) {
+        self.card.wait("cleaning up after a client", |card| card.owners_lost.load(Ordering::Relaxed) >= clients);
+    }
+}
+
+pub fn memory(bytes: u64, sealed: bool) -> OwnedFd {
+    let file = memfd_create("test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&file, bytes as i64).unwrap();
+    if sealed {
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)).unwrap();
+    }
+    file
+}
+
+pub fn peek(file: &OwnedFd, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    assert_eq!(pread(file, &mut data, offset as i64).unwrap(), bytes);
+    data
+}
+
+pub fn poke(file: &OwnedFd, offset: u64, data: &[u8]) {
+    assert_eq!(pwrite(file, data, offset as i64).unwrap(), data.len());
+}
+
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+pub fn counter() -> EventFd {
+    EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap()
+}
+
+/// Waits for a counter to be raised and takes the count; zero if it is not.
+pub fn raised_within(counter: &EventFd, timeout: Duration) -> u64 {
+    let milliseconds = u16::try_from(timeout.as_millis()).unwrap();
+    let mut descriptors = [PollFd::new(counter.as_fd(), PollFlags::POLLIN)];
+    poll(&mut descriptors, PollTimeout::from(milliseconds)).unwrap();
+    counter.read().unwrap_or(0)
+}
+
+pub fn raised(counter: &EventFd) -> u64 {
+    raised_within(counter, Duration::from_secs(20))
+}

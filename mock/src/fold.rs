@@ -1,0 +1,207 @@
+//! The reduction units: behind the receiving side of the switch, a chain of vector units that folds what comes in on the
+//! links, and the card's own contribution, into one stream to memory (MPI-FPGA paper, section 4.3 and figure 7).
+//!
+//! The units take one beat of each contribution at a time, in the order of ranks. Past the receive buffers nothing is kept:
+//! the contributions pass together, and their sources are told when the result is counted.
+
+use std::sync::Arc;
+
+use cmdseq::completion::Status;
+use cmdseq::ranges::Reduced;
+use cmdseq::reduction::{Accumulator, Combine};
+
+use crate::card::Card;
+use crate::fabric::{Core, Step};
+use crate::sequencer::{Running, Work};
+use crate::switch::{ReceiveState, SendState, StreamPurpose, Transfer};
+
+/// Bytes folded at a time: whole elements of every type, and little enough for a processor's cache.
+const CHUNK: u64 = 64 << 10;
+
+/// The fold of one instruction.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    pub(crate) reduced: Reduced,
+    combine: Combine,
+    /// How many of the receives come from lower ranks.
+    lower: usize,
+    /// What came from other cards, in the order of the receives.
+    contributions: Vec<Contribution>,
+    /// Contributions of which the last beat has not reached the units, the own one too.
+    missing: usize,
+    /// Eagerly: the receive buffers were emptied up to what had come.
+    is_drained: bool,
+    is_counted: bool,
+}
+
+/// Where the data of a contribution is.
+#[derive(Debug, Clone)]
+enum Contribution {
+    /// Not there.
+    Missing,
+    /// In the memory of the card that sends it.
+    Memory { card: usize, address: u64 },
+    /// Out of the receive buffer.
+    Buffer(Arc<[u8]>),
+}
+
+impl Fold {
+    pub(crate) fn new(reduced: Reduced, combine: Combine, lower: usize, receives: usize) -> Self {
+        let missing = receives + usize::from(reduced.own.is_some());
+        let contributions = vec![Contribution::Missing; receives];
+        Fold { reduced, combine, lower, contributions, missing, is_drained: false, is_counted: false }
+    }
+}
+
+impl Card {
+    fn folding(&mut self) -> Option<(&mut Transfer, &mut u64)> {
+        match &mut self.running {
+            Some(Running { work: Work::Transfer(transfer), bytes, .. }) if transfer.fold.is_some() => {
+                Some((transfer, bytes))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Core {
+    /// Eagerly: starts the fold once the first beats of all contributions are in the receive buffers.
+    pub(crate) fn drain_fold(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return };
+        let Some(fold) = transfer.fold.as_ref().filter(|_| transfer.is_set) else { return };
+        let mut sizes = transfer.receives.iter().map(|receive| {
+            let burst = card.links[receive.port].inbound.bursts.front();
+            (receive, burst.map(|burst| burst.bytes))
+        });
+        if sizes.clone().any(|(receive, bytes)| receive.state != ReceiveState::Waiting || bytes.is_none()) {
+            return;
+        }
+        if let Some((receive, _)) = sizes.find(|(receive, bytes)| *bytes != Some(receive.bytes)) {
+            let port = receive.port;
+            return self.mismatch(index, port);
+        }
+        let reduced = fold.reduced;
+        let passes = vec![card.channel(reduced.destination), card.fold];
+        if let Some((transfer, _)) = card.folding() {
+            transfer.receives.iter_mut().for_each(|receive| receive.state = ReceiveState::Draining);
+        }
+        self.start_stream(reduced.bytes, passes, StreamPurpose::Fold { card: index });
+    }
+
+    pub(crate) fn fold_drained(&mut self, index: usize) {
+        if let Some(fold) = self.cards[index].folding().and_then(|(transfer, _)| transfer.fold.as_mut()) {
+            fold.is_drained = true;
+        }
+        self.count_fold(index);
+    }
+
+    /// Once the receive buffers are empty, the last beats still have to pass the switch and be counted.
+    pub(crate) fn count_fold(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.running else { return };
+        let links = &card.links;
+        let is_whole = |port: usize| links[port].inbound.bursts.front().is_some_and(|burst| burst.is_whole);
+        let all_whole = transfer.receives.iter().all(|receive| is_whole(receive.port));
+        let Some(fold) = transfer.fold.as_mut().filter(|fold| fold.is_drained && !fold.is_counted) else { return };
+        if all_whole && !card.is_frozen {
+            fold.is_counted = true;
+            self.schedule_step(index, self.profile.past_receive_buffer_ps(), Step::FoldCounted);
+        }
+    }
+
+    pub(crate) fn fold_counted(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.running else { return };
+        let Some(fold) = &mut transfer.fold else { return };
+        for (receive, contribution) in transfer.receives.iter().zip(&mut fold.contributions) {
+            if let Some(burst) = card.links[receive.port].inbound.bursts.pop_front() {
+                *contribution = Contribution::Buffer(burst.data);
+            }
+        }
+        let came = transfer.receives.len();
+        self.contributed(index, came);
+    }
+
+    /// By rendezvous: all of the contribution from `source` has come to the units.
+    pub(crate) fn contribution_came(&mut self, index: usize, place: usize, source: usize, address: u64) {
+        let Some((transfer, _)) = self.cards[index].folding() else { return };
+        transfer.receives[place].state = ReceiveState::Draining;
+        if let Some(fold) = &mut transfer.fold {
+            fold.contributions[place] = Contribution::Memory { card: source, address };
+        }
+        self.contributed(index, 1);
+    }
+
+    /// So many contributions have come to the units; behind the last of all is the result.
+    pub(crate) fn contributed(&mut self, index: usize, came: usize) {
+        let Some(fold) = self.cards[index].folding().and_then(|(transfer, _)| transfer.fold.as_mut()) else { return };
+        fold.missing = fold.missing.saturating_sub(came);
+        let contributions = fold.contributions.len() + usize::from(fold.reduced.own.is_some());
+        if fold.missing == 0 {
+            self.schedule_step(index, self.profile.reduce_ps(contributions), Step::Folded);
+        }
+    }
+
+    /// The result is counted: it goes to memory, and the sources are told.
+    pub(crate) fn folded(&mut self, index: usize) {
+        let Some((transfer, _)) = self.cards[index].folding() else { return };
+        let Some(fold) = transfer.fold.take() else { return };
+        let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
+        // What a source sends by rendezvous stays in its memory until it is told; if it was stopped meanwhile, who knows.
+        let gone = fold.contributions.iter().zip(&ports).find(|(contribution, _)| match contribution {
+            Contribution::Missing => true,
+            Contribution::Memory { card, .. } => !self.still_sends(*card, index),
+            Contribution::Buffer(_) => false,
+        });
+        if let Some((_, port)) = gone {
+            let peer = self.ports.peer(self.cards[index].node, *port);
+            if let Some(running) = &mut self.cards[index].running {
+                (running.status, running.detail) = (Status::Mismatch, peer as u16);
+            }
+            return self.finish(index);
+        }
+        self.write_fold(index, &fold);
+        for (place, port) in ports.into_iter().enumerate() {
+            self.received(index, port, place);
+        }
+    }
+
+    fn still_sends(&self, source: usize, to: usize) -> bool {
+        match &self.cards[source].running {
+            Some(Running { work: Work::Transfer(transfer), .. }) => {
+                transfer.sends.iter().any(|send| send.peer == to && send.state == SendState::AwaitsAcknowledge)
+            }
+            _ => false,
+        }
+    }
+
+    fn write_fold(&mut self, index: usize, fold: &Fold) {
+        if self.cards[index].memory.is_hollow() {
+            return;
+        }
+        let Some(mut accumulator) = Accumulator::new(fold.combine) else { return };
+        let own = fold.reduced.own.map(|address| Contribution::Memory { card: index, address });
+        let (lower, higher) = fold.contributions.split_at(fold.lower.min(fold.contributions.len()));
+        let in_order: Vec<&Contribution> = lower.iter().chain(&own).chain(higher).collect();
+        let mut offset = 0;
+        while offset < fold.reduced.bytes {
+            let bytes = (fold.reduced.bytes - offset).min(CHUNK);
+            accumulator.clear();
+            for contribution in &in_order {
+                match contribution {
+                    Contribution::Missing => {}
+                    Contribution::Memory { card, address } => {
+                        accumulator.add(self.cards[*card].memory.slice(address + offset, bytes));
+                    }
+                    Contribution::Buffer(data) => {
+                        accumulator.add(&data[offset as usize..(offset + bytes) as usize]);
+                    }
+                }
+            }
+            let result = self.cards[index].memory.slice_mut(fold.reduced.destination + offset, bytes);
+            accumulator.result(result);
+            offset += bytes;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Signals: counters of a card that others add to, and that its own sequencer waits for.
+
+use cmdseq::Instruction;
+use cmdseq::completion::Status;
+
+use crate::card::SIGNALS;
+use crate::fabric::{Core, Step};
+use crate::sequencer::{Refusal, Running, Work};
+
+/// What is added to a signal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signal {
+    id: u16,
+    value: u32,
+}
+
+impl Signal {
+    /// The signal that `instruction` names, if the cards have it.
+    pub(crate) fn of(instruction: &Instruction) -> Result<Self, Refusal> {
+        let (id, value) = (instruction.signal_id, instruction.signal_value);
+        if usize::from(id) < SIGNALS { Ok(Signal { id, value }) } else { Err((Status::BadSignal, id)) }
+    }
+}
+
+impl Core {
+    pub(crate) fn begin_wait(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+        let signal = Signal::of(instruction)?;
+        if let Some(running) = &mut self.cards[index].running {
+            running.work = Work::Signal { signal, is_read: false };
+        }
+        self.schedule_step(index, self.profile.cycles(self.profile.dispatch_cycles), Step::SignalsRead);
+        Ok(())
+    }
+
+    pub(crate) fn signals_read(&mut self, index: usize) {
+        let now = self.now;
+        if let Some(Running { work: Work::Signal { is_read, .. }, counted_out, .. }) = &mut self.cards[index].running {
+            (*is_read, *counted_out) = (true, now);
+            self.use_signal(index);
+        }
+    }
+
+    /// Adds to a signal of card `index`. One that would overflow stays as it is.
+    pub(crate) fn add_signal(&mut self, index: usize, signal: Signal) -> Result<(), Refusal> {
+        let count = &mut self.cards[index].signals[usize::from(signal.id)];
+        *count = count.checked_add(signal.value).ok_or((Status::BadSignal, signal.id))?;
+        self.use_signal(index);
+        Ok(())
+    }
+
+    /// Ends the running instruction if it waits for a signal that is there.
+    fn use_signal(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        let Some(Running { work: Work::Signal { signal, is_read: true }, arrival, .. }) = &mut card.running else {
+            return;
+        };
+        let count = &mut card.signals[usize::from(signal.id)];
+        if let Some(left) = count.checked_sub(signal.value).filter(|_| !card.is_frozen) {
+            *count = left;
+            *arrival = Some(self.now);
+            self.finish(index);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A vfio-user server survives whatever a client sends, with whatever descriptors.
+//!
+//! The input is a list of steps: a well-formed message with some of its bytes changed, bytes as they are, a doorbell, or
+//! an answer to a request for memory; each may carry up to twenty descriptors of some kind.
+#![no_main]
+
+use std::io::{IoSlice, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpga_hal::vfio_user::serve_stream;
+use fpga_mock::{Fabric, Profile};
+use libfuzzer_sys::fuzz_target;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::unistd::{ftruncate, pipe};
+
+/// Sealed memory, memory that may shrink, an eventfd, a pipe.
+fn descriptors() -> &'static [OwnedFd; 4] {
+    static KINDS: OnceLock<[OwnedFd; 4]> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        let memory = |sealed| {
+            let file = memfd_create("fuzz", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+            ftruncate(&file, 1 << 20).unwrap();
+            if sealed {
+                fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+            }
+            file
+        };
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+        [memory(true), memory(false), OwnedFd::from(event), pipe().unwrap().1]
+    })
+}
+
+fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![7, 0];
+    bytes.extend(command.to_ne_bytes());
+    bytes.extend((16 + body.len() as u32).to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(body);
+    bytes
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// A message that is right, of a kind chosen by `which`.
+fn right(which: u8) -> Vec<u8> {
+    match which % 14 {
+        0 => message(1, 0, b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":16}}\0"),
+        1 => message(2, 0, &words(&[32, 3, 0, 0, 0x10_0000, 0, 0x1_0000, 0])),
+        2 => message(2, 0, &words(&[32, 3, 0x1_0000, 0, 0x20_0000, 0, 0x1_0000, 0])),
+        3 => message(3, 0, &words(&[24, 0, 0x10_0000, 0, 0x1_0000, 0])),
+        4 => message(4, 0, &words(&[16, 0, 0, 0])),
+        5 => message(5, 0, &words(&[32, 0, 2, 0, 0, 0, 0, 0])),
+        6 => message(7, 0, &words(&[16, 0, 2, 0])),
+        7 => message(8, 0, &words(&[20, 0x24, 2, 0, 1])),
+        8 => message(8, 0, &words(&[20, 0x21, 2, 0, 1])),
+        9 => message(9, 0, &words(&[0, 0, 0, 4])),
+        10 => message(10, 0, &words(&[0x1000, 0, 0, 4, 1])),
+        11 => message(10, 0, &words(&[4, 0, 7, 4, 6])),
+        12 => message(13, 0, &[]),
+        // An answer to the first request for memory.
+        _ => message(11, 1, &words(&[0x10_0000, 0, 64, 0])),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let profile = Profile { memory_bytes: 16 << 20, ..Profile::optweb(2) };
+    let endpoint = Fabric::new(profile).unwrap().endpoint(0);
+    let (client, server) = UnixStream::pair().unwrap();
+    let begin = Instant::now();
+    let serving = thread::spawn(move || serve_stream(server, endpoint));
+    // Replies are read, so that the server need not keep them.
+    let mut replies = client.try_clone().unwrap();
+    let reading = thread::spawn(move || {
+        let mut dropped = [0; 4096];
+        while matches!(replies.read(&mut dropped), Ok(1..)) {}
+    });
+    let send = |bytes: &[u8], kind: u8, count: u8| {
+        let numbers = vec![descriptors()[usize::from(kind % 4)].as_raw_fd(); usize::from(count % 21)];
+        let rights = [ControlMessage::ScmRights(&numbers)];
+        let control = if numbers.is_empty() { &[] } else { &rights[..] };
+        let _ = sendmsg::<()>(client.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None);
+    };
+    // Mostly it gets past the first message.
+    if data.first().is_none_or(|byte| byte % 8 != 0) {
+        send(&right(0), 0, 0);
+    }
+    let mut rest = data;
+    while let Some((head, tail)) = rest.split_first_chunk::<4>() {
+        rest = tail;
+        let mut bytes = right(head[0] >> 2);
+        match head[0] & 3 {
+            0 => {
+                let taken = rest.len().min(usize::from(head[1]));
+                bytes = rest[..taken].to_vec();
+                rest = &rest[taken..];
+            }
+            1 => {}
+            changes => {
+                for _ in 0..changes {
+                    let Some((change, tail)) = rest.split_first_chunk::<2>() else { break };
+                    rest = tail;
+                    let at = usize::from(change[0]) % bytes.len();
+                    bytes[at] = change[1];
+                }
+            }
+        }
+        let count = if head[3] & 3 == 0 { head[3] >> 2 } else { head[3] & 1 };
+        send(&bytes, head[2], count);
+    }
+    let _ = client.shutdown(std::net::Shutdown::Both);
+    serving.join().unwrap().unwrap();
+    reading.join().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(20), "it took {:?}", begin.elapsed());
+});

@@ -1,0 +1,435 @@
+//! What every bus must do: one suite for cards in this process, behind a vfio-user socket, and on kernel VFIO.
+//!
+//! Each case opens the cards anew, four mock cards of one fabric, and panics if something is not as it must be. What the
+//! cards count is compared with cards in this process whose DMA is over at once: a bus must not show in a card's time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{Plan, Request, candidates};
+use cmdseq::{Combine, Completion, Element, Instruction, Operand, Reduction, Status};
+use fpga_driver::{Card, Cluster, Error, Report};
+use fpga_hal::{BarIndex, DmaBuffer, Function, InterruptKind, Window};
+use fpga_mock::Profile;
+
+use crate::oracle::{Case, Moving, OPERATIONS};
+use crate::pattern;
+use crate::reduction::{self, Reducing};
+use crate::run::{self, plan_all};
+use crate::sweep::{self, Data};
+
+/// Cards of the fabric a bus reaches.
+pub const CARDS: u32 = 4;
+/// Most time that anything here takes, unless the bus is broken. Emulated machines are slow.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// The sequencer's block and some of its registers, retyped from docs/registers.md.
+const BLOCK: u64 = 0x1000;
+pub(crate) const SCRATCH: u64 = BLOCK + 0x114;
+const STATUS: u64 = BLOCK + 0x104;
+pub(crate) const QUEUE: u64 = BLOCK + 0x400;
+
+/// A way to four cards.
+pub struct Bus<'a> {
+    /// Opens the cards of the fabric, in order of nodes. None is open when it is called.
+    pub open: &'a dyn Fn() -> Vec<Function>,
+}
+
+/// A case and its name.
+pub type Named = (&'static str, fn(&Bus<'_>));
+
+/// All cases.
+pub const CASES: &[Named] = &[
+    ("identity", identity),
+    ("configuration space is bounded", configuration_space),
+    ("registers keep and ignore what they should", registers),
+    ("every vector arrives", vectors),
+    ("interrupts that cannot be had are refused", refused_vectors),
+    ("DMA in every size", dma_sizes),
+    ("DMA to what is not mapped is reported and goes nowhere", unmapped),
+    ("a card that is not bus master reaches nothing", not_master),
+    ("every operation, bit for bit, in the same cycles", operations),
+    ("every reduction, bit for bit, in the same cycles", reductions),
+    ("data is there when its signal is", signals),
+    ("many instructions in flight", many),
+    ("reset in the middle", reset),
+    ("abort and go on", abort),
+    ("a partner that does not come is a timeout", no_partner),
+    ("opened again and again, nothing is left", again),
+];
+
+fn bar(index: u8) -> BarIndex {
+    BarIndex::new(index).expect("a BAR's number")
+}
+
+fn one(bus: &Bus<'_>) -> Function {
+    (bus.open)().swap_remove(1)
+}
+
+fn cluster(bus: &Bus<'_>) -> Cluster {
+    let mut cluster = Cluster::open((bus.open)()).expect("cards that agree");
+    cluster.cards_mut().iter_mut().for_each(|card| card.set_timeout(LONG));
+    cluster
+}
+
+fn card(bus: &Bus<'_>) -> Card {
+    let mut card = Card::open(one(bus)).expect("a card");
+    card.set_timeout(LONG);
+    card
+}
+
+fn identity(bus: &Bus<'_>) {
+    for (node, function) in (bus.open)().iter().enumerate() {
+        let identity = function.identity();
+        assert_eq!((identity.vendor, identity.device, identity.class), (0x1234, 0xf9a0, 0x12_0000));
+        let bytes: Vec<u64> = (0..6).map(|index| function.bar(bar(index)).map_or(0, |layout| layout.bytes)).collect();
+        assert_eq!(bytes, [0x1_0000, 0, 0, 0, 0x1000, 0]);
+        let registers = function.window(bar(0)).expect("BAR0");
+        assert_eq!(registers.read_u32(BLOCK + 0x20).expect("a read"), u32::from_le_bytes(*b"FSEQ"));
+        assert_eq!(registers.read_u32(BLOCK + 0x34).expect("a read"), node as u32);
+        assert!(matches!(function.window(bar(2)), Err(fpga_hal::Error::NoBar { .. })));
+        assert!(!function.is_removed());
+    }
+}
+
+fn configuration_space(bus: &Bus<'_>) {
+    let function = one(bus);
+    assert_eq!(function.config_read_u32(0).expect("a read"), 0xf9a0_1234);
+    let command = function.config_read_u16(4).expect("a read");
+    assert_eq!(command & 0b110, 0b010, "memory on, bus master off");
+    function.config_write_u32(0, 0).expect("a write that does nothing");
+    assert_eq!(function.config_read_u16(2).expect("a read"), 0xf9a0);
+    for offset in [0xffe, 0x1000, 0xffff, 2, 0x41] {
+        assert!(function.config_read_u32(offset).is_err(), "{offset:#x}");
+    }
+    // Cache line size is the host's to keep.
+    function.set_bus_master(true).expect("bus mastering");
+    assert_eq!(function.config_read_u16(4).expect("a read") & 0b110, 0b110);
+    function.set_bus_master(false).expect("bus mastering");
+    assert_eq!(function.config_read_u16(4).expect("a read") & 0b110, 0b010);
+}
+
+fn registers(bus: &Bus<'_>) {
+    let function = one(bus);
+    let registers = function.window(bar(0)).expect("BAR0");
+    for value in [0, 1, 0x1234_5678, 0xdead_beef, 0xffff_fffe] {
+        registers.write_u32(SCRATCH, value).expect("a write");
+        assert_eq!(registers.read_u32(SCRATCH).expect("a read"), value);
+    }
+    registers.write_u32(BLOCK + 0x20, 0).expect("a write to what is read-only");
+    assert_eq!(registers.read_u32(BLOCK + 0x20).expect("a read"), u32::from_le_bytes(*b"FSEQ"));
+    assert_eq!(registers.read_u64(BLOCK + 8).expect("a read of 64 bits"), {
+        let half = |at| u64::from(registers.read_u32(at).expect("a read"));
+        half(BLOCK + 8) | half(BLOCK + 12) << 32
+    });
+    assert!(registers.read_u32(0x1_0000).is_err() && registers.write_u32(2, 0).is_err());
+    let part = registers.slice(BLOCK, 0x200).expect("a part");
+    assert_eq!(part.read_u32(0x114).expect("a read"), 0xffff_fffe);
+    assert!(part.read_u32(0x200).is_err());
+    // What is written is seen in order, however it travels.
+    for value in 0..200 {
+        registers.write_u32(SCRATCH, value).expect("a write");
+    }
+    assert_eq!(registers.read_u32(SCRATCH).expect("a read"), 199);
+}
+
+/// The registers of a card driven by hand, and the memory of its rings.
+pub(crate) struct Raw {
+    pub(crate) registers: Window,
+    rings: Arc<DmaBuffer>,
+    pub(crate) stored: u32,
+}
+
+impl Raw {
+    pub(crate) fn open(function: &Function) -> Self {
+        function.set_bus_master(true).expect("bus mastering");
+        function.limit_dma_bits(48);
+        let registers = function.window(bar(0)).expect("BAR0");
+        let rings = function.domain().allocate(8192, 4096).expect("memory");
+        let raw = Raw { registers, rings, stored: 0 };
+        let iova = raw.rings.iova().0;
+        for (offset, value) in [
+            (0x00, iova as u32),
+            (0x04, (iova >> 32) as u32),
+            (0x08, iova as u32 + 4096),
+            (0x0c, (iova >> 32) as u32),
+            (0x10, 16),
+            (0x14, 1),
+        ] {
+            raw.write(QUEUE + offset, value);
+        }
+        raw.write(BLOCK + 0x100, 1);
+        raw
+    }
+
+    pub(crate) fn write(&self, offset: u64, value: u32) {
+        self.registers.write_u32(offset, value).expect("a write");
+    }
+
+    pub(crate) fn submit(&mut self, instruction: Instruction) {
+        let word = instruction.with_tag(self.stored as u16).encode();
+        self.rings.write_word64((self.stored % 16) as usize * 64, &word).expect("room in the ring");
+        self.stored += 1;
+        self.write(QUEUE + 0x18, self.stored);
+    }
+
+    /// The completion of the last instruction, once it is there.
+    pub(crate) fn completion(&self, wait: Duration) -> Option<Completion> {
+        let start = Instant::now();
+        let mut word = [0; 32];
+        loop {
+            let last = self.stored - 1;
+            self.rings.read(4096 + (last % 16) as usize * 32, &mut word).expect("a read");
+            let completion = Completion::decode(&word);
+            if completion.phase == (last / 16 % 2 == 0) {
+                self.write(QUEUE + 0x1c, self.stored);
+                return Some(completion);
+            }
+            if start.elapsed() > wait {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn vectors(bus: &Bus<'_>) {
+    let function = one(bus);
+    let mut raw = Raw::open(&function);
+    for count in [1, 3, 8, 2] {
+        let interrupts = function.enable_interrupts(count).expect("vectors");
+        assert_eq!(interrupts.len(), usize::from(count));
+        // What was raised while it was masked comes now; on some hosts a moment later.
+        while interrupts.iter().any(|interrupt| interrupt.wait(Duration::from_millis(20)).expect("a wait")) {}
+        for (vector, interrupt) in interrupts.iter().enumerate() {
+            raw.write(QUEUE + 0x24, vector as u32);
+            raw.write(QUEUE + 0x20, raw.stored);
+            assert!(!interrupt.wait(Duration::ZERO).expect("a wait"));
+            raw.submit(Instruction::nop());
+            assert!(interrupt.wait(LONG).expect("a wait"), "vector {vector} of {count}");
+            assert_eq!(raw.completion(LONG).map(|completion| completion.status), Some(Status::Done));
+        }
+        // A vector beyond those enabled is dropped, and no other comes instead.
+        raw.write(QUEUE + 0x24, u32::from(count));
+        raw.write(QUEUE + 0x20, raw.stored);
+        raw.submit(Instruction::nop());
+        assert!(raw.completion(LONG).is_some());
+        for interrupt in &interrupts {
+            assert!(!interrupt.wait(Duration::from_millis(2)).expect("a wait"));
+        }
+    }
+}
+
+fn refused_vectors(bus: &Bus<'_>) {
+    let function = one(bus);
+    assert_eq!(function.vectors(InterruptKind::Msix).expect("a count"), 8);
+    assert!(matches!(function.enable_interrupts(9), Err(fpga_hal::Error::VectorCount { asked: 9, available: 8 })));
+    assert!(matches!(function.enable_interrupts(0), Err(fpga_hal::Error::VectorCount { .. })));
+    assert!(matches!(
+        function.enable_interrupts_of(InterruptKind::Msi, 1),
+        Err(fpga_hal::Error::NoInterrupts { kind: Some(InterruptKind::Msi) })
+    ));
+    assert!(function.enable_interrupts(8).is_ok(), "and nothing is left over");
+}
+
+fn dma_sizes(bus: &Bus<'_>) {
+    let mut card = card(bus);
+    for (seed, (address, bytes)) in
+        (1..).zip([(0, 1), (1, 63), (4093, 4096), (1 << 20, 4097), (3, 65_537), (2 << 20, 1 << 20), (5, (3 << 20) + 7)])
+    {
+        let mut data = vec![0; bytes];
+        pattern::fill(seed, 0, 0, &mut data);
+        card.write_memory(address, &data).expect("a write");
+        let mut back = vec![0; bytes];
+        card.read_memory(address, &mut back).expect("a read");
+        assert!(data == back, "{bytes} bytes at {address:#x}");
+    }
+}
+
+fn unmapped(bus: &Bus<'_>) {
+    let mut card = card(bus);
+    let neighbour = card.allocate(8192).expect("memory");
+    neighbour.fill(0, 8192, 0x5a).expect("a fill");
+    let gone = card.allocate(4096).expect("memory");
+    let iova = gone.iova();
+    drop(gone);
+    for (instruction, status) in [
+        (Instruction::copy(Operand::card(0), Operand::host(iova.0), 4096), Status::HostWriteFault),
+        (Instruction::copy(Operand::host(iova.0), Operand::card(0), 4096), Status::HostReadFault),
+        (Instruction::copy(Operand::card(0), Operand::host(1 << 46), 64), Status::HostWriteFault),
+    ] {
+        match card.run(&[instruction], LONG) {
+            Err(Error::Failed { status: found, .. }) => assert_eq!(found, status),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut data = [0; 8192];
+    neighbour.read(0, &mut data).expect("a read");
+    assert!(data.iter().all(|byte| *byte == 0x5a), "memory beside it is as it was");
+    // And the card goes on.
+    card.write_memory(0, &[7; 100]).expect("a write");
+}
+
+fn not_master(bus: &Bus<'_>) {
+    let function = one(bus);
+    let mut raw = Raw::open(&function);
+    raw.submit(Instruction::nop());
+    assert!(raw.completion(LONG).is_some());
+    function.set_bus_master(false).expect("bus mastering");
+    raw.submit(Instruction::nop());
+    assert!(raw.completion(Duration::from_millis(20)).is_none(), "it cannot write its completion");
+    assert_ne!(raw.registers.read_u32(STATUS).expect("a read"), u32::MAX, "but it answers");
+}
+
+fn times(report: &Report) -> Vec<(u64, u64, u64)> {
+    let completions = report.ranks.iter().flat_map(|rank| rank.repetitions.iter().flatten());
+    completions.map(|completion| (completion.t1, completion.t2, completion.arrival)).collect()
+}
+
+/// Runs a plan on all cards and checks every byte of it; what the cards counted.
+fn run_checked(cluster: &mut Cluster, plan: &Plan, data: &impl Data) -> Vec<(u64, u64, u64)> {
+    times(&sweep::run(cluster, plan, data, false).unwrap_or_else(|why| panic!("{:?}: {why}", plan.request)))
+}
+
+/// As [`run_checked`], of an operation that moves data and folds none.
+fn move_checked(cluster: &mut Cluster, operation: &str, bytes: u64, seed: u64) -> Vec<(u64, u64, u64)> {
+    let plan = plan_all(cluster, operation, bytes, None, None).expect("a plan");
+    let case = Case { operation, ranks: CARDS, bytes, root: 0, peer: CARDS - 1 };
+    run_checked(cluster, &plan, &Moving { case, seed })
+}
+
+fn operations(bus: &Bus<'_>) {
+    let (_fabric, mut reference) = run::open(Profile::optweb(CARDS));
+    let mut cluster = cluster(bus);
+    let mut seed = 0;
+    for operation in OPERATIONS {
+        for bytes in [1, 64, 16_384, 100_001] {
+            let bytes = if operation == "barrier" { 0 } else { bytes };
+            seed += 1;
+            let expected = move_checked(&mut reference, operation, bytes, seed);
+            assert_eq!(move_checked(&mut cluster, operation, bytes, seed), expected, "{operation} of {bytes} bytes");
+            if operation == "barrier" {
+                break;
+            }
+        }
+    }
+}
+
+/// Every reduction by every algorithm that does it.
+fn reductions(bus: &Bus<'_>) {
+    let (_fabric, mut reference) = run::open(Profile::optweb(CARDS));
+    let mut cluster = cluster(bus);
+    let group: Vec<u32> = (0..CARDS).collect();
+    let (reduction, element, root) = ("sum", "f32", CARDS - 1);
+    let mut seed = 0;
+    for operation in reduction::OPERATIONS {
+        for bytes in [4, 40_000] {
+            let case = reduction::Case { operation, reduction, element, ranks: CARDS, bytes, root };
+            let combine = Some(Combine::new(Reduction::Sum, Element::F32));
+            let collective = operation.parse().expect("an operation");
+            let request = Request { root, combine, ..Request::new(collective, group.clone(), bytes) };
+            let ways = candidates(&request, cluster.capabilities()).into_iter().filter_map(|(_, plan)| plan.ok());
+            for plan in ways {
+                seed += 1;
+                let data = Reducing::new(case, (1, CARDS), seed);
+                let expected = run_checked(&mut reference, &plan, &data);
+                let found = run_checked(&mut cluster, &plan, &data);
+                assert_eq!(found, expected, "{operation} of {bytes} bytes, {}", plan.algorithm);
+            }
+        }
+    }
+    assert!(seed >= 2 * reduction::OPERATIONS.len() as u64, "{seed} plans");
+}
+
+/// What one card puts into another's memory is there when the signal is.
+fn signals(bus: &Bus<'_>) {
+    const ROUNDS: u64 = 5;
+    const BYTES: u64 = 3000;
+    let mut cluster = cluster(bus);
+    let source = |round: u64| Operand::card(round * BYTES);
+    for round in 0..ROUNDS {
+        cluster.cards_mut()[0].write_memory(round * BYTES, &[round as u8 + 1; BYTES as usize]).expect("a write");
+    }
+    let tokens: Vec<_> = (0..ROUNDS)
+        .flat_map(|round| {
+            let put = Instruction::put_signal(2, source(round), Operand::card(4096), BYTES, 7, 1);
+            let wait = Instruction::wait_signal(7, 1);
+            let keep = Instruction::copy(Operand::card(4096), Operand::card(1 << 20 | round << 12), BYTES);
+            let taken = Instruction::put_signal(0, Operand::card(0), Operand::card(0), 0, 9, 1);
+            [(0, put), (0, Instruction::wait_signal(9, 1)), (2, wait), (2, keep), (2, taken)]
+        })
+        .map(|(card, instruction)| {
+            (card, cluster.cards_mut()[card].queue_mut().submit(&instruction).expect("a submission"))
+        })
+        .collect();
+    for (card, token) in tokens {
+        let completion = cluster.cards_mut()[card].queue_mut().wait(token, LONG).expect("a completion");
+        assert_eq!(completion.status, Status::Done, "card {card}");
+    }
+    for round in 0..ROUNDS {
+        let mut data = [0; BYTES as usize];
+        cluster.cards_mut()[2].read_memory(1 << 20 | round << 12, &mut data).expect("a read");
+        assert!(data.iter().all(|byte| *byte == round as u8 + 1), "round {round}");
+    }
+}
+
+fn many(bus: &Bus<'_>) {
+    let mut card = card(bus);
+    let count = 3 * card.queue().depth() as usize + 5;
+    let instructions = vec![Instruction::nop(); count];
+    let before = card.retired().expect("a count");
+    let completions = card.run(&instructions, LONG).expect("no-ops");
+    assert_eq!(completions.len(), count);
+    assert!(completions.windows(2).all(|pair| pair[1].tag == pair[0].tag.wrapping_add(1)));
+    assert_eq!(card.retired().expect("a count") - before, count as u64);
+}
+
+fn reset(bus: &Bus<'_>) {
+    let mut cluster = cluster(bus);
+    cluster.cards_mut()[1].write_memory(64, &[9; 64]).expect("a write");
+    // It waits for partners that never come.
+    let token = cluster.cards_mut()[1].queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    token.abandon();
+    cluster.cards_mut()[1].reset().expect("a reset");
+    let mut data = [1; 64];
+    cluster.cards_mut()[1].read_memory(64, &mut data).expect("a read");
+    assert_eq!(data, [0; 64], "a reset forgets memory");
+    move_checked(&mut cluster, "allgather", 5000, 3);
+}
+
+fn abort(bus: &Bus<'_>) {
+    let mut cluster = cluster(bus);
+    let card = &mut cluster.cards_mut()[2];
+    let token = card.queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    card.abort().expect("an abort");
+    let completion = card.queue_mut().wait(token, LONG).expect("a completion");
+    assert_eq!(completion.status, Status::Aborted);
+    card.write_memory(0, &[3; 4096]).expect("a write");
+}
+
+fn no_partner(bus: &Bus<'_>) {
+    // A bound may be over before a slow bus has brought the instruction to the card: then a longer one is tried.
+    let seen = [50, 500, 5000].map(Duration::from_millis).into_iter().find_map(|bound| {
+        let mut card = card(bus);
+        let begin = Instant::now();
+        let outcome = card.run(&[Instruction::barrier()], bound);
+        assert!(begin.elapsed() >= bound && begin.elapsed() < bound + LONG);
+        match outcome {
+            Err(Error::Timeout { node: Some(1), last_seen, .. }) => {
+                Some(last_seen).filter(|seen| seen.contains("barrier"))
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(seen.is_some(), "the card never came to its barrier");
+}
+
+fn again(bus: &Bus<'_>) {
+    for round in 0..5 {
+        let mut cluster = cluster(bus);
+        let mut data = [0xff; 256];
+        cluster.cards_mut()[0].read_memory(512, &mut data).expect("a read");
+        assert_eq!(data, [0; 256], "opening resets");
+        cluster.cards_mut()[0].write_memory(512, &[round; 256]).expect("a write");
+        move_checked(&mut cluster, "alltoall", 1000, u64::from(round));
+    }
+}

@@ -1,0 +1,200 @@
+//! In which order each algorithm folds, written down from `docs/isa.md`: trees of ranks, made by neither planner nor cards.
+
+use crate::reduction::fold;
+
+/// How one element of a result is put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tree {
+    /// The contribution of this rank.
+    Rank(u32),
+    /// The left fold of these, rounded once behind the last.
+    Fold(Vec<Tree>),
+}
+
+/// Rows of a Dragonfly and cards of each.
+pub type Grid = (u32, u32);
+
+/// A way to reduce, by the names of the command line.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    /// Of the algorithm.
+    pub algorithm: &'a str,
+    /// Of the operation.
+    pub operation: &'a str,
+    /// Ranks.
+    pub ranks: u32,
+    /// Of two-level.
+    pub grid: Grid,
+    /// Whether the order of ranks was asked for, and matters.
+    pub in_order: bool,
+}
+
+impl Tree {
+    /// The value, of blocks by rank.
+    pub fn evaluate(&self, reduction: &str, element: &str, blocks: &[&[u8]]) -> Vec<u8> {
+        match self {
+            Tree::Rank(rank) => blocks[*rank as usize].to_vec(),
+            Tree::Fold(parts) => {
+                let parts: Vec<Vec<u8>> = parts.iter().map(|part| part.evaluate(reduction, element, blocks)).collect();
+                fold(reduction, element, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+fn two(one: Tree, other: Tree) -> Tree {
+    Tree::Fold(vec![one, other])
+}
+
+/// `(c0 . c1) . c2`, rounded at each.
+fn chain(ranks: impl Iterator<Item = u32>) -> Tree {
+    ranks.map(Tree::Rank).reduce(two).expect("a rank")
+}
+
+fn left(ranks: impl Iterator<Item = u32>) -> Tree {
+    Tree::Fold(ranks.map(Tree::Rank).collect())
+}
+
+/// Neighbours first, then pairs of neighbours, and so on; what has no neighbour waits.
+fn neighbours(mut level: Vec<Tree>) -> Tree {
+    while level.len() > 1 {
+        let mut next = Vec::new();
+        let mut rest = level.into_iter();
+        while let Some(one) = rest.next() {
+            next.push(match rest.next() {
+                Some(other) => two(one, other),
+                None => one,
+            });
+        }
+        level = next;
+    }
+    level.remove(0)
+}
+
+/// The first half with the second, until one is left; of a power of two.
+fn halves(mut level: Vec<Tree>) -> Tree {
+    while level.len() > 1 {
+        let second = level.split_off(level.len() / 2);
+        level = level.into_iter().zip(second).map(|(one, other)| two(one, other)).collect();
+    }
+    level.remove(0)
+}
+
+/// A power of two of trees: the first pairs of ranks are one each.
+fn core(ranks: u32) -> Vec<Tree> {
+    let mut power = 1;
+    while power * 2 <= ranks {
+        power *= 2;
+    }
+    let extra = ranks - power;
+    let pairs = (0..extra).map(|pair| two(Tree::Rank(2 * pair), Tree::Rank(2 * pair + 1)));
+    pairs.chain((2 * extra..ranks).map(Tree::Rank)).collect()
+}
+
+/// What rank `rank` has after all steps of a scan over growing distances.
+fn doubled(rank: u32) -> Tree {
+    fn at(rank: u32, distance: u32) -> Tree {
+        match distance {
+            0 => Tree::Rank(rank),
+            _ if distance > rank => at(rank, distance / 2),
+            _ => two(at(rank - distance, distance / 2), at(rank, distance / 2)),
+        }
+    }
+    let mut distance = 1;
+    while distance * 2 <= rank {
+        distance *= 2;
+    }
+    at(rank, distance)
+}
+
+impl Way<'_> {
+    /// Bytes of the chunks whose orders differ, of a vector of `bytes`; chunk i of an allreduce, or the block of rank i of a
+    /// reduce_scatter, is folded as `tree` says for `chunk` i.
+    pub fn chunk_bytes(&self, bytes: u64) -> u64 {
+        match (self.algorithm, self.operation) {
+            ("ring", "allreduce") if !self.in_order => bytes.div_ceil(self.ranks.into()).next_multiple_of(32).max(1),
+            _ => bytes.max(1),
+        }
+    }
+
+    /// How chunk `chunk` of the result of rank `rank` is folded; nothing if it has none.
+    pub fn tree(&self, rank: u32, chunk: u32) -> Option<Tree> {
+        let ranks = self.ranks;
+        let prefix = match self.operation {
+            "scan" => rank + 1,
+            "exscan" => rank,
+            _ => ranks,
+        };
+        if prefix == 0 {
+            return None;
+        }
+        if ranks == 1 {
+            return Some(Tree::Rank(0));
+        }
+        if self.in_order {
+            return Some(chain(0..prefix));
+        }
+        let (groups, size) = self.grid;
+        let row = |row: u32| left(row * size..(row + 1) * size);
+        Some(match (self.algorithm, self.operation) {
+            ("direct" | "multipath", _) => left(0..prefix),
+            ("binomial", _) => neighbours((0..ranks).map(Tree::Rank).collect()),
+            ("recursive-doubling", "scan" | "exscan") => doubled(prefix - 1),
+            ("recursive-doubling", _) => neighbours(core(ranks)),
+            ("halving-doubling", _) => halves(core(ranks)),
+            ("ring", "allreduce" | "reduce_scatter") => chain((chunk + 1..=chunk + ranks).map(|place| place % ranks)),
+            ("ring", _) => chain(0..prefix),
+            ("two-level", "reduce" | "allreduce") => Tree::Fold((0..groups).map(row).collect()),
+            ("two-level", "reduce_scatter") => {
+                Tree::Fold((0..size).map(|column| left((0..groups).map(|row| row * size + column))).collect())
+            }
+            ("two-level", _) => {
+                let before = Tree::Fold((0..rank / size).map(row).collect());
+                let here = rank / size * size..prefix;
+                match (rank / size, here.is_empty()) {
+                    (0, _) => left(here),
+                    (_, true) => before,
+                    (_, false) => two(before, left(here)),
+                }
+            }
+            (other, _) => panic!("no algorithm {other}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(tree: &Tree) -> String {
+        match tree {
+            Tree::Rank(rank) => rank.to_string(),
+            Tree::Fold(parts) => format!("({})", parts.iter().map(text).collect::<Vec<_>>().join(" ")),
+        }
+    }
+
+    #[test]
+    fn by_hand() {
+        for (algorithm, operation, ranks, rank, chunk, expected) in [
+            ("direct", "allreduce", 4, 0, 0, "(0 1 2 3)"),
+            ("direct", "exscan", 4, 2, 0, "(0 1)"),
+            ("binomial", "reduce", 5, 3, 0, "(((0 1) (2 3)) 4)"),
+            ("recursive-doubling", "allreduce", 5, 1, 0, "(((0 1) 2) (3 4))"),
+            ("recursive-doubling", "allreduce", 3, 1, 0, "((0 1) 2)"),
+            ("recursive-doubling", "scan", 8, 4, 0, "(0 ((1 2) (3 4)))"),
+            ("recursive-doubling", "exscan", 8, 4, 0, "((0 1) (2 3))"),
+            ("halving-doubling", "allreduce", 6, 0, 0, "(((0 1) 4) ((2 3) 5))"),
+            ("ring", "allreduce", 4, 2, 1, "(((2 3) 0) 1)"),
+            ("ring", "reduce", 4, 0, 0, "(((0 1) 2) 3)"),
+            ("two-level", "allreduce", 6, 0, 0, "((0 1 2) (3 4 5))"),
+            ("two-level", "reduce_scatter", 6, 1, 1, "((0 3) (1 4) (2 5))"),
+            ("two-level", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
+            ("two-level", "exscan", 6, 3, 0, "((0 1 2))"),
+        ] {
+            let way = Way { algorithm, operation, ranks, grid: (2, 3), in_order: false };
+            assert_eq!(text(&way.tree(rank, chunk).unwrap()), expected, "{algorithm} {operation}");
+        }
+        let way = Way { algorithm: "two-level", operation: "scan", ranks: 6, grid: (2, 3), in_order: true };
+        assert_eq!(text(&way.tree(4, 0).unwrap()), "((((0 1) 2) 3) 4)");
+    }
+}

@@ -1,0 +1,457 @@
+//! What programs do, by the definitions of `docs/isa.md` and on bytes: no time, no links, no cards.
+//!
+//! It shares no code with planner, verifier and mock: it says itself where blocks lie and which instructions meet. What
+//! it runs must not race; then the order that it takes is as good as any.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use cmdseq::plan::{Communicator, Program};
+use cmdseq::{AddressSpace, Instruction, Layout, Operand, Operation};
+
+use crate::reduction::fold;
+
+const PAGE: u64 = 4096;
+
+/// Memory of one card. What was never written is zero.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    pages: HashMap<u64, Box<[u8]>>,
+    /// Ranges written since they were last taken: address and end.
+    written: BTreeMap<u64, u64>,
+}
+
+impl Memory {
+    /// `bytes` bytes from `address` on.
+    pub fn read(&self, address: u64, bytes: u64) -> Vec<u8> {
+        let mut data = Vec::with_capacity(bytes as usize);
+        let mut at = address;
+        while at < address + bytes {
+            let (page, offset) = (at / PAGE, at % PAGE);
+            let length = (PAGE - offset).min(address + bytes - at);
+            match self.pages.get(&page) {
+                Some(page) => data.extend_from_slice(&page[offset as usize..][..length as usize]),
+                None => data.resize(data.len() + length as usize, 0),
+            }
+            at += length;
+        }
+        data
+    }
+
+    /// Writes `data` at `address`.
+    pub fn write(&mut self, address: u64, data: &[u8]) {
+        let end = address + data.len() as u64;
+        let mut at = address;
+        while at < end {
+            let (page, offset) = (at / PAGE, at % PAGE);
+            let length = (PAGE - offset).min(end - at);
+            let page = self.pages.entry(page).or_insert_with(|| vec![0; PAGE as usize].into());
+            let from = (at - address) as usize;
+            page[offset as usize..][..length as usize].copy_from_slice(&data[from..from + length as usize]);
+            at += length;
+        }
+        if !data.is_empty() {
+            let known = self.written.entry(address).or_default();
+            *known = end.max(*known);
+        }
+    }
+
+    /// What was written since the last call, as addresses and lengths.
+    pub fn take_written(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.written).into_iter().map(|(address, end)| (address, end - address)).collect()
+    }
+}
+
+/// Why programs cannot be run to their ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck(pub String);
+
+/// The programs of all ranks, at work.
+struct Machine<'a> {
+    programs: &'a [Program],
+    communicators: &'a [Communicator],
+    group: &'a [u32],
+    nodes: u32,
+    stripe_bytes: u64,
+    memory: &'a mut [Memory],
+    next: Vec<usize>,
+    /// Whether the head of a rank has sent what it sends, and got what it gets.
+    halves: Vec<(bool, bool)>,
+    /// On their way, by communicator's members, sender and receiver.
+    messages: HashMap<(Vec<u32>, usize, usize), VecDeque<Vec<u8>>>,
+    signals: HashMap<(usize, u16), u64>,
+}
+
+/// Runs programs of the ranks of `group` in a fabric of `nodes` cards with stripes of `stripe_bytes`, on the memory of each.
+///
+/// # Errors
+/// If some wait for ever, or do not fit.
+pub fn interpret(
+    programs: &[Program],
+    communicators: &[Communicator],
+    group: &[u32],
+    nodes: u32,
+    stripe_bytes: u64,
+    memory: &mut [Memory],
+) -> Result<(), Stuck> {
+    let ranks = programs.len();
+    let mut machine = Machine {
+        programs,
+        communicators,
+        group,
+        nodes,
+        stripe_bytes,
+        memory,
+        next: vec![0; ranks],
+        halves: vec![(false, false); ranks],
+        messages: HashMap::new(),
+        signals: HashMap::new(),
+    };
+    loop {
+        let mut moved = false;
+        for rank in 0..ranks {
+            moved |= machine.advance(rank)?;
+        }
+        if !moved {
+            break;
+        }
+    }
+    for (rank, program) in programs.iter().enumerate() {
+        if machine.next[rank] < program.instructions.len() {
+            return Err(Stuck(format!("rank {rank} stays at instruction {}", machine.next[rank])));
+        }
+    }
+    match machine.messages.values().all(VecDeque::is_empty) {
+        true => Ok(()),
+        false => Err(Stuck("messages are left".into())),
+    }
+}
+
+impl Machine<'_> {
+    fn head(&self, rank: usize) -> Option<Instruction> {
+        self.programs[rank].instructions.get(self.next[rank]).copied()
+    }
+
+    /// Nodes of the communicator, and the own rank in it.
+    fn members(&self, rank: usize, id: u16) -> Option<(Vec<u32>, usize)> {
+        let node = self.group[rank];
+        let nodes: Vec<u32> = match id {
+            0 => (0..self.nodes).collect(),
+            _ => self.communicators.iter().find(|one| one.id == id && one.members.contains(&node))?.members.clone(),
+        };
+        let own = nodes.iter().position(|one| *one == node)?;
+        Some((nodes, own))
+    }
+
+    fn program_rank(&self, node: u32) -> Result<usize, Stuck> {
+        self.group.iter().position(|one| *one == node).ok_or_else(|| Stuck(format!("node {node} has no program")))
+    }
+
+    /// Where the only block of a side lies that is exchanged with `other`.
+    fn single(&self, side: Operand, other: usize) -> u64 {
+        let stripes = if side.layout == Layout::Striped { other as u64 } else { 0 };
+        side.address + stripes * self.stripe_bytes
+    }
+
+    /// Where block `number` of several of a side lies.
+    fn many(&self, side: Operand, bytes: u64, number: usize) -> u64 {
+        let distance = if side.layout == Layout::Striped { self.stripe_bytes } else { bytes };
+        side.address + number as u64 * distance
+    }
+
+    fn end(&mut self, rank: usize) {
+        self.next[rank] += 1;
+        self.halves[rank] = (false, false);
+    }
+
+    /// Does what the head of `rank` can do now.
+    fn advance(&mut self, rank: usize) -> Result<bool, Stuck> {
+        let Some(it) = self.head(rank) else { return Ok(false) };
+        match it.operation {
+            Operation::Nop | Operation::Delay => {}
+            Operation::Copy => {
+                if it.source.space == AddressSpace::Host || it.destination.space == AddressSpace::Host {
+                    return Err(Stuck("host memory is not interpreted".into()));
+                }
+                let data = self.memory[rank].read(it.source.address, it.bytes);
+                self.memory[rank].write(it.destination.address, &data);
+            }
+            Operation::Fill => {
+                let pattern = it.extent.to_le_bytes();
+                let data: Vec<u8> = pattern.iter().copied().cycle().take(it.bytes as usize).collect();
+                self.memory[rank].write(it.destination.address, &data);
+            }
+            Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => self.one_sided(rank, &it)?,
+            Operation::WaitSignal => {
+                let signal = self.signals.entry((rank, it.signal_id)).or_default();
+                let Some(left) = signal.checked_sub(it.signal_value.into()) else { return Ok(false) };
+                *signal = left;
+            }
+            Operation::Send
+            | Operation::Recv
+            | Operation::Sendrecv
+            | Operation::RecvReduce
+            | Operation::SendrecvReduce => return self.exchange(rank, &it),
+            _ => return self.collective(rank, &it),
+        }
+        self.end(rank);
+        Ok(true)
+    }
+
+    fn one_sided(&mut self, rank: usize, it: &Instruction) -> Result<(), Stuck> {
+        let (nodes, own) = self.of_communicator(rank, it)?;
+        let peer = self.program_rank(nodes[usize::from(it.peer)])?;
+        let other = usize::from(it.peer);
+        if it.operation == Operation::RdmaRead {
+            let data = self.memory[peer].read(self.single(it.source, own), it.bytes);
+            self.memory[rank].write(self.single(it.destination, other), &data);
+            return Ok(());
+        }
+        let data = self.memory[rank].read(self.single(it.source, other), it.bytes);
+        let to = self.single(it.destination, own);
+        self.memory[peer].write(to, &data);
+        if it.operation == Operation::PutSignal {
+            *self.signals.entry((peer, it.signal_id)).or_default() += u64::from(it.signal_value);
+        }
+        Ok(())
+    }
+
+    fn of_communicator(&self, rank: usize, it: &Instruction) -> Result<(Vec<u32>, usize), Stuck> {
+        let id = it.communicator;
+        self.members(rank, id).ok_or_else(|| Stuck(format!("rank {rank} is not in communicator {id}")))
+    }
+
+    fn exchange(&mut self, rank: usize, it: &Instruction) -> Result<bool, Stuck> {
+        let (nodes, own) = self.of_communicator(rank, it)?;
+        let folds = matches!(it.operation, Operation::RecvReduce | Operation::SendrecvReduce);
+        let both = matches!(it.operation, Operation::Sendrecv | Operation::SendrecvReduce);
+        let (peer, root) = (usize::from(it.peer), usize::from(it.root));
+        let to = (both || it.operation == Operation::Send).then_some(peer);
+        let from = if both { Some(root) } else { (it.operation != Operation::Send).then_some(peer) };
+        if both && peer == own {
+            let data = self.memory[rank].read(self.single(it.source, own), it.bytes);
+            self.memory[rank].write(self.single(it.destination, own), &data);
+            self.end(rank);
+            return Ok(true);
+        }
+        let mut moved = false;
+        if let Some(to) = to
+            && !self.halves[rank].0
+        {
+            let data = self.memory[rank].read(self.single(it.source, to), it.bytes);
+            let key = (nodes.clone(), rank, self.program_rank(nodes[to])?);
+            self.messages.entry(key).or_default().push_back(data);
+            self.halves[rank].0 = true;
+            moved = true;
+        }
+        if let Some(from) = from
+            && !self.halves[rank].1
+        {
+            let key = (nodes.clone(), self.program_rank(nodes[from])?, rank);
+            let Some(data) = self.messages.get_mut(&key).and_then(VecDeque::pop_front) else { return Ok(moved) };
+            if data.len() as u64 != it.bytes {
+                return Err(Stuck(format!("rank {rank} gets {} B for {}", data.len(), it.bytes)));
+            }
+            let place = self.single(it.destination, from);
+            let result = if folds {
+                let at = if both { it.extent } else { self.single(it.source, from) };
+                let mine = self.memory[rank].read(at, it.bytes);
+                let mut both = [(own, mine), (from, data)];
+                both.sort_by_key(|(rank, _)| *rank);
+                fold_of(it, both.iter().map(|(_, data)| data.as_slice()))?
+            } else {
+                data
+            };
+            self.memory[rank].write(place, &result);
+            self.halves[rank].1 = true;
+            moved = true;
+        }
+        let is_taken = match to {
+            Some(to) => {
+                let key = (nodes.clone(), rank, self.program_rank(nodes[to])?);
+                self.messages.get(&key).is_none_or(VecDeque::is_empty)
+            }
+            None => true,
+        };
+        if is_taken {
+            self.end(rank);
+        }
+        Ok(moved || is_taken)
+    }
+
+    /// Runs a collective if all its members have come to it.
+    fn collective(&mut self, rank: usize, it: &Instruction) -> Result<bool, Stuck> {
+        let (nodes, _) = self.of_communicator(rank, it)?;
+        let ranks = nodes.iter().map(|node| self.program_rank(*node)).collect::<Result<Vec<_>, _>>()?;
+        let mut all = Vec::new();
+        for rank in &ranks {
+            let Some(its) = self.head(*rank).filter(|its| its.operation == it.operation) else { return Ok(false) };
+            match self.members(*rank, its.communicator) {
+                Some((members, _)) if members == nodes => all.push(its),
+                _ => return Ok(false),
+            }
+        }
+        let is_vector = is_vector_form(it.operation);
+        let lengths = |one: &Instruction| (!is_vector).then_some((one.bytes, one.extent));
+        let same = |one: &Instruction| (one.root, lengths(one), one.element, one.reduction);
+        if all.iter().any(|one| same(one) != same(it)) {
+            return Err(Stuck(format!("members of a {} do not say the same", it.operation)));
+        }
+        let results = if is_vector { self.vector_results(it, &ranks, &all)? } else { self.results(it, &ranks, &all)? };
+        for (place, address, data) in results {
+            self.memory[ranks[place]].write(address, &data);
+        }
+        ranks.iter().for_each(|rank| self.end(*rank));
+        Ok(true)
+    }
+
+    /// Of a vector form, what each member gets where: blocks that both ends have to say the same length of.
+    fn vector_results(
+        &self,
+        it: &Instruction,
+        ranks: &[usize],
+        all: &[Instruction],
+    ) -> Result<Vec<(usize, u64, Vec<u8>)>, Stuck> {
+        let root = usize::from(it.root);
+        // Where block `number` of `rank` lies that its table in `slot` lists, and its length.
+        let listed = |rank: usize, slot: u64, side: Operand, number: usize| {
+            let tables = &self.programs[ranks[rank]].tables;
+            let (_, table) = tables
+                .iter()
+                .find(|(known, _)| u64::from(**known) == slot)
+                .ok_or_else(|| Stuck(format!("member {rank} of a {} has no table {slot}", it.operation)))?;
+            match table.entries.get(number) {
+                Some(entry) if table.entries.len() == ranks.len() => {
+                    Ok((side.address.wrapping_add(entry.displacement), entry.bytes))
+                }
+                _ => Err(Stuck(format!("table {slot} of member {rank} is not one of {} ranks", ranks.len()))),
+            }
+        };
+        let sent = |from: usize, to: usize| {
+            let Instruction { source, bytes, extent, .. } = all[from];
+            match it.operation {
+                Operation::Scatterv => listed(from, extent, source, to),
+                Operation::Alltoallv => listed(from, extent & 0xffff, source, to),
+                _ => Ok((source.address, bytes)),
+            }
+        };
+        let received = |to: usize, from: usize| {
+            let Instruction { destination, bytes, extent, .. } = all[to];
+            match it.operation {
+                Operation::Scatterv => Ok((destination.address, bytes)),
+                Operation::Alltoallv => listed(to, extent >> 16, destination, from),
+                _ => listed(to, extent, destination, from),
+            }
+        };
+        let mut results = Vec::new();
+        for from in 0..ranks.len() {
+            for to in 0..ranks.len() {
+                let is_left_out = match it.operation {
+                    Operation::Scatterv => from != root,
+                    Operation::Gatherv => to != root,
+                    _ => false,
+                };
+                if is_left_out {
+                    continue;
+                }
+                let ((source, bytes), (destination, expected)) = (sent(from, to)?, received(to, from)?);
+                if bytes != expected {
+                    return Err(Stuck(format!("member {to} is to get {expected} B from {from}, which has {bytes} B")));
+                }
+                if bytes != 0 {
+                    results.push((to, destination, self.memory[ranks[from]].read(source, bytes)));
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// What each member gets where. All is read before anything is written.
+    fn results(
+        &self,
+        it: &Instruction,
+        ranks: &[usize],
+        all: &[Instruction],
+    ) -> Result<Vec<(usize, u64, Vec<u8>)>, Stuck> {
+        let count = ranks.len();
+        let root = usize::from(it.root);
+        let divides = matches!(
+            it.operation,
+            Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter
+        );
+        let block = |number: usize| match divides && it.extent != 0 {
+            true => it.extent.saturating_sub(number as u64 * it.bytes).min(it.bytes),
+            false => it.bytes,
+        };
+        let read = |rank: usize, address: u64, bytes: u64| self.memory[ranks[rank]].read(address, bytes);
+        let from_single = |rank: usize, other: usize, bytes| read(rank, self.single(all[rank].source, other), bytes);
+        let from_many =
+            |rank: usize, number: usize| read(rank, self.many(all[rank].source, it.bytes, number), block(number));
+        let to_single = |rank: usize, other: usize| self.single(all[rank].destination, other);
+        let to_many = |rank: usize, number: usize| self.many(all[rank].destination, it.bytes, number);
+        let folded = |members: std::ops::Range<usize>, of: &dyn Fn(usize) -> Vec<u8>| {
+            let all: Vec<Vec<u8>> = members.map(of).collect();
+            fold_of(it, all.iter().map(Vec::as_slice))
+        };
+        let mut results = Vec::new();
+        match it.operation {
+            Operation::Barrier => {}
+            Operation::Scatter => {
+                results.extend((0..count).map(|rank| (rank, to_single(rank, root), from_many(root, rank))));
+            }
+            Operation::Gather => {
+                let one = |rank| (root, to_many(root, rank), from_single(rank, root, block(rank)));
+                results.extend((0..count).map(one));
+            }
+            Operation::Broadcast => {
+                let data = from_single(root, root, it.bytes);
+                results.extend((0..count).map(|rank| (rank, to_single(rank, root), data.clone())));
+            }
+            Operation::Alltoall => {
+                for rank in 0..count {
+                    results.extend((0..count).map(|from| (rank, to_many(rank, from), from_many(from, rank))));
+                }
+            }
+            Operation::Allgather => {
+                for rank in 0..count {
+                    let one = |from| (rank, to_many(rank, from), from_single(from, from, block(from)));
+                    results.extend((0..count).map(one));
+                }
+            }
+            Operation::Reduce => {
+                let data = folded(0..count, &|rank| from_single(rank, root, it.bytes))?;
+                results.push((root, to_single(root, root), data));
+            }
+            Operation::Allreduce => {
+                let data = folded(0..count, &|rank| from_single(rank, rank, it.bytes))?;
+                results.extend((0..count).map(|rank| (rank, to_single(rank, rank), data.clone())));
+            }
+            Operation::ReduceScatter => {
+                for rank in 0..count {
+                    let data = folded(0..count, &|from| from_many(from, rank))?;
+                    results.push((rank, to_single(rank, rank), data));
+                }
+            }
+            Operation::Scan | Operation::Exscan => {
+                let with_own = usize::from(it.operation == Operation::Scan);
+                for rank in 1 - with_own..count {
+                    let data = folded(0..rank + with_own, &|from| from_single(from, from, it.bytes))?;
+                    results.push((rank, to_single(rank, rank), data));
+                }
+            }
+            other => return Err(Stuck(format!("{other} is not interpreted"))),
+        }
+        results.retain(|(_, _, data)| !data.is_empty());
+        Ok(results)
+    }
+}
+
+fn is_vector_form(operation: Operation) -> bool {
+    use Operation::{Allgatherv, Alltoallv, Gatherv, Scatterv};
+    matches!(operation, Scatterv | Gatherv | Allgatherv | Alltoallv)
+}
+
+fn fold_of<'d>(it: &Instruction, contributions: impl Iterator<Item = &'d [u8]>) -> Result<Vec<u8>, Stuck> {
+    let combine = it.combine().ok_or_else(|| Stuck(format!("{} without a reduction", it.operation)))?;
+    let all: Vec<&[u8]> = contributions.collect();
+    Ok(fold(combine.reduction.name(), combine.element.name(), &all))
+}

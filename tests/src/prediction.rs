@@ -1,0 +1,98 @@
+//! What the planner predicts beside what mock cards count, for every collective, algorithm, number of ranks and size.
+
+use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
+use cmdseq::{Capabilities, Combine, Element, Reduction};
+use fpga_driver::{Cluster, Execution};
+
+/// Sizes from 8 B to 64 MiB, each four times the last, and those next to where cards change their ways.
+pub const SIZES: [u64; 17] = [
+    8,
+    32,
+    128,
+    512,
+    2 << 10,
+    8 << 10,
+    16 << 10,
+    (16 << 10) + 8,
+    32 << 10,
+    100_000,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+    8 << 20,
+    30_000_000,
+    32 << 20,
+    64 << 20,
+];
+
+/// One algorithm of one collective, planned and run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What was done.
+    pub collective: Collective,
+    /// How.
+    pub algorithm: Algorithm,
+    /// Ranks.
+    pub ranks: u32,
+    /// Bytes as the command line counts them.
+    pub bytes: u64,
+    /// Whether all went by rendezvous.
+    pub is_rendezvous: bool,
+    /// Predicted arrival, picoseconds.
+    pub predicted_ps: u64,
+    /// What the cards counted, picoseconds.
+    pub simulated_ps: u64,
+}
+
+impl Case {
+    /// By how much the prediction is above what the cards counted.
+    pub fn difference_percent(&self) -> f64 {
+        100.0 * (self.predicted_ps as f64 / self.simulated_ps as f64 - 1.0)
+    }
+}
+
+/// What is asked of all cards of a fabric, from rank 0, to the last if it is point to point; reductions are sums of f64, or
+/// of bytes if there are no whole elements.
+pub fn request(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bool) -> Request {
+    let element = if bytes.is_multiple_of(8) { Element::F64 } else { Element::U8 };
+    // Blocks of a vector form are of all lengths up to `bytes`, and one in seven is empty.
+    let count = match collective {
+        Collective::Alltoallv => u64::from(nodes) * u64::from(nodes),
+        _ if collective.has_counts() => nodes.into(),
+        _ => 0,
+    };
+    let counts = (0..count).map(|block| bytes * (block * 3 % 7) / 6).collect();
+    Request {
+        counts,
+        combine: collective.reduces().then_some(Combine::new(Reduction::Sum, element)),
+        eager_limit: is_rendezvous.then_some(0),
+        ..Request::new(collective, (0..nodes).collect(), if count == 0 { bytes } else { 0 })
+    }
+}
+
+/// The plan that is chosen for `request`, and those of all algorithms that can be forced; nothing if it is refused.
+pub fn plans(request: &Request, capabilities: &Capabilities) -> Option<(Plan, Vec<Plan>)> {
+    let chosen = plan(request, capabilities).ok()?;
+    let forced = Algorithm::ALL
+        .iter()
+        .filter_map(|algorithm| plan(&Request { algorithm: Some(*algorithm), ..request.clone() }, capabilities).ok());
+    Some((chosen, forced.collect()))
+}
+
+/// Runs a plan.
+///
+/// # Panics
+/// If it does not run.
+pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
+    let report = cluster.execute(plan, &Execution::default()).expect("a run");
+    let request = &plan.request;
+    Case {
+        collective: request.collective,
+        algorithm: plan.algorithm,
+        ranks: request.ranks(),
+        bytes: request.bytes.max(request.counts.iter().copied().max().unwrap_or(0)),
+        is_rendezvous: request.eager_limit == Some(0),
+        predicted_ps: plan.predicted.arrival_ps,
+        simulated_ps: report.arrival_cycles * 1_000_000_000 / u64::from(report.clock_khz),
+    }
+}

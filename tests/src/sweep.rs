@@ -1,0 +1,117 @@
+//! One case after another on the same cards: plan, put in the inputs, run, and compare every byte that comes back.
+
+use std::time::Duration;
+
+use cmdseq::plan::{Plan, Request, plan};
+use fpga_driver::{Cluster, Execution, Report};
+
+/// Bytes that are looked at together: less than any memory has to spare.
+const CHUNK: usize = 4 << 20;
+/// Most that one case may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What goes into a case, and what should come out.
+pub trait Data {
+    /// Fills `data` with the input of `rank` from `offset` on.
+    fn fill(&self, rank: u32, offset: u64, data: &mut [u8]);
+
+    /// Offset of the first byte of `data`, the output of `rank` from `offset` on, that is not as it should be under `plan`.
+    fn first_wrong(&self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Option<u64>;
+}
+
+/// Cards, and how many cases have been run on them.
+pub struct Sweep {
+    /// The cards.
+    pub cluster: Cluster,
+    /// Cases so far.
+    pub cases: usize,
+    seed: u64,
+}
+
+impl Sweep {
+    /// Opens the cards of `selector`.
+    ///
+    /// # Panics
+    /// If they cannot be.
+    pub fn new(selector: &str) -> Self {
+        let functions = fpga_select::select(selector).expect("cards").functions;
+        Sweep { cluster: Cluster::open(functions).expect("cards that agree"), cases: 0, seed: 0 }
+    }
+
+    /// Plans `request`, and runs it on data of a new seed: what an earlier case left in memory cannot pass for the result.
+    ///
+    /// # Panics
+    /// If it is refused, fails, or something is wrong.
+    pub fn check<D: Data>(&mut self, request: &Request, data: impl FnOnce(u64) -> D) -> Plan {
+        let plan =
+            plan(request, self.cluster.capabilities()).unwrap_or_else(|refusal| panic!("{request:?}: {refusal}"));
+        self.check_plan(&plan, data);
+        plan
+    }
+
+    /// As [`Sweep::check`], of a plan.
+    ///
+    /// # Panics
+    /// If it fails, or something is wrong.
+    pub fn check_plan<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) {
+        self.seed += 1;
+        self.cases += 1;
+        let seed = self.seed;
+        if let Err(why) = run(&mut self.cluster, plan, &data(seed), false) {
+            panic!("{:?} {}, seed {seed}: {why}", plan.request, plan.algorithm);
+        }
+    }
+}
+
+/// Puts in the inputs, runs, and compares outputs and inputs; `spoil` flips one bit of what comes back.
+///
+/// # Errors
+/// What failed, or which byte is wrong.
+pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) -> Result<Report, String> {
+    let request = &plan.request;
+    let mut chunk = vec![0; CHUNK];
+    let mut again = Vec::new();
+    for rank in 0..request.ranks() {
+        for (offset, bytes) in chunks(request.input_bytes(rank)) {
+            data.fill(rank, offset, &mut chunk[..bytes]);
+            cluster.write_input(plan, rank, offset, &chunk[..bytes]).map_err(|error| error.to_string())?;
+        }
+    }
+    let execution = Execution { timeout: TIMEOUT, ..Execution::default() };
+    let report = cluster.execute(plan, &execution).map_err(|error| error.to_string())?;
+    for rank in 0..request.ranks() {
+        for (offset, bytes) in chunks(request.output_bytes(rank)) {
+            let part = &mut chunk[..bytes];
+            cluster.read_output(plan, rank, offset, part).map_err(|error| error.to_string())?;
+            if spoil && offset == 0 {
+                part[bytes / 2] ^= 1;
+            }
+            if let Some(at) = data.first_wrong(plan, rank, offset, part) {
+                return Err(format!("rank {rank}, byte {at} of the output is wrong"));
+            }
+        }
+        let node = request.group[rank as usize];
+        let card = cluster.cards_mut().iter_mut().find(|card| card.node() == node).ok_or("no such card")?;
+        for piece in &plan.programs[rank as usize].input {
+            for (offset, bytes) in chunks(piece.bytes) {
+                again.resize(bytes, 0);
+                card.read_memory(piece.address + offset, &mut again).map_err(|error| error.to_string())?;
+                data.fill(rank, piece.offset + offset, &mut chunk[..bytes]);
+                if again != chunk[..bytes] {
+                    return Err(format!("the input of rank {rank} has changed"));
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// `total` bytes in chunks: where each begins, and its length.
+fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..total).step_by(CHUNK).map(move |offset| (offset, (total - offset).min(CHUNK as u64) as usize))
+}
+
+/// Whether the long forms are to be run.
+pub fn is_full() -> bool {
+    std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0")
+}

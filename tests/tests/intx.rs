@@ -1,0 +1,80 @@
+//! A card without MSI-X: the driver falls back to the INTx line, and still sleeps and wakes.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::Instruction;
+use fpga_driver::Card;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::{BarIndex, Domain, InterruptKind, in_process};
+use fpga_mock::{Fabric, LateDma, Profile};
+
+/// Where a mock card has its MSI-X capability.
+const MSIX: u16 = 0x80;
+
+/// A card whose MSI-X capability reads as one that the vendor defines.
+struct WithoutMsix(Arc<dyn Endpoint>);
+
+impl Endpoint for WithoutMsix {
+    fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.0.attach(dma, interrupts);
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) {
+        self.0.config_read(offset, data);
+        if offset <= MSIX && usize::from(MSIX - offset) < data.len() {
+            assert_eq!(std::mem::replace(&mut data[usize::from(MSIX - offset)], 0x09), 0x11, "the capability is here");
+        }
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) {
+        self.0.config_write(offset, data);
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.0.bar_read(bar, offset, data);
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        self.0.bar_write(bar, offset, data);
+    }
+
+    fn reset(&self, kind: ResetKind) {
+        self.0.reset(kind);
+    }
+
+    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        self.0.dma_complete(tag, result);
+    }
+}
+
+#[test]
+fn the_driver_falls_back_to_the_line() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let _clock = fabric.start_clock().unwrap();
+    // DMA that takes milliseconds: every wait sleeps, so that only the interrupt wakes it in time.
+    let late = LateDma::new(fabric.endpoint(0), 1, Duration::from_millis(4));
+    let domain = Domain::in_process();
+    let function = in_process::attach(Arc::new(WithoutMsix(late)), &domain, "no MSI-X").unwrap();
+    assert_eq!(function.vectors(InterruptKind::Msix).unwrap(), 0);
+    assert_eq!(function.vectors(InterruptKind::Intx).unwrap(), 1);
+    let mut card = Card::open(function.clone()).unwrap();
+    for _ in 0..20 {
+        let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let begin = Instant::now();
+        let mut taken = 0;
+        while taken == 0 {
+            taken = card.queue_mut().wait_progress(Duration::from_secs(60)).unwrap();
+        }
+        // A wake that was lost would show as the whole minute.
+        assert!(begin.elapsed() < Duration::from_secs(50));
+        assert!(card.queue_mut().take(token).unwrap().is_ok());
+    }
+    let status = function.config_read_u16(6).unwrap();
+    assert_eq!(status & 1 << 3, 0, "nothing is asserted any more");
+}

@@ -1,0 +1,142 @@
+//! What the planner predicts, and chooses by it, beside what mock cards count: all is predicted before any card is opened.
+//!
+//! A fixed sample runs always; `FPGA_TESTS_FULL=1` runs every number of ranks and every power of two.
+#![forbid(unsafe_code)]
+
+use cmdseq::plan::{Collective, Plan, predict};
+use cmdseq::{Instruction, Operand};
+use fpga_mock::Profile;
+use fpga_tests::prediction::{self, Case, plans, request};
+use fpga_tests::sweep::is_full;
+use fpga_tests::{pattern, run};
+
+/// The most by which a prediction may be wrong.
+const WRONG_PERCENT: f64 = 10.0;
+/// The most that what was chosen may take beyond the best.
+const WORSE_PERCENT: f64 = 5.0;
+
+fn sizes(ranks: u32) -> Vec<u64> {
+    match is_full() {
+        true => (3..=26).map(|power| 1 << power).collect(),
+        false if ranks > 32 => vec![8, (16 << 10) + 8, 64 << 20],
+        false => vec![8, 1000, 2 << 10, 16 << 10, (16 << 10) + 8, 512 << 10, 8 << 20, 64 << 20],
+    }
+}
+
+/// What one request came to.
+struct Outcome {
+    chosen: Case,
+    forced: Vec<Case>,
+}
+
+/// Plans every collective of every size, and then opens the cards and runs the plans.
+fn outcomes(profile: &Profile) -> Vec<Outcome> {
+    let capabilities = run::open(profile.clone()).1.capabilities().clone();
+    let all = Collective::ALL
+        .iter()
+        .flat_map(|collective| sizes(profile.nodes).into_iter().map(move |bytes| (*collective, bytes)));
+    let planned: Vec<(Plan, Vec<Plan>)> = all
+        .flat_map(|(collective, bytes)| [false, true].map(|rendezvous| (collective, bytes, rendezvous)))
+        .filter(|(collective, bytes, _)| *collective != Collective::Barrier || *bytes == 8)
+        .filter_map(|(collective, bytes, rendezvous)| {
+            plans(&request(profile.nodes, collective, bytes, rendezvous), &capabilities)
+        })
+        .collect();
+    let (fabric, mut cluster) = run::open(profile.clone());
+    fabric.hollow_out();
+    let mut one = |plan: &Plan| prediction::run(&mut cluster, plan);
+    planned
+        .iter()
+        .map(|(chosen, forced)| Outcome { chosen: one(chosen), forced: forced.iter().map(&mut one).collect() })
+        .collect()
+}
+
+fn check(profile: &Profile) {
+    let outcomes = outcomes(profile);
+    let (mut wrong, mut worse) = (0.0_f64, 0.0_f64);
+    for Outcome { chosen, forced } in &outcomes {
+        for case in forced.iter().chain([chosen]) {
+            wrong = wrong.max(case.difference_percent().abs());
+            assert!(case.difference_percent().abs() <= WRONG_PERCENT, "{case:?}: {:+.1} %", case.difference_percent());
+        }
+        let best = forced.iter().min_by_key(|case| case.simulated_ps).expect("the way chosen can be forced too");
+        let beyond = 100.0 * (chosen.simulated_ps as f64 / best.simulated_ps as f64 - 1.0);
+        worse = worse.max(beyond);
+        assert!(beyond <= WORSE_PERCENT, "{chosen:?} takes {beyond:.1} % more than {best:?}");
+    }
+    let (nodes, topology) = (profile.nodes, profile.topology);
+    let count: usize = outcomes.iter().map(|outcome| outcome.forced.len()).sum();
+    println!("{topology:?} of {nodes}: {count} plans, at most {wrong:.2} % wrong and {worse:.2} % behind the best");
+}
+
+#[test]
+fn predictions_are_right_and_the_best_way_is_chosen() {
+    let ranks: Vec<u32> = if is_full() { (2..=64).collect() } else { vec![2, 3, 4, 7, 16, 24] };
+    ranks.into_iter().for_each(|ranks| check(&Profile::optweb(ranks)));
+}
+
+#[test]
+fn the_same_on_sixty_four_ranks() {
+    check(&Profile::optweb(64));
+}
+
+#[test]
+fn the_same_on_dragonflies() {
+    let shapes: &[(u32, u32)] = if is_full() { &[(2, 2), (2, 8), (3, 5), (4, 4), (8, 8)] } else { &[(2, 3), (4, 4)] };
+    shapes.iter().for_each(|(groups, size)| check(&Profile::optweb_dragonfly(*groups, *size)));
+}
+
+/// Cards that come late, before each of their instructions: what others wait for them is theirs to wait, and eager data lies
+/// in receive buffers meanwhile.
+#[test]
+fn late_cards_are_predicted_too() {
+    let (mut seed, mut worst) = (0, 0.0_f64);
+    for ranks in [2, 3, 6] {
+        let (fabric, mut cluster) = run::open(Profile::optweb(ranks));
+        fabric.hollow_out();
+        let capabilities = cluster.capabilities().clone();
+        for collective in Collective::ALL {
+            for bytes in [64, 8 << 10, 100_000] {
+                let Some((_, forced)) = plans(&request(ranks, *collective, bytes, false), &capabilities) else {
+                    continue;
+                };
+                for mut plan in forced {
+                    for program in &mut plan.programs {
+                        seed += 1;
+                        let mut late = vec![0; program.instructions.len()];
+                        pattern::fill(seed, 0, 0, &mut late);
+                        let behind = |(one, late): (Instruction, u8)| [Instruction::delay(8 * u64::from(late)), one];
+                        program.instructions = program.instructions.drain(..).zip(late).flat_map(behind).collect();
+                    }
+                    let predicted =
+                        predict(&plan.programs, &plan.communicators, &plan.request.group, &capabilities).unwrap();
+                    let is_barrier = *collective == Collective::Barrier;
+                    plan.predicted.arrival_ps = if is_barrier { predicted.t2_ps } else { predicted.arrival_ps };
+                    let case = prediction::run(&mut cluster, &plan);
+                    worst = worst.max(case.difference_percent().abs());
+                    assert!(case.difference_percent().abs() < 1.0, "{case:?}: {:+.2} %", case.difference_percent());
+                }
+            }
+        }
+    }
+    println!("at most {worst:.2} % wrong");
+}
+
+/// Signals are waited for as long as they take to come.
+#[test]
+fn signals_are_predicted_too() {
+    let (_, mut cluster) = run::open(Profile::optweb(2));
+    let capabilities = cluster.capabilities().clone();
+    for bytes in [0, 64, 100_000] {
+        let (_, mut forced) = plans(&request(2, Collective::Barrier, 8, false), &capabilities).unwrap();
+        let mut plan = forced.remove(0);
+        let (source, destination) = (Operand::card(0), Operand::card(1 << 28));
+        let put = Instruction::put_signal(1, source, destination, bytes, 3, 2);
+        plan.programs[0].instructions = vec![Instruction::delay(100), put, put];
+        plan.programs[1].instructions = vec![Instruction::wait_signal(3, 4)];
+        let predicted = predict(&plan.programs, &plan.communicators, &plan.request.group, &capabilities).unwrap();
+        plan.predicted.arrival_ps = predicted.t2_ps;
+        let case = prediction::run(&mut cluster, &plan);
+        assert!(case.difference_percent().abs() < 1.0, "{bytes} B: {case:?}");
+    }
+}

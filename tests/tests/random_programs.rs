@@ -1,0 +1,474 @@
+//! Random programs: what the verifier lets through ends on the cards, without fault, and leaves in memory what the
+//! definitions say.
+//!
+//! A few hundred run always, 50 000 verified ones with `FPGA_TESTS_FULL=1`.
+#![forbid(unsafe_code)]
+
+use fpga_tests::sweep::is_full;
+use std::collections::BTreeMap;
+
+use cmdseq::instruction::takes_tables;
+use cmdseq::plan::{Communicator, Program};
+use cmdseq::table::Entry;
+use cmdseq::{
+    Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reason, Reduction, Table, verify,
+};
+use fpga_mock::Profile;
+use fpga_tests::program_sets::Both;
+
+/// Memory that random programs use.
+const ARENA: u64 = 64 << 10;
+const SIZES: [u64; 9] = [0, 1, 8, 24, 64, 100, 512, 2048, 17_000];
+
+/// Numbers of a seed: a Weyl sequence through a finaliser, as the test data.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A set at work.
+struct Set<'a> {
+    dice: Dice,
+    capabilities: &'a Capabilities,
+    programs: Vec<Program>,
+    communicators: Vec<Communicator>,
+    /// Waits that are owed: rank, signal and value.
+    owed: Vec<(usize, u16, u32)>,
+}
+
+impl Set<'_> {
+    fn push(&mut self, rank: usize, instruction: Instruction) {
+        self.programs[rank].instructions.push(instruction);
+    }
+
+    /// A place of `bytes` bytes: sources mostly in the lower half, destinations in the upper.
+    fn place(&mut self, is_upper: bool, bytes: u64) -> Operand {
+        let half = ARENA / 2;
+        let base = if is_upper != self.dice.one_in(12) { half } else { 0 };
+        let room = half.saturating_sub(bytes);
+        let address = base + self.dice.below(room / 8 + 1) * 8;
+        Operand::card(address)
+    }
+
+    fn size(&mut self) -> u64 {
+        self.dice.of(&SIZES)
+    }
+
+    fn flags(&mut self) -> Flags {
+        match self.dice.below(8) {
+            0 => Flags::RENDEZVOUS,
+            1 => Flags::EAGER,
+            _ => Flags::empty(),
+        }
+    }
+
+    /// A communicator, and the ranks of the programs in it.
+    fn communicator(&mut self) -> (u16, Vec<usize>) {
+        let count = self.programs.len();
+        match self.dice.below(self.communicators.len() as u64 + 2) as usize {
+            at if at < self.communicators.len() => {
+                let one = &self.communicators[at];
+                (one.id, one.members.iter().map(|node| *node as usize).collect())
+            }
+            _ => (0, (0..count).collect()),
+        }
+    }
+
+    fn combine(&mut self) -> Combine {
+        loop {
+            let combine = Combine::new(self.dice.of(Reduction::ALL), self.dice.of(Element::ALL));
+            if combine.is_defined() && self.capabilities.combines(combine) {
+                return combine;
+            }
+        }
+    }
+
+    /// What some ranks do together, or one alone.
+    fn episode(&mut self) {
+        match self.dice.below(16) {
+            0..=3 => self.collective(),
+            4 => self.vector_form(),
+            5 => {
+                let (id, ranks) = self.communicator();
+                ranks.iter().for_each(|rank| self.push(*rank, Instruction::barrier().on(id)));
+            }
+            6..=8 => self.pair(),
+            9 => self.ring(),
+            10 | 11 => self.one_sided(),
+            12 | 13 if self.capabilities.runs(Operation::PutSignal) => self.put(),
+            _ => self.alone(),
+        }
+    }
+
+    fn alone(&mut self) {
+        let rank = self.dice.below(self.programs.len() as u64) as usize;
+        let bytes = self.size();
+        let (from, to) = (self.place(false, bytes), self.place(true, bytes));
+        let instruction = match self.dice.below(4) {
+            0 => Instruction::copy(from, to, bytes),
+            1 => Instruction::delay(self.dice.below(2000)),
+            2 => Instruction::nop(),
+            _ => Instruction::fill(to, bytes, self.dice.next()),
+        };
+        self.push(rank, instruction);
+    }
+
+    fn pair(&mut self) {
+        let (id, ranks) = self.communicator();
+        if ranks.len() < 2 {
+            return;
+        }
+        let from = self.dice.below(ranks.len() as u64) as usize;
+        let to = (from + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        let (bytes, flags) = (self.size(), self.flags());
+        let source = self.place(false, bytes);
+        let destination = self.place(true, bytes);
+        let (send, recv) =
+            (Instruction::send(to as u16, source, bytes), Instruction::recv(from as u16, destination, bytes));
+        let mut both = [send, recv];
+        if self.capabilities.runs(Operation::RecvReduce) && self.dice.one_in(3) {
+            let combine = self.combine();
+            let bytes = bytes / combine.element.bytes() * combine.element.bytes();
+            let own = if self.dice.one_in(2) { destination } else { self.place(false, bytes) };
+            both = [
+                Instruction::send(to as u16, source, bytes),
+                Instruction::recv_reduce(combine, from as u16, own, destination, bytes),
+            ];
+        } else if self.dice.one_in(3) {
+            let back = self.place(false, bytes);
+            let there = self.place(true, bytes);
+            both = [
+                Instruction::sendrecv(to as u16, to as u16, source, there, bytes),
+                Instruction::sendrecv(from as u16, from as u16, back, destination, bytes),
+            ];
+        }
+        let [one, two] = both.map(|it| it.on(id).with_flags(flags));
+        self.push(ranks[from], one);
+        self.push(ranks[to], two);
+    }
+
+    fn ring(&mut self) {
+        let (id, ranks) = self.communicator();
+        let count = ranks.len();
+        let (mut bytes, flags) = (self.size(), self.flags());
+        let folds = self.capabilities.runs(Operation::SendrecvReduce) && self.dice.one_in(2) && count > 1;
+        let combine = self.combine();
+        if folds {
+            bytes = bytes / combine.element.bytes() * combine.element.bytes();
+        }
+        for (own, rank) in ranks.iter().enumerate() {
+            let (source, destination) = (self.place(false, bytes), self.place(true, bytes));
+            let ((to, from), own) = (((own + 1) % count, (own + count - 1) % count), self.place(false, bytes));
+            let (to, from) = (to as u16, from as u16);
+            let instruction = match folds {
+                true => Instruction::sendrecv_reduce(combine, (to, from), source, own, destination, bytes),
+                false => Instruction::sendrecv(to, from, source, destination, bytes),
+            };
+            self.push(*rank, instruction.on(id).with_flags(flags));
+        }
+    }
+
+    fn one_sided(&mut self) {
+        let (id, ranks) = self.communicator();
+        if ranks.len() < 2 {
+            return;
+        }
+        let own = self.dice.below(ranks.len() as u64) as usize;
+        let peer = (own + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        let bytes = self.size();
+        let (from, to) = (self.place(false, bytes), self.place(true, bytes));
+        let instruction = match self.dice.one_in(2) {
+            true => Instruction::rdma_read(peer as u16, from, to, bytes),
+            false => Instruction::rdma_write(peer as u16, from, to, bytes),
+        };
+        if !self.dice.one_in(3) {
+            ranks.iter().for_each(|rank| self.push(*rank, Instruction::barrier().on(id)));
+        }
+        self.push(ranks[own], instruction.on(id));
+        if !self.dice.one_in(3) {
+            ranks.iter().for_each(|rank| self.push(*rank, Instruction::barrier().on(id)));
+        }
+    }
+
+    fn put(&mut self) {
+        let (id, ranks) = self.communicator();
+        if ranks.len() < 2 {
+            return;
+        }
+        let own = self.dice.below(ranks.len() as u64) as usize;
+        let peer = (own + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        let bytes = self.size();
+        let (from, to) = (self.place(false, bytes), self.place(true, bytes));
+        let (signal, value) = (self.dice.below(3) as u16, 1 + self.dice.below(3) as u32);
+        self.push(ranks[own], Instruction::put_signal(peer as u16, from, to, bytes, signal, value).on(id));
+        self.owed.push((ranks[peer], signal, value));
+        if self.dice.one_in(2) {
+            self.wait();
+        }
+    }
+
+    /// Waits for all that is owed to one rank.
+    fn wait(&mut self) {
+        let Some((rank, ..)) = self.owed.last().copied() else { return };
+        for (_, signal, value) in self.owed.extract_if(.., |owed| owed.0 == rank).collect::<Vec<_>>() {
+            self.push(rank, Instruction::wait_signal(signal, value));
+        }
+    }
+
+    fn collective(&mut self) {
+        let (id, ranks) = self.communicator();
+        let count = ranks.len() as u64;
+        let root = self.dice.below(count) as u16;
+        let combine = self.combine();
+        let operation = self.dice.of(&[
+            Operation::Scatter,
+            Operation::Gather,
+            Operation::Broadcast,
+            Operation::Alltoall,
+            Operation::Allgather,
+            Operation::Reduce,
+            Operation::Allreduce,
+            Operation::ReduceScatter,
+            Operation::Scan,
+            Operation::Exscan,
+        ]);
+        let folds = operation.fields().combine;
+        let each = if folds { combine.element.bytes() } else { 1 };
+        let bytes = self.size().min(ARENA / 2 / count) / each * each;
+        let flags = self.flags();
+        let divides = matches!(
+            operation,
+            Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter
+        );
+        let extent = if divides && self.dice.one_in(4) { self.dice.below(bytes * count / each + 1) * each } else { 0 };
+        for rank in ranks {
+            let in_place = self.dice.one_in(10);
+            let is_striped = self.dice.one_in(10);
+            let source = self.place(false, bytes * count);
+            let mut destination = if in_place { source } else { self.place(true, bytes * count) };
+            if is_striped {
+                destination = destination.striped();
+            }
+            let fields = operation.fields();
+            let root = if fields.root { root } else { 0 };
+            let mut instruction =
+                Instruction { root, source, destination, bytes, extent, ..Instruction::new(operation) };
+            if folds {
+                (instruction.element, instruction.reduction) = (Some(combine.element), Some(combine.reduction));
+            }
+            self.push(rank, instruction.on(id).with_flags(flags));
+        }
+    }
+
+    /// Blocks of lengths of their own, mostly one after another, as tables say that no other instruction uses.
+    fn vector_form(&mut self) {
+        let (id, ranks) = self.communicator();
+        let count = ranks.len();
+        let root = self.dice.below(count as u64) as usize;
+        let operation =
+            self.dice.of(&[Operation::Scatterv, Operation::Gatherv, Operation::Allgatherv, Operation::Alltoallv]);
+        let longest = ARENA / 2 / count as u64;
+        // What each gives each; but for an alltoallv it is one length for a rank.
+        let lengths: Vec<u64> = (0..count * count).map(|_| self.size().min(longest)).collect();
+        let length = |from: usize, to: usize| match operation {
+            Operation::Scatterv => lengths[to],
+            Operation::Alltoallv => lengths[from * count + to],
+            _ => lengths[from],
+        };
+        let flags = match self.flags() {
+            // Not all of them know how long the longest block is.
+            Flags::EAGER if lengths.iter().any(|bytes| *bytes > self.capabilities.eager_bytes) => Flags::RENDEZVOUS,
+            flags => flags,
+        };
+        for (own, rank) in ranks.into_iter().enumerate() {
+            let sends = self.table((0..count).map(|to| length(own, to)).collect());
+            let receives = self.table((0..count).map(|from| length(from, own)).collect());
+            let (source, destination) = (self.place(false, sends.span()), self.place(true, receives.span()));
+            let (listed, used): (Vec<Table>, _) = match operation {
+                Operation::Scatterv => (vec![sends], own == root),
+                Operation::Gatherv => (vec![receives], own == root),
+                Operation::Allgatherv => (vec![receives], true),
+                _ => (vec![sends, receives], true),
+            };
+            let slots: Option<Vec<u64>> = match used {
+                true => listed.into_iter().map(|table| self.store(rank, table)).collect(),
+                false => Some(vec![0]),
+            };
+            // The card's slots are taken: the others find no partner then, and the set is refused.
+            let Some(slots) = slots else { continue };
+            let extent = slots[0] | slots.get(1).map_or(0, |slot| slot << 16);
+            let fields = operation.fields();
+            let bytes = if fields.bytes { length(own, own) } else { 0 };
+            let root = if fields.root { root as u16 } else { 0 };
+            let instruction = Instruction { root, source, destination, bytes, extent, ..Instruction::new(operation) };
+            self.push(rank, instruction.on(id).with_flags(flags));
+        }
+    }
+
+    /// A table of blocks of these lengths: one after another in some order, with gaps.
+    fn table(&mut self, lengths: Vec<u64>) -> Table {
+        let mut entries: Vec<Entry> = lengths.into_iter().map(|bytes| Entry { displacement: 0, bytes }).collect();
+        let (count, mut next) = (entries.len(), 0);
+        let first = self.dice.below(count as u64) as usize;
+        for at in 0..count {
+            let entry = &mut entries[(first + at) % count];
+            entry.displacement = next;
+            next += entry.bytes + self.dice.below(3) * 8;
+        }
+        Table { entries }
+    }
+
+    /// Where the card has room for `table`.
+    fn store(&mut self, rank: usize, table: Table) -> Option<u64> {
+        let tables = &mut self.programs[rank].tables;
+        let slot = (0..self.capabilities.tables as u16).find(|slot| !tables.contains_key(slot))?;
+        tables.insert(slot, table);
+        Some(slot.into())
+    }
+
+    /// Changes something of one program.
+    fn noise(&mut self) {
+        let rank = self.dice.below(self.programs.len() as u64) as usize;
+        let Program { instructions: program, tables, .. } = &mut self.programs[rank];
+        let dice = &mut self.dice;
+        if dice.one_in(2)
+            && let Some(table) = tables.values_mut().next_back()
+        {
+            let at = dice.below(table.entries.len() as u64) as usize;
+            let entry = &mut table.entries[at];
+            match dice.below(3) {
+                0 => entry.bytes = dice.of(&SIZES),
+                1 => entry.displacement = entry.displacement.wrapping_add(dice.below(128)).wrapping_sub(64),
+                _ => drop(table.entries.pop()),
+            }
+            return;
+        }
+        if program.is_empty() {
+            return;
+        }
+        let at = dice.below(program.len() as u64) as usize;
+        let other = dice.below(program.len() as u64) as usize;
+        let near = dice.below(128).wrapping_sub(64);
+        let it = &mut program[at];
+        match dice.below(12) {
+            0 => program.swap(at, other),
+            1 => drop(program.remove(at)),
+            2 => program.insert(other, program[at]),
+            3 => it.source.address = it.source.address.wrapping_add(near),
+            4 => it.destination.address = it.destination.address.wrapping_add(near),
+            5 => it.bytes = dice.of(&SIZES),
+            6 => it.peer = dice.below(5) as u16,
+            7 => it.root = dice.below(5) as u16,
+            8 => it.communicator = dice.below(4) as u16,
+            9 => it.flags = dice.of(&[Flags::EAGER, Flags::RENDEZVOUS, Flags::empty(), Flags::INTERRUPT]),
+            10 => it.signal_value = dice.below(3) as u32,
+            _ => it.operation = dice.of(&[Operation::Send, Operation::Recv, Operation::Sendrecv, Operation::RdmaWrite]),
+        }
+    }
+}
+
+fn random_set(seed: u64, capabilities: &Capabilities) -> (Vec<Program>, Vec<Communicator>) {
+    let ranks = capabilities.nodes;
+    let programs = vec![Program::default(); ranks as usize];
+    let mut set = Set { dice: Dice(seed), capabilities, programs, communicators: Vec::new(), owed: Vec::new() };
+    let mut members: Vec<u32> = (0..ranks).rev().filter(|_| !set.dice.one_in(3)).collect();
+    if members.is_empty() {
+        members.push(0);
+    }
+    set.communicators = vec![
+        Communicator { id: 1, members },
+        Communicator { id: 2, members: (0..ranks).map(|rank| (rank + 1) % ranks).collect() },
+    ];
+    for _ in 0..1 + set.dice.below(9) {
+        set.episode();
+    }
+    while !set.owed.is_empty() {
+        set.wait();
+    }
+    if set.dice.one_in(3) {
+        set.noise();
+    }
+    (set.programs, set.communicators)
+}
+
+/// Sets that were verified and ran, of these with one-sided transfers and with vector forms, and why others did not.
+struct Ran {
+    verified: usize,
+    one_sided: usize,
+    vector: usize,
+    refused: BTreeMap<Reason, usize>,
+}
+
+/// Runs sets until so many were verified and ran; counts why the others were refused.
+fn run_sets(ranks: u32, seeds: std::ops::Range<u64>, wanted: usize) -> Ran {
+    let mut both = Both::new(Profile::optweb(ranks));
+    let capabilities = both.capabilities().clone();
+    for rank in 0..ranks as usize {
+        both.prepare(rank, 0, ARENA);
+    }
+    let group: Vec<u32> = (0..ranks).collect();
+    let (mut verified, mut one_sided, mut vector) = (0, 0, 0);
+    let mut refused = BTreeMap::new();
+    for seed in seeds {
+        let (programs, communicators) = random_set(seed, &capabilities);
+        if let Err(refusal) = verify(&programs, &communicators, &group, &capabilities) {
+            *refused.entry(refusal.reason).or_insert(0) += 1;
+            continue;
+        }
+        // Other ranks first, or much later: what is ordered comes out the same.
+        let mut dice = Dice(!seed);
+        let delays: Vec<u64> = (0..ranks).map(|_| dice.below(3) * dice.below(5000)).collect();
+        if let Err(wrong) = both.run(&programs, &communicators, &delays) {
+            panic!("seed {seed} of {ranks} ranks: {wrong}\n{communicators:?}\n{programs:#?}");
+        }
+        let is_one_sided = |it: &Instruction| {
+            matches!(it.operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
+        };
+        one_sided += usize::from(programs.iter().flat_map(|one| &one.instructions).any(is_one_sided));
+        vector += usize::from(programs.iter().flat_map(|one| &one.instructions).any(|it| takes_tables(it.operation)));
+        verified += 1;
+        // What was written shall differ from what is there.
+        both.prepare(verified % ranks as usize, 0, ARENA);
+        if verified == wanted {
+            break;
+        }
+    }
+    Ran { verified, one_sided, vector, refused }
+}
+
+#[test]
+fn verified_programs_do_what_they_say() {
+    let full = is_full();
+    let wanted = if full { 50_000 } else { 600 };
+    for (ranks, part) in [(2, 4), (3, 4), (4, 2)] {
+        let wanted = wanted / part;
+        let Ran { verified, one_sided, vector, refused } = run_sets(ranks, 0..u64::MAX, wanted);
+        println!(
+            "{ranks} ranks: {verified} verified and run, {one_sided} with one-sided transfers, {vector} with vector \
+             forms; refused: {refused:?}"
+        );
+        assert_eq!(verified, wanted);
+        assert!(one_sided * 10 > verified, "{one_sided} of {verified}");
+        assert!(vector * 10 > verified, "{vector} of {verified}");
+        let most: usize = refused.values().sum();
+        assert!(most < 4 * verified, "{most} refused");
+    }
+}

@@ -1,0 +1,152 @@
+//! Runs in the guest, as whoever it is about: mock cards through the guest's kernel VFIO.
+//!
+//! ```text
+//! fpga-cards case NAME ADDRESS...     one case of the conformance suite; the cards in order of nodes
+//! fpga-cards times ADDRESS            how long each bus takes: in process, vfio-user, the kernel's VFIO
+//! fpga-cards copy ADDRESS             copies to one card and back until something goes wrong
+//! fpga-cards gather ADDRESS...        allgathers on all cards until something goes wrong
+//! fpga-cards hold ADDRESS             opens a card and lets it master the bus, until it is killed
+//! ```
+//!
+//! The last three say `at work` once they are, then what went wrong, and how long the call took that found it. They end with
+//! status 6 if the card is gone, as `fpgactl` does.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use fpga_driver::{Card, Cluster, Execution};
+use fpga_hal::vfio_user::{self, Server};
+use fpga_hal::{Domain, Function, PciAddress, in_process, vfio};
+use fpga_mock::{Fabric, Profile};
+use fpga_tests::bus_times;
+use fpga_tests::conformance::{Bus, CASES};
+use fpga_tests::run::plan_all;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Status of a process that has lost its card.
+const GONE: u8 = 6;
+/// Measurements of each kind.
+const RUNS: usize = 200;
+/// The bound of each call.
+const BOUND: Duration = Duration::from_secs(10);
+
+/// Makes a call. If it fails, says so at once, and how long it took: to close a dead card may take the kernel minutes.
+fn timed<T>(call: impl FnOnce() -> Result<T, fpga_driver::Error>) -> Result<T, fpga_driver::Error> {
+    let begin = Instant::now();
+    let outcome = call();
+    if let Err(error) = &outcome {
+        let what = if is_gone(error) { "the card is gone" } else { "a call failed" };
+        println!("{what} after {} ms: {error}", begin.elapsed().as_millis());
+    }
+    outcome
+}
+
+fn open(addresses: &[PciAddress]) -> fpga_hal::Result<Vec<Function>> {
+    let domain = Domain::vfio()?;
+    addresses.iter().map(|&address| vfio::open(address, &domain)).collect()
+}
+
+fn case(name: &str, addresses: &[PciAddress]) -> Outcome<()> {
+    let (_, case) = CASES.iter().find(|(case, _)| *case == name).ok_or("no such case")?;
+    case(&Bus { open: &|| open(addresses).expect("the cards open") });
+    Ok(())
+}
+
+/// The three buses on one machine, side by side.
+fn times(addresses: &[PciAddress]) -> Outcome<()> {
+    let print = |bus: &str, function: &Function| println!("{bus:<12}{}", bus_times::measure(function, RUNS));
+    println!("{}", bus_times::heading());
+    let fabric = Fabric::new(Profile::optweb(2))?;
+    print("in process", &in_process::attach(fabric.endpoint(0), &Domain::in_process(), "mock")?);
+
+    let _clock = fabric.start_clock();
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("0.sock");
+    let _server = Server::bind(&socket, fabric.endpoint(0))?.spawn()?;
+    print("vfio-user", &vfio_user::connect(&socket, &Domain::vfio_user())?);
+
+    print("vfio", &open(addresses)?.pop().ok_or("no card")?);
+    Ok(())
+}
+
+fn copy(addresses: &[PciAddress]) -> Outcome<()> {
+    let function = open(addresses)?.pop().ok_or("no card")?;
+    let mut card = Card::open(function)?;
+    card.set_timeout(BOUND);
+    let (mut data, mut back) = (vec![0; 256 << 10], vec![0; 256 << 10]);
+    for round in 0u64.. {
+        data.iter_mut().zip(round..).for_each(|(byte, value)| *byte = (value ^ value >> 8) as u8);
+        timed(|| card.write_memory(4096, &data))?;
+        timed(|| card.read_memory(4096, &mut back))?;
+        if data != back {
+            return Err(format!("round {round} came back as something else").into());
+        }
+        if round == 0 {
+            println!("at work");
+        }
+    }
+    Ok(())
+}
+
+fn gather(addresses: &[PciAddress]) -> Outcome<()> {
+    let mut cluster = Cluster::open(open(addresses)?)?;
+    cluster.cards_mut().iter_mut().for_each(|card| card.set_timeout(BOUND));
+    let plan = plan_all(&cluster, "allgather", 64 << 10, None, None)?;
+    let execution = Execution { timeout: BOUND, ..Execution::default() };
+    for round in 0u64.. {
+        timed(|| cluster.execute(&plan, &execution))?;
+        if round == 0 {
+            println!("at work");
+        }
+    }
+    Ok(())
+}
+
+fn hold(addresses: &[PciAddress]) -> Outcome<()> {
+    let function = open(addresses)?.pop().ok_or("no card")?;
+    function.set_bus_master(true)?;
+    println!("at work");
+    while !function.is_removed() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    println!("the card is gone");
+    Err(fpga_hal::Error::Removed.into())
+}
+
+fn run() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let parse = |addresses: &[&str]| addresses.iter().map(|address| address.parse()).collect::<Result<Vec<_>, _>>();
+    match words.as_slice() {
+        ["case", name, addresses @ ..] => case(name, &parse(addresses)?),
+        ["copy", address] => copy(&parse(&[*address])?),
+        ["times", address] => times(&parse(&[*address])?),
+        ["hold", address] => hold(&parse(&[*address])?),
+        ["gather", addresses @ ..] => gather(&parse(addresses)?),
+        _ => Err(
+            "usage: fpga-cards case NAME ADDRESS... | times ADDRESS | copy ADDRESS | hold ADDRESS | gather ADDRESS..."
+                .into(),
+        ),
+    }
+}
+
+/// Whether an error, or one of its causes, says that a card is gone.
+fn is_gone(error: &(dyn Error + 'static)) -> bool {
+    let removed = matches!(error.downcast_ref(), Some(fpga_driver::Error::Removed { .. }))
+        || matches!(error.downcast_ref(), Some(fpga_hal::Error::Removed));
+    removed || error.source().is_some_and(is_gone)
+}
+
+fn main() -> ExitCode {
+    let Err(error) = run() else { return ExitCode::SUCCESS };
+    eprint!("fpga-cards: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprint!(": {error}");
+        cause = error.source();
+    }
+    eprintln!();
+    if is_gone(error.as_ref()) { ExitCode::from(GONE) } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,88 @@
+//! `fpgactl doctor` on faults that are planted in this guest, and their mends carried out.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command::{User, run, start};
+use crate::pci::PciFunction;
+use crate::{Guest, permissions, tests};
+
+tests! {
+    ["devices"] => [doctor_finds_a_shared_group, doctor_finds_that_msix_is_absent],
+    ["private"] => [doctor_finds_faults_and_their_mends_work],
+}
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// One check of one card.
+#[track_caller]
+fn check(guest: &Guest, user: User, before: &str, device: &PciFunction, id: &str) -> Value {
+    let line = format!("{before}exec fpgactl doctor {} --json", device.address);
+    let output = run(user, &["sh", "-c", &line], BOUND);
+    let printed: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"));
+    let checks = printed["checks"].as_array().unwrap_or_else(|| panic!("{output}"));
+    let found = checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {output}"));
+    guest.log(format!("{id}: {} {} {}", found["ok"], found["found"], found["mend"]));
+    found.clone()
+}
+
+/// Has the doctor find a fault, does what it says as root, and has it see that the fault is gone.
+#[track_caller]
+fn find_and_mend(guest: &Guest, device: &PciFunction, id: &str) {
+    let found = check(guest, User::Worker, "", device, id);
+    assert_eq!(found["ok"], false, "{found}");
+    let mend = found["mend"].as_str().expect("a mend");
+    // It is told from where the project lies.
+    run(User::Root, &["sh", "-c", &format!("cd /host && {mend}")], BOUND).good();
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    let found = check(guest, User::Worker, "", device, id);
+    assert_eq!(found["ok"], true, "{found}");
+}
+
+fn doctor_finds_faults_and_their_mends_work(guest: &Guest) {
+    permissions::install();
+    let cards = PciFunction::all("0x1234", "0xf9a0");
+    let card = &cards[3];
+    for card in cards.iter().filter(|card| card.driver().is_some()) {
+        run(User::Root, &["fpgactl", "unbind", &card.address], BOUND).good();
+    }
+    run(User::Root, &["rmmod", "vfio-pci"], BOUND).good();
+    find_and_mend(guest, card, "module");
+    find_and_mend(guest, card, "driver");
+    find_and_mend(guest, card, "hugepages");
+    run(User::Root, &["chown", "root:root", &card.node()], BOUND).good();
+    run(User::Root, &["chmod", "600", &card.node()], BOUND).good();
+    find_and_mend(guest, card, "node");
+    let mut holder = start(User::Worker, &["fpga-cards", "hold", &card.address]);
+    holder.until_it_says("at work", BOUND);
+    assert_eq!(check(guest, User::Worker, "", card, "bus-master")["ok"], true);
+    run(User::Root, &["setpci", "-s", &card.address, "COMMAND=0:4"], BOUND).good();
+    find_and_mend(guest, card, "bus-master");
+    holder.kill();
+    // Who is not in the group is told to join it.
+    let found = check(guest, User::Stranger, "", card, "node");
+    assert_eq!(found["ok"], false, "{found}");
+    assert_eq!(found["mend"], "usermod -aG fpga stranger");
+    // A soft limit that the user can raise.
+    let found = check(guest, User::Worker, "ulimit -S -l 64; ", card, "memlock");
+    assert_eq!(found["ok"], false, "{found}");
+    let mend = format!("ulimit -S -l 64; {}; ", found["mend"].as_str().expect("a mend"));
+    assert_eq!(check(guest, User::Worker, &mend, card, "memlock")["ok"], true);
+    // And then all is well.
+    let output = run(User::Worker, &["fpgactl", "doctor", &card.address], BOUND).good();
+    guest.log(output.stdout);
+}
+
+fn doctor_finds_a_shared_group(guest: &Guest) {
+    let twin = PciFunction::at("0000:00:16.0");
+    let found = check(guest, User::Root, "", &twin, "iommu-group");
+    assert_eq!(found["ok"], false, "{found}");
+    assert!(found["found"].to_string().contains("0000:00:16.1"), "{found}");
+}
+
+fn doctor_finds_that_msix_is_absent(guest: &Guest) {
+    let device = &PciFunction::all("0x1234", "0x11e8")[0];
+    let found = check(guest, User::Root, "", device, "msix");
+    assert_eq!(found["ok"], false, "{found}");
+}

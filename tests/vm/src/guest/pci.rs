@@ -1,0 +1,126 @@
+//! Functions as sysfs shows them, and what only root may do to them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::command::{User, run};
+use crate::permissions;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+const BOUND: Duration = Duration::from_secs(10);
+
+/// One function.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PciFunction {
+    /// As `0000:3b:00.0`.
+    pub(crate) address: String,
+}
+
+impl PciFunction {
+    /// All with this vendor and device id, in the order of their addresses.
+    pub(crate) fn all(vendor: &str, device: &str) -> Vec<PciFunction> {
+        let mut found: Vec<_> = names(Path::new(DEVICES))
+            .into_iter()
+            .map(|address| PciFunction { address })
+            .filter(|function| function.attribute("vendor") == vendor && function.attribute("device") == device)
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// The one at an address.
+    pub(crate) fn at(address: &str) -> PciFunction {
+        let function = PciFunction { address: address.to_owned() };
+        assert!(function.exists(), "no function at {address}");
+        function
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(DEVICES).join(&self.address).join(name)
+    }
+
+    /// An attribute without its line's end; empty if there is none.
+    pub(crate) fn attribute(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).map(|text| text.trim_end().to_owned()).unwrap_or_default()
+    }
+
+    /// Its driver.
+    pub(crate) fn driver(&self) -> Option<String> {
+        last_part(&self.path("driver"))
+    }
+
+    /// The node of its IOMMU group.
+    pub(crate) fn node(&self) -> String {
+        format!("/dev/vfio/{}", self.group())
+    }
+
+    /// Its IOMMU group.
+    pub(crate) fn group(&self) -> String {
+        last_part(&self.path("iommu_group")).unwrap_or_else(|| panic!("{} is in no IOMMU group", self.address))
+    }
+
+    /// Gives it to vfio-pci, as an administrator would without our tools.
+    pub(crate) fn give_to_vfio(&self) {
+        write(&self.path("driver_override"), "vfio-pci");
+        if self.driver().is_some() {
+            write(&self.path("driver/unbind"), &self.address);
+        }
+        write(Path::new("/sys/bus/pci/drivers_probe"), &self.address);
+        assert_eq!(self.driver().as_deref(), Some("vfio-pci"), "driver of {}", self.address);
+    }
+
+    /// Whether it sits behind a port, where it can be pulled.
+    pub(crate) fn is_behind_a_port(&self) -> bool {
+        !self.address.starts_with("0000:00:")
+    }
+
+    /// Has the kernel forget it, once whoever has it open has closed it.
+    pub(crate) fn take_away(&self) {
+        write(&self.path("remove"), "1");
+    }
+
+    /// Whether it is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.path("vendor").exists()
+    }
+}
+
+/// Installs the rules if they are not yet, binds functions to vfio-pci, and waits until udev has given them to the group.
+pub(crate) fn give_to_worker(functions: &[PciFunction]) {
+    permissions::install();
+    let mut fresh = functions.iter().filter(|function| function.driver().as_deref() != Some("vfio-pci")).peekable();
+    if fresh.peek().is_none() {
+        return;
+    }
+    fresh.for_each(PciFunction::give_to_vfio);
+    let deadline = Instant::now() + BOUND;
+    for function in functions {
+        while !Path::new(&function.node()).exists() {
+            assert!(Instant::now() < deadline, "{} does not appear", function.node());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+}
+
+/// Has the kernel look for functions again.
+pub(crate) fn rescan() {
+    write(Path::new("/sys/bus/pci/rescan"), "1");
+}
+
+/// Names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// The last part of what a link points to.
+fn last_part(link: &Path) -> Option<String> {
+    Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("writing {text:?} to {}: {error}", path.display()));
+}

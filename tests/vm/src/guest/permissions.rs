@@ -1,0 +1,102 @@
+//! Who may open a card, and what those are told who may not; the rules for udev, with udev itself.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::command::{User, run};
+use crate::pci::PciFunction;
+use crate::{Guest, devices, tests};
+
+tests! {
+    ["devices"] => [
+        before_the_install_nobody_but_root_may,
+        after_the_install_members_may_and_others_are_told_what_helps,
+        what_is_no_card_stays_roots,
+        memory_that_may_not_be_locked_is_named,
+    ],
+}
+
+const BOUND: Duration = Duration::from_secs(30);
+/// What `fpgactl` ends with if there is no permission.
+const NO_PERMISSION: i32 = 4;
+
+/// Devices of QEMU that are given to the group as if they were cards: edu, nvme, a virtio-rng, an rtl8139.
+const EXTRA_CARDS: &str = "1234:11e8\n1b36:0010\n1af4:1044\n10ec:8139\n";
+
+/// Installs the rules, once, for the worker, and adds the devices of QEMU to the list of cards.
+pub(crate) fn install() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        run(User::Root, &["/host/udev/install", "worker"], BOUND).good();
+        let mut cards = File::options().append(true).open("/etc/fpga/cards").expect("the list of cards");
+        cards.write_all(EXTRA_CARDS.as_bytes()).expect("room in the list");
+    });
+}
+
+/// Some register of the card, read by whoever it is.
+fn read_register(user: User, device: &PciFunction) -> crate::command::Output {
+    let selector = format!("vfio:{}", device.address);
+    run(user, &["fpgactl", "reg", &selector, "bar0:0x0"], BOUND)
+}
+
+/// Group and mode of a node.
+fn owner(node: &str) -> (u32, u32) {
+    let found = fs::metadata(node).unwrap_or_else(|error| panic!("{node}: {error}"));
+    (found.gid(), found.permissions().mode() & 0o777)
+}
+
+fn group_id(name: &str) -> u32 {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let line = groups.lines().find(|line| line.split(':').next() == Some(name)).expect("the group is there");
+    line.split(':').nth(2).and_then(|number| number.parse().ok()).expect("a group has a number")
+}
+
+fn before_the_install_nobody_but_root_may(guest: &Guest) {
+    let device = &PciFunction::all("0x1234", "0x11e8")[0];
+    device.give_to_vfio();
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    assert_eq!(owner(&device.node()), (0, 0o600));
+    let output = read_register(User::Worker, device);
+    guest.log(&output.stderr);
+    assert_eq!(output.status.code(), Some(NO_PERMISSION), "{output}");
+    read_register(User::Root, device).good();
+}
+
+fn after_the_install_members_may_and_others_are_told_what_helps(guest: &Guest) {
+    install();
+    // The device bound before has its node already: this is how docs/permissions.md has a line of cards take effect.
+    run(User::Root, &["udevadm", "trigger", "--action=add", "--subsystem-match=vfio"], BOUND).good();
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    let device = &devices::edu_devices()[0];
+    assert_eq!(owner(&device.node()), (group_id("fpga"), 0o660));
+    guest.log(read_register(User::Worker, device).good().stdout);
+    let output = read_register(User::Stranger, device);
+    guest.log(&output.stderr);
+    assert_eq!(output.status.code(), Some(NO_PERMISSION), "{output}");
+    assert!(output.stderr.contains("fpga") && output.stderr.contains("usermod -aG fpga"), "{output}");
+}
+
+/// The chip set's functions share a group; none of them is a card, whoever binds them to vfio-pci.
+fn what_is_no_card_stays_roots(guest: &Guest) {
+    install();
+    let device = PciFunction::at("0000:00:1f.3");
+    device.give_to_vfio();
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    assert_eq!(owner(&device.node()), (0, 0o600));
+    guest.log(format!("{} of {} stays root's", device.node(), device.address));
+    let nodes = fs::read_dir("/dev").into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+    let group = group_id("fpga");
+    assert_eq!(nodes.filter(|node| node.gid() == group && !node.is_dir()).count(), 0, "nothing else is the group's");
+}
+
+fn memory_that_may_not_be_locked_is_named(guest: &Guest) {
+    let device = &devices::edu_devices()[0];
+    let line = format!("ulimit -l 4 && exec edu {} msi 1", device.address);
+    let output = run(User::Worker, &["sh", "-c", &line], BOUND);
+    guest.log(&output.stderr);
+    assert!(!output.status.success(), "{output}");
+    assert!(output.stderr.contains("RLIMIT_MEMLOCK"), "{output}");
+}

@@ -1,0 +1,67 @@
+//! The process that serves the mock cards.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpga_vm::CARDS;
+
+use crate::machine::{MachineError, failed, stop};
+
+const BOUND: Duration = Duration::from_secs(30);
+
+/// `fpgactl mock serve`, killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    sockets: Vec<PathBuf>,
+}
+
+impl Server {
+    /// Serves [`CARDS`] cards of one fabric in `folder`, and waits until all can be reached.
+    pub(crate) fn start(fpgactl: &Path, folder: &Path) -> Result<Self, MachineError> {
+        let said = File::create(folder.join("server.log")).map_err(failed("make a log"))?;
+        let process = Command::new(fpgactl)
+            .args(["mock", "serve", &format!("mock:optweb:{CARDS}"), "--socket-dir"])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .map_err(failed(format!("start {}", fpgactl.display())))?;
+        let sockets = (0..CARDS).map(|index| folder.join(format!("{index}.sock"))).collect();
+        let mut server = Server { process, sockets };
+        let deadline = Instant::now() + BOUND;
+        while !server.sockets.iter().all(|socket| socket.exists()) {
+            let ended = server.process.try_wait().map_err(failed("look after the cards' server"))?;
+            if ended.is_some() || Instant::now() > deadline {
+                let said = std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
+                return Err(MachineError::Server { said });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// The cards' sockets.
+    pub(crate) fn sockets(&self) -> &[PathBuf] {
+        &self.sockets
+    }
+
+    /// Kills it without a word.
+    pub(crate) fn kill(&mut self) {
+        stop(&mut self.process);
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

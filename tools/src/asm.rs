@@ -1,0 +1,77 @@
+//! `fpgactl asm FILE`: text to words.
+
+use std::path::{Path, PathBuf};
+
+use cmdseq::asm::{Options, encode};
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::output;
+use crate::source::Source;
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    ranks: u32,
+    output: String,
+    bytes: usize,
+    programs: Vec<Program>,
+}
+
+#[derive(Serialize)]
+struct Program {
+    rank: u32,
+    instructions: usize,
+    buffers: usize,
+    communicators: usize,
+    tables: usize,
+    bindings: usize,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
+    let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
+    let options = Options { ranks: arguments.program.ranks, only: arguments.rank, ..Options::default() };
+    let assembly = source.assemble(&options)?.assembly;
+    let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
+    let bytes = encode(&assembly);
+    write_whole(&path, &bytes)?;
+    let program = |one: &cmdseq::asm::RankProgram| Program {
+        rank: one.rank,
+        instructions: one.instructions.len(),
+        buffers: one.buffers.len(),
+        communicators: one.communicators.len(),
+        tables: one.tables.len(),
+        bindings: one.bindings.len(),
+    };
+    let printed = Printed {
+        schema: "fpgactl.asm/1",
+        ranks: assembly.ranks,
+        output: path.display().to_string(),
+        bytes: bytes.len(),
+        programs: assembly.programs.iter().map(program).collect(),
+    };
+    if cli.json {
+        return output::json(&printed);
+    }
+    let instructions: usize = printed.programs.iter().map(|one| one.instructions).sum();
+    let of = match printed.programs.as_slice() {
+        [one] if printed.ranks > 1 => format!("of rank {} of {}", one.rank, printed.ranks),
+        _ => format!("of {} ranks", printed.ranks),
+    };
+    let text = format!("{}: {instructions} instructions {of}, {} B\n", printed.output, printed.bytes);
+    output::write(text.as_bytes())
+}
+
+/// A file that appears under its name only when it is whole.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let temporary: PathBuf = path.with_file_name(name);
+    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // What is left of it, if anything is.
+        let _ = std::fs::remove_file(&temporary);
+        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+    })
+}

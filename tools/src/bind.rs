@@ -1,0 +1,153 @@
+//! `fpgactl bind`, `unbind` and `reset`.
+
+use std::time::Duration;
+
+use fpga_hal::PciAddress;
+use fpga_hal::sysfs::{BindError, Bound, Options, Sysfs};
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::{functions, output};
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    functions: Vec<Changed>,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    address: String,
+    before: Option<String>,
+    driver: Option<String>,
+    group: Option<u32>,
+    /// The node by which it is opened through VFIO.
+    node: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Reset<'a> {
+    schema: &'static str,
+    cards: Vec<&'a str>,
+}
+
+pub(crate) fn bind(cli: &Cli, arguments: &cli::Bind) -> Result<()> {
+    let sysfs = functions::sysfs(cli);
+    let bound = sysfs.bind(&arguments.functions.address, &arguments.driver, &options(&arguments.functions));
+    let bound = bound.map_err(|error| failure(&error, "bind", &arguments.functions.address))?;
+    print(cli, &sysfs, "fpgactl.bind/1", &bound)
+}
+
+pub(crate) fn unbind(cli: &Cli, arguments: &cli::Functions) -> Result<()> {
+    let sysfs = functions::sysfs(cli);
+    let bound = sysfs.unbind(&arguments.address, &options(arguments));
+    print(cli, &sysfs, "fpgactl.unbind/1", &bound.map_err(|error| failure(&error, "unbind", &arguments.address))?)
+}
+
+pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
+    let mut names = Vec::new();
+    if let Some(address) = functions::address(&arguments.card) {
+        let options = Options { force: arguments.force, ..Options::default() };
+        let sysfs = functions::sysfs(cli);
+        sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;
+        names.push(address.to_string());
+    } else {
+        for function in Selector::parse(&arguments.card)?.open()?.functions {
+            function.reset()?;
+            names.push(function.identity().name.clone());
+        }
+    }
+    if cli.json {
+        let cards = names.iter().map(String::as_str).collect();
+        return output::json(&Reset { schema: "fpgactl.reset/1", cards });
+    }
+    let lines: String = names.iter().map(|name| format!("{name}: reset\n")).collect();
+    output::write(lines.as_bytes())
+}
+
+fn options(functions: &cli::Functions) -> Options {
+    Options { force: functions.force, timeout: Duration::from_secs_f64(functions.timeout) }
+}
+
+fn print(cli: &Cli, sysfs: &Sysfs, schema: &'static str, bound: &[Bound]) -> Result<()> {
+    let changed: Vec<Changed> = bound.iter().map(|bound| changed(sysfs, bound)).collect();
+    if cli.json {
+        return output::json(&Printed { schema, functions: changed });
+    }
+    let lines: String = changed.iter().map(line).collect();
+    output::write(lines.as_bytes())
+}
+
+fn changed(sysfs: &Sysfs, bound: &Bound) -> Changed {
+    let group = sysfs.function(bound.address).ok().and_then(|function| function.group);
+    let node = group.filter(|_| bound.now.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI));
+    let node = node.and_then(|number| sysfs.group(number).ok()).map(|group| group.node().display().to_string());
+    let (before, driver) = (bound.before.clone(), bound.now.clone());
+    Changed { address: bound.address.to_string(), before, driver, group, node }
+}
+
+fn line(changed: &Changed) -> String {
+    let Changed { address, before, driver, node, .. } = changed;
+    let name = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "no driver".to_owned());
+    let node = node.as_ref().map(|node| format!(", {node}")).unwrap_or_default();
+    if before == driver {
+        return format!("{address}: {} as before{node}\n", name(driver));
+    }
+    format!("{address}: {}, was {}{node}\n", name(driver), name(before))
+}
+
+/// The exit code of a failure, and the sentence that helps.
+fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failure {
+    let list = addresses.iter().map(PciAddress::to_string).collect::<Vec<_>>().join(" ");
+    let exit = |error: &BindError| match error {
+        BindError::NoFunction { .. } | BindError::NoPermission { .. } => Exit::NoCard,
+        BindError::Gone { .. } => Exit::Gone,
+        BindError::DriverName { .. } => Exit::Usage,
+        BindError::DriverMissing { .. }
+        | BindError::NoIommu { .. }
+        | BindError::NotViable { .. }
+        | BindError::InUse { .. }
+        | BindError::NoReset { .. } => Exit::Refused,
+        BindError::TimedOut { .. } => Exit::Timeout,
+        _ => Exit::Failed,
+    };
+    let help = match error {
+        BindError::NoFunction { .. } => Some("fpgactl list --all shows those that could be cards".to_owned()),
+        BindError::NoPermission { .. } => Some(format!("this is for root: sudo fpgactl {command} {list}")),
+        BindError::NoIommu { address } => Some(format!("fpgactl doctor {address} says how to turn it on")),
+        BindError::NotViable { foreign, .. } => {
+            let others = foreign.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" ");
+            Some(format!("bind them together if they are one card (fpgactl bind {list} {others}), or use --force"))
+        }
+        BindError::InUse { .. } => Some("--force takes it away all the same".to_owned()),
+        _ => None,
+    };
+    let failure = Failure::chain(exit(error), error);
+    match help {
+        Some(help) => failure.with_help(&help),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_their_codes_and_help() {
+        let address: PciAddress = "0000:3b:00.0".parse().unwrap();
+        let denied = || std::io::Error::from_raw_os_error(13);
+        let exit = |error: &BindError| failure(error, "bind", &[address]).exit();
+        let no_permission = BindError::NoPermission { path: "/sys/x".into(), source: denied() };
+        assert_eq!(exit(&no_permission), Exit::NoCard);
+        assert_eq!(exit(&BindError::Gone { address }), Exit::Gone);
+        assert_eq!(exit(&BindError::Refused { address, step: "bind", source: denied() }), Exit::Failed);
+        assert_eq!(exit(&BindError::TimedOut { address, step: "bind", waited: Duration::ZERO }), Exit::Timeout);
+        assert_eq!(exit(&BindError::NoIommu { address }), Exit::Refused);
+        assert!(
+            format!("{:?}", failure(&no_permission, "bind", &[address])).contains("sudo fpgactl bind 0000:3b:00.0")
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! `fpgactl calibrate`: what the parts of a fabric take, measured, and written to a file that plans are made with.
+
+use cmdseq::calibration::Calibration;
+use fpga_driver::calibrate;
+
+use crate::asm::write_whole;
+use crate::calibration::File;
+use crate::cards::Cards;
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::{output, progress};
+
+/// Things that are measured one after another.
+const STEPS: u64 = 6;
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let mut cards = Cards::open(&cli.cards)?;
+    let bar = progress::count(STEPS);
+    let mut begin = |what: &str| {
+        bar.set_message(what.to_owned());
+        bar.inc(1);
+    };
+    let calibration = interrupt.at_once(|| calibrate(&mut cards.cluster, &mut begin))??;
+    bar.finish_and_clear();
+    let file = File::new(&calibration, &cards.selector, cards.kind.name(), cards.are_mock());
+    let text = serde_json::to_string_pretty(&file)
+        .map_err(|error| Failure::new(Exit::Failed, format!("the result cannot be printed: {error}")))?;
+    write_whole(&arguments.output, (text + "\n").as_bytes())?;
+    if cli.json {
+        return output::json(&file);
+    }
+    output::write(summary(&cards, &calibration, arguments).as_bytes())
+}
+
+fn summary(cards: &Cards, calibration: &Calibration, arguments: &cli::Calibrate) -> String {
+    let head = ["parameter", "stated", "measured", "fit"].map(str::to_owned).to_vec();
+    let measured = calibration.parameters.iter().map(|one| {
+        let (name, stated) = (one.field.name.to_owned(), one.stated.to_string());
+        let fit = format!("{} counts, within {:.2} %", one.points, one.residual_percent);
+        vec![name, stated, one.measured.to_string(), fit]
+    });
+    let stated = calibration.unmeasured.iter().map(|one| {
+        let value = calibration.fabric.get(one.field.name).copied().unwrap_or(0).to_string();
+        vec![one.field.name.to_owned(), value, "as stated".to_owned(), one.why.clone()]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(measured).chain(stated).collect();
+    let mut text = output::table(&rows);
+    for ((from, to), mbps) in &calibration.links {
+        text += &format!("link from {from} to {to}: {mbps} Mb/s\n");
+    }
+    if cards.are_mock() {
+        text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
+    }
+    text + &format!("written: {}\n", arguments.output.display())
+}

@@ -1,0 +1,206 @@
+//! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate` and read by whatever plans.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cmdseq::calibration::{Calibration, Parameter, Unmeasured};
+use cmdseq::capability::{Timing, TimingField};
+use cmdseq::{Capabilities, CostModel};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Failure, Result};
+
+/// Schema of the files that are written and read.
+const SCHEMA: &str = "fpgactl.calibration/1";
+/// The longest file that is read: many times what the largest fabric's is.
+const LONGEST: u64 = 16 << 20;
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    schema: String,
+    selector: String,
+    kind: String,
+    mock: bool,
+    fabric: BTreeMap<String, u64>,
+    parameters: Vec<Measured>,
+    not_measured: Vec<NotMeasured>,
+    links: Vec<Link>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measured {
+    name: String,
+    stated: u32,
+    measured: u32,
+    points: usize,
+    residual_percent: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NotMeasured {
+    name: String,
+    why: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    from: u32,
+    to: u32,
+    mbps: u32,
+}
+
+impl File {
+    pub(crate) fn new(calibration: &Calibration, selector: &str, kind: &str, mock: bool) -> Self {
+        let measured = |one: &Parameter| Measured {
+            name: one.field.name.to_owned(),
+            stated: one.stated,
+            measured: one.measured,
+            points: one.points,
+            residual_percent: (one.residual_percent * 1e3).round() / 1e3,
+        };
+        let not = |one: &Unmeasured| NotMeasured { name: one.field.name.to_owned(), why: one.why.clone() };
+        let link = |((from, to), mbps): (&(u32, u32), &u32)| Link { from: *from, to: *to, mbps: *mbps };
+        File {
+            schema: SCHEMA.to_owned(),
+            selector: selector.to_owned(),
+            kind: kind.to_owned(),
+            mock,
+            fabric: calibration.fabric.clone(),
+            parameters: calibration.parameters.iter().map(measured).collect(),
+            not_measured: calibration.unmeasured.iter().map(not).collect(),
+            links: calibration.links.iter().map(link).collect(),
+        }
+    }
+
+    /// The text of a file; `Err` says in a sentence what is wrong with it.
+    fn parse(text: &str) -> std::result::Result<File, String> {
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: String,
+        }
+        let Schema { schema } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if schema != SCHEMA {
+            return Err(format!("its schema is {schema:?}, and should be {SCHEMA:?}"));
+        }
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// What it says, if it says nothing twice and nothing that cannot be.
+    fn calibration(self) -> std::result::Result<Calibration, String> {
+        let field = |name: &str| TimingField::named(name).ok_or_else(|| format!("there is no parameter {name:?}"));
+        let mut seen: BTreeMap<&'static str, ()> = BTreeMap::new();
+        let mut once = |field: &'static TimingField| match seen.insert(field.name, ()) {
+            None => Ok(field),
+            Some(()) => Err(format!("{} is there twice", field.name)),
+        };
+        let mut parameters = Vec::new();
+        for one in self.parameters {
+            let field = once(field(&one.name)?)?;
+            if field.is_rate && one.measured == 0 {
+                return Err(format!("{} is 0, and a rate is at least 1", field.name));
+            }
+            if !(one.residual_percent.is_finite() && one.residual_percent >= 0.0) {
+                return Err(format!("the residual of {} is {}", field.name, one.residual_percent));
+            }
+            let (stated, measured) = (one.stated, one.measured);
+            let (points, residual_percent) = (one.points, one.residual_percent);
+            parameters.push(Parameter { field, stated, measured, points, residual_percent });
+        }
+        let mut unmeasured = Vec::new();
+        for one in self.not_measured {
+            unmeasured.push(Unmeasured { field: once(field(&one.name)?)?, why: one.why });
+        }
+        if let Some(missing) = Timing::FIELDS.iter().find(|field| !seen.contains_key(field.name)) {
+            return Err(format!("{} is neither measured nor not measured", missing.name));
+        }
+        let mut links = BTreeMap::new();
+        for Link { from, to, mbps } in self.links {
+            if mbps == 0 || links.insert((from, to), mbps).is_some() {
+                return Err(format!("the link from {from} to {to} is there twice, or its rate is 0"));
+            }
+        }
+        Ok(Calibration { fabric: self.fabric, parameters, unmeasured, links })
+    }
+}
+
+/// The cost model for cards with `capabilities`: what they say, or what the file at `path` says was measured.
+///
+/// # Errors
+/// A file that cannot be read, is not a calibration, or is one of another fabric: with exit code 7.
+pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<CostModel> {
+    let Some(path) = path else { return Ok(CostModel::stated(capabilities)) };
+    let refuse = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
+    let length = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
+    if length > LONGEST {
+        return Err(refuse(format!("{length} B are more than a calibration has")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let calibration = File::parse(&text)
+        .and_then(File::calibration)
+        .map_err(|cause| refuse(format!("not a calibration: {cause}")))?;
+    let model = calibration.model(capabilities).map_err(|other| refuse(other.to_string()))?;
+    let is_linked = |(from, to): &(u32, u32)| capabilities.topology.linked(*from, *to, capabilities.nodes);
+    match model.links.keys().find(|link| !is_linked(link)) {
+        Some((from, to)) => Err(refuse(format!("not a calibration: there is no link from {from} to {to}"))),
+        None => Ok(model),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(change: impl FnOnce(&mut serde_json::Value)) -> std::result::Result<Calibration, String> {
+        let parameters: Vec<_> = Timing::FIELDS[1..]
+            .iter()
+            .map(|field| {
+                serde_json::json!({"name": field.name, "stated": 1, "measured": 2, "points": 3, "residual_percent": 0.5})
+            })
+            .collect();
+        let mut value = serde_json::json!({
+            "schema": SCHEMA, "selector": "mock:optweb:4", "kind": "mock", "mock": true, "fabric": {"nodes": 4},
+            "parameters": parameters, "not_measured": [{"name": Timing::FIELDS[0].name, "why": "because"}],
+            "links": [{"from": 0, "to": 1, "mbps": 5}],
+        });
+        change(&mut value);
+        File::parse(&value.to_string()).and_then(File::calibration)
+    }
+
+    #[test]
+    fn a_file_says_what_was_measured() {
+        let calibration = file(|_| ()).unwrap();
+        assert_eq!((calibration.parameters.len(), calibration.unmeasured.len()), (12, 1));
+        assert_eq!(calibration.links, BTreeMap::from([((0, 1), 5)]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_it_is() {
+        type Change = fn(&mut serde_json::Value);
+        let wrong: [(Change, &str); 11] = [
+            (|file| file["schema"] = "fpgactl.calibration/2".into(), "should be \"fpgactl.calibration/1\""),
+            (|file| file["more"] = 1.into(), "unknown field `more`"),
+            (|file| file["parameters"][0]["more"] = 1.into(), "unknown field `more`"),
+            (|file| file["parameters"][0]["name"] = "speed".into(), "no parameter \"speed\""),
+            (|file| file["parameters"][0]["name"] = "link_mbps".into(), "link_mbps is there twice"),
+            (|file| file["parameters"][0]["measured"] = (-1).into(), "invalid value"),
+            (|file| file["parameters"][0]["residual_percent"] = (-1.0).into(), "the residual of"),
+            (
+                |file| file["parameters"].as_array_mut().unwrap().iter_mut().for_each(|one| one["measured"] = 0.into()),
+                "a rate is at least 1",
+            ),
+            (|file| file["not_measured"] = serde_json::json!([]), "neither measured nor not measured"),
+            (|file| file["links"][0]["mbps"] = 0.into(), "its rate is 0"),
+            (|file| file["fabric"] = 1.into(), "invalid type"),
+        ];
+        for (change, expected) in wrong {
+            let error = file(change).unwrap_err();
+            assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+        }
+        assert!(File::parse("").is_err() && File::parse("{}").is_err() && File::parse("[1]").is_err());
+    }
+}

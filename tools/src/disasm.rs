@@ -1,0 +1,26 @@
+//! `fpgactl disasm FILE`: words to text that assembles to the same.
+
+use cmdseq::asm::disassemble;
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::Result;
+use crate::{output, source};
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    ranks: u32,
+    programs: Vec<u32>,
+    text: String,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Disasm) -> Result<()> {
+    let assembly = source::words(&arguments.file)?;
+    let text = disassemble(&assembly);
+    if cli.json {
+        let programs = assembly.programs.iter().map(|one| one.rank).collect();
+        return output::json(&Printed { schema: "fpgactl.disasm/1", ranks: assembly.ranks, programs, text });
+    }
+    output::write(text.as_bytes())
+}

@@ -1,0 +1,204 @@
+//! `--expect OP,KEY=VALUE,...`: the collective that a program has to be, and the buffers that it goes from and to.
+
+use cmdseq::asm::{Assembly, Buffer, RankProgram};
+use cmdseq::plan::{Collective, Order, Piece, Program, Request};
+use cmdseq::{AddressSpace, Capabilities, Combine, Element, Layout, Reduction};
+
+use crate::exit::{Failure, Result};
+use crate::size;
+
+/// What is expected, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Expect {
+    collective: Collective,
+    input: String,
+    output: String,
+    bytes: u64,
+    root: u32,
+    /// The last rank unless said.
+    peer: Option<u32>,
+    combine: Option<Combine>,
+    order: Order,
+    /// Lengths of the blocks of a vector form, row by row.
+    counts: Vec<u64>,
+}
+
+/// Reads the option's value.
+pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or_default();
+    let collective: Collective = name.parse().map_err(|error| format!("{error}"))?;
+    let (input, output) = ("input".to_owned(), "output".to_owned());
+    let (mut reduction, mut element) = (Reduction::Sum, Element::F32);
+    let mut expect = Expect {
+        collective,
+        input,
+        output,
+        bytes: 0,
+        root: 0,
+        peer: None,
+        combine: None,
+        order: Order::Any,
+        counts: Vec::new(),
+    };
+    for part in parts {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
+        let rank = || value.parse::<u32>().map_err(|error| format!("{key}: {error}"));
+        match key {
+            "input" => value.clone_into(&mut expect.input),
+            "output" => value.clone_into(&mut expect.output),
+            "bytes" => expect.bytes = size::parse(value)?,
+            "counts" => expect.counts = value.split('/').map(size::parse).collect::<std::result::Result<_, _>>()?,
+            "root" => expect.root = rank()?,
+            "peer" => expect.peer = Some(rank()?),
+            "op" => reduction = value.parse().map_err(|error| format!("{error}"))?,
+            "dtype" => element = value.parse().map_err(|error| format!("{error}"))?,
+            "order" => expect.order = value.parse().map_err(|error| format!("{error}"))?,
+            _ => {
+                return Err(format!(
+                    "{key:?} is not known; there are input, output, bytes, counts, root, peer, op, dtype and order"
+                ));
+            }
+        }
+    }
+    expect.combine = collective.reduces().then_some(Combine::new(reduction, element));
+    if collective.has_counts() == expect.counts.is_empty() {
+        let what = if collective.has_counts() { "needs" } else { "has no" };
+        return Err(format!("{collective} {what} counts=SIZE/SIZE/..., the length of each block"));
+    }
+    if collective.has_counts() {
+        expect.bytes = expect.counts.iter().copied().max().unwrap_or(0);
+    }
+    if expect.bytes == 0 && collective != Collective::Barrier {
+        return Err(format!("{collective} needs bytes=SIZE, as --bytes of coll counts them"));
+    }
+    Ok(expect)
+}
+
+impl Expect {
+    /// What the programs have to be.
+    pub(crate) fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    fn request(&self, ranks: u32) -> Request {
+        let Expect { collective, bytes, root, combine, order, .. } = *self;
+        let peer = self.peer.unwrap_or(ranks.saturating_sub(1));
+        let counts = self.counts.clone();
+        Request { root, peer, combine, order, counts, ..Request::new(collective, (0..ranks).collect(), bytes) }
+    }
+
+    /// The collective, once the programs are told where its data lies.
+    pub(crate) fn of(
+        &self,
+        assembly: &Assembly,
+        programs: &mut [Program],
+        capabilities: &Capabilities,
+    ) -> Result<Request> {
+        let request = self.request(programs.len() as u32);
+        let ranks = request.ranks();
+        if request.counts.len() as u64 != request.counts_needed() {
+            let (needed, found) = (request.counts_needed(), request.counts.len());
+            let message = format!("--expect: {} of {ranks} ranks has {needed} counts, not {found}", self.collective);
+            return Err(Failure::refused(message));
+        }
+        if request.root >= ranks || request.peer >= ranks {
+            let message = format!("--expect names rank {}, and there are {ranks}", request.root.max(request.peer));
+            return Err(Failure::refused(message));
+        }
+        for (rank, (program, named)) in (0..).zip(programs.iter_mut().zip(&assembly.programs)) {
+            let (input, output) = (request.input_bytes(rank), request.output_bytes(rank));
+            program.input = self.pieces(named, &self.input, input, capabilities)?;
+            program.output = self.pieces(named, &self.output, output, capabilities)?;
+        }
+        Ok(request)
+    }
+
+    /// Where `total` bytes lie in a buffer of the card: striped, a block in each stripe. If there is no buffer of this name,
+    /// in those of this name with 0, 1 and so on behind it, one after another, as a saved plan has them.
+    fn pieces(&self, program: &RankProgram, name: &str, total: u64, capabilities: &Capabilities) -> Result<Vec<Piece>> {
+        if total == 0 {
+            return Ok(Vec::new());
+        }
+        let rank = program.rank;
+        let named = |name: &str| {
+            let on_card = |buffer: &&Buffer| buffer.name == name && buffer.space == AddressSpace::Card;
+            program.buffers.iter().find(on_card)
+        };
+        let Some(buffer) = named(name) else {
+            let numbered: Vec<&Buffer> = (0..).map_while(|number: u32| named(&format!("{name}{number}"))).collect();
+            if !numbered.is_empty() {
+                return self.numbered(rank, name, total, &numbered);
+            }
+            let message =
+                format!("--expect: rank {rank} has no card buffer `{name}`; input=NAME and output=NAME say others");
+            return Err(Failure::refused(message).of_rank(rank));
+        };
+        let (block, distance) = match buffer.layout {
+            Layout::Block => (total, total),
+            Layout::Striped => (self.bytes, capabilities.stripe_bytes()),
+        };
+        let pieces: Vec<Piece> = (0..total.div_ceil(block))
+            .map(|number| {
+                let offset = number * block;
+                let address = buffer.address.saturating_add(number.saturating_mul(distance));
+                Piece { offset, address, bytes: block.min(total - offset) }
+            })
+            .collect();
+        let end = pieces.last().map_or(0, |last| last.address.saturating_add(last.bytes) - buffer.address);
+        if end > buffer.bytes {
+            return Err(self.too_small(rank, name, end, buffer.bytes));
+        }
+        Ok(pieces)
+    }
+
+    /// Where `total` bytes lie in `buffers`, one after another.
+    fn numbered(&self, rank: u32, name: &str, total: u64, buffers: &[&Buffer]) -> Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        let mut offset = 0;
+        for buffer in buffers {
+            let bytes = buffer.bytes.min(total - offset);
+            if bytes > 0 {
+                pieces.push(Piece { offset, address: buffer.address, bytes });
+            }
+            offset += bytes;
+        }
+        if offset < total {
+            return Err(self.too_small(rank, &format!("{name}0.."), total, offset));
+        }
+        Ok(pieces)
+    }
+
+    fn too_small(&self, rank: u32, name: &str, needed: u64, found: u64) -> Failure {
+        let (collective, bytes) = (self.collective, self.bytes);
+        let message = format!(
+            "--expect: {collective} of {bytes} B takes {needed} B of buffer `{name}` of rank {rank}, which has {found}"
+        );
+        Failure::refused(message).of_rank(rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_expected_is_read() {
+        let expect = parse("allreduce,bytes=4KiB,op=max,dtype=i32,input=a,order=rank").unwrap();
+        assert_eq!(expect.combine, Some(Combine::new(Reduction::Max, Element::I32)));
+        assert_eq!((expect.bytes, expect.input.as_str(), expect.output.as_str()), (4096, "a", "output"));
+        assert_eq!(parse("barrier").unwrap().bytes, 0);
+        for (wrong, part) in [
+            ("allreduces,bytes=1", "allreduces"),
+            ("allgather", "needs bytes=SIZE"),
+            ("allgather,bytes", "not KEY=VALUE"),
+            ("allgather,size=4", "\"size\" is not known"),
+            ("allgather,bytes=1,root=x", "root"),
+            ("allgather,bytes=1,counts=1/2", "has no counts"),
+            ("allgatherv,bytes=4", "needs counts"),
+        ] {
+            let error = parse(wrong).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

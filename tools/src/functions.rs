@@ -1,0 +1,117 @@
+//! PCI functions by the address or selector that names them, and what is said of who may use them.
+
+use fpga_hal::PciAddress;
+use fpga_hal::sysfs::{Access, Owners, PciFunction, Process, Sysfs, VFIO_PCI};
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::exit::{Exit, Failure, Result};
+
+/// The machine's functions, or those below `--sysfs-root`.
+pub(crate) fn sysfs(cli: &Cli) -> Sysfs {
+    Sysfs::new(&cli.sysfs_root)
+}
+
+/// The address in `vfio:0000:3b:00.0` or `0000:3b:00.0`; `None` if the text names cards in another way.
+pub(crate) fn address(selector: &str) -> Option<PciAddress> {
+    selector.strip_prefix("vfio:").unwrap_or(selector).parse().ok()
+}
+
+/// The address that a command line gives.
+pub(crate) fn parse_address(text: &str) -> std::result::Result<PciAddress, String> {
+    address(text).ok_or_else(|| format!("{text:?} is not a PCI address: it should be as 0000:3b:00.0 or 3b:00.0"))
+}
+
+/// A function that a person named.
+pub(crate) fn find(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
+    sysfs.function(address).map_err(|error| match error {
+        fpga_hal::sysfs::Error::NoFunction { .. } => {
+            Failure::new(Exit::NoCard, format!("{error}; fpgactl list --all shows those that could be cards"))
+        }
+        error => error.into(),
+    })
+}
+
+/// Whether a function can be opened now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It can.
+    Free,
+    /// A process has it.
+    Held(Process),
+    /// Its driver is not VFIO's.
+    NotBound,
+    /// This user may not open it, or there is nothing to open.
+    Denied,
+    /// It does not answer.
+    Silent,
+}
+
+impl State {
+    pub(crate) fn of(sysfs: &Sysfs, function: &PciFunction) -> Self {
+        if function.config.as_ref().is_some_and(|config| config.is_gone()) {
+            return State::Silent;
+        }
+        if function.driver.as_deref() != Some(VFIO_PCI) {
+            return State::NotBound;
+        }
+        if let Some(owner) = owners(sysfs, function).found.into_iter().next() {
+            return State::Held(owner);
+        }
+        let nodes = sysfs.nodes(function).unwrap_or_default();
+        let may_open = |node: &std::path::PathBuf| sysfs.access(node).is_ok_and(|access| access == Access::Granted);
+        if nodes.iter().any(may_open) { State::Free } else { State::Denied }
+    }
+
+    /// Name in `--json`.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            State::Free => "free",
+            State::Held(_) => "held",
+            State::NotBound => "not-bound",
+            State::Denied => "denied",
+            State::Silent => "silent",
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        match self {
+            State::Held(process) => format!("held by {} ({})", process.id, process.name),
+            State::NotBound => "not bound".to_owned(),
+            other => other.name().to_owned(),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        match self {
+            State::Held(process) => Some(process.into()),
+            _ => None,
+        }
+    }
+}
+
+/// Who has it open, as far as that can be seen.
+pub(crate) fn owners(sysfs: &Sysfs, function: &PciFunction) -> Owners {
+    sysfs.owners_of(function).unwrap_or_else(|error| {
+        log::info!("The owner of {} cannot be seen: {error}", function.address);
+        Owners::default()
+    })
+}
+
+/// A process in `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+}
+
+impl From<&Process> for Owner {
+    fn from(process: &Process) -> Self {
+        Owner { pid: process.id, name: process.name.clone() }
+    }
+}
+
+/// Name of a driver in a table.
+pub(crate) fn driver(function: &PciFunction) -> String {
+    function.driver.clone().unwrap_or_else(|| "none".to_owned())
+}

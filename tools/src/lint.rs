@@ -1,0 +1,73 @@
+//! `fpgactl lint FILE`: what is allowed in a program and probably not meant.
+
+use std::fmt::Write as _;
+
+use cmdseq::asm::{self, Options};
+use serde::Serialize;
+
+use crate::cards::Cards;
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Place, Result};
+use crate::output;
+use crate::source::{Loaded, Source};
+use crate::verification::verified;
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    warnings: Vec<Warning<'a>>,
+    /// The collective that the programs were found to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Warning<'a> {
+    check: &'static str,
+    #[serde(flatten)]
+    place: Place<'a>,
+}
+
+impl<'a> From<&'a asm::Warning> for Warning<'a> {
+    fn from(warning: &'a asm::Warning) -> Self {
+        Warning { check: warning.check, place: Place::from(&warning.diagnostic) }
+    }
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
+    let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
+    let mut options = Options { ranks: arguments.program.ranks, ..Options::default() };
+    let expected = match &arguments.expect {
+        Some(expected) => {
+            // What programs may do depends on the cards: room for buffers, tables, communicators.
+            let cards = Cards::open(&cli.cards)?;
+            options.ranks = options.ranks.or(Some(cards.nodes().len() as u32));
+            verified(&Loaded::Text(Box::new(source.assemble(&options)?)), &cards, Some(expected), false)?;
+            Some(expected.collective().name())
+        }
+        None => None,
+    };
+    let warnings = source.lint(&options)?;
+    if cli.json {
+        let warnings = warnings.iter().map(Warning::from).collect();
+        output::json(&Printed { schema: "fpgactl.lint/1", warnings, expected })?;
+    } else {
+        let mut text = String::new();
+        for warning in &warnings {
+            let _ = writeln!(text, "{}: {}\n", warning.check, warning.diagnostic);
+        }
+        let _ = match warnings.len() {
+            0 => writeln!(text, "nothing to say"),
+            1 => writeln!(text, "1 warning"),
+            count => writeln!(text, "{count} warnings"),
+        };
+        if let Some(expected) = expected {
+            let _ = writeln!(text, "it is {expected} as expected");
+        }
+        output::write(text.as_bytes())?;
+    }
+    match warnings.len() {
+        count if count > 0 && arguments.check => Err(Failure::new(Exit::Failed, format!("{count} warnings"))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,169 @@
+//! `fpgactl reg`: one register of a card.
+
+use fpga_driver::find_sequencer;
+use fpga_hal::{BarIndex, Function, Window};
+use fpga_regs::{Access, Register, pci, sequencer};
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::output;
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    selector: String,
+    node: usize,
+    /// Name of the register, of one of the sequencer's.
+    register: Option<String>,
+    bar: usize,
+    /// Bytes from the start of the BAR.
+    offset: u64,
+    /// What was written.
+    written: Option<u32>,
+    /// What it reads; of a register that is only written, nothing.
+    value: Option<u32>,
+}
+
+/// Where a register is.
+struct Place {
+    name: Option<String>,
+    bar: BarIndex,
+    offset: u64,
+    access: Access,
+    window: Window,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
+    let (selector, node) = split(&arguments.card)?;
+    let selection = Selector::parse(selector)?.open()?;
+    let cards = selection.functions.len();
+    let function = selection.functions.get(node).ok_or_else(|| {
+        Failure::new(Exit::NoCard, format!("{selector} has {cards} cards, from 0: there is no card {node}"))
+    })?;
+    let place = find(function, &arguments.register)?;
+    let what = || place.name.clone().unwrap_or_else(|| format!("{} + {:#x}", place.bar, place.offset));
+    match (arguments.value, place.access) {
+        (Some(_), Access::ReadOnly) => {
+            return Err(Failure::refused(format!("{} can only be read", what())));
+        }
+        (None, Access::WriteOnly) => {
+            return Err(Failure::refused(format!("{} can only be written", what())));
+        }
+        (Some(value), _) => place.window.write_u32(place.offset, value)?,
+        (None, _) => {}
+    }
+    let value = if place.access == Access::WriteOnly { None } else { Some(place.window.read_u32(place.offset)?) };
+    let value = value.map(|value| function.check_alive(value)).transpose()?;
+    let printed = Printed {
+        schema: "fpgactl.reg/1",
+        selector: selector.to_owned(),
+        node,
+        register: place.name,
+        bar: place.bar.index(),
+        offset: place.offset,
+        written: arguments.value,
+        value,
+    };
+    if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+}
+
+fn text(printed: &Printed) -> String {
+    let place = format!("BAR{} + {:#x}", printed.bar, printed.offset);
+    let name = printed.register.as_ref().map_or_else(|| place.clone(), |name| format!("{name} ({place})"));
+    match (printed.value, printed.written) {
+        (Some(value), _) => format!("{name}: {value:#010x} ({value})\n"),
+        (None, written) => format!("{name}: {:#010x} written\n", written.unwrap_or_default()),
+    }
+}
+
+/// Selector and number of the card. Only fabrics of mock cards have several.
+fn split(card: &str) -> Result<(&str, usize)> {
+    match card.rsplit_once('/') {
+        Some((selector, node)) if selector.starts_with("mock:") => {
+            let node = node.parse().map_err(|_| Failure::usage(format!("{node:?} is not the number of a card")))?;
+            Ok((selector, node))
+        }
+        _ => Ok((card, 0)),
+    }
+}
+
+fn find(function: &Function, register: &str) -> Result<Place> {
+    if let Some((bar, offset)) = raw(register) {
+        let window = function.window(bar)?;
+        return Ok(Place { name: None, bar, offset, access: Access::ReadWrite, window });
+    }
+    let (base, known) = named(register).ok_or_else(|| {
+        Failure::usage(format!(
+            "{register:?} is no register of the sequencer (docs/registers.md) and no offset in a BAR"
+        ))
+    })?;
+    let bar = BarIndex::new(pci::REGISTERS_BAR).ok_or_else(|| Failure::usage("there is no such BAR"))?;
+    let window = function.window(bar)?;
+    let block = find_sequencer(&window, &function.identity().name)?;
+    let offset = block + u64::from(base + known.offset);
+    Ok(Place { name: Some(register.to_owned()), bar, offset, access: known.access, window })
+}
+
+/// `0x1008`, `4104` or `bar4:0x800`.
+fn raw(text: &str) -> Option<(BarIndex, u64)> {
+    let (bar, offset) = match text.split_once(':') {
+        Some((bar, offset)) => (bar.to_ascii_lowercase().strip_prefix("bar")?.parse().ok()?, offset),
+        None => (0, text),
+    };
+    Some((BarIndex::new(bar)?, unsigned(offset)?))
+}
+
+/// A register of the sequencer, or `queueN.NAME`, and where its table begins in the block.
+fn named(text: &str) -> Option<(u32, &'static Register)> {
+    let find = |table: &'static [Register], name: &str| {
+        table.iter().find(|one| !one.is_reserved() && one.name.eq_ignore_ascii_case(name))
+    };
+    match text.split_once('.') {
+        Some((queue, name)) => {
+            let number = queue.to_ascii_lowercase().strip_prefix("queue")?.parse().ok()?;
+            let is_there = number < sequencer::queue::MAX;
+            Some((is_there.then(|| sequencer::queue::base(number))?, find(sequencer::queue::TABLE, name)?))
+        }
+        None => Some((0, find(sequencer::TABLE, text)?)),
+    }
+}
+
+fn unsigned(text: &str) -> Option<u64> {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    if is_number { u64::from_str_radix(digits, radix).ok() } else { None }
+}
+
+/// A value of 32 bits on the command line.
+pub(crate) fn number(text: &str) -> std::result::Result<u32, String> {
+    unsigned(text)
+        .and_then(|value| u32::try_from(value).ok())
+        .ok_or_else(|| format!("{text:?} is not a number of 32 bits, such as 42 or 0x2a"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let bar = |index| BarIndex::new(index).unwrap();
+        assert_eq!(raw("0x1008"), Some((bar(0), 0x1008)));
+        assert_eq!(raw("bar4:2048"), Some((bar(4), 2048)));
+        for text in ["", "0x", "bar6:0", "bar:0", "4:0", "-4", "+4", "0x10000000000000000", "MAGIC"] {
+            assert_eq!(raw(text), None, "{text:?}");
+        }
+        assert_eq!(named("magic").map(|(base, one)| (base, one.offset)), Some((0, 0x20)));
+        assert_eq!(named("queue2.SUBMISSION_TAIL").map(|(base, one)| base + one.offset), Some(0x498));
+        for text in ["", "queue.DEPTH", "queue99.DEPTH", "ring0.DEPTH", "NOTHING"] {
+            assert!(named(text).is_none(), "{text:?}");
+        }
+        assert_eq!(split("mock:optweb:4/2").unwrap(), ("mock:optweb:4", 2));
+        assert_eq!(split("vfio-user:/run/fpga/0").unwrap(), ("vfio-user:/run/fpga/0", 0));
+        assert!(split("mock:optweb:4/x").is_err());
+        assert_eq!((number("0xffffffff"), number("42")), (Ok(u32::MAX), Ok(42)));
+        assert!(number("0x100000000").is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! `fpgactl run FILE --persistent`: the programs are stored on the cards, and launched again and again.
+
+use std::time::Duration;
+
+use cmdseq::Completion;
+use cmdseq::graph::Schedule;
+use cmdseq::plan::{Communicator, Prediction, Program};
+use cmdseq::ranges::Range;
+use serde::Serialize;
+
+use crate::cards::Cards;
+use crate::exit::Result;
+use crate::interrupt::Interrupt;
+use crate::units::rounded;
+
+/// What the launches took, in the cards' time.
+#[derive(Debug, Serialize)]
+pub(crate) struct Printed {
+    launches: u32,
+    /// Cards that have a program, and so are rung.
+    cards: usize,
+    /// One for each card and launch.
+    doorbells: u64,
+    /// Instructions on all cards that one launch runs.
+    instructions: usize,
+    t2_us: Spread,
+    /// Of the last launch, by rank.
+    ranks: Vec<PrintedRank>,
+}
+
+#[derive(Debug, Serialize)]
+struct Spread {
+    first: f64,
+    least: f64,
+    median: f64,
+    largest: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct PrintedRank {
+    rank: u32,
+    node: u32,
+    t1_us: f64,
+    t2_us: f64,
+    arrival_us: f64,
+    bytes: u64,
+}
+
+/// Stores `programs`, one for each card, and launches them `repeat` times, one launch behind the other.
+pub(crate) fn run(
+    cards: &mut Cards,
+    programs: Vec<Program>,
+    communicators: Vec<Communicator>,
+    repeat: u32,
+    timeout: Duration,
+    interrupt: &Interrupt,
+) -> Result<Printed> {
+    let schedule = Schedule {
+        group: cards.nodes(),
+        programs,
+        communicators,
+        buffers: Vec::new(),
+        between: Range { address: 0, bytes: 0 },
+        steps: Vec::new(),
+        predicted: Prediction::default(),
+    };
+    let mut prepared = cards.cluster.prepare(&schedule)?;
+    let mut cycles = Vec::with_capacity(repeat as usize);
+    for _ in 0..repeat {
+        let times = interrupt.at_once(|| {
+            cards.cluster.launch(&mut prepared)?;
+            cards.cluster.finish(&mut prepared, timeout)
+        })??;
+        cycles.push(times.t2_cycles);
+    }
+    let clock_khz = f64::from(cards.capabilities().clock_khz);
+    let us = |cycles: u64| rounded(cycles as f64 * 1e3 / clock_khz);
+    let first = cycles.first().copied().unwrap_or(0);
+    cycles.sort_unstable();
+    let at = |index: usize| us(cycles.get(index).copied().unwrap_or(0));
+    let t2_us =
+        Spread { first: us(first), least: at(0), median: at(cycles.len() / 2), largest: at(cycles.len().max(1) - 1) };
+    let rank = |(rank, one): (u32, Completion)| PrintedRank {
+        rank,
+        node: schedule.group[rank as usize],
+        t1_us: us(one.t1),
+        t2_us: us(one.t2),
+        arrival_us: us(one.arrival),
+        bytes: one.bytes,
+    };
+    Ok(Printed {
+        launches: repeat,
+        cards: prepared.cards(),
+        doorbells: u64::from(repeat) * prepared.cards() as u64,
+        instructions: schedule.programs.iter().map(|program| program.instructions.len()).sum(),
+        t2_us,
+        ranks: prepared.completions().map(rank).collect(),
+    })
+}
+
+impl Printed {
+    /// As text.
+    pub(crate) fn text(&self) -> String {
+        let Printed { launches, cards, doorbells, instructions, t2_us, .. } = self;
+        let heads = ["RANK", "NODE", "T1 us", "T2 us", "ARRIVAL us", "BYTES"];
+        let mut rows = vec![heads.map(String::from).to_vec()];
+        for one in &self.ranks {
+            rows.push(vec![
+                one.rank.to_string(),
+                one.node.to_string(),
+                format!("{:.3}", one.t1_us),
+                format!("{:.3}", one.t2_us),
+                format!("{:.3}", one.arrival_us),
+                one.bytes.to_string(),
+            ]);
+        }
+        let mut text = crate::output::table(&rows);
+        text += &format!(
+            "{} of {} on {}, with {}\n\
+             T2 of a launch: first {:.3} us, least {:.3}, median {:.3}, largest {:.3}\n",
+            counted(u64::from(*launches), "launch", "launches"),
+            counted(*instructions as u64, "instruction", "instructions"),
+            counted(*cards as u64, "card", "cards"),
+            counted(*doorbells, "doorbell", "doorbells"),
+            t2_us.first,
+            t2_us.least,
+            t2_us.median,
+            t2_us.largest
+        );
+        text
+    }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

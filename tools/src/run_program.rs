@@ -1,0 +1,515 @@
+//! `fpgactl run FILE`: a program on the cards, and what each instruction took.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
+use cmdseq::plan::Program;
+use cmdseq::{AddressSpace, Completion, Instruction, Status};
+use fpga_driver::{Card, Error, Token, check};
+use fpga_hal::DmaBuffer;
+use serde::Serialize;
+
+use crate::cards::Cards;
+use crate::cli::{self, Cli, Transfer};
+use crate::data::CHUNK;
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::npy::{self, Element, Input, Output};
+use crate::output;
+use crate::run_persistent;
+use crate::source::{self, Loaded};
+use crate::units::rounded;
+use crate::verification::verified;
+
+/// Host buffers begin on pages of their own.
+const PAGE: u64 = 4096;
+/// How long other ranks may go on after one has failed.
+const GRACE: Duration = Duration::from_millis(50);
+/// How long to sleep on one card while others may have something to say.
+const SLEEP: Duration = Duration::from_millis(1);
+/// Bits of the cards' counter.
+const CYCLES_MASK: u64 = (1 << 48) - 1;
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    mock: bool,
+    ranks: u32,
+    completions: Vec<PrintedCompletion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persistent: Option<run_persistent::Printed>,
+    outputs: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct PrintedCompletion {
+    rank: u32,
+    node: u32,
+    instruction: usize,
+    operation: &'static str,
+    place: Option<String>,
+    tag: u16,
+    status: String,
+    code: u8,
+    detail: u16,
+    issued_us: f64,
+    t1_us: f64,
+    t2_us: f64,
+    arrival_us: f64,
+    bytes: u64,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let mut cards = Cards::open(&cli.cards)?;
+    let nodes = cards.nodes();
+    let ranks = nodes.len() as u32;
+    let options = Options { ranks: Some(ranks), ..Options::default() };
+    let loaded = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
+    let assembly = loaded.assembly();
+    let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
+    let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
+    let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
+
+    let timeout = Duration::from_secs_f64(arguments.timeout);
+    let mut lanes = Vec::new();
+    for (card, program) in cards.cluster.cards_mut().iter_mut().zip(&assembly.programs) {
+        card.set_timeout(timeout);
+        lanes.push(Lane::new(card, program)?);
+        card.load_tables(&program.tables)?;
+    }
+    if !arguments.persistent {
+        // What is stored has communicators of its own.
+        for communicator in &communicators {
+            cards.cluster.define(communicator)?;
+        }
+    }
+    for load in &loads {
+        for rank in &load.ranks {
+            interrupt.check()?;
+            load.put(&mut cards.cluster.cards_mut()[*rank as usize], &lanes[*rank as usize])?;
+        }
+    }
+    let (persistent, failure) = if arguments.persistent {
+        let program = |lane: &Lane<'_>| Program {
+            instructions: lane.instructions.clone(),
+            tables: lane.program.tables.clone(),
+            ..Program::default()
+        };
+        let programs = lanes.iter().map(program).collect();
+        let launched = run_persistent::run(&mut cards, programs, communicators, arguments.repeat, timeout, &interrupt)?;
+        (Some(launched), None)
+    } else {
+        let outcome = interrupt.at_once(|| run_lanes(cards.cluster.cards_mut(), &mut lanes, timeout))?;
+        (None, failure(&lanes, &nodes, outcome, &loaded))
+    };
+    let mut outputs = Vec::new();
+    if failure.is_none() {
+        for dump in &dumps {
+            interrupt.check()?;
+            outputs.push(dump.take(&mut cards.cluster.cards_mut()[dump.rank as usize], &lanes[dump.rank as usize])?);
+        }
+    }
+
+    let printed = Printed {
+        schema: "fpgactl.run/1",
+        selector: &cards.selector,
+        kind: cards.kind.name(),
+        mock: cards.are_mock(),
+        ranks,
+        completions: completions(&lanes, &nodes, &loaded, cards.capabilities().clock_khz),
+        persistent,
+        outputs,
+    };
+    match cli.json {
+        true => output::json(&printed)?,
+        false => output::write(text(&printed).as_bytes())?,
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// The host memory that a buffer is in, and where it begins there.
+type InRegion<'a> = (&'a Arc<DmaBuffer>, u64);
+
+/// One rank's part.
+struct Lane<'p> {
+    program: &'p RankProgram,
+    instructions: Vec<Instruction>,
+    /// All host buffers of the rank, each at its offset; none if there are none.
+    region: Option<Arc<DmaBuffer>>,
+    offsets: Vec<u64>,
+    next: usize,
+    tokens: VecDeque<Token>,
+    completions: Vec<Completion>,
+}
+
+impl<'p> Lane<'p> {
+    fn new(card: &Card, program: &'p RankProgram) -> Result<Self> {
+        let mut total = 0_u64;
+        let mut offsets = Vec::new();
+        for buffer in &program.buffers {
+            offsets.push(total);
+            if buffer.space == AddressSpace::Host {
+                let end = total.checked_add(buffer.bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
+                total = end.ok_or_else(|| Failure::refused("the host buffers are larger than any memory"))?;
+            }
+        }
+        let bytes = usize::try_from(total).map_err(|error| Failure::refused(error.to_string()))?;
+        let region = (bytes > 0).then(|| card.allocate(bytes)).transpose()?;
+        let base = region.as_ref().map_or(0, |region| region.iova().0);
+        let instructions = program.bound(|buffer| base + offsets[buffer]).map_err(Failure::refused)?;
+        let (tokens, completions) = (VecDeque::new(), Vec::new());
+        Ok(Lane { program, instructions, region, offsets, next: 0, tokens, completions })
+    }
+
+    /// Stores what fits into the ring, and takes the completions that are there. Says whether anything was done.
+    fn advance(&mut self, card: &mut Card) -> fpga_driver::Result<bool> {
+        let (queue, mut is_busy) = (card.queue_mut(), false);
+        while let Some(instruction) = self.instructions.get(self.next) {
+            let pushed = match &self.region {
+                Some(region) => queue.push_holding(instruction, Arc::clone(region)),
+                None => queue.push(instruction),
+            };
+            match pushed {
+                Ok(token) => self.tokens.push_back(token),
+                Err(Error::Full { .. }) => break,
+                Err(error) => return Err(error),
+            }
+            self.next += 1;
+            is_busy = true;
+        }
+        queue.ring()?;
+        queue.poll()?;
+        while let Some(token) = self.tokens.pop_front() {
+            match queue.take(token)? {
+                Ok(completion) => self.completions.push(completion),
+                Err(token) => {
+                    self.tokens.push_front(token);
+                    break;
+                }
+            }
+            is_busy = true;
+        }
+        Ok(is_busy)
+    }
+
+    fn is_done(&self) -> bool {
+        self.completions.len() == self.instructions.len()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.completions.iter().any(|completion| completion.status != Status::Done)
+    }
+}
+
+/// Runs all lanes to their end, or until the time is over, or others have had a while after one failed. What is not
+/// complete then is aborted.
+fn run_lanes(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+    let outcome = advance_all(cards, lanes, timeout);
+    for (card, lane) in cards.iter_mut().zip(lanes).filter(|(_, lane)| !lane.is_done()) {
+        lane.tokens.drain(..).for_each(Token::abandon);
+        if let Err(error) = card.abort() {
+            log::warn!("{}: abort: {error}", card.name());
+        }
+    }
+    outcome
+}
+
+fn advance_all(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+    let began = Instant::now();
+    let mut failed_at: Option<Instant> = None;
+    let mut sleeper = 0;
+    loop {
+        let mut is_busy = false;
+        for (card, lane) in cards.iter_mut().zip(lanes.iter_mut()) {
+            is_busy |= lane.advance(card)?;
+        }
+        if lanes.iter().all(Lane::is_done) {
+            return Ok(());
+        }
+        if failed_at.is_none() && lanes.iter().any(Lane::has_failed) {
+            failed_at = Some(Instant::now());
+        }
+        if began.elapsed() >= timeout || failed_at.is_some_and(|at| at.elapsed() >= GRACE) {
+            return Ok(());
+        }
+        if is_busy {
+            continue;
+        }
+        // Every unfinished card in turn, so that one that is gone or halted is found out.
+        let turns = (1..=lanes.len()).map(|step| (sleeper + step) % lanes.len());
+        sleeper = turns.into_iter().find(|lane| !lanes[*lane].is_done()).unwrap_or(0);
+        cards[sleeper].queue_mut().wait_progress(SLEEP)?;
+    }
+}
+
+/// What went wrong: a completion that says so, an error of the driver, or what never came.
+fn failure(lanes: &[Lane<'_>], nodes: &[u32], outcome: fpga_driver::Result<()>, loaded: &Loaded) -> Option<Failure> {
+    let place = |rank: usize, index: usize, failure: Failure| {
+        let message = failure.message().to_owned();
+        failure.at_places(loaded.diagnose(rank as u32, index, &message).into_iter().collect())
+    };
+    for (rank, lane) in lanes.iter().enumerate() {
+        for (index, completion) in lane.completions.iter().enumerate() {
+            let operation = lane.instructions[index].operation;
+            if let Err(error) = check(*completion, nodes[rank], index, operation) {
+                let failure = Failure::from(error).of_instruction(rank as u32, index);
+                return Some(place(rank, index, failure));
+            }
+        }
+    }
+    if let Err(error) = outcome {
+        return Some(error.into());
+    }
+    let (rank, lane) = lanes.iter().enumerate().find(|(_, lane)| !lane.is_done())?;
+    let index = lane.completions.len();
+    let operation = lane.instructions[index].operation;
+    let message =
+        format!("rank {rank}: instruction {index} ({operation}) did not complete in time; destinations are undefined");
+    let failure = Failure::new(Exit::Timeout, message).of_instruction(rank as u32, index);
+    Some(place(rank, index, failure))
+}
+
+fn completions(lanes: &[Lane<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u32) -> Vec<PrintedCompletion> {
+    let us = |cycles: u64| rounded(cycles as f64 * 1e3 / f64::from(clock_khz));
+    let mut all = Vec::new();
+    for ((rank, lane), node) in (0..).zip(lanes).zip(nodes) {
+        let start = lane.completions.first().map_or(0, |first| first.issued);
+        for (index, completion) in lane.completions.iter().enumerate() {
+            // The queue gives tags of its own; what the program says is what its author looks for.
+            let instruction = &lane.program.instructions[index];
+            all.push(PrintedCompletion {
+                rank,
+                node: *node,
+                instruction: index,
+                operation: instruction.operation.name(),
+                place: loaded.place(rank, index),
+                tag: instruction.tag,
+                status: completion.status.to_string(),
+                code: completion.status.code(),
+                detail: completion.detail,
+                issued_us: us(completion.issued.wrapping_sub(start) & CYCLES_MASK),
+                t1_us: us(completion.t1),
+                t2_us: us(completion.t2),
+                arrival_us: us(completion.arrival),
+                bytes: completion.bytes,
+            });
+        }
+    }
+    all
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let heads = ["RANK", "INSTRUCTION", "", "TAG", "ISSUED us", "T1 us", "T2 us", "BYTES", "STATUS", "FROM"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for one in &printed.completions {
+        rows.push(vec![
+            one.rank.to_string(),
+            one.instruction.to_string(),
+            one.operation.to_owned(),
+            one.tag.to_string(),
+            format!("{:.3}", one.issued_us),
+            format!("{:.3}", one.t1_us),
+            format!("{:.3}", one.t2_us),
+            one.bytes.to_string(),
+            one.status.clone(),
+            one.place.clone().unwrap_or_default(),
+        ]);
+    }
+    let mut text = match &printed.persistent {
+        Some(persistent) => persistent.text(),
+        None => output::table(&rows),
+    };
+    for path in &printed.outputs {
+        text += &format!("written {path}\n");
+    }
+    if printed.mock {
+        text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
+    }
+    text
+}
+
+/// The ranks that a transfer is of, and the index of its buffer on each; at least one.
+fn holders(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>> {
+    let index = |program: &RankProgram| program.buffers.iter().position(|buffer| buffer.name == transfer.buffer);
+    let found: Vec<(u32, usize)> = assembly
+        .programs
+        .iter()
+        .filter(|program| transfer.rank.is_none_or(|rank| rank == program.rank))
+        .filter_map(|program| Some((program.rank, index(program)?)))
+        .collect();
+    if found.is_empty() {
+        let rank = transfer.rank.map_or("no rank has".to_owned(), |rank| format!("rank {rank} does not have"));
+        let names: BTreeSet<&str> =
+            assembly.programs.iter().flat_map(|one| &one.buffers).map(|one| one.name.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let message = format!("{rank} a buffer `{}`; the program has: {}", transfer.buffer, names.join(", "));
+        return Err(Failure::refused(message));
+    }
+    Ok(found)
+}
+
+/// What is put into a buffer before.
+struct Load {
+    name: String,
+    ranks: Vec<u32>,
+    data: Data,
+    bytes: u64,
+}
+
+enum Data {
+    Array(Input),
+    Raw(File, PathBuf),
+}
+
+impl Load {
+    fn open(transfer: &Transfer, assembly: &Assembly) -> Result<Self> {
+        let path = &transfer.path;
+        let (data, bytes) = if is_array(path) {
+            let input = Input::open(path)?;
+            let bytes = input.bytes();
+            (Data::Array(input), bytes)
+        } else {
+            let refuse = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
+            let file = File::open(path).map_err(refuse)?;
+            let metadata = file.metadata().map_err(refuse)?;
+            if !metadata.is_file() {
+                return Err(Failure::refused(format!("{}: it is not a regular file", path.display())));
+            }
+            (Data::Raw(file, path.clone()), metadata.len())
+        };
+        let holders = holders(transfer, assembly)?;
+        for (rank, index) in &holders {
+            let room = assembly.programs[*rank as usize].buffers[*index].bytes;
+            if bytes > room {
+                let message =
+                    format!("{}: {bytes} B do not fit buffer `{}` of {room} B", path.display(), transfer.buffer);
+                return Err(Failure::refused(message).of_rank(*rank));
+            }
+        }
+        Ok(Load {
+            name: transfer.buffer.clone(),
+            ranks: holders.into_iter().map(|(rank, _)| rank).collect(),
+            data,
+            bytes,
+        })
+    }
+
+    fn put(&self, card: &mut Card, lane: &Lane<'_>) -> Result<()> {
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let length = (self.bytes - offset).min(CHUNK as u64) as usize;
+            let data = &mut chunk[..length];
+            match &self.data {
+                Data::Array(input) => input.read(offset, data)?,
+                Data::Raw(file, path) => file
+                    .read_exact_at(data, offset)
+                    .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?,
+            }
+            match lane.find(&self.name)? {
+                (buffer, None) => card.write_memory(buffer.address + offset, data)?,
+                (_, Some((region, at))) => region.write((at + offset) as usize, data)?,
+            }
+            offset += length as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Lane<'_> {
+    /// The buffer of this name; of a host buffer also where it lies.
+    fn find(&self, name: &str) -> Result<(&Buffer, Option<InRegion<'_>>)> {
+        let found = self.program.buffers.iter().position(|buffer| buffer.name == name);
+        let index = found.ok_or_else(|| Failure::refused(format!("there is no buffer `{name}`")))?;
+        let buffer = &self.program.buffers[index];
+        let host = self.region.as_ref().filter(|_| buffer.space == AddressSpace::Host);
+        Ok((buffer, host.map(|region| (region, self.offsets[index]))))
+    }
+}
+
+/// What is written of a buffer behind.
+struct Dump {
+    name: String,
+    rank: u32,
+    path: PathBuf,
+    element: Element,
+    bytes: u64,
+}
+
+fn is_array(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "npy")
+}
+
+fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Result<Vec<Dump>> {
+    let mut dumps = Vec::new();
+    for transfer in transfers {
+        let holders = holders(transfer, assembly)?;
+        for (rank, index) in &holders {
+            let bytes = assembly.programs[*rank as usize].buffers[*index].bytes;
+            let path = npy::path_of_rank(&transfer.path, *rank, holders.len() > 1);
+            if is_array(&path) && bytes % element.bytes() != 0 {
+                let message =
+                    format!("buffer `{}` of {bytes} B holds no whole number of {}", transfer.buffer, element.name());
+                return Err(Failure::refused(message).of_rank(*rank));
+            }
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if path.file_name().is_none() || !folder.is_dir() {
+                return Err(Failure::refused(format!("{}: {} is not a directory", path.display(), folder.display())));
+            }
+            dumps.push(Dump { name: transfer.buffer.clone(), rank: *rank, path, element, bytes });
+        }
+    }
+    Ok(dumps)
+}
+
+impl Dump {
+    /// Writes the file, and gives its name.
+    fn take(&self, card: &mut Card, lane: &Lane<'_>) -> Result<String> {
+        let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", self.path.display()));
+        if is_array(&self.path) {
+            let mut file = Output::create(&self.path, self.element, self.bytes)?;
+            self.chunks(card, lane, |data| file.append(data))?;
+            file.finish()?;
+            file.keep()?;
+        } else {
+            let mut name = self.path.file_name().unwrap_or_default().to_os_string();
+            name.push(format!(".{}.part", std::process::id()));
+            let temporary = self.path.with_file_name(name);
+            let mut file = File::create_new(&temporary).map_err(failed)?;
+            let written = self
+                .chunks(card, lane, |data| file.write_all(data).map_err(failed))
+                .and_then(|()| std::fs::rename(&temporary, &self.path).map_err(failed));
+            if written.is_err() {
+                // The error that is reported is the one before.
+                let _ = std::fs::remove_file(&temporary);
+            }
+            written?;
+        }
+        Ok(self.path.display().to_string())
+    }
+
+    fn chunks(&self, card: &mut Card, lane: &Lane<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let length = (self.bytes - offset).min(CHUNK as u64) as usize;
+            let data = &mut chunk[..length];
+            match lane.find(&self.name)? {
+                (buffer, None) => card.read_memory(buffer.address + offset, data)?,
+                (_, Some((region, at))) => region.read((at + offset) as usize, data)?,
+            }
+            take(data)?;
+            offset += length as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! `fpgactl mock serve`: a fabric of mock cards, each on a vfio-user socket of its own.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use fpga_hal::vfio_user::Server;
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cli::{Cli, Serve};
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output;
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    sockets: Vec<String>,
+}
+
+/// Serves until it is interrupted. What it prints, it prints once all sockets are there.
+pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let selector = Selector::parse(&arguments.fabric)?;
+    let (fabric, cards) = selector.fabric()?;
+    selector.plant_faults(&fabric);
+    let _clock = fabric.start_clock().ok_or_else(|| Failure::new(Exit::Failed, "no thread for the fabric's clock"))?;
+    let directory = &arguments.socket_dir;
+    prepare(directory)?;
+    let mut sockets = Vec::new();
+    let mut servers = Vec::new();
+    for (node, card) in cards.into_iter().enumerate() {
+        let path = directory.join(format!("{node}.sock"));
+        let server = Server::bind(&path, card).and_then(Server::spawn);
+        servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
+        sockets.push(path);
+    }
+    announce(cli, &arguments.fabric, &sockets)?;
+    while interrupt.check().is_ok() {
+        interrupt.sleep();
+    }
+    drop(servers);
+    Ok(())
+}
+
+/// Makes the directory, for this user only, if it is not there. Whether others could exchange what lies in one that is
+/// there, the server checks.
+fn prepare(directory: &Path) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            let message = format!("{} cannot be a directory of sockets: {error}", directory.display());
+            Err(Failure::new(Exit::Failed, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf]) -> Result<()> {
+    let sockets: Vec<String> = sockets.iter().map(|path| format!("vfio-user:{}", path.display())).collect();
+    if cli.json {
+        return output::json(&Printed { schema: "fpgactl.mock-serve/1", selector, sockets });
+    }
+    let mut text = sockets.join("\n");
+    text += "\nserving until interrupted; use them with --cards, separated by commas\n";
+    output::write(text.as_bytes())
+}

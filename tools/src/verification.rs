@@ -1,0 +1,65 @@
+//! Programs of all ranks, verified together before anything runs.
+
+use std::collections::BTreeSet;
+
+use cmdseq::asm::{Assembly, RankProgram};
+use cmdseq::instruction::ARGUMENTS;
+use cmdseq::meaning::expect;
+use cmdseq::plan::{Communicator, Program};
+use cmdseq::verify::{verify, verify_resident};
+
+use crate::cards::Cards;
+use crate::exit::{Failure, Result};
+use crate::expect::Expect;
+use crate::source::Loaded;
+
+/// The communicators of all ranks, each once, with nodes for ranks.
+fn communicators(assembly: &Assembly, nodes: &[u32]) -> Vec<Communicator> {
+    let all = assembly.programs.iter().flat_map(|program| &program.communicators);
+    let different: BTreeSet<(u16, &[u32])> = all.map(|one| (one.id, one.members.as_slice())).collect();
+    let node = |rank: &u32| nodes.get(*rank as usize).copied();
+    different
+        .into_iter()
+        .map(|(id, members)| Communicator { id, members: members.iter().filter_map(node).collect() })
+        .collect()
+}
+
+/// Refuses what a card would refuse or wait for in vain, and programs that are not what is expected, with the line of the
+/// source that it comes from. Gives the communicators that they need.
+/// If they are `resident`, they are to be stored on the cards and launched without arguments.
+pub(crate) fn verified(
+    loaded: &Loaded,
+    cards: &Cards,
+    expected: Option<&Expect>,
+    resident: bool,
+) -> Result<Vec<Communicator>> {
+    let program = |one: &RankProgram| Program {
+        instructions: one.instructions.clone(),
+        tables: one.tables.clone(),
+        ..Program::default()
+    };
+    let (nodes, capabilities) = (cards.nodes(), cards.capabilities());
+    let mut programs: Vec<Program> = loaded.assembly().programs.iter().map(program).collect();
+    if programs.len() != nodes.len() {
+        let (ranks, cards) = (programs.len(), nodes.len());
+        return Err(Failure::refused(format!("the file has programs of {ranks} ranks, and there are {cards} cards")));
+    }
+    let communicators = communicators(loaded.assembly(), &nodes);
+    let checked = match expected {
+        Some(expected) => {
+            let expectation = expected.of(loaded.assembly(), &mut programs, capabilities)?;
+            expect(&programs, &communicators, &nodes, capabilities, &expectation)
+        }
+        None if resident => {
+            let arguments = vec![[0; ARGUMENTS]; programs.len()];
+            verify_resident(&programs, &arguments, &communicators, &nodes, capabilities)
+        }
+        None => verify(&programs, &communicators, &nodes, capabilities),
+    };
+    checked.map_err(|refusal| {
+        let place = refusal.rank.zip(refusal.instruction);
+        let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));
+        Failure::from(refusal).at_places(place.into_iter().collect())
+    })?;
+    Ok(communicators)
+}

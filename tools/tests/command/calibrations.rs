@@ -1,0 +1,63 @@
+//! From a measured fabric to plans that go by it.
+
+use crate::{command, json, run, stdout};
+
+const SLOW: &str = "mock:optweb:4+slow=20";
+
+fn predicted_and_counted(arguments: &[&str]) -> (f64, f64) {
+    let wanted = ["coll", "alltoall", "--bytes", "1MiB", "--cards", SLOW];
+    let printed = json(&[&wanted, arguments].concat());
+    (printed["predicted_us"].as_f64().unwrap(), printed["arrival_us"].as_f64().unwrap())
+}
+
+#[test]
+fn plans_go_by_what_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("slow.json");
+    let path = file.to_str().unwrap();
+    let text = stdout(&["calibrate", "--cards", SLOW, "--output", path]);
+    assert!(text.contains("link_mbps") && text.contains("mock cards") && text.contains(path), "{text}");
+
+    let printed = json(&["calibrate", "--cards", SLOW, "--output", path]);
+    let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(printed, written);
+    assert_eq!(written["schema"], "fpgactl.calibration/1");
+    let of = |name: &str| {
+        let all = written["parameters"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap()["measured"].as_f64().unwrap()
+    };
+    assert!((of("link_mbps") / 20_000.0 - 1.0).abs() < 0.01);
+
+    // By what the cards say a block takes less than half of what it does.
+    let (predicted, counted) = predicted_and_counted(&[]);
+    assert!(predicted < 0.5 * counted, "{predicted} and {counted}");
+    let (predicted, counted) = predicted_and_counted(&["--calibration", path]);
+    assert!((predicted / counted - 1.0).abs() < 0.02, "{predicted} and {counted}");
+    let plan = ["plan", "alltoall", "--bytes", "1MiB", "--json", "--cards", SLOW];
+    let by_variable = command(&plan).env("FPGACTL_CALIBRATION", path).output().unwrap();
+    let by_variable: serde_json::Value = serde_json::from_slice(&by_variable.stdout).unwrap();
+    assert_eq!(by_variable["predicted"]["arrival_us"].as_f64(), Some(predicted));
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (good, torn, gone) = (path("good"), path("torn"), path("gone"));
+    stdout(&["calibrate", "--cards", "mock:optweb:2", "--output", &good]);
+    let text = std::fs::read_to_string(&good).unwrap();
+    std::fs::write(&torn, &text[..text.len() / 2]).unwrap();
+    for (file, cards, reason) in [
+        (&good, "mock:optweb:3", "nodes was 2 there and is 3 here"),
+        (&good, "mock:optweb:2x2", "another fabric"),
+        (&torn, "mock:optweb:2", "not a calibration"),
+        (&gone, "mock:optweb:2", "No such file"),
+    ] {
+        let output = run(&["plan", "send", "--cards", cards, "--calibration", file]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{text}");
+        assert!(text.contains(reason) && text.contains(file), "{text}");
+    }
+    let nowhere = run(&["calibrate", "--cards", "mock:optweb:2", "--output", "/nowhere/file"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+}

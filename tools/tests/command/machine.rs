@@ -1,0 +1,307 @@
+//! Cards of a machine, as a directory has them that is made from a listing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::printed::are_as_expected;
+use crate::tree::Tree;
+use crate::{command, run};
+
+const CARD: &str = "0000:3b:00.0";
+
+/// Faults of a card, each by a listing, with the checks that find it, and what the mend must name.
+const FAULTS: &[(&str, &[&str], &str)] = &[
+    ("iommu-off", &["iommu"], "intel_iommu=on"),
+    ("group-shared", &["iommu-group"], "fpgactl unbind 0000:01:00.0"),
+    ("memlock-low", &["memlock"], "memlock unlimited"),
+    ("no-hugepages", &["hugepages"], "sysctl vm.nr_hugepages=64"),
+    ("wrong-driver", &["driver"], "fpgactl bind 0000:3b:00.0"),
+    ("no-permission", &["node"], "udev/install ada"),
+    ("bus-master-off", &["owner", "bus-master"], "setpci -s 0000:3b:00.0 COMMAND=4:4"),
+    ("link-below", &["link"], "setpci -s 0000:3a:00.0 CAP_EXP+10.w=20:20"),
+    ("msix-absent", &["msix"], "load an image"),
+    ("module-missing", &["module", "driver", "container"], "modprobe vfio-pci"),
+    // Not of the ten.
+    ("slot-narrow", &["link"], "a slot of 8 GT/s x16"),
+    ("asleep", &["power"], "echo on > /sys/bus/pci/devices/0000:3b:00.0/power/control"),
+    ("held", &["owner"], "kill 815"),
+    ("silent", &["card"], "echo 1 > /sys/bus/pci/devices/0000:3b:00.0/remove"),
+];
+
+fn on(tree: &Tree, arguments: &[&str]) -> Output {
+    command(arguments).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn checks(tree: &Tree) -> Vec<serde_json::Value> {
+    let output = on(tree, &["doctor", CARD, "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed["schema"], "fpgactl.doctor/1");
+    let checks = printed["checks"].as_array().unwrap().clone();
+    let all_ok = checks.iter().all(|check| check["ok"] == true);
+    assert_eq!(output.status.code(), Some(if all_ok { 0 } else { 1 }));
+    checks
+}
+
+/// Ids of the checks that fail.
+fn failing(checks: &[serde_json::Value]) -> Vec<&str> {
+    checks.iter().filter(|check| check["ok"] == false).map(|check| check["id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn is_as_expected() {
+    let healthy = Tree::new(&["machine"]);
+    let garbage = Tree::new(&["machine", "garbage"]);
+    let ordinary = Tree::new(&["machine", "ordinary-user"]);
+    let edu = Tree::new(&["machine", "edu"]);
+    let printed =
+        |tree: &Tree, arguments: &[&str]| stdout(&on(tree, arguments)).replace(tree.root().to_str().unwrap(), "ROOT");
+    let mut all = vec![
+        ("machine/list".to_owned(), printed(&edu, &["list"])),
+        ("machine/list-all".to_owned(), printed(&edu, &["list", "--all"])),
+        ("machine/list-json".to_owned(), printed(&healthy, &["list", "--json"])),
+        ("machine/list-one".to_owned(), printed(&healthy, &["list", "--cards", "vfio:0000:5e:00.1"])),
+        ("machine/info".to_owned(), printed(&healthy, &["info", CARD])),
+        ("machine/info-json".to_owned(), printed(&healthy, &["info", CARD, "--json"])),
+        ("machine/info-physical".to_owned(), printed(&healthy, &["info", "0000:5e:00.0"])),
+        ("machine/info-virtual".to_owned(), printed(&healthy, &["info", "0000:5e:00.1"])),
+        ("machine/info-ordinary-user".to_owned(), printed(&ordinary, &["info", CARD])),
+        ("machine/info-garbage".to_owned(), printed(&garbage, &["info", CARD])),
+        ("machine/doctor".to_owned(), printed(&healthy, &["doctor", CARD])),
+        ("machine/doctor-json".to_owned(), printed(&healthy, &["doctor", CARD, "--json"])),
+        ("machine/doctor-all".to_owned(), printed(&healthy, &["doctor"])),
+        ("machine/doctor-ordinary-user".to_owned(), printed(&ordinary, &["doctor", CARD])),
+    ];
+    for (fault, _, _) in FAULTS {
+        let tree = Tree::new(&["machine", fault]);
+        all.push((format!("machine/doctor-{fault}"), printed(&tree, &["doctor", CARD])));
+        all.push((format!("machine/list-{fault}"), printed(&tree, &["list", "--cards", CARD])));
+    }
+    are_as_expected(all.iter().map(|(name, text)| (name.as_str(), text.clone())));
+}
+
+#[test]
+fn a_healthy_card_has_nothing_to_mend() {
+    let tree = Tree::new(&["machine"]);
+    let checks = checks(&tree);
+    assert_eq!(failing(&checks), [""; 0]);
+    assert!(checks.iter().all(|check| check["cause"].is_null() && check["mend"].is_null()));
+    let output = on(&tree, &["doctor", "vfio:0000:3b:00.0"]);
+    assert!(output.status.success() && stdout(&output).contains("nothing to mend"));
+}
+
+/// Each fault is found by its checks and by no other, with a cause and its mend.
+#[test]
+fn each_planted_fault_is_found() {
+    for (fault, ids, mend) in FAULTS {
+        let tree = Tree::new(&["machine", fault]);
+        let checks = checks(&tree);
+        assert_eq!(failing(&checks), *ids, "{fault}");
+        let bad: Vec<_> = checks.iter().filter(|check| check["ok"] == false).collect();
+        for check in &bad {
+            assert!(check["cause"].is_string() && check["mend"].is_string(), "{check}");
+            assert!(["user", "root", "hand"].contains(&check["by"].as_str().unwrap()), "{check}");
+        }
+        assert!(bad.iter().any(|check| check["mend"].as_str().unwrap().contains(mend)), "{fault}: {bad:#?}");
+    }
+}
+
+/// Two faults at once are both found, in the order in which they are mended.
+#[test]
+fn faults_do_not_hide_each_other() {
+    let tree = Tree::new(&["machine", "wrong-driver", "link-below", "memlock-low", "no-hugepages"]);
+    assert_eq!(failing(&checks(&tree)), ["driver", "link", "memlock", "hugepages"]);
+}
+
+#[test]
+fn permission_is_mended_by_the_group_once_the_rules_are_there() {
+    let mut tree = Tree::new(&["machine"]);
+    let own_group = std::os::unix::fs::MetadataExt::gid(&fs::metadata(tree.path("dev/vfio/42")).unwrap());
+    tree.apply("dev/vfio/42 mode 660");
+    let mend = |tree: &Tree| {
+        let checks = checks(tree);
+        assert_eq!(failing(&checks), ["node"]);
+        checks.iter().find(|check| check["id"] == "node").unwrap()["mend"].as_str().unwrap().to_owned()
+    };
+    // Files of these trees belong to whoever runs the tests; that the group of root is no group for users is known.
+    if own_group == 0 {
+        assert_eq!(mend(&tree), "udev/install ada");
+    } else {
+        tree.apply(&format!("etc/group = fpga:x:{own_group}:"));
+        assert_eq!(mend(&tree), "usermod -aG fpga ada");
+    }
+    tree.apply("dev/vfio/42 mode 600\netc/udev/rules.d/60-fpga.rules = x");
+    assert!(mend(&tree).starts_with("echo 10ee:903f >> /etc/fpga/cards"));
+}
+
+#[test]
+fn what_is_not_there_is_4() {
+    let tree = Tree::new(&["machine"]);
+    for arguments in [
+        &["info", "0000:77:00.0"] as &[&str],
+        &["doctor", "0000:77:00.0"],
+        &["doctor", "--cards", "0000:77:00.0"],
+        &["bind", "0000:77:00.0"],
+        &["unbind", "0000:77:00.0"],
+        &["reset", "0000:77:00.0"],
+        &["list", "--cards", "vfio:0000:77:00.0"],
+        &["reg", "mock:optweb:4/4", "NODE"],
+    ] {
+        let output = on(&tree, arguments);
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+    for arguments in [
+        &["info", "card"] as &[&str],
+        &["bind"],
+        &["bind", "3b:00"],
+        &["bind", CARD, "--driver", "../x"],
+        &["reg", "mock:optweb:4", "NOTHING"],
+        &["reg", "mock:optweb:4", "SCRATCH", "x"],
+    ] {
+        assert_eq!(on(&tree, arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    for arguments in [&["reg", "mock:optweb:4", "NODE", "1"] as &[&str], &["reg", "mock:optweb:4", "ABORT"]] {
+        assert_eq!(run(arguments).status.code(), Some(7), "{arguments:?}");
+    }
+}
+
+/// Whoever may not open a card is told what helps, in the same sentence.
+#[test]
+fn a_card_that_cannot_be_opened_is_4_and_what_helps_is_said() {
+    for (fault, words) in [
+        ("no-permission", "the rules that give cards to the group fpga are not installed; as root: udev/install ada"),
+        ("wrong-driver", "as root: fpgactl bind 0000:3b:00.0"),
+        ("iommu-off", "as root: sed -i"),
+    ] {
+        let tree = Tree::new(&["machine", fault]);
+        for selector in ["vfio:0000:3b:00.0", "3b:00.0", "vfio:0000:3b:00.0,vfio:0000:5e:00.0"] {
+            let output = on(&tree, &["coll", "barrier", "--cards", selector]);
+            assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+            assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        }
+    }
+}
+
+/// The kernel's side of binding: it acts when an attribute is written, as the kernel does, only a little later.
+struct Kernel {
+    is_done: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Kernel {
+    fn over(tree: &Tree) -> Self {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (root, done) = (tree.root().to_owned(), Arc::clone(&is_done));
+        let work = move || {
+            while !done.load(Ordering::Relaxed) {
+                for driver in ["vfio-pci", "xdma"] {
+                    act(&root, driver);
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Kernel { is_done, thread: Some(thread::spawn(work)) }
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn taken(path: PathBuf) -> Option<PathBuf> {
+    let text = fs::read_to_string(&path).ok()?;
+    let address = text.trim();
+    if address.is_empty() {
+        return None;
+    }
+    fs::write(&path, "").unwrap();
+    Some(path.ancestors().nth(4)?.join("pci/devices").join(address).join("driver"))
+}
+
+fn act(root: &Path, driver: &str) {
+    let directory = root.join("sys/bus/pci/drivers").join(driver);
+    if let Some(link) = taken(directory.join("unbind")) {
+        fs::remove_file(link).unwrap();
+    }
+    if let Some(link) = taken(directory.join("bind")) {
+        symlink(Path::new("../../../../bus/pci/drivers").join(driver), link).unwrap();
+    }
+}
+
+#[test]
+fn bind_and_unbind() {
+    let tree = Tree::new(&["machine", "wrong-driver"]);
+    let kernel = Kernel::over(&tree);
+    let output = on(&tree, &["bind", CARD]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "0000:3b:00.0: vfio-pci, was xdma, /dev/vfio/42\n");
+    let output = on(&tree, &["bind", CARD, "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&printed["schema"], &printed["functions"][0]["driver"]),
+        (&"fpgactl.bind/1".into(), &"vfio-pci".into())
+    );
+    assert_eq!(failing(&checks(&tree)), [""; 0]);
+    let output = on(&tree, &["unbind", CARD, "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let function = &printed["functions"][0];
+    assert_eq!((&function["before"], &function["driver"]), (&"vfio-pci".into(), &serde_json::Value::Null));
+    drop(kernel);
+}
+
+/// What is refused says why, names what helps, and changes nothing.
+#[test]
+fn refusals_help() {
+    let written = |tree: &Tree| {
+        let attributes = ["drivers_probe", "drivers/vfio-pci/bind", "drivers/xdma/unbind", "drivers/nvme/unbind"];
+        let read = |name| fs::read_to_string(tree.path("sys/bus/pci").join(name)).unwrap_or_default();
+        attributes.map(read).concat().trim().to_owned()
+    };
+    for (listings, arguments, exit, words) in [
+        (&["module-missing"] as &[&str], &["bind", CARD] as &[&str], 7, "its module is not loaded (modprobe vfio-pci)"),
+        (&["wrong-driver", "group-shared"], &["bind", CARD], 7, "0000:01:00.0 is bound to nvme"),
+        (&["wrong-driver", "iommu-off"], &["bind", CARD], 7, "fpgactl doctor 0000:3b:00.0 says how"),
+        (&["held"], &["unbind", CARD], 7, "process 815 (simulate) has it open"),
+        (&["held"], &["reset", CARD], 7, "process 815 (simulate) has it open"),
+        (&[], &["unbind", "0000:01:00.0"], 7, "mounted at /boot/efi"),
+        (&[], &["unbind", "0000:00:1f.6"], 7, "its network interface eno1 is up"),
+        (&[], &["unbind", "0000:00:02.0"], 7, "it drives a display"),
+        (&[], &["reset", "0000:5e:00.1", "--force"], 7, "cannot be reset"),
+        (&["silent"], &["reset", CARD], 6, "is gone"),
+    ] {
+        let listings = [&["machine"], listings].concat();
+        let tree = Tree::new(&listings);
+        let output = on(&tree, arguments);
+        assert_eq!(output.status.code(), Some(exit), "{listings:?} {arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        assert_eq!(written(&tree), "", "{arguments:?}");
+    }
+}
+
+/// The kernel takes what is written and does nothing: all is put back, and the command fails.
+#[test]
+fn a_kernel_that_does_nothing_fails_the_command() {
+    let tree = Tree::new(&["machine", "wrong-driver"]);
+    let output = on(&tree, &["bind", CARD, "--timeout", "3"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let device = tree.path("sys/bus/pci/devices").join(CARD);
+    assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "");
+    assert!(fs::read_link(device.join("driver")).unwrap().ends_with("xdma"));
+}

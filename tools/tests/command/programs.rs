@@ -1,0 +1,211 @@
+//! Programs: assembled, printed, checked and run.
+
+use std::path::PathBuf;
+
+use crate::{json, run, stdout};
+
+struct Directory(tempfile::TempDir);
+
+impl Directory {
+    fn new() -> Self {
+        Directory(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = PathBuf::from(self.path(name));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        self.path(name)
+    }
+}
+
+const EXCHANGE: &str = "\
+ranks 2
+buffer input = host size 4KiB
+buffer result = host size 4KiB
+buffer here = card size 4KiB
+buffer there = card size 4KiB
+communicator both = 1 of 1, 0
+copy source input, destination here, bytes 4KiB
+sendrecv communicator both, peer rank, root rank, source here, destination there, bytes 4KiB, tag 9
+copy source there, destination result, bytes 4KiB
+";
+
+fn bytes(seed: u8) -> Vec<u8> {
+    (0..4096_u32).map(|index| (index.wrapping_mul(31) as u8) ^ seed).collect()
+}
+
+/// From files through host memory, card memory and the fabric to files; as text and as words.
+#[test]
+fn data_goes_from_files_to_files() {
+    let directory = Directory::new();
+    let text = directory.write("exchange.seq", EXCHANGE);
+    let (a, b) = (directory.write("a.bin", bytes(1)), directory.write("b.bin", bytes(2)));
+    let words = directory.path("exchange.seqb");
+    let printed = json(&["asm", &text]);
+    assert_eq!((&printed["schema"], &printed["output"]), (&"fpgactl.asm/1".into(), &words.as_str().into()));
+    assert_eq!(printed["programs"][1]["bindings"], 2);
+    for program in [&text, &words] {
+        let (out, array) = (directory.path("out"), directory.path("there.npy"));
+        let (load_a, load_b) = (format!("input@0={a}"), format!("input@1={b}"));
+        let (dump, dump_card) = (format!("result={out}"), format!("there@1={array}"));
+        let printed = json(&[
+            "run",
+            program,
+            "--cards",
+            "mock:optweb:2",
+            "--load",
+            &load_a,
+            "--load",
+            &load_b,
+            "--dump",
+            &dump,
+            "--dump",
+            &dump_card,
+            "--dtype",
+            "u16",
+        ]);
+        assert_eq!((&printed["schema"], &printed["mock"]), (&"fpgactl.run/1".into(), &true.into()));
+        let completions = printed["completions"].as_array().unwrap();
+        assert_eq!(completions.len(), 6);
+        assert!(completions.iter().all(|one| one["status"] == "done" && one["t2_us"].as_f64().unwrap() > 0.0));
+        assert_eq!(completions[1]["tag"], 9);
+        assert_eq!(completions[1]["place"].is_string(), program == &text);
+        // Communicator `both` turns the ranks around: peer 0 of it is rank 1.
+        assert_eq!(std::fs::read(format!("{out}-0")).unwrap(), bytes(2));
+        assert_eq!(std::fs::read(format!("{out}-1")).unwrap(), bytes(1));
+        let array = npyz::NpyFile::new(std::fs::File::open(&array).unwrap()).unwrap();
+        let values: Vec<u16> = array.into_vec().unwrap();
+        let expected: Vec<u16> = bytes(1).chunks(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+        assert_eq!(values, expected);
+    }
+}
+
+#[test]
+fn words_are_printed_as_text_that_assembles_to_the_same() {
+    let directory = Directory::new();
+    let text = directory.write("exchange.seq", EXCHANGE);
+    for only in [&[][..], &["--rank", "1"][..]] {
+        let (words, again) = (directory.path("words"), directory.path("again"));
+        stdout(&[&["asm", &text, "-o", &words], only].concat());
+        let back = directory.write("back.seq", stdout(&["disasm", &words]));
+        stdout(&[&["asm", &back, "-o", &again], only].concat());
+        assert_eq!(std::fs::read(&words).unwrap(), std::fs::read(&again).unwrap());
+    }
+    let mut damaged = std::fs::read(directory.path("words")).unwrap();
+    damaged[100] ^= 1;
+    let damaged = directory.write("damaged", damaged);
+    let output = run(&["disasm", &damaged]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("checksum"));
+}
+
+/// Source errors, and what the verifier refuses, name the place.
+#[test]
+fn what_is_wrong_is_refused_with_its_place() {
+    let directory = Directory::new();
+    let refused = |name: &str, text: &str, command: &[&str]| {
+        let path = directory.write(name, text);
+        let output = run(&[&command[..1], &[&path, "--json"], &command[1..]].concat());
+        assert_eq!(output.status.code(), Some(7));
+        assert!(output.stdout.is_empty());
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        error
+    };
+    let error = refused("wrong.seq", "ranks 2\nsned\nsend peer 1\n", &["asm"]);
+    let lines: Vec<_> = error["places"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [2, 3]);
+    assert_eq!(error["places"][0]["message"], "there is no operation `sned`; did you mean `send`?");
+    let alone = "ranks 2\nnop\nif rank == 1\n  fill destination 1 << 60, bytes 64, extent 0\nend\n";
+    let error = refused("alone.seq", alone, &["run", "--cards", "mock:optweb:2"]);
+    assert_eq!((&error["rank"], &error["instruction"]), (&1.into(), &1.into()), "{error}");
+    assert_eq!(
+        (&error["places"][0]["line"], &error["places"][0]["source"]),
+        (&4.into(), &"  fill destination 1 << 60, bytes 64, extent 0".into())
+    );
+    refused("four.seq", "ranks 4\nnop\n", &["run", "--cards", "mock:optweb:2"]);
+    let buffer = "ranks 2\nbuffer a = card size 8\nnop\n";
+    let long = format!("a={}", directory.write("long.bin", [0; 9]));
+    refused("long.seq", buffer, &["run", "--cards", "mock:optweb:2", "--load", &long]);
+    refused("none.seq", buffer, &["run", "--cards", "mock:optweb:2", "--dump", "b=x"]);
+    refused(
+        "odd.seq",
+        "ranks 2\nbuffer a = card size 9\nnop\n",
+        &["run", "--cards", "mock:optweb:2", "--dump", "a=x.npy", "--dtype", "u16"],
+    );
+    assert_eq!(run(&["run", "x.seq", "--load", "a"]).status.code(), Some(2));
+    assert_eq!(run(&["asm", &directory.path("absent.seq")]).status.code(), Some(7));
+}
+
+/// What the verifier does not see, and the card does: the completions are printed all the same.
+#[test]
+fn what_fails_on_a_card_ends_the_command_with_its_place() {
+    let directory = Directory::new();
+    let text = directory.write("user.seq", "ranks 2\nnop\nuser source 0, destination 64, bytes 64, extent 1\n");
+    let output = run(&["run", &text, "--cards", "mock:optweb:2", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(printed["completions"][1]["code"], 17);
+    assert_eq!((&error["instruction"], &error["places"][0]["line"]), (&1.into(), &3.into()), "{error}");
+}
+
+#[test]
+fn included_files_stay_in_their_folder() {
+    let directory = Directory::new();
+    let main = directory.write("in/main.seq", "ranks 2\ninclude \"part.seq\"\n");
+    directory.write("in/part.seq", "nop\n");
+    stdout(&["asm", &main]);
+    directory.write("secret.seq", "nop\n");
+    std::fs::remove_file(directory.path("in/part.seq")).unwrap();
+    std::os::unix::fs::symlink(directory.path("secret.seq"), directory.path("in/part.seq")).unwrap();
+    assert_eq!(run(&["asm", &main]).status.code(), Some(7));
+    let root = directory.path("");
+    stdout(&["asm", &main, "--root", &root]);
+    directory.write("in/main.seq", "ranks 2\ninclude \"../secret.seq\"\n");
+    assert_eq!(run(&["asm", &main]).status.code(), Some(7));
+    stdout(&["asm", &main, "--root", &root]);
+}
+
+#[test]
+fn warnings_are_printed_and_may_end_the_command() {
+    let directory = Directory::new();
+    let text = directory.write("idle.seq", "ranks 2\nconst idle = 1\nnop\n");
+    let printed = json(&["lint", &text]);
+    assert_eq!(
+        (&printed["warnings"][0]["check"], &printed["warnings"][0]["line"]),
+        (&"unused-constant".into(), &2.into())
+    );
+    assert!(stdout(&["lint", &text]).contains("constant `idle` is never used\n2 | const idle = 1\n"));
+    assert_eq!(run(&["lint", &text, "--check"]).status.code(), Some(1));
+    assert_eq!(stdout(&["lint", &directory.write("fine.seq", "ranks 2\nnop\n"), "--check"]), "nothing to say\n");
+}
+
+/// The examples of `docs/seq.md` with tables and signals, on the cards.
+#[test]
+fn examples_with_tables_and_signals_run() {
+    let document = include_str!("../../../docs/seq.md");
+    let examples = document.split("```seq\n").skip(1).filter_map(|part| part.split("```").next());
+    let directory = Directory::new();
+    let mut count = 0;
+    for text in examples.filter(|text| text.contains("\nblocks ") || text.contains("put_signal")) {
+        let ranks = text.lines().find_map(|line| line.strip_prefix("ranks ")).unwrap();
+        let program = directory.write("example.seq", text);
+        let mut arguments = vec!["run".to_owned(), program, "--cards".to_owned(), format!("mock:optweb:{ranks}")];
+        let file = directory.write("data", vec![0x5a; 5 << 16]);
+        let (out, is_signals) = (directory.path("out"), text.contains("put_signal"));
+        if is_signals {
+            arguments.extend(["--load".into(), format!("data@0={file}"), "--dump".into(), format!("data@1={out}")]);
+        }
+        json(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        if is_signals {
+            assert!(std::fs::read(&out).unwrap() == vec![0x5a; 5 << 16], "all blocks have come");
+        }
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}

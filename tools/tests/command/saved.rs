@@ -1,0 +1,212 @@
+//! Plans that are saved, and run from the file.
+
+use crate::{json, run, stdout};
+
+/// A folder, and the names of files in it.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// An array of `count` numbers that no other rank has.
+    fn array(&self, name: &str, count: i32, rank: i32) -> String {
+        use npyz::WriterBuilder as _;
+        let path = self.path(name);
+        let shape = [count as u64];
+        let file = std::fs::File::create(&path).unwrap();
+        let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(file).begin_nd().unwrap();
+        writer.extend((0..count).map(|index| index * 7919 + rank * 104_729)).unwrap();
+        writer.finish().unwrap();
+        path
+    }
+}
+
+const CARDS: [&str; 2] = ["--cards", "mock:optweb:4"];
+
+fn of_cards<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [arguments, &CARDS].concat()
+}
+
+/// `coll --output`, and `plan --save` with `run` of the file, queued and stored, have the same bytes in their files.
+#[test]
+fn what_is_saved_gives_what_coll_gives() {
+    let allgatherv = ["allgatherv", "--counts", "4096,0,64,1KiB", "--dtype", "i32"];
+    let allreduce = ["allreduce", "--bytes", "4KiB", "--op", "sum", "--dtype", "i32"];
+    let blocks = ["output0", "output1", "output2"];
+    for (operation, counts, outputs, ways) in [
+        (&allreduce[..], [1024; 4], &["output"][..], &[&[][..], &["--persistent"]][..]),
+        // Its blocks lie in several places, and its tables are not stored with a program.
+        (&allgatherv[..], [1024, 0, 16, 256], &blocks[..], &[&[][..]][..]),
+    ] {
+        let folder = Folder::new();
+        let inputs: Vec<String> =
+            (0..4).zip(counts).map(|(rank, count)| folder.array(&format!("in-{rank}.npy"), count, rank)).collect();
+        let (given, out) = (inputs.join(","), folder.path("out.npy"));
+        stdout(&of_cards(&[&["coll"], operation, &["--input", &given, "--output", &out]].concat()));
+        let saved = folder.path("saved.seqb");
+        stdout(&of_cards(&[&["plan"], operation, &["--save", &saved]].concat()));
+        for way in ways {
+            let mut arguments = vec!["run".to_owned(), saved.clone()];
+            for (rank, input) in (0..4).zip(&inputs).filter(|(rank, _)| counts[*rank] > 0) {
+                arguments.extend(["--load".to_owned(), format!("input@{rank}={input}")]);
+            }
+            for name in outputs {
+                arguments.extend(["--dump".to_owned(), format!("{name}={}", folder.path(name))]);
+            }
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            stdout(&of_cards(&[&arguments, *way].concat()));
+            for rank in 0..4 {
+                let array = std::fs::File::open(folder.path(&format!("out-{rank}.npy"))).unwrap();
+                let expected: Vec<i32> = npyz::NpyFile::new(array).unwrap().into_vec().unwrap();
+                let expected: Vec<u8> = expected.into_iter().flat_map(i32::to_le_bytes).collect();
+                let part = |name: &&str| std::fs::read(folder.path(&format!("{name}-{rank}"))).unwrap();
+                let found: Vec<u8> = outputs.iter().flat_map(part).collect();
+                assert!(found == expected, "{} {way:?}: rank {rank}", operation[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_launch_rings_each_card_once() {
+    let folder = Folder::new();
+    let saved = folder.path("saved.seqb");
+    let plan = ["plan", "allreduce", "--bytes", "64KiB", "--op", "max", "--algorithm", "ring", "--save", &saved];
+    stdout(&of_cards(&plan));
+    let printed = json(&of_cards(&["run", &saved, "--persistent", "--repeat", "3"]));
+    let persistent = &printed["persistent"];
+    assert_eq!(printed["completions"].as_array().map(Vec::len), Some(0));
+    for (key, count) in [("launches", 3), ("cards", 4), ("doorbells", 12)] {
+        assert_eq!(persistent[key], count, "{key}");
+    }
+    assert!(persistent["instructions"].as_u64().unwrap() > 4, "a ring has several steps on each card");
+    assert_eq!(persistent["ranks"].as_array().map(Vec::len), Some(4));
+    let text = stdout(&of_cards(&["run", &saved, "--persistent"]));
+    assert!(text.contains("\n1 launch of ") && text.contains(" on 4 cards, with 4 doorbells\n"), "{text}");
+
+    let vector = folder.path("vector.seqb");
+    stdout(&of_cards(&["plan", "gatherv", "--counts", "64,0,64,64", "--save", &vector]));
+    let output = run(&of_cards(&["run", &vector, "--persistent"]));
+    assert_eq!(output.status.code(), Some(7));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("tables of rank 0"));
+    assert_eq!(run(&["run", &saved, "--repeat", "3"]).status.code(), Some(2), "without --persistent");
+}
+
+/// What a saved plan is, in one piece and in several, is found; and what it is not, refused with the reason.
+#[test]
+fn only_what_is_expected_is_run() {
+    let folder = Folder::new();
+    let saved = folder.path("saved.seqb");
+    for (plan, expected, wrong) in [
+        (
+            &["allreduce", "--bytes", "4KiB", "--op", "sum", "--dtype", "f32"][..],
+            "allreduce,bytes=4KiB",
+            &["allreduce,bytes=4KiB,op=max", "allreduce,bytes=4KiB,dtype=f64", "broadcast,bytes=4KiB"][..],
+        ),
+        (&["allgather", "--bytes", "64"], "allgather,bytes=64", &["alltoall,bytes=16"]),
+        (&["alltoall", "--bytes", "64"], "alltoall,bytes=64", &["allgather,bytes=64"]),
+        (&["gatherv", "--counts", "64,0,32,64"], "gatherv,counts=64/0/32/64", &["gatherv,counts=64/0/32/64,root=1"]),
+        (&["send", "--bytes", "64"], "send,bytes=64", &["send,bytes=64,root=3,peer=0"]),
+    ] {
+        stdout(&of_cards(&[&["plan"], plan, &["--save", &saved]].concat()));
+        stdout(&of_cards(&["run", &saved, "--expect", expected]));
+        for other in wrong {
+            let output = run(&of_cards(&["run", &saved, "--json", "--expect", other]));
+            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0), "{other}: {error}");
+            // The programs are another collective, or have no buffers for what it moves.
+            let has_no_buffer = error["message"].as_str().unwrap().contains("buffer `");
+            assert!(error["reason"] == "expectation" || has_no_buffer, "{other}: {error}");
+        }
+    }
+    let output = run(&of_cards(&["run", &saved, "--json", "--expect", "send,bytes=64,peer=4"]));
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(run(&["run", &saved, "--expect", "send"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_text_may_be_expected_without_running_it() {
+    let folder = Folder::new();
+    let text = folder.path("all.seq");
+    let program = "\
+buffer mine = card size 4KiB
+buffer all = card size 1MiB
+allgather source mine, destination all unstriped, bytes 4KiB
+";
+    std::fs::write(&text, program).unwrap();
+    let buffers = "bytes=4KiB,input=mine,output=all";
+    let printed = json(&of_cards(&["lint", &text, "--expect", &format!("allgather,{buffers}")]));
+    assert_eq!((&printed["expected"], &printed["warnings"]), (&"allgather".into(), &serde_json::json!([])));
+    let output = run(&of_cards(&["lint", &text, "--json", "--expect", "alltoall,bytes=1KiB,input=mine,output=all"]));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"expectation".into()), "{error}");
+    // It is verified for the cards there are.
+    let output = run(&of_cards(&["lint", &text, "--ranks", "2", "--expect", &format!("allgather,{buffers}")]));
+    assert_eq!(output.status.code(), Some(7));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("there are 4 cards"));
+}
+
+/// In the order of ranks every algorithm gives the same bits; a sum of f32 in the orders of two algorithms does not.
+#[test]
+fn sums_in_the_order_of_ranks_are_the_same_whatever_the_way() {
+    let sum = |algorithm: &str, order: &str| {
+        let folder = Folder::new();
+        let out = folder.path("out.npy");
+        let coll = ["coll", "allreduce", "--bytes", "4KiB", "--op", "sum", "--dtype", "f32", "--output", &out];
+        let cards = ["--cards", "mock:optweb:8", "--algorithm", algorithm, "--order", order];
+        let printed = json(&[&coll[..], &cards].concat());
+        assert_eq!((&printed["algorithm"], &printed["verified"]), (&algorithm.into(), &true.into()));
+        (0..8).map(|rank| std::fs::read(folder.path(&format!("out-{rank}.npy"))).unwrap()).collect::<Vec<_>>()
+    };
+    let direct = sum("direct", "rank");
+    for algorithm in ["multipath", "ring"] {
+        assert!(sum(algorithm, "rank") == direct, "{algorithm}");
+    }
+    assert!(sum("recursive-doubling", "any") != direct, "pairs are folded first");
+    let refused = run(&[
+        "coll",
+        "allreduce",
+        "--bytes",
+        "4KiB",
+        "--op",
+        "sum",
+        "--dtype",
+        "f32",
+        "--order",
+        "rank",
+        "--algorithm",
+        "recursive-doubling",
+    ]);
+    assert_eq!(refused.status.code(), Some(7));
+    assert_eq!(run(&["coll", "allreduce", "--op", "sum", "--order", "card"]).status.code(), Some(2));
+}
+
+/// The sequencer's own loop runs where programs are stored, and nowhere else.
+#[test]
+fn a_loop_of_the_sequencer_runs_in_a_stored_program() {
+    let folder = Folder::new();
+    let text = folder.path("loop.seq");
+    // Each round moves on by a block: three of the four have the pattern, and what lies behind has not.
+    let lines = [
+        "ranks 2",
+        "buffer a = card at 0 size 256",
+        "repeat 3 step 64 argument 1",
+        "  fill destination a argument 1, bytes 64, extent 0x0101010101010101",
+        "end",
+        "barrier",
+    ];
+    std::fs::write(&text, lines.join("\n")).unwrap();
+    let refused = run(&["run", &text, "--cards", "mock:optweb:2", "--json"]);
+    assert_eq!(refused.status.code(), Some(7));
+    let dump = format!("a@1={}", folder.path("a.raw"));
+    let printed = json(&["run", &text, "--cards", "mock:optweb:2", "--persistent", "--dump", &dump]);
+    assert_eq!(printed["persistent"]["doorbells"], 2, "{printed}");
+    let data = std::fs::read(folder.path("a.raw")).unwrap();
+    assert_eq!(data, [[1; 192].as_slice(), &[0; 64]].concat());
+}

@@ -1,0 +1,200 @@
+//! What `udev/` puts on a machine, in a directory instead of one, and whom its helper gives cards to.
+#![forbid(unsafe_code)]
+
+#[path = "../../hal/tests/tree/mod.rs"]
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tree::Tree;
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../udev")
+}
+
+fn script(name: &str, variables: &[(&str, &Path)], arguments: &[&str]) -> Output {
+    let mut command = Command::new("sh");
+    command.arg(source().join(name)).args(arguments).envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+/// Mode and content of all files below a directory.
+fn files(directory: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(directory).unwrap().to_str().unwrap().to_owned();
+                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+                all.insert(name, (mode, fs::read(&path).unwrap()));
+            }
+        }
+    }
+    all
+}
+
+fn run(name: &str, directory: &Path) {
+    let output = script(name, &[("DESTDIR", directory)], &[]);
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn what_is_installed_is_uninstalled() {
+    let directory = tempfile::tempdir().unwrap();
+    run("install", directory.path());
+    let installed = files(directory.path());
+    let modes: Vec<_> = installed.iter().map(|(name, (mode, _))| (name.as_str(), *mode)).collect();
+    let expected = [
+        ("etc/fpga/bind.conf", 0o644),
+        ("etc/fpga/cards", 0o644),
+        ("etc/security/limits.d/60-fpga.conf", 0o644),
+        ("etc/systemd/system/fpga-bind.service", 0o644),
+        ("etc/udev/rules.d/60-fpga.rules", 0o644),
+        ("usr/local/lib/fpga/bind-cards", 0o755),
+        ("usr/local/lib/fpga/only-cards", 0o755),
+    ];
+    assert_eq!(modes, expected);
+    run("install", directory.path());
+    assert_eq!(files(directory.path()), installed);
+    run("uninstall", directory.path());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    run("uninstall", directory.path());
+}
+
+#[test]
+fn settings_are_kept_and_what_is_not_ours_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir_all(path("etc/udev/rules.d")).unwrap();
+    fs::write(path("etc/udev/rules.d/10-other.rules"), "# other\n").unwrap();
+    run("install", directory.path());
+    fs::write(path("etc/fpga/bind.conf"), "0000:3b:00.0\n").unwrap();
+    fs::write(path("etc/udev/rules.d/60-fpga.rules"), "# of an older version\n").unwrap();
+    run("install", directory.path());
+    assert_eq!(fs::read_to_string(path("etc/fpga/bind.conf")).unwrap(), "0000:3b:00.0\n");
+    assert!(fs::read_to_string(path("etc/udev/rules.d/60-fpga.rules")).unwrap().contains("only-cards"));
+    run("uninstall", directory.path());
+    let left: Vec<_> = files(directory.path()).into_keys().collect();
+    assert_eq!(left, ["etc/udev/rules.d/10-other.rules"]);
+}
+
+/// What rules and unit run is what install puts there.
+#[test]
+fn what_is_run_is_installed() {
+    let directory = tempfile::tempdir().unwrap();
+    run("install", directory.path());
+    let all = files(directory.path());
+    let mut found = 0;
+    for (_, content) in all.values() {
+        let text = String::from_utf8(content.clone()).unwrap();
+        for rest in text.split("/usr/local/lib/fpga/").skip(1) {
+            let name: String =
+                rest.chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == '-').collect();
+            if name != "made-group" {
+                assert!(all.contains_key(&format!("usr/local/lib/fpga/{name}")), "{name}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 3);
+    // Nothing is opened to everybody, and nothing but nodes of groups is opened at all.
+    let rules = String::from_utf8(all["etc/udev/rules.d/60-fpga.rules"].1.clone()).unwrap();
+    let opening: Vec<_> = rules.lines().filter(|line| line.contains("MODE=") || line.contains("GROUP=")).collect();
+    assert_eq!(opening.len(), 1);
+    for part in ["SUBSYSTEM==\"vfio\"", "KERNEL==\"[0-9]*\"", "only-cards $kernel", "GROUP=\"fpga\"", "MODE=\"0660\""] {
+        assert!(opening[0].contains(part), "{part}");
+    }
+}
+
+fn machine(listings: &[&str]) -> Tree {
+    let tree = Tree::new(listings);
+    fs::create_dir_all(tree.path("etc/fpga")).unwrap();
+    fs::copy(source().join("cards"), tree.path("etc/fpga/cards")).unwrap();
+    tree
+}
+
+fn only_cards(tree: &Tree, arguments: &[&str]) -> Option<i32> {
+    script("only-cards", &[("FPGA_ROOT", tree.root())], arguments).status.code()
+}
+
+#[test]
+fn only_groups_of_cards_are_given() {
+    let tree = machine(&["machine", "edu", "one-group"]);
+    // The Alveo's, now with the D5005 in it; the virtual function's.
+    assert_eq!(only_cards(&tree, &["42"]), Some(0));
+    assert_eq!(only_cards(&tree, &["58"]), Some(0));
+    // The disk's, the display's, the network's, that of a device which only happens to be bound to vfio-pci, none.
+    for group in ["1", "2", "3", "4", "99"] {
+        assert_eq!(only_cards(&tree, &[group]), Some(1), "group {group}");
+    }
+    for arguments in [&[] as &[&str], &["42x"], &["../42"], &["-1"], &["--revoke"], &["--revoke", "../x"]] {
+        assert_eq!(only_cards(&tree, arguments), Some(2), "{arguments:?}");
+    }
+    // A card beside a disk would open the disk.
+    let tree = machine(&["machine", "group-shared"]);
+    assert_eq!(only_cards(&tree, &["42"]), Some(1));
+    // Beside the bridge above it, it opens nothing else.
+    let mut tree = machine(&["machine"]);
+    tree.apply("sys/kernel/iommu_groups/42/devices/0000:3a:00.0 -> ../../../../devices/pci0000:3a/0000:3a:00.0");
+    assert_eq!(only_cards(&tree, &["42"]), Some(0));
+    tree.apply("- sys/kernel/iommu_groups/42/devices/0000:3b:00.0");
+    assert_eq!(only_cards(&tree, &["42"]), Some(1));
+    // A device of another kind is not ours to give.
+    let mut tree = machine(&["machine"]);
+    tree.apply("sys/kernel/iommu_groups/42/devices/platform.0/");
+    assert_eq!(only_cards(&tree, &["42"]), Some(1));
+    // Without the list nothing is given; with a line of the user's, its card is.
+    let tree = machine(&["machine", "edu"]);
+    fs::write(tree.path("etc/fpga/cards"), "# mine\n1234:11e8  # edu").unwrap();
+    assert_eq!(only_cards(&tree, &["4"]), Some(0));
+    assert_eq!(only_cards(&tree, &["42"]), Some(1));
+    fs::remove_file(tree.path("etc/fpga/cards")).unwrap();
+    assert_eq!(only_cards(&tree, &["4"]), Some(1));
+    assert_eq!(only_cards(&tree, &["--revoke", "0000:3b:00.0"]), Some(1));
+}
+
+#[test]
+fn a_node_of_another_group_is_not_taken_back() {
+    let tree = machine(&["machine", "group-shared"]);
+    let mode = || fs::metadata(tree.path("dev/vfio/42")).unwrap().permissions().mode() & 0o777;
+    let before = mode();
+    assert_eq!(only_cards(&tree, &["--revoke", "0000:01:00.0"]), Some(0));
+    assert_eq!(only_cards(&tree, &["--revoke", "0000:3b:00.0"]), Some(0));
+    assert_eq!(mode(), before);
+}
+
+/// What `bind-cards` runs, a command a line, and how it ends.
+fn bound_by(config: &str, fpgactl: &str) -> (Vec<String>, Option<i32>) {
+    let tree = machine(&["machine"]);
+    fs::write(tree.path("etc/fpga/bind.conf"), config).unwrap();
+    let (log, command) = (tree.path("log"), tree.path("fpgactl"));
+    fs::write(&command, format!("#!/bin/sh\necho \"$@\" >>\"{}\"\n{fpgactl}\n", log.display())).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = script("bind-cards", &[("FPGA_ROOT", tree.root()), ("FPGACTL", &command)], &[]);
+    let log = fs::read_to_string(log).unwrap_or_default();
+    (log.lines().map(str::to_owned).collect(), output.status.code())
+}
+
+#[test]
+fn cards_of_the_configuration_are_bound() {
+    let config = "# by address\n0000:3b:00.0  # a card\n\n8086:bcce 8086:bccf\n5e:00.0";
+    let expected = ["bind 0000:3b:00.0", "bind 0000:5e:00.0 0000:5e:00.1", "bind 0000:5e:00.0"].map(str::to_owned);
+    assert_eq!(bound_by(config, "true"), (expected.to_vec(), Some(0)));
+    // The next line comes although one fails, and the failure is told.
+    let (lines, status) = bound_by(config, "false");
+    assert_eq!((lines.len(), status), (3, Some(1)));
+    // What is not there and what is nonsense is told too.
+    assert_eq!(bound_by("10ee:9999\n", "true").0, [""; 0]);
+    assert_eq!(bound_by("card\n0000:3b:00.0\n", "true"), (vec!["bind 0000:3b:00.0".to_owned()], Some(1)));
+    let example = fs::read_to_string(source().join("bind.conf")).unwrap();
+    assert_eq!(bound_by(&example, "false"), (Vec::new(), Some(0)));
+}
