@@ -1,14 +1,13 @@
 //! `fpgactl asm FILE`: text to words.
 
-use std::path::{Path, PathBuf};
-
 use cmdseq::asm::{Options, encode};
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::Result;
 use crate::output;
 use crate::source::Source;
+use crate::whole_file::WholeFile;
 
 #[derive(Serialize)]
 struct Printed {
@@ -35,7 +34,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let assembly = source.assemble(&options)?.assembly;
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
     let bytes = encode(&assembly);
-    write_whole(&path, &bytes)?;
+    let mut file = WholeFile::create(&path)?;
+    file.append(&bytes)?;
+    file.keep()?;
     let program = |one: &cmdseq::asm::RankProgram| Program {
         rank: one.rank,
         instructions: one.instructions.len(),
@@ -61,17 +62,4 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     };
     let text = format!("{}: {instructions} instructions {of}, {} B\n", printed.output, printed.bytes);
     output::write(text.as_bytes())
-}
-
-/// A file that appears under its name only when it is whole.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let temporary: PathBuf = path.with_file_name(name);
-    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        // What is left of it, if anything is.
-        let _ = std::fs::remove_file(&temporary);
-        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-    })
 }

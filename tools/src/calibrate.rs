@@ -3,12 +3,12 @@
 use cmdseq::calibration::Calibration;
 use fpga_driver::calibrate;
 
-use crate::asm::write_whole;
 use crate::calibration::File;
 use crate::cards::Cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::whole_file::WholeFile;
 use crate::{output, progress};
 
 /// Things that are measured one after another.
@@ -16,6 +16,7 @@ const STEPS: u64 = 6;
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     let interrupt = Interrupt::listen()?;
+    let mut written = WholeFile::create(&arguments.output)?;
     let mut cards = Cards::open(&cli.cards)?;
     let bar = progress::count(STEPS);
     let mut begin = |what: &str| {
@@ -27,7 +28,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     let file = File::new(&calibration, &cards.selector, cards.kind.name(), cards.are_mock());
     let text = serde_json::to_string_pretty(&file)
         .map_err(|error| Failure::new(Exit::Failed, format!("the result cannot be printed: {error}")))?;
-    write_whole(&arguments.output, (text + "\n").as_bytes())?;
+    written.append((text + "\n").as_bytes())?;
+    written.keep()?;
     if cli.json {
         return output::json(&file);
     }

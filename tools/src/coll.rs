@@ -14,7 +14,7 @@ use crate::cli::{Cli, Coll};
 use crate::data::{CHUNK, Source};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::npy::{self, Element, Input, Output};
+use crate::npy::{self, Element, Input};
 use crate::plan::Times;
 use crate::units::{gbps, microseconds, rounded};
 use crate::{calibration, output, progress, request, size};
@@ -182,7 +182,7 @@ impl Results<'_> {
         for rank in &with_output {
             let path = self.path.map(|path| npy::path_of_rank(path, *rank, with_output.len() > 1));
             let bytes = request.output_bytes(*rank);
-            let mut file = path.as_deref().map(|path| Output::create(path, self.element, bytes)).transpose()?;
+            let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
             self.check(cards, *rank, interrupt, |data| {
                 bar.inc(data.len() as u64);
                 file.as_mut().map_or(Ok(()), |file| file.append(data))

@@ -37,6 +37,7 @@ mod source;
 mod topo;
 mod units;
 mod verification;
+mod whole_file;
 
 use std::process::ExitCode;
 

@@ -1,13 +1,14 @@
 //! NumPy files: the arrays that go into and come out of a collective.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Seek as _, Write as _};
+use std::io::{BufReader, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
 
 use crate::exit::{Exit, Failure, Result};
+use crate::whole_file::WholeFile;
 
 /// Types an element may have: name on the command line, NumPy's type string, bytes. NumPy has no bf16 and keeps it as u16;
 /// pairs of value and index are bytes that it does not look into. Of those of one type string, the first is taken unless
@@ -136,57 +137,14 @@ impl Input {
     }
 }
 
-/// A file that appears under its name only when it is whole: until then, and if it is dropped, there is none.
-pub(crate) struct Output {
-    path: PathBuf,
-    temporary: PathBuf,
-    writer: BufWriter<File>,
-    is_kept: bool,
-}
-
-impl Output {
-    /// A file for `bytes` of data.
-    pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<Self> {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let file = File::create_new(&temporary).map_err(|error| failed(path, &error))?;
-        let mut output = Output { path: path.into(), temporary, writer: BufWriter::new(file), is_kept: false };
-        let shape = [bytes / element.bytes()];
-        let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
-        header.writer(&mut output.writer).write_header_only().map_err(|error| failed(path, &error))?;
-        Ok(output)
-    }
-
-    pub(crate) fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.writer.write_all(data).map_err(|error| failed(&self.path, &error))
-    }
-
-    /// Brings what was written to the disk.
-    pub(crate) fn finish(&mut self) -> Result<()> {
-        self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(|error| failed(&self.path, &error))
-    }
-
-    /// Gives the finished file its name.
-    pub(crate) fn keep(mut self) -> Result<()> {
-        std::fs::rename(&self.temporary, &self.path).map_err(|error| failed(&self.path, &error))?;
-        self.is_kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.is_kept
-            && let Err(error) = std::fs::remove_file(&self.temporary)
-        {
-            log::warn!("{} cannot be removed: {error}", self.temporary.display());
-        }
-    }
-}
-
-fn failed(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+/// An array of `bytes` of data, of which the head is written.
+pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<WholeFile> {
+    let mut file = WholeFile::create(path)?;
+    let shape = [bytes / element.bytes()];
+    let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
+    let head = header.writer(&mut file).write_header_only();
+    head.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?;
+    Ok(file)
 }
 
 /// Name of rank `rank`'s file: the name given, or with the rank before its extension if there are several.

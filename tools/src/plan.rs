@@ -9,11 +9,11 @@ use cmdseq::table::{Entry, Table};
 use cmdseq::{Instruction, Layout, Operand, Operation};
 use serde::Serialize;
 
-use crate::asm::write_whole;
 use crate::cards::Cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::units::microseconds;
+use crate::whole_file::WholeFile;
 use crate::{calibration, output, request, size};
 
 #[derive(Serialize)]
@@ -139,7 +139,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {
         let assembly = Assembly::of_plan(&plan, &cards.nodes()).map_err(Failure::refused)?;
-        write_whole(path, &asm::encode(&assembly))?;
+        let mut file = WholeFile::create(path)?;
+        file.append(&asm::encode(&assembly))?;
+        file.keep()?;
     }
     let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
     if cli.json {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +19,13 @@ use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::npy::{self, Element, Input, Output};
+use crate::npy::{self, Element, Input};
 use crate::output;
 use crate::run_persistent;
 use crate::source::{self, Loaded};
 use crate::units::rounded;
 use crate::verification::verified;
+use crate::whole_file::WholeFile;
 
 /// Host buffers begin on pages of their own.
 const PAGE: u64 = 4096;
@@ -474,26 +474,12 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
 impl Dump {
     /// Writes the file, and gives its name.
     fn take(&self, card: &mut Card, lane: &Lane<'_>) -> Result<String> {
-        let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", self.path.display()));
-        if is_array(&self.path) {
-            let mut file = Output::create(&self.path, self.element, self.bytes)?;
-            self.chunks(card, lane, |data| file.append(data))?;
-            file.finish()?;
-            file.keep()?;
-        } else {
-            let mut name = self.path.file_name().unwrap_or_default().to_os_string();
-            name.push(format!(".{}.part", std::process::id()));
-            let temporary = self.path.with_file_name(name);
-            let mut file = File::create_new(&temporary).map_err(failed)?;
-            let written = self
-                .chunks(card, lane, |data| file.write_all(data).map_err(failed))
-                .and_then(|()| std::fs::rename(&temporary, &self.path).map_err(failed));
-            if written.is_err() {
-                // The error that is reported is the one before.
-                let _ = std::fs::remove_file(&temporary);
-            }
-            written?;
-        }
+        let mut file = match is_array(&self.path) {
+            true => npy::create(&self.path, self.element, self.bytes)?,
+            false => WholeFile::create(&self.path)?,
+        };
+        self.chunks(card, lane, |data| file.append(data))?;
+        file.keep()?;
         Ok(self.path.display().to_string())
     }
 
