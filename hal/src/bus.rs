@@ -34,9 +34,9 @@ impl fmt::Display for BusKind {
 
 /// What a bus does for one function.
 ///
-/// Callers have checked that accesses are aligned and lie inside. What is read of a function that is gone is all-ones,
-/// and no error: [`Function`](crate::Function) makes [`Removed`](crate::Error::Removed) of it in one place. Errors are for
-/// what the bus itself refuses.
+/// Callers have checked that accesses are aligned and lie inside. What is read of a function that is gone is all-ones, and
+/// what is written to it is lost, without an error: [`Function`](crate::Function) makes
+/// [`Removed`](crate::Error::Removed) of it in one place. Errors are for what the bus itself refuses.
 pub(crate) trait Bus: Send + Sync {
     /// How it reaches.
     fn kind(&self) -> BusKind;

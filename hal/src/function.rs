@@ -118,7 +118,7 @@ impl Function {
         self.inner.config_read(offset).map(u32::from_le_bytes)
     }
 
-    /// Writes a 16-bit register of configuration space.
+    /// Writes a 16-bit register of configuration space. What is written to a function that is gone is lost, as in a BAR.
     ///
     /// Bus mastering and MSI-X are better changed by [`set_bus_master`](Self::set_bus_master) and
     /// [`enable_interrupts`](Self::enable_interrupts).
@@ -127,7 +127,7 @@ impl Function {
         self.inner.config_write(offset, value.to_le_bytes())
     }
 
-    /// Writes a 32-bit word of configuration space.
+    /// Writes a 32-bit word of configuration space, as [`config_write_u16`](Self::config_write_u16) does.
     pub fn config_write_u32(&self, offset: u16, value: u32) -> Result<()> {
         let _state = self.inner.state();
         self.inner.config_write(offset, value.to_le_bytes())
@@ -142,7 +142,7 @@ impl Function {
     pub fn window(&self, bar: BarIndex) -> Result<Window> {
         self.inner.owner.check()?;
         let bytes = self.bar(bar).ok_or(Error::NoBar { bar })?.bytes;
-        let pieces = self.inner.bus.bar_pieces(bar)?;
+        let pieces = self.inner.bus.bar_pieces(bar).map_err(|error| self.removed_or(error))?;
         Ok(Window::new(bar, bytes, pieces.into(), Arc::clone(&self.inner)))
     }
 
@@ -233,9 +233,8 @@ impl Function {
         if value == u32::MAX && self.is_removed() { Err(Error::Removed) } else { Ok(value) }
     }
 
-    /// The better explanation of `error`, if the function is gone.
     fn removed_or(&self, error: Error) -> Error {
-        if self.is_removed() { Error::Removed } else { error }
+        self.inner.removed_or(error)
     }
 }
 
@@ -273,7 +272,7 @@ impl Inner {
     fn config_write<const WIDTH: usize>(&self, offset: u16, data: [u8; WIDTH]) -> Result<()> {
         self.owner.check()?;
         check_config_access(offset, WIDTH as u16)?;
-        self.bus.config_write(offset, &data)
+        self.bus.config_write(offset, &data).map_err(|error| self.removed_or(error))
     }
 
     /// The one check: neither a vendor id nor a status register reads as all-ones. Both are asked, because some hosts
@@ -290,6 +289,11 @@ impl Inner {
 
     fn is_removed(&self) -> bool {
         self.bus.removal().check() || self.is_silent()
+    }
+
+    /// The better explanation of `error`, if the function is gone.
+    fn removed_or(&self, error: Error) -> Error {
+        if self.is_removed() { Error::Removed } else { error }
     }
 
     fn identify(&mut self) -> Result<()> {

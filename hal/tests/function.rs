@@ -317,6 +317,10 @@ fn a_function_that_is_gone_is_noticed() {
     assert_eq!(function.check_alive(0).unwrap(), 0);
     let value = window.read_u32(0).unwrap();
     assert!(matches!(function.check_alive(value), Err(Error::Removed)));
+    // What is written is lost, wherever.
+    window.write_u32(0, 1).unwrap();
+    function.config_write_u16(4, 6).unwrap();
+    assert_eq!(function.config_read_u16(4).unwrap(), u16::MAX);
     assert!(matches!(function.set_bus_master(true), Err(Error::Removed)));
     assert!(matches!(function.enable_interrupts(1), Err(Error::Removed)));
     assert!(matches!(function.reset(), Err(Error::Removed)));

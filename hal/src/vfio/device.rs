@@ -252,11 +252,7 @@ impl Bus for Device {
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
         let at = self.bar_at(bar, offset, data.len())?;
-        match write(&self.file, data, at) {
-            // A write to what does not answer is lost, as on the bus.
-            Err(error) if nobody_answers(&error) => Ok(()),
-            other => other.map_err(kernel("write a BAR of")),
-        }
+        write(&self.file, data, at).map_err(kernel("write a BAR of"))
     }
 
     fn vectors(&self, kind: InterruptKind) -> Result<u16> {
@@ -359,11 +355,13 @@ fn read(file: &File, data: &mut [u8], at: u64) -> io::Result<()> {
     }
 }
 
-/// Writes `data`, which is as wide as the register, in one access.
+/// Writes `data`, which is as wide as the register, in one access. What nobody answers is lost, as on the bus.
 fn write(file: &File, data: &[u8], at: u64) -> io::Result<()> {
-    match file.write_at(data, at)? {
-        bytes if bytes == data.len() => Ok(()),
-        _ => Err(io::ErrorKind::WriteZero.into()),
+    match file.write_at(data, at) {
+        Ok(bytes) if bytes == data.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(error) if nobody_answers(&error) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -373,13 +371,16 @@ mod tests {
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
     #[test]
-    fn what_nobody_answers_reads_all_ones() {
+    fn what_nobody_answers_reads_all_ones_and_is_lost() {
         // The kernel refuses to read a process's memory where there is none, with the error that it gives for a device
         // that does not answer.
         let nowhere = File::open("/proc/self/mem").unwrap();
         let mut data = [0; 4];
         read(&nowhere, &mut data, 0).unwrap();
         assert_eq!(data, [0xff; 4]);
+        let nowhere = File::options().write(true).open("/proc/self/mem").unwrap();
+        assert_eq!(nowhere.write_at(&data, 0).unwrap_err().raw_os_error(), Some(Errno::EIO as i32));
+        write(&nowhere, &data, 0).unwrap();
         for (errno, answers) in
             [(Errno::EIO, false), (Errno::ENODEV, false), (Errno::EINVAL, true), (Errno::EPERM, true)]
         {

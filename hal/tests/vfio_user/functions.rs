@@ -230,7 +230,14 @@ fn a_server_that_dies_is_removal_everywhere() {
         assert!(used.function.is_removed());
         assert_eq!(used.registers.read_u32(card::ID).unwrap(), u32::MAX);
         assert!(matches!(used.function.check_alive(u32::MAX), Err(Error::Removed)));
+        // What is written is lost, in configuration space as in a BAR.
         used.registers.write_u32(card::SCRATCH, 1).unwrap();
+        used.function.config_write_u16(4, 6).unwrap();
+        used.function.config_write_u32(0x3c, 0).unwrap();
+        assert_eq!(used.function.config_read_u32(0).unwrap(), u32::MAX);
+        assert!(used.function.window(bar(0)).is_ok());
+        assert!(matches!(used.function.set_bus_master(true), Err(Error::Removed)));
+        assert!(matches!(used.function.vectors(InterruptKind::Msi), Ok(0) | Err(Error::Removed)));
         assert!(matches!(used.function.reset(), Err(Error::Removed)));
         assert!(matches!(used.function.enable_interrupts(1), Err(Error::Removed)));
         assert!(matches!(used.interrupts[0].wait(Duration::from_secs(60)), Err(Error::Removed)));
