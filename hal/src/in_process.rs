@@ -133,7 +133,7 @@ impl Bus for InProcess {
             }
             InterruptKind::Msi => Err(Error::NoInterrupts { kind: Some(kind) }),
             InterruptKind::Intx => {
-                self.link.intx.connect(counters.into_iter().next());
+                self.link.intx.connect(counters.into_iter().next(), |counter| raise(counter));
                 Ok(())
             }
         }
@@ -151,14 +151,14 @@ impl Bus for InProcess {
 
     fn trigger(&self, kind: InterruptKind, vector: u16) -> Result<()> {
         match kind {
-            InterruptKind::Intx => self.link.intx.trigger(),
+            InterruptKind::Intx => self.link.intx.trigger(|counter| raise(counter)),
             _ => self.link.signal(vector),
         }
         Ok(())
     }
 
     fn unmask_intx(&self) -> Result<()> {
-        self.link.intx.unmask();
+        self.link.intx.unmask(|counter| raise(counter));
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl InProcess {
     /// Descriptors given before are not raised any more.
     fn disconnect(&self) {
         self.link.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.link.intx.connect(None);
+        self.link.intx.connect(None, |counter| raise(counter));
     }
 
     /// The endpoint decides what its command register takes, so it is asked.
@@ -240,7 +240,7 @@ impl InterruptPort for Link {
 
     // A line is no memory write: it does not need bus mastering.
     fn set_intx(&self, asserted: bool) {
-        self.intx.set_asserted(asserted);
+        self.intx.set_asserted(asserted, |counter| raise(counter));
     }
 }
 

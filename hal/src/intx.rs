@@ -7,6 +7,9 @@ use nix::sys::eventfd::EventFd;
 
 /// The line of one function, signalled as the kernel's VFIO driver does it: when it becomes asserted the descriptor is
 /// raised once and the line masked, until [`unmask`](Self::unmask) says that it was served.
+///
+/// How a descriptor is raised is for who calls to say. It is done under the line's lock, so one that is no longer
+/// connected is not raised any more; it must not wait.
 #[derive(Debug, Default)]
 pub(crate) struct Intx {
     state: Mutex<State>,
@@ -21,18 +24,23 @@ struct State {
 
 impl Intx {
     /// Where the line goes from now on, unmasked; `None`: nowhere.
-    pub(crate) fn connect(&self, counter: Option<Arc<EventFd>>) {
+    pub(crate) fn connect(&self, counter: Option<Arc<EventFd>>, raise: impl FnOnce(&Arc<EventFd>)) {
         let mut state = self.state();
         state.counter = counter;
         state.is_masked = false;
-        state.deliver();
+        state.deliver(raise);
+    }
+
+    /// Whether it goes anywhere.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state().counter.is_some()
     }
 
     /// What the function does with its line.
-    pub(crate) fn set_asserted(&self, asserted: bool) {
+    pub(crate) fn set_asserted(&self, asserted: bool, raise: impl FnOnce(&Arc<EventFd>)) {
         let mut state = self.state();
         state.is_asserted = asserted;
-        state.deliver();
+        state.deliver(raise);
     }
 
     /// Holds it back.
@@ -41,15 +49,15 @@ impl Intx {
     }
 
     /// Lets it through again; at once if it is asserted.
-    pub(crate) fn unmask(&self) {
+    pub(crate) fn unmask(&self, raise: impl FnOnce(&Arc<EventFd>)) {
         let mut state = self.state();
         state.is_masked = false;
-        state.deliver();
+        state.deliver(raise);
     }
 
     /// Signals as if it had become asserted.
-    pub(crate) fn trigger(&self) {
-        self.state().signal();
+    pub(crate) fn trigger(&self, raise: impl FnOnce(&Arc<EventFd>)) {
+        self.state().signal(raise);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -58,13 +66,13 @@ impl Intx {
 }
 
 impl State {
-    fn deliver(&mut self) {
-        if self.is_asserted && !self.is_masked && self.counter.is_some() {
-            self.signal();
+    fn deliver(&mut self, raise: impl FnOnce(&Arc<EventFd>)) {
+        if self.is_asserted && !self.is_masked {
+            self.signal(raise);
         }
     }
 
-    fn signal(&mut self) {
+    fn signal(&mut self, raise: impl FnOnce(&Arc<EventFd>)) {
         if let Some(counter) = &self.counter {
             self.is_masked = true;
             raise(counter);
@@ -87,23 +95,24 @@ mod tests {
         let counter = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
         let count = || counter.read().unwrap_or(0);
         let line = Intx::default();
-        line.set_asserted(true);
-        line.connect(Some(Arc::clone(&counter)));
+        let raise = |counter: &Arc<EventFd>| raise(counter);
+        line.set_asserted(true, raise);
+        line.connect(Some(Arc::clone(&counter)), raise);
         assert_eq!(count(), 1, "it was asserted before anybody listened");
-        line.set_asserted(true);
+        line.set_asserted(true, raise);
         assert_eq!(count(), 0, "masked until served");
-        line.unmask();
+        line.unmask(raise);
         assert_eq!(count(), 1, "still asserted");
-        line.set_asserted(false);
-        line.unmask();
+        line.set_asserted(false, raise);
+        line.unmask(raise);
         assert_eq!(count(), 0);
         line.mask();
-        line.set_asserted(true);
+        line.set_asserted(true, raise);
         assert_eq!(count(), 0);
-        line.unmask();
+        line.unmask(raise);
         assert_eq!(count(), 1);
-        line.connect(None);
-        line.unmask();
+        line.connect(None, raise);
+        line.unmask(raise);
         assert_eq!(count(), 0);
     }
 }

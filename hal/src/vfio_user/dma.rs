@@ -169,7 +169,7 @@ impl Dma {
         if (unmap.argsz as usize) < DmaUnmap::BYTES {
             return Err(Errno::EINVAL);
         }
-        if unmap.flags & DmaUnmap::GET_DIRTY != 0 {
+        if unmap.flags == DmaUnmap::GET_DIRTY {
             return Err(Errno::ENOTSUP);
         }
         let all = unmap.flags & DmaUnmap::ALL != 0;

@@ -4,135 +4,93 @@
 //! from that (section "`VFIO_USER_DEVICE_SET_IRQS`"; what it leaves open is as in the kernel's `vfio_pci_intrs.c`).
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::sys::stat::{SFlag, fstat};
-use nix::unistd::write;
 
 use super::codec::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 use super::link::Link;
+use super::signals::Signals;
 use crate::config;
 use crate::endpoint::{Endpoint, InterruptPort};
-use crate::intx::{Intx, raise};
+use crate::intx::Intx;
 use crate::msix::Msix;
 
 /// The endpoint's way to a client's descriptors.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     link: Arc<Link>,
+    signals: Signals,
     vectors: RwLock<Vec<Option<Arc<EventFd>>>>,
     intx: Intx,
-    intx_counter: Mutex<Option<Arc<EventFd>>>,
     error: Mutex<Option<Arc<EventFd>>>,
     request: Mutex<Option<Arc<EventFd>>>,
-    signalling: Signalling,
-}
-
-/// Threads that signal now, and how often one was done. A descriptor that is full makes a thread wait, and a hostile
-/// client can fill one behind our back.
-#[derive(Debug, Default)]
-struct Signalling {
-    now: AtomicU32,
-    done: AtomicU64,
 }
 
 impl Interrupts {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         Interrupts {
+            signals: Signals::new(Arc::clone(&link)),
             link,
             vectors: RwLock::default(),
             intx: Intx::default(),
-            intx_counter: Mutex::default(),
             error: Mutex::default(),
             request: Mutex::default(),
-            signalling: Signalling::default(),
         }
     }
 
-    /// Signals that finished so far, if one is at work now: two equal answers some time apart mean that it is stuck.
-    pub(crate) fn stuck_at(&self) -> Option<u64> {
-        (self.signalling.now.load(Ordering::Acquire) > 0).then(|| self.signalling.done.load(Ordering::Acquire))
-    }
-
-    /// Frees a thread that is stuck at a descriptor its client keeps full.
-    pub(crate) fn unblock(&self) {
-        let vectors = self.vectors.try_read().map(|vectors| vectors.clone()).unwrap_or_default();
-        let others = [&self.intx_counter, &self.error, &self.request].map(held);
-        for counter in vectors.into_iter().chain(others).flatten() {
-            // A client that does this has forfeited to have its descriptors left as they are.
-            let flags = fcntl(&counter, FcntlArg::F_GETFL).map_or(OFlag::empty(), OFlag::from_bits_retain);
-            if fcntl(&counter, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).is_ok() {
-                let _ = counter.read();
-            }
-        }
+    /// How descriptors are raised: for the session's thread, and for who watches over it.
+    pub(crate) fn signals(&self) -> &Signals {
+        &self.signals
     }
 
     /// Asks the client to give the function back.
     pub(crate) fn request_release(&self) {
-        self.signal(held(&self.request).as_deref());
+        self.signal(&self.request);
+        self.signals.deliver();
     }
 
     /// Lets go of all descriptors.
     pub(crate) fn disconnect(&self) {
         self.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.set_intx_counter(None);
+        self.connect_intx(None);
         for slot in [&self.error, &self.request] {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
+        self.signals.forget();
     }
 
-    fn set_intx_counter(&self, counter: Option<Arc<EventFd>>) {
-        *self.intx_counter.lock().unwrap_or_else(PoisonError::into_inner) = counter.clone();
-        self.signalling.during(|| self.intx.connect(counter));
+    fn connect_intx(&self, counter: Option<Arc<EventFd>>) {
+        self.intx.connect(counter, |counter| self.signals.raise(counter));
     }
 
-    fn vector(&self, vector: u32) -> Option<Arc<EventFd>> {
+    /// Under the lock, so that a descriptor is not raised any more once it was taken away.
+    fn signal_vector(&self, vector: u32) {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
-        vectors.get(vector as usize).cloned().flatten()
+        if let Some(Some(counter)) = vectors.get(vector as usize) {
+            self.signals.raise(counter);
+        }
     }
 
-    /// Raises a descriptor, unless its count is full: it is raised then already.
-    fn signal(&self, counter: Option<&EventFd>) {
-        let Some(counter) = counter else { return };
-        self.signalling.during(|| {
-            let mut descriptors = [PollFd::new(counter.as_fd(), PollFlags::POLLOUT)];
-            if matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(1..)) {
-                raise(counter);
-            }
-        });
-    }
-}
-
-impl Signalling {
-    fn during(&self, signal: impl FnOnce()) {
-        self.now.fetch_add(1, Ordering::AcqRel);
-        signal();
-        self.done.fetch_add(1, Ordering::AcqRel);
-        self.now.fetch_sub(1, Ordering::AcqRel);
+    fn signal(&self, slot: &Mutex<Option<Arc<EventFd>>>) {
+        if let Some(counter) = &*slot.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.signals.raise(counter);
+        }
     }
 }
 
 impl InterruptPort for Interrupts {
     fn raise(&self, vector: u16) {
         if self.link.check().is_ok() {
-            self.signal(self.vector(u32::from(vector)).as_deref());
+            self.signal_vector(u32::from(vector));
         }
     }
 
     fn set_intx(&self, asserted: bool) {
-        self.signalling.during(|| self.intx.set_asserted(asserted));
+        self.intx.set_asserted(asserted, |counter| self.signals.raise(counter));
     }
-}
-
-/// The descriptor of a slot, so that its lock is not held while it is signalled.
-fn held(slot: &Mutex<Option<Arc<EventFd>>>) -> Option<Arc<EventFd>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// What one index has: the reply to section "`VFIO_USER_DEVICE_GET_IRQ_INFO`", with the kernel's flags, but that MSI-X may
@@ -160,8 +118,22 @@ enum Action {
 }
 
 impl Interrupts {
-    /// Section "`VFIO_USER_DEVICE_SET_IRQS`". `available` is what [`info`] says the index has.
+    /// Section "`VFIO_USER_DEVICE_SET_IRQS`". `available` is what [`info`] says the index has. Once this returns,
+    /// descriptors that were connected before and are not now are not raised any more.
     pub(crate) fn set(
+        &self,
+        set: &SetInterrupts<'_>,
+        descriptors: Vec<OwnedFd>,
+        available: u32,
+        msix: Option<&Msix>,
+        endpoint: &dyn Endpoint,
+    ) -> Result<(), Errno> {
+        let done = self.change(set, descriptors, available, msix, endpoint);
+        self.signals.deliver();
+        done
+    }
+
+    fn change(
         &self,
         set: &SetInterrupts<'_>,
         descriptors: Vec<OwnedFd>,
@@ -171,7 +143,8 @@ impl Interrupts {
     ) -> Result<(), Errno> {
         const DATA: u32 = SetInterrupts::DATA_NONE | SetInterrupts::DATA_BOOL | SetInterrupts::DATA_EVENTFD;
         const ACTION: u32 = SetInterrupts::MASK | SetInterrupts::UNMASK | SetInterrupts::TRIGGER;
-        if (set.argsz as usize) < SetInterrupts::BYTES || set.flags & !(DATA | ACTION) != 0 {
+        // "including any data field"; descriptors are none.
+        if (set.argsz as usize) < SetInterrupts::BYTES + set.data.len() || set.flags & !(DATA | ACTION) != 0 {
             return Err(Errno::EINVAL);
         }
         let action = match set.flags & ACTION {
@@ -219,7 +192,7 @@ impl Interrupts {
                 let counters = if descriptors.is_empty() {
                     vec![None; range.len()]
                 } else {
-                    descriptors.into_iter().map(|it| counter(it).map(Some)).collect::<Result<_, _>>()?
+                    descriptors.into_iter().map(|it| self.signals.counter(it).map(Some)).collect::<Result<_, _>>()?
                 };
                 self.connect(set.index, range, counters, msix, endpoint)
             }
@@ -248,7 +221,7 @@ impl Interrupts {
                 self.program(msix, endpoint)
             }
             INTX => {
-                self.set_intx_counter(counters.into_iter().next().flatten());
+                self.connect_intx(counters.into_iter().next().flatten());
                 Ok(())
             }
             ERROR | REQUEST => {
@@ -275,22 +248,25 @@ impl Interrupts {
     fn act(&self, index: u32, vector: u32, action: Action) -> Result<(), Errno> {
         match (index, action) {
             (INTX, _) => {
-                held(&self.intx_counter).ok_or(Errno::EINVAL)?;
-                self.signalling.during(|| match action {
+                if !self.intx.is_connected() {
+                    return Err(Errno::EINVAL);
+                }
+                let raise = |counter: &Arc<EventFd>| self.signals.raise(counter);
+                match action {
                     Action::Mask => self.intx.mask(),
-                    Action::Unmask => self.intx.unmask(),
-                    Action::Trigger => self.intx.trigger(),
-                });
+                    Action::Unmask => self.intx.unmask(raise),
+                    Action::Trigger => self.intx.trigger(raise),
+                }
             }
             (_, Action::Mask | Action::Unmask) => return Err(Errno::ENOTSUP),
             (MSIX, Action::Trigger) => {
                 if self.vectors.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
                     return Err(Errno::EINVAL);
                 }
-                self.signal(self.vector(vector).as_deref());
+                self.signal_vector(vector);
             }
-            (ERROR, Action::Trigger) => self.signal(held(&self.error).as_deref()),
-            (REQUEST, Action::Trigger) => self.signal(held(&self.request).as_deref()),
+            (ERROR, Action::Trigger) => self.signal(&self.error),
+            (REQUEST, Action::Trigger) => self.signal(&self.request),
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
@@ -319,17 +295,6 @@ impl Interrupts {
             let _ = self.program(msix, endpoint);
         }
     }
-}
-
-/// A descriptor as what it must be: one that is something else could make us wait when it is signalled.
-fn counter(descriptor: OwnedFd) -> Result<Arc<EventFd>, Errno> {
-    // An eventfd is an anonymous inode, which has no file type, and takes eight bytes of nothing.
-    let kind = SFlag::from_bits_truncate(fstat(&descriptor)?.st_mode) & SFlag::S_IFMT;
-    if !kind.is_empty() || write(&descriptor, &0u64.to_ne_bytes()) != Ok(8) {
-        return Err(Errno::EINVAL);
-    }
-    // SAFETY: it behaves as an eventfd, as just seen; were it none, writing to it would merely fail.
-    Ok(Arc::new(unsafe { EventFd::from_owned_fd(descriptor) }))
 }
 
 /// Whether a function has an INTx line.

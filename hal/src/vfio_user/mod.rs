@@ -19,6 +19,7 @@ mod link;
 mod regions;
 mod server;
 mod session;
+mod signals;
 mod wire;
 
 pub(crate) use client::Maps;

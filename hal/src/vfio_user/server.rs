@@ -23,6 +23,7 @@ use super::codec::{Command, Header};
 use super::interrupts::Interrupts;
 use super::link::Link;
 use super::session::{Patience, Session};
+use super::signals::STUCK;
 use super::wire::{Reader, Sender as MessageSender, Socket, Wake, events, poll_until};
 use crate::endpoint::Endpoint;
 use crate::{Error, Result, in_process};
@@ -33,8 +34,6 @@ const BACKLOG: i32 = 64;
 const REFUSAL: Duration = Duration::from_secs(1);
 /// Clients that are being refused at a time; more are just hung up on.
 const MOST_REFUSED: usize = 16;
-/// How often it is looked whether a client has made the server wait.
-const WATCH: Duration = Duration::from_millis(250);
 /// How long ending takes at most: endpoints return promptly, and nothing else is waited for.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -100,7 +99,6 @@ impl Server {
             session: None,
             next: None,
             refused: Vec::new(),
-            watch: Watch::default(),
             _ended: ended,
         };
         let thread = thread::Builder::new().name("vfio-user".to_owned()).spawn(move || acceptor.run());
@@ -117,9 +115,32 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     let made = Session::new(stream, endpoint, Patience::default());
     let failed = |errno: Errno| Error::Socket { action: "serve", path: PathBuf::new(), source: errno.into() };
     let mut session = made.map_err(failed)?;
-    let end = session.run();
-    log::debug!("A client has gone: {end:?}");
+    let (link, interrupts) = (Arc::clone(session.link()), Arc::clone(session.interrupts()));
+    let (ended, done) = channel::<()>();
+    let serve = move || {
+        let _ended = ended;
+        let end = session.run();
+        log::debug!("A client has gone: {end:?}");
+        drop(session);
+    };
+    let builder = thread::Builder::new().name("vfio-user client".to_owned());
+    let thread =
+        builder.spawn(serve).map_err(|source| Error::Socket { action: "serve", path: PathBuf::new(), source })?;
+    while done.recv_timeout(STUCK) == Err(RecvTimeoutError::Timeout) {
+        free(&link, &interrupts);
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
     Ok(())
+}
+
+/// Frees the thread of a session that its client keeps waiting at a descriptor, and hangs up on it.
+fn free(link: &Link, interrupts: &Interrupts) {
+    if interrupts.signals().free() {
+        log::warn!("A client has made its interrupts block: it is hung up on");
+        link.stop();
+    }
 }
 
 /// An endpoint being served. Dropping it hangs up on the client, removes the socket and ends its threads, within seconds.
@@ -167,7 +188,6 @@ struct Acceptor {
     /// A client that came when the one before was gone, but not yet cleaned up after.
     next: Option<UnixStream>,
     refused: Vec<Refused>,
-    watch: Watch,
     _ended: Sender<()>,
 }
 
@@ -185,17 +205,10 @@ struct Refused {
     deadline: Instant,
 }
 
-/// Where signalling was when it was last looked at.
-#[derive(Default)]
-struct Watch {
-    stuck_at: Option<u64>,
-    since: Option<Instant>,
-}
-
 impl Acceptor {
     fn run(&mut self) {
         while !self.stopped.load(Ordering::Acquire) {
-            let watch = self.session.is_some().then(|| Instant::now() + WATCH);
+            let watch = self.session.is_some().then(|| Instant::now() + STUCK);
             let deadline = self.refused.iter().map(|refused| refused.deadline).chain(watch).min();
             let mut polled = vec![
                 PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
@@ -225,7 +238,7 @@ impl Acceptor {
         // A thread that a client keeps waiting is freed here too.
         while self.session.as_ref().is_some_and(|session| !session.thread.is_finished()) {
             let mut descriptors = [PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
-            if poll_until(&mut descriptors, Some(Instant::now() + WATCH)).is_err() {
+            if poll_until(&mut descriptors, Some(Instant::now() + STUCK)).is_err() {
                 break;
             }
             self.wake.clear();
@@ -300,7 +313,6 @@ impl Acceptor {
         if session.thread.join().is_err() {
             log::error!("Serving a client has panicked");
         }
-        self.watch = Watch::default();
         if let Some(stream) = self.next.take()
             && !self.stopped.load(Ordering::Acquire)
         {
@@ -328,17 +340,9 @@ impl Acceptor {
         });
     }
 
-    /// Frees threads that a client keeps waiting at its descriptors, and hangs up on it.
-    fn watch(&mut self) {
-        let Some(session) = &self.session else { return };
-        let stuck_at = session.interrupts.stuck_at();
-        let now = Instant::now();
-        if stuck_at.is_none() || stuck_at != self.watch.stuck_at {
-            self.watch = Watch { stuck_at, since: Some(now) };
-        } else if self.watch.since.is_some_and(|since| now - since >= WATCH) {
-            log::warn!("A client has made its interrupts block: it is hung up on");
-            session.interrupts.unblock();
-            session.link.stop();
+    fn watch(&self) {
+        if let Some(session) = &self.session {
+            free(&session.link, &session.interrupts);
         }
     }
 }

@@ -118,6 +118,7 @@ impl Session {
 
     /// Serves until the client goes, or must.
     pub(crate) fn run(&mut self) -> End {
+        self.interrupts.signals().adopt();
         let begin = Instant::now();
         loop {
             let deadline = self.open.is_none().then(|| begin + self.patience.version);
@@ -128,11 +129,12 @@ impl Session {
         }
     }
 
-    /// Waits for a whole message, and meanwhile sends what could not be sent, and minds the clock.
+    /// Waits for a whole message, and meanwhile raises interrupts, sends what could not be sent, and minds the clock.
     fn next_message(&mut self, deadline: Option<Instant>) -> Result<Header, End> {
         let mut amid_since: Option<Instant> = None;
         let mut unread_since: Option<(Instant, usize)> = None;
         loop {
+            self.interrupts.signals().deliver();
             if self.link.is_stopped() {
                 return Err(End::Stopped);
             }
@@ -167,6 +169,7 @@ impl Session {
             let [socket, wake] = polled.map(|descriptor| events(&descriptor));
             if !wake.is_empty() {
                 self.link.wake().clear();
+                self.interrupts.signals().deliver();
             }
             if socket.contains(PollFlags::POLLOUT) && self.link.sender().flush(&self.link.socket).is_err() {
                 return Err(End::Stopped);

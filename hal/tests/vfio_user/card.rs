@@ -43,6 +43,8 @@ pub struct Card {
     pub owners_lost: AtomicU64,
     /// Whether it was pulled out of its slot.
     pub is_gone: AtomicBool,
+    /// Whether reads of its registers panic.
+    pub panics: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -262,6 +264,7 @@ impl Endpoint for Card {
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
         assert!(data.len() <= 8 && offset % data.len() as u64 == 0, "{} at {offset:#x}", data.len());
         if !self.is_gone.load(Ordering::Relaxed) && bar.index() == 0 {
             data.copy_from_slice(&self.state().registers[offset as usize..][..data.len()]);

@@ -1,11 +1,12 @@
 //! What tests need: a private directory, sockets in it, memory, and what a process holds.
 
-use std::fs;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
+use std::{fs, panic, thread};
 
 use fpga_hal::vfio_user::{Server, Serving};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -17,11 +18,30 @@ use nix::unistd::ftruncate;
 
 use crate::card::Card;
 
+/// From now on, a panic in one of the library's threads ends this process: all a client would see of it is a hang-up, and
+/// many tests take one for an answer.
+fn abort_if_a_library_thread_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            before(info);
+            let thread = thread::current();
+            if thread.name().is_some_and(|name| name.starts_with("vfio-user")) {
+                // Past the test runner, which would keep it to itself.
+                let _ = writeln!(io::stderr(), "a thread of the library has panicked: {info}");
+                std::process::abort();
+            }
+        }));
+    });
+}
+
 /// A directory of this user's alone that goes away.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
     pub fn new() -> Self {
+        abort_if_a_library_thread_panics();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("fpga-hal-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
