@@ -1,8 +1,7 @@
 //! The vfio-user server and client: against raw bytes, against each other, and against a client of other people's.
-//!
-//! `FPGA_TESTS_FULL=1` has clients come and go for a minute instead of some seconds.
 #![allow(unreachable_pub, reason = "the files of one test share more than they would show")]
 
+mod answers;
 mod card;
 mod functions;
 mod malformed;

@@ -525,37 +525,6 @@ fn memory_that_is_never_answered_for_ends_the_connection() {
 }
 
 #[test]
-fn answers_to_nothing_end_the_connection() {
-    let served = Served::new();
-    for (clients, reply) in [
-        message(0, DMA_READ, 1, &body().u64(0x1000).u64(16).bytes(&[0; 16]).0),
-        message(5, VERSION, 1, &[]),
-        message(0xffff, 99, 1, &[]),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let raw = Raw::open(served.path());
-        raw.send(&reply).unwrap();
-        raw.expect_end();
-        served.wait_for_end(clients as u64 + 1);
-    }
-    // An answer with the right number that says something else.
-    let right = |address: u64, count: u64, bytes: usize| body().u64(address).u64(count).bytes(&vec![1; bytes]).0;
-    let wrong = [right(0x1000, 16, 15), right(0x1000, 16, 17), right(0x1008, 16, 16), right(0x1000, 8, 8), vec![0; 7]];
-    for (clients, wrong) in wrong.into_iter().enumerate() {
-        let mut raw = Raw::open(served.path());
-        raw.enable();
-        assert_eq!(raw.call(DMA_MAP, &map(3, 0, 0x1000, 0x1000)).errno(), 0);
-        copy(&mut raw, 0x1000, 0x1000, 16);
-        let request = raw.receive().unwrap();
-        raw.send(&message(request.id, DMA_READ, 1, &wrong)).unwrap();
-        raw.expect_end();
-        served.wait_for_end(clients as u64 + 4);
-    }
-}
-
-#[test]
 fn sockets_are_private_and_go_away() {
     let directory = Directory::new();
     let path = directory.0.join("card");
