@@ -1,7 +1,8 @@
 //! A vfio-user server survives whatever a client sends, with whatever descriptors.
 //!
 //! The input is a list of steps: a well-formed message with some of its bytes changed, bytes as they are, a doorbell, or
-//! an answer to a request for memory; each may carry up to twenty descriptors of some kind.
+//! an answer to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric has a clock
+//! of its own, as one that is served has, or none.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -20,9 +21,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::{ftruncate, pipe};
 
-/// Sealed memory, memory that may shrink, an eventfd, a pipe.
-fn descriptors() -> &'static [OwnedFd; 4] {
-    static KINDS: OnceLock<[OwnedFd; 4]> = OnceLock::new();
+/// Sealed memory, memory that may shrink, an eventfd, a pipe, and an eventfd that is full and blocks who writes to it.
+fn descriptors() -> &'static [OwnedFd; 5] {
+    static KINDS: OnceLock<[OwnedFd; 5]> = OnceLock::new();
     KINDS.get_or_init(|| {
         let memory = |sealed| {
             let file = memfd_create("fuzz", MFdFlags::MFD_ALLOW_SEALING).unwrap();
@@ -33,7 +34,9 @@ fn descriptors() -> &'static [OwnedFd; 4] {
             file
         };
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-        [memory(true), memory(false), OwnedFd::from(event), pipe().unwrap().1]
+        let full = EventFd::new().unwrap();
+        full.write(u64::MAX - 1).unwrap();
+        [memory(true), memory(false), OwnedFd::from(event), pipe().unwrap().1, OwnedFd::from(full)]
     })
 }
 
@@ -51,9 +54,21 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// `VFIO_USER_DEVICE_SET_IRQS`.
+fn interrupts(flags: u32, index: u32, start: u32, count: u32, data: &[u8]) -> Vec<u8> {
+    let mut body = words(&[20 + data.len() as u32, flags, index, start, count]);
+    body.extend(data);
+    message(8, 0, &body)
+}
+
+/// A register of four bytes is written.
+fn register(offset: u32, value: u32) -> Vec<u8> {
+    message(10, 0, &words(&[offset, 0, 0, 4, value]))
+}
+
 /// A message that is right, of a kind chosen by `which`.
 fn right(which: u8) -> Vec<u8> {
-    match which % 14 {
+    match which % 32 {
         0 => message(1, 0, b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":16}}\0"),
         1 => message(2, 0, &words(&[32, 3, 0, 0, 0x10_0000, 0, 0x1_0000, 0])),
         2 => message(2, 0, &words(&[32, 3, 0x1_0000, 0, 0x20_0000, 0, 0x1_0000, 0])),
@@ -61,12 +76,32 @@ fn right(which: u8) -> Vec<u8> {
         4 => message(4, 0, &words(&[16, 0, 0, 0])),
         5 => message(5, 0, &words(&[32, 0, 2, 0, 0, 0, 0, 0])),
         6 => message(7, 0, &words(&[16, 0, 2, 0])),
-        7 => message(8, 0, &words(&[20, 0x24, 2, 0, 1])),
-        8 => message(8, 0, &words(&[20, 0x21, 2, 0, 1])),
-        9 => message(9, 0, &words(&[0, 0, 0, 4])),
-        10 => message(10, 0, &words(&[0x1000, 0, 0, 4, 1])),
-        11 => message(10, 0, &words(&[4, 0, 7, 4, 6])),
-        12 => message(13, 0, &[]),
+        // Interrupts: connected, taken away, masked, let through and triggered, of each index.
+        7 => interrupts(0x24, 2, 0, 1, &[]),
+        8 => interrupts(0x24, 2, 4, 4, &[]),
+        9 => interrupts(0x24, 0, 0, 1, &[]),
+        10 => interrupts(0x24, 1, 0, 1, &[]),
+        11 => interrupts(0x24, 3, 0, 1, &[]),
+        12 => interrupts(0x24, 4, 0, 1, &[]),
+        13 => interrupts(0x21, 2, 0, 1, &[]),
+        14 => interrupts(0x22, 2, 0, 3, &[1, 0, 1]),
+        15 => interrupts(0x21, 2, 0, 0, &[]),
+        16 => interrupts(0x21, 0, 0, 1, &[]),
+        17 => interrupts(0x21, 0, 0, 0, &[]),
+        18 => interrupts(0x09, 0, 0, 1, &[]),
+        19 => interrupts(0x12, 0, 0, 1, &[1]),
+        20 => interrupts(0x21, 4, 0, 1, &[]),
+        21 => message(9, 0, &words(&[0, 0, 0, 4])),
+        22 => register(0x1000, 1),
+        23 => message(10, 0, &words(&[4, 0, 7, 4, 6])),
+        24 => message(13, 0, &[]),
+        // Rings in what is mapped first, an interrupt wanted, and the doorbell.
+        25 => register(0x1400, 0x10_0000),
+        26 => register(0x1408, 0x10_8000),
+        27 => register(0x1410, 16),
+        28 => register(0x1414, 1),
+        29 => register(0x1100, 1),
+        30 => register(0x1418, 1),
         // An answer to the first request for memory.
         _ => message(11, 1, &words(&[0x10_0000, 0, 64, 0])),
     }
@@ -74,7 +109,10 @@ fn right(which: u8) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     let profile = Profile { memory_bytes: 16 << 20, ..Profile::optweb(2) };
-    let endpoint = Fabric::new(profile).unwrap().endpoint(0);
+    let fabric = Fabric::new(profile).unwrap();
+    let endpoint = fabric.endpoint(0);
+    // Its thread ends with this run.
+    let _clock = data.first().is_some_and(|byte| byte & 0x80 == 0).then(|| fabric.start_clock().unwrap());
     let (client, server) = UnixStream::pair().unwrap();
     let begin = Instant::now();
     let serving = thread::spawn(move || serve_stream(server, endpoint));
@@ -85,7 +123,7 @@ fuzz_target!(|data: &[u8]| {
         while matches!(replies.read(&mut dropped), Ok(1..)) {}
     });
     let send = |bytes: &[u8], kind: u8, count: u8| {
-        let numbers = vec![descriptors()[usize::from(kind % 4)].as_raw_fd(); usize::from(count % 21)];
+        let numbers = vec![descriptors()[usize::from(kind % 5)].as_raw_fd(); usize::from(count % 21)];
         let rights = [ControlMessage::ScmRights(&numbers)];
         let control = if numbers.is_empty() { &[] } else { &rights[..] };
         let _ = sendmsg::<()>(client.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None);
