@@ -81,7 +81,8 @@ pub trait DmaPort: Send + Sync {
     fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress;
 }
 
-/// The endpoint's way to raise interrupts.
+/// The endpoint's way to raise interrupts. It never waits, whatever the host does; a vector that is raised again before the
+/// host was told may be told once.
 pub trait InterruptPort: Send + Sync {
     /// Raises MSI-X vector `vector`. The endpoint has checked enable and mask bits.
     fn raise(&self, vector: u16);

@@ -3,7 +3,7 @@
 //! Some seconds; a minute with `FPGA_TESTS_FULL=1`.
 
 #[path = "../../hal/tests/vfio_user/raw.rs"]
-#[allow(dead_code, reason = "shared with the tests of the server, and not all of it is used here")]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of the server, and not all of it is used here")]
 mod raw;
 
 use std::io::Write;

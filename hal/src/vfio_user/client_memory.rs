@@ -27,6 +27,40 @@ const MOST_MAPPED_BYTES: u64 = 4 << 40;
 /// Files of one client that are kept open at a time: descriptors are few.
 const MOST_OPEN: usize = 16;
 
+/// A descriptor that was looked at, and lies in memory.
+///
+/// To look at one of a file system of the client's own making may wait for the client, so it is done where nobody else
+/// waits for it.
+#[derive(Debug)]
+pub(crate) struct InMemory {
+    descriptor: OwnedFd,
+    /// Bytes of it that are wanted, and those there are.
+    end: u64,
+    len: u64,
+    /// Device and inode.
+    identity: (u64, u64),
+    is_huge: bool,
+}
+
+impl InMemory {
+    /// Looks at a descriptor, of which bytes up to `end` are wanted. `Ok(None)`: it is not to be touched, so its memory is to
+    /// be asked for by message.
+    pub(crate) fn of(descriptor: OwnedFd, end: u64) -> Result<Option<Self>, Errno> {
+        let status = fstat(&descriptor)?;
+        if SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        let magic = fstatfs(&descriptor)?.filesystem_type();
+        let len = u64::try_from(status.st_size).map_err(|_| Errno::EINVAL)?;
+        if end > len {
+            return Err(Errno::EINVAL);
+        }
+        let is_huge = magic == HUGETLBFS_MAGIC;
+        let passed = InMemory { descriptor, end, len, identity: (status.st_dev, status.st_ino), is_huge };
+        Ok((is_huge || magic == TMPFS_MAGIC).then_some(passed))
+    }
+}
+
 /// One file.
 #[derive(Debug)]
 pub(crate) struct ClientFile {
@@ -154,30 +188,16 @@ pub(crate) struct ClientFiles {
 }
 
 impl ClientFiles {
-    /// The file of a descriptor, of which bytes up to `end` are wanted. `Ok(None)`: it is not to be touched, or one too
-    /// many, so its memory is to be asked for by message.
-    pub(crate) fn open(&mut self, descriptor: OwnedFd, end: u64) -> Result<Option<Arc<ClientFile>>, Errno> {
-        let status = fstat(&descriptor)?;
-        let in_memory = |magic| magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC;
-        let is_file = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-        if !is_file {
-            return Err(Errno::EINVAL);
-        }
-        let magic = fstatfs(&descriptor)?.filesystem_type();
-        let len = u64::try_from(status.st_size).map_err(|_| Errno::EINVAL)?;
-        if end > len {
-            return Err(Errno::EINVAL);
-        }
-        if !in_memory(magic) {
-            return Ok(None);
-        }
+    /// The file of a descriptor. `Ok(None)`: it is one too many, so its memory is to be asked for by message.
+    pub(crate) fn open(&mut self, passed: InMemory) -> Result<Option<Arc<ClientFile>>, Errno> {
+        let InMemory { descriptor, end, len, identity, is_huge } = passed;
         let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
         let writeable = match flags & OFlag::O_ACCMODE {
             OFlag::O_RDONLY => false,
             OFlag::O_RDWR => true,
             _ => return Err(Errno::EACCES),
         };
-        let key = (status.st_dev, status.st_ino, writeable);
+        let key = (identity.0, identity.1, writeable);
         if let Some(file) = self.files.get(&key)
             && file.len >= end
         {
@@ -195,14 +215,14 @@ impl ClientFiles {
                 return Ok(None);
             }
             match map(&descriptor, len) {
-                Ok(map) if magic == HUGETLBFS_MAGIC => Access::Huge(map),
+                Ok(map) if is_huge => Access::Huge(map),
                 Ok(map) => Access::Mapped(map),
                 Err(errno) => {
                     log::warn!("Mapping {len:#x} bytes of a client's memory: {errno}");
                     return Ok(None);
                 }
             }
-        } else if magic == HUGETLBFS_MAGIC || open >= MOST_OPEN {
+        } else if is_huge || open >= MOST_OPEN {
             // Huge pages cannot be written by call.
             return Ok(None);
         } else {
@@ -260,21 +280,25 @@ mod tests {
         }
     }
 
+    fn open(files: &mut ClientFiles, descriptor: OwnedFd, end: u64) -> Result<Option<Arc<ClientFile>>, Errno> {
+        InMemory::of(descriptor, end)?.map_or(Ok(None), |passed| files.open(passed))
+    }
+
     #[test]
     fn sealed_memory_is_mapped_once() {
         let mut files = ClientFiles::default();
         let descriptor = memory(8192, SealFlag::F_SEAL_SHRINK);
-        let first = files.open(descriptor.try_clone().unwrap(), 4096).unwrap().unwrap();
+        let first = open(&mut files, descriptor.try_clone().unwrap(), 4096).unwrap().unwrap();
         assert!(matches!(first.access, Access::Mapped(_)));
         round_trip(&first);
         for _ in 0..100 {
-            let again = files.open(descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
+            let again = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
             assert!(Arc::ptr_eq(&first, &again));
         }
-        assert_eq!(files.open(descriptor.try_clone().unwrap(), 8193).unwrap_err(), Errno::EINVAL);
+        assert_eq!(open(&mut files, descriptor.try_clone().unwrap(), 8193).unwrap_err(), Errno::EINVAL);
         // It may still grow: then it is mapped anew.
         ftruncate(&descriptor, 16384).unwrap();
-        let larger = files.open(descriptor, 16384).unwrap().unwrap();
+        let larger = open(&mut files, descriptor, 16384).unwrap().unwrap();
         larger.write(16380, &[1; 4]).unwrap();
         first.write(0, b"same").unwrap();
         let mut data = [0; 4];
@@ -289,7 +313,7 @@ mod tests {
     fn memory_that_may_shrink_is_accessed_by_call() {
         let mut files = ClientFiles::default();
         let descriptor = memory(8192, SealFlag::empty());
-        let file = files.open(descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
+        let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
         assert!(matches!(file.access, Access::Open(_)));
         round_trip(&file);
         ftruncate(&descriptor, 4096).unwrap();
@@ -298,7 +322,8 @@ mod tests {
         assert_eq!(file.write(4096, &[0; 4]), Err(Errno::EFAULT));
         assert_eq!(fstat(&descriptor).unwrap().st_size, 4096, "and it was not made longer");
         assert!(file.read(0, &mut [0; 4]).is_ok());
-        let others: Vec<_> = (0..MOST_OPEN).map(|_| files.open(memory(4096, SealFlag::empty()), 1).unwrap()).collect();
+        let others: Vec<_> =
+            (0..MOST_OPEN).map(|_| open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap()).collect();
         assert!(others.last().unwrap().is_none(), "one too many");
         assert_eq!(others.iter().flatten().count(), MOST_OPEN - 1);
     }
@@ -321,19 +346,19 @@ mod tests {
     fn only_files_in_memory_are_touched() {
         let mut files = ClientFiles::default();
         let (pipe, _other) = nix::unistd::pipe().unwrap();
-        assert_eq!(files.open(pipe, 0).unwrap_err(), Errno::EINVAL);
+        assert_eq!(open(&mut files, pipe, 0).unwrap_err(), Errno::EINVAL);
         let proc = std::fs::File::open("/proc/self/stat").unwrap();
-        assert!(files.open(proc.into(), 0).unwrap().is_none());
+        assert!(open(&mut files, proc.into(), 0).unwrap().is_none());
         let zero = std::fs::File::open("/dev/zero").unwrap();
-        assert_eq!(files.open(zero.into(), 0).unwrap_err(), Errno::EINVAL);
+        assert_eq!(open(&mut files, zero.into(), 0).unwrap_err(), Errno::EINVAL);
         // More than there are addresses for.
         let huge = memory(1 << 50, SealFlag::F_SEAL_SHRINK);
-        assert!(files.open(huge, 4096).unwrap().is_none());
+        assert!(open(&mut files, huge, 4096).unwrap().is_none());
         // What may only be read is not written.
         let descriptor = memory(4096, SealFlag::F_SEAL_SHRINK);
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
         let read_only = std::fs::File::open(path).unwrap();
-        let file = files.open(read_only.into(), 4096).unwrap().unwrap();
+        let file = open(&mut files, read_only.into(), 4096).unwrap().unwrap();
         assert_eq!(file.write(0, &[1]), Err(Errno::EACCES));
         assert!(file.read(0, &mut [1]).is_ok());
     }

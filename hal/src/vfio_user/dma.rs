@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::capabilities::PAGE;
-use super::client_memory::{ClientFile, ClientFiles};
+use super::client_memory::{ClientFile, ClientFiles, InMemory};
 use super::codec::{Command, DEFAULT_MAPS, DmaAccess, DmaMap, DmaUnmap, Header};
 use super::link::Link;
 use crate::Iova;
@@ -137,6 +137,8 @@ impl Dma {
         if descriptors.next().is_some() {
             return Err(Errno::EINVAL);
         }
+        // Before the table is held: it may take as long as the client likes.
+        let passed = descriptor.map_or(Ok(None), |descriptor| InMemory::of(descriptor, end))?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if table.maps.range(..=last).next_back().is_some_and(|(_, other)| other.last >= map.address) {
             return Err(Errno::EEXIST);
@@ -144,10 +146,7 @@ impl Dma {
         if table.maps.len() as u64 >= DEFAULT_MAPS {
             return Err(Errno::ENOSPC);
         }
-        let file = match descriptor {
-            Some(descriptor) => table.files.open(descriptor, end)?,
-            None => None,
-        };
+        let file = passed.map_or(Ok(None), |passed| table.files.open(passed))?;
         let writeable = map.flags & DmaMap::WRITEABLE != 0;
         if file.as_ref().is_some_and(|file| file.len() < end || writeable && !file.is_writeable()) {
             return Err(Errno::EACCES);
