@@ -81,6 +81,11 @@ impl PciFunction {
         write(&self.path("remove"), "1");
     }
 
+    /// Takes from the kernel every way to reset it: for one that is dead it would wait a minute and more.
+    pub(crate) fn forbid_reset(&self) {
+        write(&self.path("reset_method"), "\n");
+    }
+
     /// Whether it is there.
     pub(crate) fn exists(&self) -> bool {
         self.path("vendor").exists()
