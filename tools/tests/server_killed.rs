@@ -162,7 +162,7 @@ fn assert_stays_gone(card: &mut Card) {
 }
 
 fn data(node: u32, round: u64) -> Vec<u8> {
-    (0..BYTES).map(|at| (at ^ at >> 8 ^ round * 31 ^ u64::from(node) << 6) as u8).collect()
+    (0..BYTES).map(|at| (at ^ (at >> 8) ^ (round * 31) ^ (u64::from(node) << 6)) as u8).collect()
 }
 
 fn open(path: &Path, options: &Options) -> Card {
