@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::printed::are_as_expected;
 use crate::tree::Tree;
@@ -304,4 +304,89 @@ fn a_kernel_that_does_nothing_fails_the_command() {
     let device = tree.path("sys/bus/pci/devices").join(CARD);
     assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "");
     assert!(fs::read_link(device.join("driver")).unwrap().ends_with("xdma"));
+}
+
+/// `fpgactl bind` of the card, amid its transaction.
+struct Binding {
+    tree: Tree,
+    process: Child,
+}
+
+impl Binding {
+    /// Begins one, and waits until `attribute` of drivers or devices has `text`. Nobody is the kernel.
+    fn until(tree: Tree, attribute: &str, text: &str) -> Self {
+        let mut command = command(&["bind", CARD, "--timeout", "120"]);
+        command.env("FPGACTL_SYSFS_ROOT", tree.root()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let binding = Binding { process: command.spawn().unwrap(), tree };
+        binding.wait_for(attribute, text);
+        binding
+    }
+
+    fn wait_for(&self, attribute: &str, text: &str) {
+        let path = self.tree.path("sys/bus/pci").join(attribute);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while fs::read_to_string(&path).unwrap_or_default().trim() != text {
+            assert!(Instant::now() < deadline, "{attribute} is not {text}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.process.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Its exit code and what it said, once driver and override are what they were.
+    fn end(self) -> (Option<i32>, String) {
+        let Binding { tree, process } = self;
+        let output = process.wait_with_output().unwrap();
+        let device = tree.path("sys/bus/pci/devices").join(CARD);
+        assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "", "{}", stderr(&output));
+        assert!(fs::read_link(device.join("driver")).unwrap().ends_with("xdma"), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+        (output.status.code(), stderr(&output))
+    }
+}
+
+/// A signal comes before the kernel has taken the card from its driver. That the terminal is gone as well does not matter.
+#[test]
+fn a_terminated_bind_leaves_the_card_where_it_was() {
+    let binding = Binding::until(Tree::new(&["machine", "wrong-driver"]), "drivers/xdma/unbind", CARD);
+    binding.signal("HUP");
+    binding.signal("TERM");
+    let (exit, said) = binding.end();
+    assert_eq!(exit, Some(130), "{said}");
+    assert!(said.contains("every function is bound to what it was bound to before"), "{said}");
+}
+
+/// It comes when the card has no driver at all. An impatient second one does not end the command there.
+#[test]
+fn an_interrupted_bind_gives_the_card_back() {
+    let binding = Binding::until(Tree::new(&["machine", "wrong-driver"]), "drivers/xdma/unbind", CARD);
+    act(binding.tree.root(), "xdma");
+    binding.wait_for("drivers/vfio-pci/bind", CARD);
+    binding.signal("INT");
+    binding.signal("INT");
+    binding.wait_for("drivers/xdma/bind", CARD);
+    binding.signal("INT");
+    act(binding.tree.root(), "xdma");
+    let (exit, said) = binding.end();
+    assert_eq!(exit, Some(130), "{said}");
+}
+
+/// The kernel sleeps in a write, and goes on sleeping: nobody knows how that ends, and it is said.
+#[test]
+fn a_kernel_that_does_not_answer_may_still_do_what_it_was_told() {
+    let tree = Tree::new(&["machine", "wrong-driver"]);
+    // A pipe that nobody reads is opened by nobody who writes.
+    let attribute = tree.path("sys/bus/pci/drivers/xdma/unbind");
+    fs::remove_file(&attribute).unwrap();
+    assert!(Command::new("mkfifo").arg(&attribute).status().unwrap().success());
+    let output = on(&tree, &["bind", CARD, "--timeout", "0.5"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    for words in ["how 0000:3b:00.0 ends is not known", "fpgactl bind 0000:3b:00.0 --driver xdma puts it back"] {
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let device = tree.path("sys/bus/pci/devices").join(CARD);
+    assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "");
 }
