@@ -127,13 +127,11 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         }
         BindError::InUse { .. } => Some("--force takes it away all the same".to_owned()),
         BindError::Interrupted { .. } => Some("every function is bound to what it was bound to before".to_owned()),
+        // A reset changes no driver.
         BindError::Unfinished { address, before, .. } if command != "reset" => {
-            let back = match before {
-                Some(driver) => format!("fpgactl bind {address} --driver {driver}"),
-                None => format!("fpgactl unbind {address}"),
-            };
-            Some(format!("fpgactl info {address} shows its driver, and once the kernel is done, {back} puts it back"))
+            Some(way_back(*address, before.as_deref()))
         }
+        BindError::NotRestored { address, driver, .. } => Some(way_back(*address, driver.as_deref())),
         _ => None,
     };
     let failure = Failure::chain(exit(error), error);
@@ -141,6 +139,15 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         Some(help) => failure.with_help(&help),
         None => failure,
     }
+}
+
+/// What a person can do when nobody knows how a function ends.
+fn way_back(address: PciAddress, driver: Option<&str>) -> String {
+    let back = match driver {
+        Some(driver) => format!("fpgactl bind {address} --driver {driver}"),
+        None => format!("fpgactl unbind {address}"),
+    };
+    format!("fpgactl info {address} shows its driver, and once the kernel is done, {back} puts it back")
 }
 
 #[cfg(test)]
@@ -158,6 +165,15 @@ mod tests {
         assert_eq!(exit(&BindError::Refused { address, step: "bind", source: denied() }), Exit::Failed);
         assert_eq!(exit(&BindError::TimedOut { address, step: "bind", waited: Duration::ZERO }), Exit::Timeout);
         assert_eq!(exit(&BindError::NoIommu { address }), Exit::Refused);
+        assert_eq!(exit(&BindError::Interrupted { address }), Exit::Interrupted);
+        let unfinished = |before| BindError::Unfinished { address, step: "unbind", waited: Duration::ZERO, before };
+        assert_eq!(exit(&unfinished(None)), Exit::Timeout);
+        let (failure_of, restore) = (Box::new(unfinished(None)), Box::new(unfinished(None)));
+        let lost = BindError::NotRestored { address, driver: Some("xdma".into()), failure: failure_of, restore };
+        assert_eq!(exit(&lost), Exit::Failed);
+        let said = |error: &BindError| failure(error, "unbind", &[address]).message().to_owned();
+        assert!(said(&lost).ends_with("fpgactl bind 0000:3b:00.0 --driver xdma puts it back"));
+        assert!(said(&unfinished(None)).ends_with("fpgactl unbind 0000:3b:00.0 puts it back"));
         assert!(
             format!("{:?}", failure(&no_permission, "bind", &[address])).contains("sudo fpgactl bind 0000:3b:00.0")
         );
