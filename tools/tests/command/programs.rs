@@ -104,6 +104,30 @@ fn words_are_printed_as_text_that_assembles_to_the_same() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("checksum"));
 }
 
+/// One line can ask for more than any machine has; all that a buffer takes is taken at once.
+#[test]
+fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
+    let directory = Directory::new();
+    let program =
+        |bytes: &str| format!("ranks 2\nbuffer h = host size {bytes}\ncopy source h, destination 0, bytes 64\n");
+    for (bytes, expected) in [
+        ("1TiB", "the host buffers of all ranks take 2 TiB, and may take half of the "),
+        ("1 << 62", "the host buffers of all ranks take 8388608 TiB, and may take half of the "),
+        ("(1 << 64) - 1", "the host buffers are larger than any memory"),
+    ] {
+        let path = directory.write("large.seq", program(bytes));
+        for mode in [&["--json"][..], &["--json", "--persistent"]] {
+            // If it were not refused, it should fail alone and not take the machine with it.
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "ulimit -v 8000000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_fpgactl")]);
+            let output = shell.args(["run", &path, "--cards", "mock:optweb:2"]).args(mode).output().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{bytes}");
+            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            assert!(error["message"].as_str().unwrap().starts_with(expected), "{error}");
+        }
+    }
+}
+
 /// Source errors, and what the verifier refuses, name the place.
 #[test]
 fn what_is_wrong_is_refused_with_its_place() {
