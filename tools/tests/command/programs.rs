@@ -128,6 +128,23 @@ fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
     }
 }
 
+/// Host buffers lie one behind the other: what leaves one would be in the next.
+#[test]
+fn a_copy_past_its_host_buffer_is_refused() {
+    let directory = Directory::new();
+    let path = directory.write(
+        "past.seq",
+        "ranks 2\nbuffer a = host size 4KiB\nbuffer b = host size 4KiB\nfill destination 0, bytes 8KiB, extent 1\n\
+         copy source 0, destination a, bytes 8KiB\ncopy source b, destination 0, bytes 64\n",
+    );
+    let output = run(&["run", &path, "--cards", "mock:optweb:2", "--json"]);
+    assert_eq!(output.status.code(), Some(7));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["places"][0]["line"], 5, "{error}");
+    let expected = "the destination has 8192 B from byte 0 of host buffer `a` on, which has 4096 B";
+    assert_eq!(error["places"][0]["message"], expected);
+}
+
 /// Source errors, and what the verifier refuses, name the place.
 #[test]
 fn what_is_wrong_is_refused_with_its_place() {
