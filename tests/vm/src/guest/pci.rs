@@ -71,6 +71,11 @@ impl PciFunction {
         assert_eq!(self.driver().as_deref(), Some("vfio-pci"), "driver of {}", self.address);
     }
 
+    /// Has the kernel choose a driver, as it does when it finds a device.
+    pub(crate) fn let_the_kernel_choose(&self) {
+        write(Path::new("/sys/bus/pci/drivers_probe"), &self.address);
+    }
+
     /// Whether it sits behind a port, where it can be pulled.
     pub(crate) fn is_behind_a_port(&self) -> bool {
         !self.address.starts_with("0000:00:")
