@@ -51,6 +51,9 @@ impl Amid {
     }
 }
 
+/// Makes an answer under the number of a request.
+type Answer<'a> = dyn Fn(u16) -> Vec<u8> + 'a;
+
 /// What answers a request rightly.
 fn right(command: u16) -> Vec<u8> {
     let head = body().u64(ASKED).u64(BYTES as u64);
@@ -145,7 +148,7 @@ fn answers_under_a_wrong_header_end_the_connection() {
             }
         };
         let size = good(0).len() as u32;
-        let wrong: [(&str, &dyn Fn(u16) -> Vec<u8>); 12] = [
+        let wrong: [(&str, &Answer<'_>); 12] = [
             ("the other command", &|id| message(id, other, 1, &right(command))),
             ("the other command and its body", &|id| message(id, other, 1, &right(other))),
             ("no such command", &|id| message(id, 99, 1, &right(command))),
