@@ -43,7 +43,7 @@ impl Clocks {
     }
 
     /// `rank` knows all that `known` says.
-    fn learn(&mut self, rank: usize, known: &[u32]) {
+    pub(super) fn learn(&mut self, rank: usize, known: &[u32]) {
         join(self.of_mut(rank), known);
     }
 
@@ -54,7 +54,7 @@ impl Clocks {
     }
 
     /// Instruction `index` of `rank` has ended.
-    fn end(&mut self, rank: usize, index: usize) {
+    pub(super) fn end(&mut self, rank: usize, index: usize) {
         self.of_mut(rank)[rank] = index as u32 + 1;
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Shadow {
     unsorted: Option<(u64, u64)>,
     /// Ranges that were added or looked at since what everybody knows of was forgotten.
     work: usize,
-    /// Used again and again.
+    /// Reads that lie in the range of the write that is looked at.
     covered: Vec<Read>,
 }
 
@@ -105,8 +105,8 @@ impl Shadow {
         None
     }
 
-    /// The first byte of `range` with a read that nothing orders with the write `now`. If there is none, reads that lie
-    /// in `range` are forgotten.
+    /// The first byte of `range` with a read that nothing orders with the write `now`. Reads that lie in `range` are put
+    /// into `covered`.
     fn loose_read(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
         self.sort_reads(range, clocks);
         let mut first: Option<Conflict> = None;
@@ -136,11 +136,6 @@ impl Shadow {
                 }
             }
         }
-        if first.is_none() {
-            for read in &covered {
-                self.reads.remove(read);
-            }
-        }
         self.covered = covered;
         first
     }
@@ -167,10 +162,13 @@ impl Shadow {
         self.unsorted = None;
     }
 
-    /// Makes `now` the last write of `range`.
+    /// Makes `now` the last write of `range`, and forgets the reads that it covers.
     fn write(&mut self, range: Range, now: Use) {
         let (start, end) = (range.address, range.end());
         self.work += 1;
+        for read in self.covered.drain(..) {
+            self.reads.remove(&read);
+        }
         // What it cuts in two, or off at its begin.
         if let Some((_, before)) = self.writes.range_mut(..start).next_back()
             && before.end > start
@@ -220,5 +218,97 @@ impl Shadow {
         }
         let reads = if now.is_write { reads } else { Vec::new() };
         write.into_iter().chain(reads).find(|one| !clocks.is_over(one.rank, one.index, now.rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RANKS: usize = 4;
+    const BYTES: u64 = 48;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Use { rank: usize, range: Range, is_write: bool },
+        Learn { rank: usize, from: usize },
+        LearnAll,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let range =
+            (0..BYTES - 1, 1..BYTES).prop_map(|(address, bytes)| Range { address, bytes: bytes.min(BYTES - address) });
+        prop_oneof![
+            4 => (0..RANKS, range.clone()).prop_map(|(rank, range)| Step::Use { rank, range, is_write: false }),
+            2 => (0..RANKS, range).prop_map(|(rank, range)| Step::Use { rank, range, is_write: true }),
+            4 => (0..RANKS, 0..RANKS).prop_map(|(rank, from)| Step::Learn { rank, from }),
+            1 => Just(Step::LearnAll),
+        ]
+    }
+
+    /// Each byte by itself: its last write, and of the reads since, the last of each rank.
+    #[derive(Debug, Clone, Default)]
+    struct Byte {
+        write: Option<Use>,
+        reads: Vec<Use>,
+    }
+
+    impl Byte {
+        fn conflict(&self, now: Use, clocks: &Clocks) -> Option<Use> {
+            let reads = if now.is_write { &self.reads[..] } else { &[] };
+            let is_loose = |one: &&Use| !clocks.is_over(one.rank, one.index, now.rank);
+            self.write.iter().chain(reads).find(is_loose).copied()
+        }
+
+        fn note(&mut self, now: Use) {
+            if now.is_write {
+                *self = Byte { write: Some(now), reads: Vec::new() };
+                return;
+            }
+            match self.reads.iter_mut().find(|read| read.rank == now.rank) {
+                Some(read) => *read = now,
+                None => self.reads.push(now),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn uses_conflict_as_those_of_each_byte_do(steps in prop::collection::vec(step(), 1..120)) {
+            let (mut clocks, mut shadow) = (Clocks::new(RANKS), Shadow::default());
+            let mut bytes = vec![Byte::default(); BYTES as usize];
+            let mut next = [0; RANKS];
+            for step in steps {
+                match step {
+                    Step::Learn { rank, from } => {
+                        let known = clocks.of(from).to_vec();
+                        clocks.learn(rank, &known);
+                    }
+                    Step::LearnAll => {
+                        let known: Vec<Vec<u32>> = (0..RANKS).map(|rank| clocks.of(rank).to_vec()).collect();
+                        (0..RANKS).for_each(|rank| known.iter().for_each(|known| clocks.learn(rank, known)));
+                    }
+                    Step::Use { rank, range, is_write } => {
+                        let now = Use { rank, index: next[rank], is_write };
+                        let places = range.address..range.end();
+                        let conflict = |at| Some((bytes[at as usize].conflict(now, &clocks)?, at));
+                        let expected = places.clone().find_map(conflict);
+                        let found = shadow.add(range, now, &clocks).map(|one| (one.earlier, one.address));
+                        prop_assert_eq!(found, expected);
+                        if found.is_some() {
+                            // The programs go on as if it had not been.
+                            continue;
+                        }
+                        places.for_each(|at| bytes[at as usize].note(now));
+                        clocks.end(rank, next[rank]);
+                        next[rank] += 1;
+                    }
+                }
+            }
+        }
     }
 }
