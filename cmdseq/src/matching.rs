@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::communicator::ContextId;
 use crate::instruction::{WORLD, is_collective, takes_tables};
 use crate::plan::{Communicator, Program};
-use crate::ranges::transfers;
+use crate::ranges::{Lengths, lengths, transfers};
 use crate::verify::{Reason, Refusal};
 use crate::{Capabilities, Context, Flags, Instruction, Operation, Tables};
 
@@ -404,14 +404,36 @@ impl<'a> Matching<'a> {
             return Err(self.disagreement(membership.index));
         }
         *arrivals = Arrivals::default();
-        if takes_tables(head.instruction.operation) {
+        if takes_tables(head.instruction.operation) && !self.do_blocks_agree(&membership, head.instruction) {
             self.check_blocks(&membership)?;
         }
         self.together.extend(ranks.iter().flatten());
         Ok(true)
     }
 
-    /// Of a vector form at which all members are: whether what each sends is what the other is to receive.
+    /// Of a vector form at which all members are: whether what each sends is what the other is to receive. False also if
+    /// that takes a longer look.
+    fn do_blocks_agree(&self, membership: &Membership<'_>, instruction: &Instruction) -> bool {
+        let of_rank = |own: u32| {
+            let rank = membership.program_rank(own)?;
+            let its = Membership { own, ..*membership };
+            lengths(self.head(rank)?.instruction, &its.context(&self.programs[rank].tables, self.capabilities))
+        };
+        let ranks = 0..membership.table.nodes.len() as u32;
+        let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
+        let agree = |(from, sender): (usize, &[Lengths<'_>; 2]), (to, receiver): (usize, &[Lengths<'_>; 2])| {
+            from == to || sender[0].of(to as u32) == receiver[1].of(from as u32)
+        };
+        let root = usize::from(instruction.root);
+        let Some(at_root) = all.get(root).map(|lengths| (root, lengths)) else { return false };
+        match instruction.operation {
+            Operation::Scatterv => all.iter().enumerate().all(|one| agree(at_root, one)),
+            Operation::Gatherv => all.iter().enumerate().all(|one| agree(one, at_root)),
+            _ => all.iter().enumerate().all(|one| all.iter().enumerate().all(|other| agree(one, other))),
+        }
+    }
+
+    /// As [`do_blocks_agree`](Matching::do_blocks_agree), and says which do not.
     fn check_blocks(&self, membership: &Membership<'_>) -> Result<(), Refusal> {
         let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
         let mut received: Vec<(u32, u32, u64)> = Vec::new();

@@ -287,7 +287,7 @@ pub fn transfers(instruction: &Instruction, context: &Context<'_>) -> Result<Tra
         }
         Operation::RdmaRead => {
             result.receives.extend(side.destination().one(peer)?);
-            result.remote = side.source().one(rank)?.map(|block| Transfer { peer_rank: peer, ..block });
+            result.remote = remote(instruction, context)?;
         }
         Operation::RecvReduce => {
             result.fold([peer].into_iter(), side.source().one(peer)?, side.destination().one(peer)?);
@@ -301,7 +301,7 @@ pub fn transfers(instruction: &Instruction, context: &Context<'_>) -> Result<Tra
         }
         Operation::RdmaWrite | Operation::PutSignal => {
             result.sends.extend(side.source().one(peer)?);
-            result.remote = side.destination().one(rank)?.map(|block| Transfer { peer_rank: peer, ..block });
+            result.remote = remote(instruction, context)?;
         }
         Operation::Nop
         | Operation::Barrier
@@ -318,6 +318,74 @@ pub fn transfers(instruction: &Instruction, context: &Context<'_>) -> Result<Tra
         | Operation::User => {}
     }
     Ok(result)
+}
+
+/// What a one-sided instruction touches in the memory of its peer: the same as [`Transfers::remote`] alone.
+pub(crate) fn remote(instruction: &Instruction, context: &Context<'_>) -> Result<Option<Transfer>, AddressOverflow> {
+    let side = Side { instruction, stripe_bytes: context.stripe_bytes };
+    let there = match instruction.operation {
+        Operation::RdmaRead => side.source(),
+        Operation::RdmaWrite | Operation::PutSignal => side.destination(),
+        _ => return Ok(None),
+    };
+    let block = there.one(context.rank)?;
+    Ok(block.map(|block| Transfer { peer_rank: u32::from(instruction.peer), ..block }))
+}
+
+/// Lengths of the blocks that go one way in a vector form, by rank of the communicator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lengths<'a> {
+    /// No block goes that way.
+    None,
+    /// One block, of this rank.
+    One(u32, u64),
+    /// The same for all ranks.
+    All(u64),
+    /// As a table says.
+    Listed(&'a Table),
+}
+
+impl Lengths<'_> {
+    /// Of the block that is exchanged with `other`.
+    pub(crate) fn of(&self, other: u32) -> u64 {
+        match *self {
+            Lengths::None => 0,
+            Lengths::One(rank, bytes) => {
+                if rank == other {
+                    bytes
+                } else {
+                    0
+                }
+            }
+            Lengths::All(bytes) => bytes,
+            Lengths::Listed(table) => table.get(other).unwrap_or_default().bytes,
+        }
+    }
+}
+
+/// What the card at `context` sends and receives in a vector form, own blocks included: lengths alone, without the blocks
+/// of [`transfers`]. `None` of other operations, and if a table is missing or does not fit.
+pub(crate) fn lengths<'a>(instruction: &Instruction, context: &Context<'a>) -> Option<[Lengths<'a>; 2]> {
+    use Lengths::{All, Listed, None as Nothing, One};
+    let Instruction { operation, bytes, extent, .. } = *instruction;
+    let root = u32::from(instruction.root);
+    let is_root = context.rank == root;
+    let listed = |slot: u64| {
+        let table = context.tables.get(&u16::try_from(slot).ok()?)?;
+        (table.entries.len() as u64 == u64::from(context.ranks)).then_some(Listed(table))
+    };
+    match operation {
+        Operation::Scatterv if is_root => Some([listed(extent)?, Nothing]),
+        Operation::Scatterv => Some([Nothing, One(root, bytes)]),
+        Operation::Gatherv if is_root => Some([Nothing, listed(extent)?]),
+        Operation::Gatherv => Some([One(root, bytes), Nothing]),
+        Operation::Allgatherv => Some([All(bytes), listed(extent)?]),
+        Operation::Alltoallv => {
+            let (sends, receives) = alltoallv_slots(extent);
+            Some([listed(sends)?, listed(receives)?])
+        }
+        _ => None,
+    }
 }
 
 impl Transfers {
@@ -442,7 +510,7 @@ fn own(source: Option<Transfer>, destination: Option<Transfer>) -> Option<OwnBlo
 }
 
 /// The slots that the extent of an alltoallv names: of the table of its source, and of that of its destination.
-const fn alltoallv_slots(extent: u64) -> (u64, u64) {
+pub(crate) const fn alltoallv_slots(extent: u64) -> (u64, u64) {
     // Bits that name nothing stay, so that no slot is found.
     (extent & 0xffff, extent >> 16)
 }

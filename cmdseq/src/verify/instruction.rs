@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use super::refusal::{Fault, Reason};
+use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
-use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, card_ranges, transfers};
-use crate::table::{ENTRY_BYTES, Tables};
+use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
+use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
 
 /// Longest delay a card takes, cycles (`docs/isa.md`).
@@ -16,7 +17,8 @@ const DELAY_MAX: u64 = 1 << 36;
 pub(super) struct Instructions<'a> {
     capabilities: &'a Capabilities,
     members: &'a Members,
-    /// Those that took a long look and are in order, by communicator and own rank there: programs repeat themselves.
+    /// Those that took a long look and are in order, by communicator and own rank there, which say whose tables they go
+    /// by: programs repeat themselves.
     known: HashSet<(usize, u32, Instruction)>,
 }
 
@@ -25,8 +27,14 @@ impl<'a> Instructions<'a> {
         Instructions { capabilities, members, known: HashSet::new() }
     }
 
-    /// What a card refuses of `instruction` of program rank `rank`.
-    pub(super) fn check(&mut self, rank: usize, instruction: &Instruction, tables: &Tables) -> Result<(), Fault> {
+    /// What a card refuses of `instruction` of program rank `rank`, whose `tables` have these `spans`.
+    pub(super) fn check(
+        &mut self,
+        rank: usize,
+        instruction: &Instruction,
+        tables: &Tables,
+        spans: &Spans,
+    ) -> Result<(), Fault> {
         let capabilities = self.capabilities;
         check_form(instruction, capabilities)?;
         let operation = instruction.operation;
@@ -44,14 +52,14 @@ impl<'a> Instructions<'a> {
         })?;
         check_ranks(instruction, &membership)?;
         check_stripes(instruction, capabilities)?;
-        if membership.is_linked() && is_plainly_right(instruction, &membership, capabilities) {
+        let context = membership.context(tables, capabilities);
+        if membership.is_linked() && is_plainly_right(instruction, &context, spans, capabilities) {
             return Ok(());
         }
         let key = (membership.index, membership.own, instruction.with_tag(0));
-        if !takes_tables(operation) && self.known.contains(&key) {
+        if self.known.contains(&key) {
             return Ok(());
         }
-        let context = membership.context(tables, capabilities);
         let moved = transfers(instruction, &context).map_err(range_fault)?;
         check_links(instruction, &membership, &moved, capabilities)?;
         check_eager(instruction, &moved, capabilities)?;
@@ -59,9 +67,7 @@ impl<'a> Instructions<'a> {
         let touched = card_ranges(instruction, &context).map_err(range_fault)?;
         check_memory(&touched, capabilities)?;
         check_overlap(instruction, &touched, context.ranks)?;
-        if !takes_tables(operation) {
-            self.known.insert(key);
-        }
+        self.known.insert(key);
         Ok(())
     }
 }
@@ -145,85 +151,89 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
 }
 
 /// Most instructions are in order as a short look tells: if every byte that their sides could touch lies in memory, and
-/// the two sides nowhere meet.
-fn is_plainly_right(instruction: &Instruction, membership: &Membership<'_>, capabilities: &Capabilities) -> bool {
+/// the two sides nowhere meet, or the own block lies in place.
+fn is_plainly_right(
+    instruction: &Instruction,
+    context: &Context<'_>,
+    spans: &Spans,
+    capabilities: &Capabilities,
+) -> bool {
     let Instruction { operation, bytes, .. } = *instruction;
-    if takes_tables(operation) || operation == Operation::SendrecvReduce {
+    let is_late = is_rendezvous(instruction, capabilities);
+    if !is_late && (takes_tables(operation) || bytes > capabilities.eager_bytes) {
         return false;
     }
-    if !is_rendezvous(instruction, capabilities) && bytes > capabilities.eager_bytes {
-        return false;
-    }
+    let (memory, stripe) = (capabilities.memory_bytes, capabilities.stripe_bytes());
     if is_one_sided(operation) {
         // Its sides are on two cards.
         let sides = [&instruction.source, &instruction.destination];
         let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
-        return !is_striped
-            && sides.iter().all(|side| Spread::of(side, 1, bytes, capabilities).is_inside(capabilities));
+        return !is_striped && sides.iter().all(|side| Spread::of(side, 1, bytes, stripe).is_inside(memory));
     }
-    let ranks = membership.nodes().len() as u32;
-    let count = |has_many| if has_many { ranks } else { 1 };
-    let (from, to) = match operation {
-        Operation::Barrier => return true,
-        Operation::Scatter | Operation::ReduceScatter => (count(true), 1),
-        Operation::Gather | Operation::Allgather => (1, count(true)),
-        Operation::Alltoall => (count(true), count(true)),
-        _ => (1, 1),
+    let Some(Sides { source, destination, own }) = Sides::of(instruction, context, spans) else { return false };
+    if [source, destination, own].iter().flatten().any(|side| !side.is_inside(memory)) {
+        return false;
+    }
+    if takes_tables(operation) && !are_listed_blocks_right(instruction, context, spans) {
+        return false;
+    }
+    let (Some(source), Some(destination)) = (source, destination) else { return true };
+    let is_clear = match own {
+        // Over the own contribution, a result is written where only the fold itself has read.
+        Some(own) => own.is_apart_from(&destination, stripe) || is_at(&instruction.destination, instruction.extent),
+        None => true,
     };
-    let fields = operation.fields();
-    let place = |side: &Operand, blocks| {
-        let blocks = if side.layout == Layout::Striped { ranks } else { blocks };
-        Spread::of(side, blocks, bytes, capabilities)
-    };
-    let source = place(&instruction.source, from);
-    let destination = place(&instruction.destination, to);
-    match (fields.source, fields.destination) {
-        (true, true) => {
-            source.is_inside(capabilities)
-                && destination.is_inside(capabilities)
-                && source.is_apart_from(&destination, capabilities)
+    (is_clear && source.is_apart_from(&destination, stripe)) || is_own_block_in_place(instruction, context)
+}
+
+/// Whether a single block, not striped, lies at `address`.
+fn is_at(side: &Operand, address: u64) -> bool {
+    side.layout == Layout::Block && side.address == address
+}
+
+/// Of a vector form whose tables are there: whether the blocks it writes lie apart, and the own one is as long as it says.
+fn are_listed_blocks_right(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
+    let Instruction { operation, bytes, extent, .. } = *instruction;
+    let is_root = u32::from(instruction.root) == context.rank;
+    let own = |slot| listed_own(slot, context).map(|entry| entry.bytes);
+    let is_apart = |slot| spans.get(slot, context.ranks).is_some_and(|span| span.is_apart);
+    match operation {
+        Operation::Scatterv => !is_root || own(extent) == Some(bytes),
+        Operation::Gatherv => !is_root || (own(extent) == Some(bytes) && is_apart(extent)),
+        Operation::Allgatherv => own(extent) == Some(bytes) && is_apart(extent),
+        Operation::Alltoallv => {
+            let (sends, receives) = alltoallv_slots(extent);
+            own(sends).is_some() && own(sends) == own(receives) && is_apart(receives)
         }
-        (true, false) => source.is_inside(capabilities),
-        (false, true) => destination.is_inside(capabilities),
-        (false, false) => true,
+        _ => false,
     }
 }
 
-/// A range that holds all blocks of a side, and whether they are striped in it.
-struct Spread {
-    start: u64,
-    /// `None` past the last 64-bit address.
-    end: Option<u64>,
-    bytes: u64,
-    is_striped: bool,
+/// What the table in a slot says of the own block.
+fn listed_own(slot: u64, context: &Context<'_>) -> Option<Entry> {
+    context.tables.get(&u16::try_from(slot).ok()?)?.get(context.rank)
 }
 
-impl Spread {
-    fn of(side: &Operand, blocks: u32, bytes: u64, capabilities: &Capabilities) -> Self {
-        let is_striped = side.layout == Layout::Striped;
-        let distance = if is_striped { capabilities.stripe_bytes() } else { bytes };
-        let before = distance.checked_mul(u64::from(blocks.saturating_sub(1)));
-        let end = before.and_then(|before| side.address.checked_add(before)?.checked_add(bytes));
-        Spread { start: side.address, end, bytes, is_striped }
+/// Whether the own block lies in place among others that lie apart, which is right: it is not written, or only where the
+/// fold has read it.
+fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bool {
+    let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
+    if source.layout != Layout::Block || destination.layout != Layout::Block {
+        return false;
     }
-
-    fn is_inside(&self, capabilities: &Capabilities) -> bool {
-        self.end.is_some_and(|end| end <= capabilities.memory_bytes)
-    }
-
-    fn is_apart_from(&self, other: &Spread, capabilities: &Capabilities) -> bool {
-        let (Some(end), Some(other_end)) = (self.end, other.end) else { return false };
-        if end <= other.start || other_end <= self.start {
-            return true;
-        }
-        let stripe = capabilities.stripe_bytes();
-        if !self.is_striped || !other.is_striped || stripe == 0 {
-            return false;
-        }
-        // Blocks of both come once in a stripe, at the same distance.
-        let (here, there) = (self.start % stripe, other.start % stripe);
-        let gap = |from: u64, to: u64| if to >= from { to - from } else { stripe - from + to };
-        gap(here, there) >= self.bytes && gap(there, here) >= other.bytes
+    let within = |many: Operand| {
+        let distance = bytes.checked_mul(u64::from(context.rank));
+        distance.and_then(|distance| many.address.checked_add(distance))
+    };
+    let listed = |many: Operand| many.address.checked_add(listed_own(extent, context)?.displacement);
+    // Roots only: of the others, one of the sides is not there.
+    match operation {
+        Operation::Allgather | Operation::Gather => within(destination) == Some(source.address),
+        Operation::Scatter | Operation::ReduceScatter => within(source) == Some(destination.address),
+        Operation::Broadcast | Operation::Reduce | Operation::RecvReduce => source.address == destination.address,
+        Operation::Allgatherv | Operation::Gatherv => bytes > 0 && listed(destination) == Some(source.address),
+        Operation::Scatterv => bytes > 0 && listed(source) == Some(destination.address),
+        _ => false,
     }
 }
 

@@ -9,7 +9,9 @@ mod order;
 mod races;
 mod refusal;
 mod resident;
+mod shadow;
 mod slots;
+mod spread;
 
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::plan::{Communicator, Program};
@@ -18,6 +20,7 @@ use crate::{Capabilities, Operation};
 use instruction::Instructions;
 use races::Races;
 use slots::Slots;
+use spread::Spans;
 
 pub(crate) use instruction::check_combine;
 pub use refusal::{Reason, Refusal};
@@ -59,9 +62,10 @@ pub(crate) fn check(
     let mut has_one_sided = false;
     for (rank, program) in programs.iter().enumerate() {
         check_tables(rank, program, capabilities)?;
+        let spans = Spans::new(&program.tables);
         let mut slots = Slots::default();
         for (index, instruction) in program.instructions.iter().enumerate() {
-            let checked = instructions.check(rank, instruction, &program.tables);
+            let checked = instructions.check(rank, instruction, &program.tables, &spans);
             let occupant = |id| members.occupant(rank, id);
             checked.and_then(|()| slots.step(index, instruction, occupant)).map_err(|fault| {
                 let cause = format!("{}: {}", instruction.operation, fault.cause);

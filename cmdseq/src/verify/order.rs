@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::matching::{Members, Membership};
 use crate::plan::Program;
-use crate::ranges::transfers;
+use crate::ranges::{lengths, transfers};
 use crate::{Capabilities, Instruction, Operation};
 
 /// A signal: rank of the programs, and number.
@@ -43,13 +43,33 @@ impl Clocks {
     }
 
     /// `rank` knows all that `known` says.
-    fn learn(&mut self, rank: usize, known: &[u32]) {
+    pub(super) fn learn(&mut self, rank: usize, known: &[u32]) {
         join(self.of_mut(rank), known);
     }
 
+    /// `rank` knows that instruction `index` of `other` is over.
+    fn learn_end(&mut self, rank: usize, (other, index): (usize, usize)) {
+        let known = &mut self.of_mut(rank)[other];
+        *known = (*known).max(index as u32 + 1);
+    }
+
     /// Instruction `index` of `rank` has ended.
-    fn end(&mut self, rank: usize, index: usize) {
+    pub(super) fn end(&mut self, rank: usize, index: usize) {
         self.of_mut(rank)[rank] = index as u32 + 1;
+    }
+
+    /// How many ranks there are.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// By rank, how many instructions of it every rank knows to be over.
+    pub(super) fn known_to_all(&self) -> Vec<u32> {
+        let mut floor = self.over.get(..self.ranks).unwrap_or_default().to_vec();
+        for known in self.over.chunks_exact(self.ranks.max(1)) {
+            floor.iter_mut().zip(known).for_each(|(floor, known)| *floor = (*floor).min(*known));
+        }
+        floor
     }
 
     /// Instructions that run together have ended.
@@ -66,81 +86,198 @@ impl Clocks {
         let mut before = std::mem::take(&mut self.before);
         before.clear();
         together.iter().for_each(|(rank, _)| before.extend_from_slice(self.of(*rank)));
-        let began = |place: usize| &before[place * self.ranks..][..self.ranks];
-        let first = together.first().map(|(rank, index)| &programs[*rank].instructions[*index]);
-        if first.is_some_and(meets_all) {
-            let mut all = began(0).to_vec();
-            (1..together.len()).for_each(|place| join(&mut all, began(place)));
-            together.iter().for_each(|(rank, _)| self.learn(*rank, &all));
-        } else {
-            for (place, (rank, index)) in together.iter().enumerate() {
-                let instruction = &programs[*rank].instructions[*index];
-                let Some(membership) = members.of(*rank, instruction) else { continue };
-                for partner in partners(instruction, &membership, &programs[*rank], capabilities) {
-                    let Ok(other) = together.binary_search_by_key(&partner, |(rank, _)| *rank) else { continue };
-                    let (began_here, began_there) = (began(place), began(other));
-                    join(&mut self.over[*rank * self.ranks..][..self.ranks], began_there);
-                    join(&mut self.over[partner * self.ranks..][..self.ranks], began_here);
-                }
-            }
+        let all = Together { all: together, before: &before, ranks: self.ranks, programs, members, capabilities };
+        match all.operation() {
+            Some(Operation::Alltoallv) => self.end_listed(&all),
+            Some(operation) if has_speakers(operation) => self.end_spoken(&all),
+            _ => self.end_paired(&all),
         }
         together.iter().for_each(|(rank, index)| self.end(*rank, *index));
         self.before = before;
     }
+
+    /// Members that exchange something with all others learn all, and the others what those knew.
+    fn end_spoken(&mut self, together: &Together<'_>) {
+        let (mut all, mut of_speakers) = (vec![0; self.ranks], vec![0; self.ranks]);
+        let speaks: Vec<bool> = (0..together.all.len()).map(|place| together.speaks(place)).collect();
+        for (place, speaks) in speaks.iter().enumerate() {
+            join(if *speaks { &mut of_speakers } else { &mut all }, together.began(place));
+        }
+        join(&mut all, &of_speakers);
+        for ((rank, _), speaks) in together.all.iter().zip(&speaks) {
+            self.learn(*rank, if *speaks { &all } else { &of_speakers });
+        }
+    }
+
+    /// Of an alltoallv each member learns from those with which it exchanges something, which mostly are all.
+    fn end_listed(&mut self, together: &Together<'_>) {
+        // By rank of the communicator, of which all members are here: which of `together` it is, and whom it meets.
+        let count = together.all.len();
+        let (mut places, mut meets) = (vec![0; count], vec![false; count * count]);
+        for place in 0..count {
+            let Some((instruction, membership, program)) = together.member(place) else { continue };
+            let context = membership.context(&program.tables, together.capabilities);
+            let Some([sent, _]) = lengths(instruction, &context) else { continue };
+            let own = membership.own as usize;
+            places[own] = place;
+            for other in (0..count).filter(|other| *other != own && sent.of(*other as u32) > 0) {
+                meets[own * count + other] = true;
+                meets[other * count + own] = true;
+            }
+        }
+        let mut all = vec![0; self.ranks];
+        (0..count).for_each(|place| join(&mut all, together.began(place)));
+        for (place, met) in places.iter().zip(meets.chunks_exact(count)) {
+            let (rank, _) = together.all[*place];
+            if met.iter().filter(|met| **met).count() + 1 == count {
+                self.learn(rank, &all);
+                continue;
+            }
+            for (_, other) in met.iter().zip(&places).filter(|(met, _)| **met) {
+                self.learn(rank, together.began(*other));
+            }
+        }
+    }
+
+    /// Whoever sends something to another and that one learn from each other.
+    fn end_paired(&mut self, together: &Together<'_>) {
+        let mut partners = Vec::new();
+        for (place, (rank, _)) in together.all.iter().enumerate() {
+            partners.clear();
+            together.list_partners(place, &mut partners);
+            for partner in partners.iter().copied() {
+                let Ok(other) = together.all.binary_search_by_key(&partner, |(rank, _)| *rank) else { continue };
+                self.learn(*rank, together.began(other));
+                self.learn(partner, together.began(place));
+            }
+        }
+    }
+}
+
+/// Instructions that run together.
+struct Together<'a> {
+    /// Rank of the programs and index, by rank.
+    all: &'a [(usize, usize)],
+    /// What was over when each of them began.
+    before: &'a [u32],
+    ranks: usize,
+    programs: &'a [Program],
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+}
+
+impl<'a> Together<'a> {
+    /// What was over when the one at `place` began.
+    fn began(&self, place: usize) -> &'a [u32] {
+        &self.before[place * self.ranks..][..self.ranks]
+    }
+
+    /// The operation of a collective, or of one of those that are paired.
+    fn operation(&self) -> Option<Operation> {
+        let (rank, index) = *self.all.first()?;
+        Some(self.programs[rank].instructions[index].operation)
+    }
+
+    /// The one at `place`, where it runs, and its program.
+    fn member(&self, place: usize) -> Option<(&'a Instruction, Membership<'a>, &'a Program)> {
+        let (rank, index) = self.all[place];
+        let program = &self.programs[rank];
+        let instruction = &program.instructions[index];
+        Some((instruction, self.members.of(rank, instruction)?, program))
+    }
+
+    /// Whether the one at `place` exchanges something with all others, in an operation that [has such](has_speakers).
+    fn speaks(&self, place: usize) -> bool {
+        let Some((instruction, membership, _)) = self.member(place) else { return false };
+        match instruction.operation {
+            Operation::Barrier => true,
+            // Its block goes to all, or comes of all.
+            Operation::Allgather | Operation::ReduceScatter => instruction.block_bytes(membership.own.into()) > 0,
+            _ => instruction.bytes > 0,
+        }
+    }
+
+    /// Ranks of the programs to which the one at `place` sends something. What is empty is not waited for.
+    fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
+        let Some((instruction, membership, program)) = self.member(place) else { return };
+        let Instruction { operation, peer, bytes, .. } = *instruction;
+        match operation {
+            Operation::Send | Operation::Sendrecv | Operation::SendrecvReduce => {
+                let peer = Some(u32::from(peer)).filter(|peer| bytes > 0 && *peer != membership.own);
+                partners.extend(peer.and_then(|peer| membership.program_rank(peer)));
+            }
+            Operation::Recv | Operation::RecvReduce => {}
+            _ => {
+                let context = membership.context(&program.tables, self.capabilities);
+                let moved = transfers(instruction, &context).unwrap_or_default();
+                partners.extend(moved.sends.iter().filter_map(|send| membership.program_rank(send.peer_rank)));
+            }
+        }
+    }
+}
+
+/// Whether each member of an operation exchanges something either with all others, or only with those that do.
+const fn has_speakers(operation: Operation) -> bool {
+    use Operation::{Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Exscan, ReduceScatter, Scan};
+    matches!(operation, Barrier | Alltoall | Allgather | Allgatherv | Allreduce | ReduceScatter | Scan | Exscan)
 }
 
 fn join(into: &mut [u32], from: &[u32]) {
     into.iter_mut().zip(from).for_each(|(into, from)| *into = (*into).max(*from));
 }
 
-/// Whether every two members exchange something.
-fn meets_all(instruction: &Instruction) -> bool {
-    use Operation::{Allgather, Allreduce, Alltoall, Barrier, ReduceScatter};
-    match instruction.operation {
-        Barrier => true,
-        Alltoall | Allgather | Allreduce | ReduceScatter => instruction.bytes > 0 && instruction.extent == 0,
-        _ => false,
-    }
-}
-
-/// Ranks of the programs to which an instruction sends something. What is empty is not waited for.
-fn partners(
-    instruction: &Instruction,
-    membership: &Membership<'_>,
-    program: &Program,
-    capabilities: &Capabilities,
-) -> Vec<usize> {
-    let moved = transfers(instruction, &membership.context(&program.tables, capabilities)).unwrap_or_default();
-    moved.sends.iter().filter_map(|send| membership.program_rank(send.peer_rank)).collect()
-}
-
 /// One put, as the waits for its signal see it.
 #[derive(Debug)]
 struct Put {
-    rank: usize,
     index: usize,
     /// Values of this and all earlier puts of the same rank to the same signal.
     sum: u64,
+    /// From an earlier run: how many instructions of the waiting rank are over when the put begins.
+    seen: Option<u32>,
+    /// The same, of this run.
+    seeing: Option<u32>,
+}
+
+/// What one rank adds to one signal.
+#[derive(Debug)]
+struct Putter {
+    rank: usize,
+    /// In order.
+    puts: Vec<Put>,
+    /// What the rank knew when each of the puts began that have ended: where in [`Signals::knew`].
+    knew: Vec<usize>,
+}
+
+impl Putter {
+    /// What the first `count` puts add.
+    fn sum(&self, count: usize) -> u64 {
+        count.checked_sub(1).map_or(0, |last| self.puts[last].sum)
+    }
+
+    /// Puts that may come before instruction `index` of the waiting rank ends: not those that are known to begin behind it.
+    fn may_come(&self, index: usize) -> usize {
+        self.puts.partition_point(|put| put.seen.is_none_or(|seen| seen as usize <= index))
+    }
 }
 
 /// What is added to one signal.
 #[derive(Debug, Default)]
 struct Puts {
-    /// By rank of the putter, then in order.
-    by_rank: Vec<(usize, Vec<Put>)>,
+    /// By rank.
+    by_rank: Vec<Putter>,
     waited: u64,
-    /// What every put knew when it was over, one behind the other; of those that have ended.
-    knew: HashMap<(usize, usize), Box<[u32]>>,
 }
 
 /// Puts and waits of all signals.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     puts: HashMap<Signal, Puts>,
-    /// From an earlier run: how many instructions of the waiting rank are over when a put begins, by rank and index.
-    seen: HashMap<(usize, usize), u32>,
-    /// The same, of this run.
-    seeing: HashMap<(usize, usize), u32>,
+    /// What ranks knew when they put, each as long as there are ranks, one behind the other.
+    knew: Vec<u32>,
+    /// By rank, where the last of it is.
+    last_knew: HashMap<usize, usize>,
+    /// Used again and again.
+    may_come: Vec<usize>,
 }
 
 impl Signals {
@@ -150,13 +287,13 @@ impl Signals {
         for (rank, program) in programs.iter().enumerate() {
             for (index, instruction) in program.instructions.iter().enumerate() {
                 let Some(signal) = signal_of_put(rank, instruction, members) else { continue };
-                let puts = &mut signals.puts.entry(signal).or_default().by_rank;
-                if puts.last().is_none_or(|last| last.0 != rank) {
-                    puts.push((rank, Vec::new()));
+                let putters = &mut signals.puts.entry(signal).or_default().by_rank;
+                if putters.last().is_none_or(|last| last.rank != rank) {
+                    putters.push(Putter { rank, puts: Vec::new(), knew: Vec::new() });
                 }
-                let Some((_, puts)) = puts.last_mut() else { continue };
-                let sum = puts.last().map_or(0, |put| put.sum).saturating_add(instruction.signal_value.into());
-                puts.push(Put { rank, index, sum });
+                let Some(putter) = putters.last_mut() else { continue };
+                let sum = putter.sum(putter.puts.len()).saturating_add(instruction.signal_value.into());
+                putter.puts.push(Put { index, sum, seen: None, seeing: None });
             }
         }
         signals
@@ -170,53 +307,65 @@ impl Signals {
     /// A signal to which more is added than 32 bits hold, the last rank that does, and where.
     pub(super) fn overflow(&self) -> Option<(Signal, usize, usize)> {
         let total = |puts: &Puts| {
-            let sums = puts.by_rank.iter().filter_map(|(_, puts)| puts.last().map(|put| put.sum));
+            let sums = puts.by_rank.iter().map(|putter| putter.sum(putter.puts.len()));
             sums.fold(0_u64, u64::saturating_add)
         };
         let over = self.puts.iter().filter(|(_, puts)| total(puts) > u64::from(u32::MAX)).min_by_key(|(it, _)| **it)?;
-        let (_, puts) = over.1.by_rank.last()?;
-        let last = puts.last()?;
-        Some((*over.0, last.rank, last.index))
+        let putter = over.1.by_rank.last()?;
+        Some((*over.0, putter.rank, putter.puts.last()?.index))
     }
 
     /// Begins anew with what was learned.
     pub(super) fn again(&mut self) {
-        self.seen = std::mem::take(&mut self.seeing);
+        self.knew.clear();
+        self.last_knew.clear();
         for puts in self.puts.values_mut() {
             puts.waited = 0;
-            puts.knew.clear();
+            for putter in &mut puts.by_rank {
+                putter.knew.clear();
+                putter.puts.iter_mut().for_each(|put| put.seen = put.seeing.take());
+            }
         }
     }
 
-    /// A put is about to end: what is known behind it.
-    pub(super) fn put(&mut self, (rank, index): (usize, usize), signal: Signal, clocks: &Clocks) {
-        let mut knew: Box<[u32]> = clocks.of(rank).into();
-        self.seeing.insert((rank, index), knew[signal.0]);
-        knew[rank] = index as u32 + 1;
-        if let Some(puts) = self.puts.get_mut(&signal) {
-            puts.knew.insert((rank, index), knew);
-        }
+    /// The next put of `rank` to `signal` is about to end: what is known behind it.
+    pub(super) fn put(&mut self, rank: usize, signal: Signal, clocks: &Clocks) {
+        let Some(puts) = self.puts.get_mut(&signal) else { return };
+        let Ok(place) = puts.by_rank.binary_search_by_key(&rank, |putter| putter.rank) else { return };
+        let putter = &mut puts.by_rank[place];
+        let Some(put) = putter.puts.get_mut(putter.knew.len()) else { return };
+        let known = clocks.of(rank);
+        put.seeing = Some(known[signal.0]);
+        // Mostly it is what the rank knew at its last put, but for how far it has come itself.
+        let last = self.last_knew.get(&rank).copied();
+        let same = last.filter(|at| {
+            let last = &self.knew[*at..][..known.len()];
+            last[..rank] == known[..rank] && last[rank + 1..] == known[rank + 1..]
+        });
+        let at = same.unwrap_or_else(|| {
+            self.knew.extend_from_slice(known);
+            self.knew.len() - known.len()
+        });
+        self.last_knew.insert(rank, at);
+        putter.knew.push(at);
     }
 
     /// A wait is about to end: its rank learns what the puts knew that must have come before.
     pub(super) fn wait(&mut self, (rank, index): (usize, usize), instruction: &Instruction, clocks: &mut Clocks) {
         let Some(puts) = self.puts.get_mut(&(rank, instruction.signal_id)) else { return };
         puts.waited = puts.waited.saturating_add(instruction.signal_value.into());
-        // Those of each rank that may come before the wait ends: not those that are known to begin behind it.
-        let may_come = |of: &[Put]| {
-            of.partition_point(|put| self.seen.get(&(put.rank, put.index)).is_none_or(|seen| *seen as usize <= index))
-        };
-        let sum = |of: &[Put], count: usize| count.checked_sub(1).map_or(0, |last| of[last].sum);
-        let most: u64 = puts.by_rank.iter().map(|(_, of)| sum(of, may_come(of))).fold(0, u64::saturating_add);
-        let spare = most.saturating_sub(puts.waited);
-        for (_, of) in &puts.by_rank {
-            let count = may_come(of);
+        self.may_come.clear();
+        self.may_come.extend(puts.by_rank.iter().map(|putter| putter.may_come(index)));
+        let sums = puts.by_rank.iter().zip(&self.may_come).map(|(putter, count)| putter.sum(*count));
+        let spare = sums.fold(0, u64::saturating_add).saturating_sub(puts.waited);
+        for (putter, count) in puts.by_rank.iter().zip(&self.may_come) {
             // Without a put there are neither it nor those behind it: it came if the rest is not enough.
-            let needed = sum(of, count).saturating_sub(spare);
-            let came = of[..count].partition_point(|put| put.sum < needed);
-            let Some(put) = of.get(came).filter(|_| needed > 0) else { continue };
-            if let Some(knew) = puts.knew.get(&(put.rank, put.index)) {
-                clocks.learn(rank, knew);
+            let needed = putter.sum(*count).saturating_sub(spare);
+            let came = putter.puts[..*count].partition_point(|put| put.sum < needed);
+            let Some(put) = putter.puts.get(came).filter(|_| needed > 0) else { continue };
+            if let Some(at) = putter.knew.get(came) {
+                clocks.learn(rank, &self.knew[*at..][..clocks.ranks]);
+                clocks.learn_end(rank, (putter.rank, put.index));
             }
         }
     }

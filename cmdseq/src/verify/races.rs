@@ -1,58 +1,28 @@
 //! Whether one-sided transfers leave alone what others use at the same time.
 //!
-//! Only rdma_read, rdma_write and put_signal touch the memory of a card that runs something else. Memory that they touch is
-//! kept as a map of ranges with who wrote each last and who has read it since. Programs are taken in an order in which they
-//! can run, so a range was used before only by what is over, or by what nothing orders with the new use.
-
-use std::collections::BTreeMap;
+//! Only rdma_read, rdma_write and put_signal touch the memory of a card that runs something else. Of memory that they touch,
+//! a [`Shadow`] keeps who has used it. Programs are taken in an order in which they can run, so a range was used before only
+//! by what is over, or by what nothing orders with the new use.
 
 use super::order::{Clocks, Signals, signal_of_put};
 use super::refusal::{Reason, Refusal};
+use super::shadow::{Conflict, Shadow, Use};
+use super::spread::{Sides, Spans};
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::plan::Program;
-use crate::ranges::{Context, Range, card_ranges, transfers};
+use crate::ranges::{Context, Range, card_ranges, remote};
 use crate::table::Tables;
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Capabilities, Instruction, Layout, Operation};
 
 /// Runs after the first in which what is known of shared signals may grow.
 const MORE_RUNS: usize = 3;
-
-/// Who uses a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Use {
-    rank: usize,
-    index: usize,
-    is_write: bool,
-}
-
-/// What was done with a range.
-#[derive(Debug, Clone, Default)]
-struct Past {
-    end: u64,
-    write: Option<Use>,
-    /// Since the write: the last of each rank.
-    reads: Vec<Use>,
-}
-
-/// Memory of one card, as far as other cards touch it.
-#[derive(Debug, Default)]
-struct Shadow {
-    /// All that other cards ever touch of it lies in here.
-    touched: Option<(u64, u64)>,
-    /// By where a range begins.
-    ranges: BTreeMap<u64, Past>,
-}
-
-/// Two uses of a range that nothing orders.
-struct Conflict {
-    earlier: Use,
-    address: u64,
-}
 
 pub(super) struct Races<'a> {
     programs: &'a [Program],
     members: &'a Members,
     capabilities: &'a Capabilities,
+    /// By rank.
+    spans: &'a [Spans],
     clocks: Clocks,
     memory: Vec<Shadow>,
     /// Ranges that are looked at.
@@ -69,6 +39,7 @@ impl<'a> Races<'a> {
         members: &'a Members,
         capabilities: &'a Capabilities,
     ) -> Result<(), Refusal> {
+        let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
         let mut signals = Signals::new(programs, members);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
             let cause = format!(
@@ -83,6 +54,7 @@ impl<'a> Races<'a> {
                 programs,
                 members,
                 capabilities,
+                spans: &spans,
                 clocks: Clocks::new(programs.len()),
                 memory: Vec::new(),
                 list: Vec::new(),
@@ -112,10 +84,9 @@ impl<'a> Races<'a> {
     /// The rank of the programs whose memory is touched, and where.
     fn remote(&self, rank: usize, instruction: &Instruction, tables: &Tables) -> Option<(usize, Range)> {
         let membership = self.members.of(rank, instruction)?;
-        let moved = transfers(instruction, &membership.context(tables, self.capabilities)).ok()?;
-        let remote = moved.remote?;
-        let peer = membership.program_rank(remote.peer_rank)?;
-        Some((peer, Range { address: remote.address, bytes: remote.bytes }))
+        let there = remote(instruction, &membership.context(tables, self.capabilities)).ok()??;
+        let peer = membership.program_rank(there.peer_rank)?;
+        Some((peer, Range { address: there.address, bytes: there.bytes }))
     }
 
     /// The refusal comes as a value if another run may do without.
@@ -130,7 +101,7 @@ impl<'a> Races<'a> {
                 }
                 let instruction = &self.programs[rank].instructions[index];
                 if let Some(signal) = signal_of_put(rank, instruction, self.members) {
-                    signals.put((rank, index), signal, &self.clocks);
+                    signals.put(rank, signal, &self.clocks);
                 }
                 if instruction.operation == Operation::WaitSignal {
                     signals.wait((rank, index), instruction, &mut self.clocks);
@@ -159,12 +130,11 @@ impl<'a> Races<'a> {
             Context { rank: 0, ranks: 1, stripe_bytes: self.capabilities.stripe_bytes(), tables: &program.tables };
         let context = self.members.of(rank, instruction);
         let context = context.map_or(alone, |one| one.context(&program.tables, self.capabilities));
-        let ranges = card_ranges(instruction, &context).ok()?;
-        self.list.clear();
-        self.list.extend(ranges.reads.iter().map(|range| (*range, false)));
-        self.list.extend(ranges.writes.iter().map(|range| (*range, true)));
-        // What lies in place is read, if it is sent, and else left alone.
-        self.list.extend(ranges.in_place.map(|range| (range, false)));
+        let sides = Sides::of(instruction, &context, &self.spans[rank]);
+        if sides.is_some_and(|sides| !sides.meet(touched)) {
+            return None;
+        }
+        self.list_ranges(instruction, &context)?;
         for (range, is_write) in &self.list {
             if range.address >= touched.1 || range.end() <= touched.0 {
                 continue;
@@ -175,6 +145,32 @@ impl<'a> Races<'a> {
             }
         }
         None
+    }
+
+    /// Puts what the card at `context` uses of its own memory into `list`; `None` if that cannot be said.
+    fn list_ranges(&mut self, instruction: &Instruction, context: &Context<'_>) -> Option<()> {
+        let Instruction { operation, source, destination, bytes, .. } = *instruction;
+        self.list.clear();
+        let is_single = matches!(operation, Operation::Send | Operation::Recv) || is_one_sided(operation);
+        if is_single && source.layout == Layout::Block && destination.layout == Layout::Block {
+            let is_read = matches!(operation, Operation::Send | Operation::RdmaWrite | Operation::PutSignal);
+            let address = if is_read { source.address } else { destination.address };
+            self.list.push((Range { address, bytes }, !is_read));
+            return Some(());
+        }
+        let ranges = card_ranges(instruction, context).ok()?;
+        let reads = ranges.reads.iter().map(|range| (*range, false));
+        let writes = ranges.writes.iter().map(|range| (*range, true));
+        // What lies in place is read, if it is sent, and else left alone.
+        let in_place = ranges.in_place.iter().map(|range| (*range, false));
+        for (range, is_write) in reads.chain(writes).chain(in_place) {
+            match self.list.last_mut() {
+                // Blocks one behind the other are one range.
+                Some((last, same)) if *same == is_write && last.end() == range.address => last.bytes += range.bytes,
+                _ => self.list.push((range, is_write)),
+            }
+        }
+        Some(())
     }
 
     fn refusal(&self, card: usize, later: Use, conflict: &Conflict) -> Refusal {
@@ -212,88 +208,5 @@ impl<'a> Races<'a> {
             verb(other),
         );
         Refusal::at(named.rank, named.index, cause).because(Reason::Race)
-    }
-}
-
-impl Past {
-    /// An earlier use that `now` has to come behind and does not.
-    fn conflict(&self, now: Use, clocks: &Clocks) -> Option<Use> {
-        let is_loose = |one: &&Use| !clocks.is_over(one.rank, one.index, now.rank);
-        let reads = if now.is_write { &self.reads[..] } else { &[] };
-        self.write.iter().chain(reads).find(is_loose).copied()
-    }
-
-    fn note(&mut self, now: Use) {
-        if now.is_write {
-            self.write = Some(now);
-            self.reads.clear();
-            return;
-        }
-        match self.reads.iter_mut().find(|read| read.rank == now.rank) {
-            Some(read) => *read = now,
-            None => self.reads.push(now),
-        }
-    }
-}
-
-impl Shadow {
-    /// Notes a use of `range`; the first conflict with what was before.
-    fn add(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
-        let (mut at, end) = (range.address, range.end());
-        if range.bytes == 0 {
-            return None;
-        }
-        self.split(at);
-        self.split(end);
-        while at < end {
-            let next = self.ranges.range_mut(at..end).next();
-            match next {
-                Some((start, past)) if *start == at => {
-                    if let Some(earlier) = past.conflict(now, clocks) {
-                        return Some(Conflict { earlier, address: at });
-                    }
-                    past.note(now);
-                    at = past.end;
-                }
-                next => {
-                    // Nothing was done here.
-                    let until = next.map_or(end, |(start, _)| *start);
-                    let mut past = Past { end: until, ..Past::default() };
-                    past.note(now);
-                    self.ranges.insert(at, past);
-                    at = until;
-                }
-            }
-        }
-        self.join(range.address, end);
-        None
-    }
-
-    /// Makes ranges begin at `at` that have it inside.
-    fn split(&mut self, at: u64) {
-        let Some((start, past)) = self.ranges.range_mut(..at).next_back() else { return };
-        if past.end > at && *start < at {
-            let upper = past.clone();
-            past.end = at;
-            self.ranges.insert(at, upper);
-        }
-    }
-
-    /// Makes one range of those that a write has made alike.
-    fn join(&mut self, start: u64, end: u64) {
-        let Some(first) = self.ranges.get(&start) else { return };
-        if !first.reads.is_empty() || first.end == end {
-            return;
-        }
-        let write = first.write;
-        let is_alike = |past: &Past| past.reads.is_empty() && past.write == write;
-        if self.ranges.range(start..end).all(|(_, past)| is_alike(past)) {
-            while let Some(next) = self.ranges.range(start + 1..end).next().map(|(at, _)| *at) {
-                self.ranges.remove(&next);
-            }
-            if let Some(first) = self.ranges.get_mut(&start) {
-                first.end = end;
-            }
-        }
     }
 }

@@ -1,0 +1,314 @@
+//! Memory of one card, as far as other cards touch it: who has used what, and which of it nothing orders with a new use.
+//!
+//! Kept are who wrote each byte last, as a map of ranges, and every read as it was, so that reads that overlap do not cut
+//! each other up. What came before a use that all later ones are ordered behind is forgotten: they are ordered behind it
+//! too, because who learns that an instruction is over learns all that its rank knew.
+
+use std::collections::BTreeMap;
+
+use super::order::Clocks;
+use crate::ranges::Range;
+
+/// Who uses a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) rank: usize,
+    pub(super) index: usize,
+    pub(super) is_write: bool,
+}
+
+/// Two uses of a range that nothing orders.
+pub(super) struct Conflict {
+    pub(super) earlier: Use,
+    /// The first byte of the later use at which they meet.
+    pub(super) address: u64,
+}
+
+/// The last write of a range.
+#[derive(Debug, Clone, Copy)]
+struct Write {
+    end: u64,
+    rank: usize,
+    index: usize,
+}
+
+/// A read, in the order in which those that meet a range are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Read {
+    /// Its length is at least 2 to the power of this, and less than twice that.
+    class: u32,
+    start: u64,
+    end: u64,
+    rank: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shadow {
+    /// All that other cards ever touch of it lies in here.
+    pub(super) touched: Option<(u64, u64)>,
+    /// All uses, in the order in which they came.
+    log: Vec<(Range, Use)>,
+    /// By where a range begins.
+    writes: BTreeMap<u64, Write>,
+    /// With the last instruction that did it.
+    reads: BTreeMap<Read, usize>,
+    /// Bit by bit, the classes of which there are reads.
+    classes: u64,
+    /// Uses in the log whose reads are in `reads`: the others wait until something is written near them.
+    sorted: usize,
+    /// Where the reads of the others lie.
+    unsorted: Option<(u64, u64)>,
+    /// Ranges that were added or looked at since what everybody knows of was forgotten.
+    work: usize,
+    /// Reads that lie in the range of the write that is looked at.
+    covered: Vec<Read>,
+}
+
+impl Shadow {
+    /// Notes a use of `range`; the first conflict with what was before.
+    pub(super) fn add(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
+        if range.bytes == 0 {
+            return None;
+        }
+        let write = self.loose_write(range, now, clocks);
+        let read = if now.is_write { self.loose_read(range, now, clocks) } else { None };
+        let first = match (write, read) {
+            (Some(write), Some(read)) if read.address < write.address => Some(read),
+            (write, read) => write.or(read),
+        };
+        if let Some(conflict) = first {
+            let earlier = self.told(conflict.address, now, clocks).unwrap_or(conflict.earlier);
+            return Some(Conflict { earlier, ..conflict });
+        }
+        self.log.push((range, now));
+        if now.is_write {
+            self.write(range, now);
+        } else {
+            let unsorted = self.unsorted.get_or_insert((range.address, range.end()));
+            *unsorted = (unsorted.0.min(range.address), unsorted.1.max(range.end()));
+        }
+        self.forget(clocks);
+        None
+    }
+
+    /// The first byte of `range` whose last write nothing orders with `now`.
+    fn loose_write(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
+        let before = self.writes.range(..range.address).next_back().filter(|(_, write)| write.end > range.address);
+        let from = before.map_or(range.address, |(start, _)| *start);
+        for (start, write) in self.writes.range(from..range.end()) {
+            self.work += 1;
+            if !clocks.is_over(write.rank, write.index, now.rank) {
+                let earlier = Use { rank: write.rank, index: write.index, is_write: true };
+                return Some(Conflict { earlier, address: range.address.max(*start) });
+            }
+        }
+        None
+    }
+
+    /// The first byte of `range` with a read that nothing orders with the write `now`. Reads that lie in `range` are put
+    /// into `covered`.
+    fn loose_read(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
+        self.sort_reads(range, clocks);
+        let mut first: Option<Conflict> = None;
+        let mut covered = std::mem::take(&mut self.covered);
+        covered.clear();
+        let mut classes = self.classes;
+        while classes != 0 {
+            let class = classes.trailing_zeros();
+            classes &= classes - 1;
+            // Such reads are no longer than this.
+            let longest = (1_u64 << class).saturating_mul(2);
+            let from = Read { class, start: range.address.saturating_sub(longest), end: 0, rank: 0 };
+            let until = Read { start: range.end(), ..from };
+            for (read, index) in self.reads.range(from..until) {
+                self.work += 1;
+                if read.end <= range.address {
+                    continue;
+                }
+                let address = range.address.max(read.start);
+                if !clocks.is_over(read.rank, *index, now.rank) {
+                    if first.as_ref().is_none_or(|first| address < first.address) {
+                        let earlier = Use { rank: read.rank, index: *index, is_write: false };
+                        first = Some(Conflict { earlier, address });
+                    }
+                } else if read.start >= range.address && read.end <= range.end() {
+                    covered.push(*read);
+                }
+            }
+        }
+        self.covered = covered;
+        first
+    }
+
+    /// Sorts the reads of the log, if some of them may meet `range`.
+    fn sort_reads(&mut self, range: Range, clocks: &Clocks) {
+        let is_near = self.unsorted.is_some_and(|(start, end)| range.address < end && range.end() > start);
+        if !is_near {
+            return;
+        }
+        let unsorted = &self.log[self.sorted..];
+        // To find out what everybody knows has to be worth it.
+        let floor = if unsorted.len() >= clocks.ranks() { clocks.known_to_all() } else { Vec::new() };
+        for (range, one) in unsorted.iter().filter(|(_, one)| !one.is_write) {
+            if floor.get(one.rank).is_some_and(|over| *over as usize > one.index) {
+                continue;
+            }
+            let class = range.bytes.ilog2();
+            self.classes |= 1 << class;
+            self.reads.insert(Read { class, start: range.address, end: range.end(), rank: one.rank }, one.index);
+            self.work += 1;
+        }
+        self.sorted = self.log.len();
+        self.unsorted = None;
+    }
+
+    /// Makes `now` the last write of `range`, and forgets the reads that it covers.
+    fn write(&mut self, range: Range, now: Use) {
+        let (start, end) = (range.address, range.end());
+        self.work += 1;
+        for read in self.covered.drain(..) {
+            self.reads.remove(&read);
+        }
+        // What it cuts in two, or off at its begin.
+        if let Some((_, before)) = self.writes.range_mut(..start).next_back()
+            && before.end > start
+        {
+            let upper = *before;
+            before.end = start;
+            if upper.end > end {
+                self.writes.insert(end, upper);
+            }
+        }
+        while let Some((at, write)) = self.writes.range(start..end).next().map(|(at, write)| (*at, *write)) {
+            self.writes.remove(&at);
+            if write.end > end {
+                self.writes.insert(end, write);
+            }
+        }
+        self.writes.insert(start, Write { end, rank: now.rank, index: now.index });
+    }
+
+    /// Forgets what everybody knows to be over, after as much work as it takes.
+    fn forget(&mut self, clocks: &Clocks) {
+        let kept = self.writes.len() + self.reads.len();
+        if self.work <= 2 * kept + clocks.ranks() * clocks.ranks() {
+            return;
+        }
+        let floor = clocks.known_to_all();
+        let is_needed = |rank: usize, index: usize| floor[rank] as usize <= index;
+        self.writes.retain(|_, write| is_needed(write.rank, write.index));
+        self.reads.retain(|read, index| is_needed(read.rank, *index));
+        self.work = 0;
+    }
+
+    /// Of the uses of a byte that nothing orders with `now`, the one that a refusal tells of: its last write, or of the
+    /// reads since the one whose rank was the first to read it.
+    fn told(&self, address: u64, now: Use, clocks: &Clocks) -> Option<Use> {
+        let (mut write, mut reads) = (None, Vec::<Use>::new());
+        for (_, one) in self.log.iter().filter(|(range, _)| range.address <= address && address < range.end()) {
+            if one.is_write {
+                write = Some(*one);
+                reads.clear();
+                continue;
+            }
+            match reads.iter_mut().find(|read| read.rank == one.rank) {
+                Some(read) => *read = *one,
+                None => reads.push(*one),
+            }
+        }
+        let reads = if now.is_write { reads } else { Vec::new() };
+        write.into_iter().chain(reads).find(|one| !clocks.is_over(one.rank, one.index, now.rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RANKS: usize = 4;
+    const BYTES: u64 = 48;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Use { rank: usize, range: Range, is_write: bool },
+        Learn { rank: usize, from: usize },
+        LearnAll,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let range =
+            (0..BYTES - 1, 1..BYTES).prop_map(|(address, bytes)| Range { address, bytes: bytes.min(BYTES - address) });
+        prop_oneof![
+            4 => (0..RANKS, range.clone()).prop_map(|(rank, range)| Step::Use { rank, range, is_write: false }),
+            2 => (0..RANKS, range).prop_map(|(rank, range)| Step::Use { rank, range, is_write: true }),
+            4 => (0..RANKS, 0..RANKS).prop_map(|(rank, from)| Step::Learn { rank, from }),
+            1 => Just(Step::LearnAll),
+        ]
+    }
+
+    /// Each byte by itself: its last write, and of the reads since, the last of each rank.
+    #[derive(Debug, Clone, Default)]
+    struct Byte {
+        write: Option<Use>,
+        reads: Vec<Use>,
+    }
+
+    impl Byte {
+        fn conflict(&self, now: Use, clocks: &Clocks) -> Option<Use> {
+            let reads = if now.is_write { &self.reads[..] } else { &[] };
+            let is_loose = |one: &&Use| !clocks.is_over(one.rank, one.index, now.rank);
+            self.write.iter().chain(reads).find(is_loose).copied()
+        }
+
+        fn note(&mut self, now: Use) {
+            if now.is_write {
+                *self = Byte { write: Some(now), reads: Vec::new() };
+                return;
+            }
+            match self.reads.iter_mut().find(|read| read.rank == now.rank) {
+                Some(read) => *read = now,
+                None => self.reads.push(now),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn uses_conflict_as_those_of_each_byte_do(steps in prop::collection::vec(step(), 1..120)) {
+            let (mut clocks, mut shadow) = (Clocks::new(RANKS), Shadow::default());
+            let mut bytes = vec![Byte::default(); BYTES as usize];
+            let mut next = [0; RANKS];
+            for step in steps {
+                match step {
+                    Step::Learn { rank, from } => {
+                        let known = clocks.of(from).to_vec();
+                        clocks.learn(rank, &known);
+                    }
+                    Step::LearnAll => {
+                        let known: Vec<Vec<u32>> = (0..RANKS).map(|rank| clocks.of(rank).to_vec()).collect();
+                        (0..RANKS).for_each(|rank| known.iter().for_each(|known| clocks.learn(rank, known)));
+                    }
+                    Step::Use { rank, range, is_write } => {
+                        let now = Use { rank, index: next[rank], is_write };
+                        let places = range.address..range.end();
+                        let conflict = |at| Some((bytes[at as usize].conflict(now, &clocks)?, at));
+                        let expected = places.clone().find_map(conflict);
+                        let found = shadow.add(range, now, &clocks).map(|one| (one.earlier, one.address));
+                        prop_assert_eq!(found, expected);
+                        if found.is_some() {
+                            // The programs go on as if it had not been.
+                            continue;
+                        }
+                        places.for_each(|at| bytes[at as usize].note(now));
+                        clocks.end(rank, next[rank]);
+                        next[rank] += 1;
+                    }
+                }
+            }
+        }
+    }
+}

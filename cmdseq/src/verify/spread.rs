@@ -1,0 +1,168 @@
+//! Where the blocks of an instruction lie at most: one range for each of its sides, found without a look at every block.
+
+use std::collections::BTreeMap;
+
+use crate::ranges::{Context, alltoallv_slots};
+use crate::table::{Table, Tables};
+use crate::{Instruction, Layout, Operand, Operation};
+
+/// A range that holds all blocks of a side, and whether they are striped in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spread {
+    start: u64,
+    /// `None` past the last 64-bit address.
+    end: Option<u64>,
+    /// Of one block.
+    bytes: u64,
+    is_striped: bool,
+}
+
+impl Spread {
+    /// Of `blocks` blocks of `bytes`.
+    pub(super) fn of(side: &Operand, blocks: u32, bytes: u64, stripe_bytes: u64) -> Self {
+        let is_striped = side.layout == Layout::Striped;
+        let distance = if is_striped { stripe_bytes } else { bytes };
+        let before = distance.checked_mul(u64::from(blocks.saturating_sub(1)));
+        let end = before.and_then(|before| side.address.checked_add(before)?.checked_add(bytes));
+        Spread { start: side.address, end, bytes, is_striped }
+    }
+
+    /// Of what a table lists.
+    fn listed(side: &Operand, span: &Span) -> Self {
+        let end = side.address.checked_add(span.end);
+        let start = side.address.saturating_add(span.start);
+        Spread { start, end, bytes: span.end - span.start, is_striped: false }
+    }
+
+    pub(super) fn is_inside(&self, memory_bytes: u64) -> bool {
+        self.end.is_some_and(|end| end <= memory_bytes)
+    }
+
+    pub(super) fn is_apart_from(&self, other: &Spread, stripe_bytes: u64) -> bool {
+        let (Some(end), Some(other_end)) = (self.end, other.end) else { return false };
+        if end <= other.start || other_end <= self.start {
+            return true;
+        }
+        if !self.is_striped || !other.is_striped || stripe_bytes == 0 {
+            return false;
+        }
+        // Blocks of both come once in a stripe, at the same distance.
+        let (here, there) = (self.start % stripe_bytes, other.start % stripe_bytes);
+        let gap = |from: u64, to: u64| if to >= from { to - from } else { stripe_bytes - from + to };
+        gap(here, there) >= self.bytes && gap(there, here) >= other.bytes
+    }
+
+    fn meets(&self, (start, end): (u64, u64)) -> bool {
+        self.start < end && self.end.is_none_or(|own| own > start)
+    }
+}
+
+/// What is touched of the own card at most, side by side.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sides {
+    pub(super) source: Option<Spread>,
+    pub(super) destination: Option<Spread>,
+    /// The own contribution of a sendrecv_reduce.
+    pub(super) own: Option<Spread>,
+}
+
+/// Blocks of a side.
+enum Blocks {
+    None,
+    One,
+    /// One for each rank.
+    Many,
+    /// As the table in this slot says.
+    Listed(u64),
+}
+
+impl Sides {
+    /// Of an instruction on a communicator; `None` of others, and if a table is missing or does not fit.
+    pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
+        use Blocks::{Listed, Many, One};
+        let Instruction { operation, bytes, extent, .. } = *instruction;
+        let is_root = u32::from(instruction.root) == context.rank;
+        let at_root = |blocks: Blocks| if is_root { blocks } else { Blocks::None };
+        let (from, to) = match operation {
+            Operation::Barrier => (Blocks::None, Blocks::None),
+            Operation::Send | Operation::RdmaWrite | Operation::PutSignal => (One, Blocks::None),
+            Operation::Recv | Operation::RdmaRead => (Blocks::None, One),
+            Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce => (One, One),
+            Operation::Allreduce | Operation::Scan | Operation::Exscan => (One, One),
+            Operation::Scatter => (at_root(Many), One),
+            Operation::Gather => (One, at_root(Many)),
+            Operation::Broadcast => (at_root(One), One),
+            Operation::Reduce => (One, at_root(One)),
+            Operation::Alltoall => (Many, Many),
+            Operation::Allgather => (One, Many),
+            Operation::ReduceScatter => (Many, One),
+            Operation::Scatterv => (at_root(Listed(extent)), One),
+            Operation::Gatherv => (One, at_root(Listed(extent))),
+            Operation::Allgatherv => (One, Listed(extent)),
+            Operation::Alltoallv => {
+                let (sends, receives) = alltoallv_slots(extent);
+                (Listed(sends), Listed(receives))
+            }
+            _ => return None,
+        };
+        let side = |operand: &Operand, blocks: Blocks| {
+            let several = if operand.layout == Layout::Striped { context.ranks } else { 1 };
+            let count = match blocks {
+                Blocks::None => return Some(None),
+                One => several,
+                Many => context.ranks,
+                Listed(slot) => return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?))),
+            };
+            Some(Some(Spread::of(operand, count, bytes, context.stripe_bytes)))
+        };
+        let source = side(&instruction.source, from)?;
+        let destination = side(&instruction.destination, to)?;
+        let is_fold = operation == Operation::SendrecvReduce;
+        let own = is_fold.then(|| Spread::of(&Operand::card(extent), 1, bytes, context.stripe_bytes));
+        Some(Sides { source, destination, own })
+    }
+
+    /// Whether something of them may lie from `touched.0` to before `touched.1`.
+    pub(super) fn meet(&self, touched: (u64, u64)) -> bool {
+        [&self.source, &self.destination, &self.own].into_iter().flatten().any(|side| side.meets(touched))
+    }
+}
+
+/// What a table says in all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    entries: usize,
+    /// From the operand's address to the first block, bytes.
+    start: u64,
+    /// To the end of the last. Saturates.
+    end: u64,
+    /// No two blocks overlap.
+    pub(super) is_apart: bool,
+}
+
+/// What the tables of a card say in all, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    of: BTreeMap<u16, Span>,
+}
+
+impl Spans {
+    pub(super) fn new(tables: &Tables) -> Self {
+        Spans { of: tables.iter().map(|(slot, table)| (*slot, span(table))).collect() }
+    }
+
+    /// Of the table in a slot, if it has an entry for each of `ranks`.
+    pub(super) fn get(&self, slot: u64, ranks: u32) -> Option<&Span> {
+        let span = self.of.get(&u16::try_from(slot).ok()?)?;
+        (span.entries as u64 == u64::from(ranks)).then_some(span)
+    }
+}
+
+fn span(table: &Table) -> Span {
+    let mut blocks: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
+    blocks.retain(|(_, bytes)| *bytes != 0);
+    blocks.sort_unstable();
+    let is_apart = blocks.windows(2).all(|two| two[0].0.checked_add(two[0].1).is_some_and(|end| end <= two[1].0));
+    let start = blocks.first().map_or(0, |first| first.0);
+    Span { entries: table.entries.len(), start, end: table.span(), is_apart }
+}
