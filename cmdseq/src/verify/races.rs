@@ -15,7 +15,7 @@ use crate::table::Tables;
 use crate::{Capabilities, Instruction, Operation};
 
 /// Runs after the first in which what is known of shared signals may grow.
-const MORE_RUNS: usize = 3;
+pub(super) const MORE_RUNS: usize = 3;
 
 /// Who uses a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
