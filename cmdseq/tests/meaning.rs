@@ -372,7 +372,7 @@ fn every_planned_barrier_is_one_and_with_less_is_none() {
                     assert_eq!(found.map_err(|refusal| refusal.reason), Err(Reason::Expectation), "{request:?}");
                 };
                 if plan.programs[0].instructions[0].operation == Operation::Barrier {
-                    (0..plan.programs[0].instructions.len()).for_each(|at| leave_out(&|all| drop(all.remove(at))));
+                    (0..plan.programs[0].instructions.len()).for_each(|at| leave_out(&|all| _ = all.remove(at)));
                 } else {
                     leave_out(&|all| all.iter_mut().for_each(|token| token.bytes = 0));
                 }

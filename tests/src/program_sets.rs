@@ -20,9 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub const HOST_BYTES: u64 = 64 << 10;
 
 /// User logic: a copy in card memory.
-struct Copy;
+struct Copying;
 
-impl UserLogic for Copy {
+impl UserLogic for Copying {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
         if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
             return Err(Status::OutOfRange);
@@ -81,7 +81,7 @@ impl Both {
 
     /// Puts logic behind the switch of `rank`'s card that copies.
     pub fn set_user_logic(&mut self, rank: usize) {
-        self.fabric.set_user_logic(rank as u32, Box::new(Copy));
+        self.fabric.set_user_logic(rank as u32, Box::new(Copying));
     }
 
     /// Runs instructions on `rank`'s card alone.

@@ -230,7 +230,7 @@ impl Set<'_> {
         let (from, to) = (self.place(false, 64), self.place(true, 64));
         let arguments = [from.address, to.address, self.dice.next()];
         // Seldom: a set that fails has no other use.
-        let is_wrong = self.dice.one_in(60);
+        let is_wrong = self.dice.one_in(20);
         match self.dice.below(7) {
             0 => {
                 let id = DEFINED + self.dice.below(3) as u16;
@@ -277,7 +277,8 @@ impl Set<'_> {
                     bytes[17] ^= 1;
                 }
                 let address = self.content(rank, &bytes);
-                self.push(rank, Instruction::store(2 + self.dice.below(2), address, words as u64));
+                let slot = 2 + self.dice.below(2);
+                self.push(rank, Instruction::store(slot, address, words as u64));
             }
             4 => self.push(rank, Instruction::launch(0, arguments)),
             5 => (0..count).for_each(|rank| self.push(rank, Instruction::launch(1, arguments))),
@@ -287,7 +288,8 @@ impl Set<'_> {
                 }
                 let bytes = self.size();
                 let (from, to) = (self.place(false, bytes), self.place(true, bytes));
-                self.push(rank, Instruction::user(from, to, bytes, self.dice.next()));
+                let extent = self.dice.next();
+                self.push(rank, Instruction::user(from, to, bytes, extent));
             }
         }
     }
@@ -722,7 +724,7 @@ fn verified_programs_do_what_they_say() {
         assert!(ran.one_sided * 10 > wanted, "{ran:?}");
         assert!(ran.vector * 10 > wanted, "{ran:?}");
         assert!(ran.outside.values().all(|count| count * 100 > wanted), "{ran:?}");
-        assert!(!full || ran.failed.len() == 4, "{ran:?}");
+        assert!(ran.failed.len() >= if full { 4 } else { 1 }, "{ran:?}");
         let most: usize = ran.refused.values().sum();
         assert!(most < 4 * wanted, "{most} refused");
     }
