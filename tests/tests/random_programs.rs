@@ -230,7 +230,7 @@ impl Set<'_> {
         let (from, to) = (self.place(false, 64), self.place(true, 64));
         let arguments = [from.address, to.address, self.dice.next()];
         // Seldom: a set that fails has no other use.
-        let is_wrong = self.dice.one_in(20);
+        let is_wrong = self.dice.one_in(6);
         match self.dice.below(7) {
             0 => {
                 let id = DEFINED + self.dice.below(3) as u16;
