@@ -76,7 +76,7 @@ fn range_fault(error: RangeError) -> Fault {
 }
 
 /// What can be said without knowing who takes part.
-fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
     let operation = instruction.operation;
     if let Some(combine) = instruction.combine() {

@@ -1,5 +1,6 @@
 //! Resident programs: launch arguments added, loops unrolled, and then verified as any others.
 
+use super::instruction::check_form;
 use super::refusal::{Fault, Reason, Refusal};
 use super::verify;
 use crate::instruction::ARGUMENTS;
@@ -67,6 +68,7 @@ pub fn verify_launches(
             let launched = slots.iter().find(|one| one.slot == instruction.extent);
             match launched.filter(|_| instruction.operation == Operation::Launch) {
                 Some(launched) => {
+                    check_form(instruction, capabilities).map_err(|fault| refusal(rank, index, fault))?;
                     let arguments = [instruction.source.address, instruction.destination.address, instruction.bytes];
                     all.resident(&launched.instructions, arguments, Some(index), capabilities, &mut room)
                         .map_err(|(_, fault)| refusal(rank, index, fault))?;

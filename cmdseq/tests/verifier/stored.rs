@@ -110,6 +110,9 @@ fn what_a_program_stores_itself_is_not_taken_for_what_was_there() {
     launching(vec![store(3), launch, store(2)]).unwrap();
     let refusal = launching(vec![launch, store(2), launch]).unwrap_err();
     assert_eq!((refusal.instruction, refusal.reason), (Some(2), Reason::Stored), "{refusal}");
+    // The launch itself is looked at too.
+    let refusal = launching(vec![Instruction { root: 1, ..launch }]).unwrap_err();
+    assert_eq!((refusal.instruction, refusal.reason), (Some(0), Reason::Field), "{refusal}");
 }
 
 #[test]
