@@ -118,7 +118,7 @@ impl Table {
         if u32::from(slot) >= capabilities.tables {
             return Err(TableError::Slot { slot, slots: capabilities.tables });
         }
-        let most = capabilities.communicator_ranks;
+        let most = capabilities.communicator_ranks.min(capabilities.nodes);
         if self.entries.is_empty() || self.entries.len() as u64 > u64::from(most) {
             return Err(TableError::Entries { entries: self.entries.len(), most });
         }

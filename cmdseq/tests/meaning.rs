@@ -4,9 +4,9 @@
 mod cards;
 
 use cards::{combine, connected, counts, dragonfly};
-use cmdseq::meaning::expect;
-use cmdseq::plan::{Algorithm, Collective, Order, Plan, Refusal, Request, plan};
-use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Reason, Reduction};
+use cmdseq::meaning::{expect, expect_resident};
+use cmdseq::plan::{Algorithm, Collective, Communicator, Order, Piece, Plan, Program, Refusal, Request, plan};
+use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction};
 use proptest::prelude::*;
 
 fn expected(plan: &Plan, capabilities: &Capabilities, order: Order) -> Result<(), Refusal> {
@@ -182,6 +182,232 @@ fn another_collective_is_refused() {
         }
     });
     assert!(refusal.rank == Some(1) && refusal.cause.contains("of 5 inputs"), "{refusal}");
+}
+
+/// Folds over other elements than those of the inputs carry and round over other bytes.
+#[test]
+fn folds_of_shifted_elements_are_refused() {
+    let sum = Combine::new(Reduction::Sum, Element::U32);
+    let at = Operand::card;
+    let (input, output) = (0, 0x1000);
+    let of_parts = |collective: Collective, bytes: u64, parts: &[(u64, u64)]| {
+        let instructions: Vec<Instruction> = parts
+            .iter()
+            .map(|(from, bytes)| Instruction::allreduce(sum, at(from + input), at(output + from), *bytes))
+            .collect();
+        let piece = |address| vec![Piece { offset: 0, address, bytes }];
+        let program = Program { instructions, input: piece(input), output: piece(output), ..Program::default() };
+        let request = Request { combine: Some(sum), ..Request::new(collective, vec![0, 1], bytes) };
+        expect(&vec![program; 2], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+    };
+    let (allreduce, refused) = (Collective::Allreduce, Err(Reason::Expectation));
+    // Bytes 2 to 7 come out of elements that lie across those of the input.
+    assert_eq!(of_parts(allreduce, 12, &[(0, 12), (2, 8), (8, 4)]), refused);
+    assert_eq!(of_parts(allreduce, 12, &[(2, 8), (0, 4), (8, 4)]), refused);
+    assert_eq!(of_parts(allreduce, 12, &[(0, 12), (4, 8), (4, 4)]), Ok(()));
+    assert_eq!(of_parts(Collective::Scan, 12, &[(0, 12)]), refused, "rank 0 has a sum");
+    // No vector of elements.
+    assert_eq!(of_parts(allreduce, 10, &[(0, 8)]), refused);
+    // What is folded is moved by parts of elements, and lies in the right place in the end: it is the same.
+    let between = 0x2000;
+    let moved = |shift: u64, folded_again: bool| {
+        let mut instructions = vec![
+            Instruction::allreduce(sum, at(input), at(between), 12),
+            Instruction::copy(at(between), at(between + 0x102), 12),
+            Instruction::copy(at(between + 0x102 + shift), at(output), 6),
+            Instruction::copy(at(between + 0x102 + shift + 6), at(output + 6), 6),
+        ];
+        if folded_again {
+            // Of two halves that lie across elements: each input is there once, and carries go astray.
+            instructions = vec![
+                Instruction::allreduce(sum, at(input + 2), at(between + 2), 8),
+                Instruction::copy(at(between), at(output), 12),
+                Instruction::allreduce(sum, at(input), at(output), 4),
+                Instruction::allreduce(sum, at(input + 8), at(output + 8), 4),
+            ];
+        }
+        let piece = |address| vec![Piece { offset: 0, address, bytes: 12 }];
+        let program = Program { instructions, input: piece(input), output: piece(output), ..Program::default() };
+        let request = Request { combine: Some(sum), ..Request::new(allreduce, vec![0, 1], 12) };
+        expect(&vec![program; 2], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(moved(0, false), Ok(()));
+    assert_eq!(moved(2, false), refused);
+    assert_eq!(moved(0, true), refused);
+}
+
+/// Three ranks fold in two steps; the second step reads what the first has left at elements of its own.
+#[test]
+fn folds_of_folds_keep_to_the_elements_of_the_inputs() {
+    let sum = Combine::new(Reduction::Sum, Element::U32);
+    let at = Operand::card;
+    let of_steps = |first: &[(u64, u64)]| {
+        let mut programs = vec![Program::default(); 3];
+        for (from, bytes) in first {
+            programs[0].instructions.push(Instruction::send(1, at(*from), *bytes));
+            let fold = Instruction::recv_reduce(sum, 0, at(*from), at(0x1000 + from), *bytes);
+            programs[1].instructions.push(fold);
+        }
+        programs[1].instructions.push(Instruction::send(2, at(0x1000), 16));
+        programs[2].instructions.push(Instruction::recv_reduce(sum, 1, at(0), at(0x1000), 16));
+        for program in &mut programs {
+            program.input = vec![Piece { offset: 0, address: 0, bytes: 16 }];
+        }
+        programs[2].output = vec![Piece { offset: 0, address: 0x1000, bytes: 16 }];
+        let reduce = Request::new(Collective::Reduce, vec![0, 1, 2], 16);
+        let request = Request { combine: Some(sum), root: 2, ..reduce };
+        expect(&programs, &[], &[0, 1, 2], &connected(3), &request).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(of_steps(&[(0, 16)]), Ok(()));
+    assert_eq!(of_steps(&[(0, 8), (8, 8)]), Ok(()));
+    // Elements 0 and 3 are right; between, the second step takes halves of two of the first.
+    assert_eq!(of_steps(&[(0, 16), (2, 12)]), Err(Reason::Expectation));
+}
+
+fn is_barrier(programs: &[Vec<Instruction>], capabilities: &Capabilities) -> Result<(), Refusal> {
+    let program = |one: &Vec<Instruction>| Program { instructions: one.clone(), ..Program::default() };
+    let programs: Vec<Program> = programs.iter().map(program).collect();
+    let group: Vec<u32> = (0..programs.len() as u32).collect();
+    let communicators = [Communicator { id: 1, members: vec![0, 1] }];
+    expect(&programs, &communicators, &group, capabilities, &Request::new(Collective::Barrier, group.clone(), 0))
+}
+
+#[test]
+fn barriers_hold_every_rank_up_until_all_have_begun() {
+    let capabilities = connected(3);
+    let at = Operand::card;
+    let refused = |programs: &[Vec<Instruction>], rank: u32, other: u32| {
+        let refusal = is_barrier(programs, &capabilities).unwrap_err();
+        assert_eq!((refusal.rank, refusal.reason), (Some(rank), Reason::Expectation), "{refusal}");
+        assert!(refusal.cause.contains(&format!("wait for rank {other} to begin")), "{refusal}");
+    };
+    let accepted = |programs: &[Vec<Instruction>]| is_barrier(programs, &capabilities).unwrap();
+    let barrier = Instruction::barrier;
+    accepted(&[vec![barrier()], vec![barrier()], vec![barrier()]]);
+    accepted(&[vec![Instruction::nop(), barrier()], vec![barrier(), Instruction::delay(9)], vec![barrier()]]);
+    refused(&[vec![], vec![], vec![]], 0, 1);
+    refused(&[vec![Instruction::nop()], vec![Instruction::delay(9)], vec![]], 0, 1);
+    refused(&[vec![barrier().on(1)], vec![barrier().on(1)], vec![]], 0, 2);
+    // Whoever sends to a rank that has begun knows it; the leaves of a broadcast know of the root alone.
+    let whole = |it: Instruction| [vec![it], vec![it], vec![it]];
+    refused(&whole(Instruction::broadcast(1, at(0), at(4096), 64)), 0, 2);
+    refused(&whole(Instruction::alltoall(at(0), at(4096), 0)), 0, 1);
+    accepted(&whole(Instruction::alltoall(at(0), at(4096), 8)));
+    let token = |peer, bytes| (Instruction::send(peer, at(0), bytes), Instruction::recv(peer, at(4096), bytes));
+    // Up a chain and back down; the last need not be told, for it has heard of all.
+    for bytes in [8, 0] {
+        let ((to_0, from_0), (to_1, from_1), (to_2, from_2)) = (token(0, bytes), token(1, bytes), token(2, bytes));
+        let chain = [vec![to_1, from_1], vec![from_0, to_2, from_2, to_0], vec![from_1, to_1]];
+        match bytes {
+            // Nothing is sent of what has no bytes.
+            0 => refused(&chain, 0, 1),
+            _ => accepted(&chain),
+        }
+        let [mut first, second, third] = chain;
+        if bytes > 0 {
+            // Up only: the first two do not hear of the last before they end, but for the one that sends to it.
+            refused(&[vec![to_1], vec![from_0, to_2], vec![from_1]], 0, 2);
+        }
+        first.push(Instruction::nop());
+        assert_eq!(is_barrier(&[first, second, third], &capabilities).is_ok(), bytes > 0);
+    }
+}
+
+/// One after another, and each with a signal to every other.
+#[test]
+fn signals_make_barriers_too() {
+    let capabilities = connected(3);
+    let at = Operand::card;
+    let signal = |rank: u16, values: [u32; 2]| {
+        let mut program: Vec<Instruction> = (0..3_u16)
+            .filter(|other| *other != rank)
+            .zip(values)
+            .map(|(other, value)| Instruction::put_signal(other, at(0), at(0), 0, 1, value))
+            .collect();
+        program.push(Instruction::wait_signal(1, 2));
+        program
+    };
+    is_barrier(&[signal(0, [1, 1]), signal(1, [1, 1]), signal(2, [1, 1])], &capabilities).unwrap();
+    // The wait is over before all have put: what it needs may come of one of them.
+    let mut early = [signal(0, [1, 1]), signal(1, [1, 1]), signal(2, [1, 1])];
+    let last = early[0].len() - 1;
+    early[0][last].signal_value = 1;
+    early[0].push(Instruction::wait_signal(1, 1));
+    is_barrier(&early, &capabilities).unwrap();
+    early[1][0].signal_value = 2;
+    early[0].pop();
+    early[0].push(Instruction::wait_signal(1, 2));
+    is_barrier(&early, &capabilities).unwrap();
+    // Rank 2 is not needed for what rank 0 waits for, and is heard of through rank 1 alone.
+    let put = |to, value| Instruction::put_signal(to, at(0), at(0), 0, 1, value);
+    let wait = |value| Instruction::wait_signal(1, value);
+    let relay = [vec![put(1, 1), wait(1)], vec![wait(2), put(0, 1), put(2, 1)], vec![put(1, 1), wait(1)]];
+    is_barrier(&relay, &capabilities).unwrap();
+    let hasty = [vec![put(1, 1), wait(1)], vec![wait(1), put(0, 1), put(2, 1), wait(1)], vec![put(1, 1), wait(1)]];
+    let refusal = is_barrier(&hasty, &capabilities).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Expectation, "{refusal}");
+}
+
+#[test]
+fn every_planned_barrier_is_one_and_with_less_is_none() {
+    let mut plans = 0;
+    let linked = (2..=17).chain([33, 64]).map(|nodes| (connected(nodes), nodes));
+    let rows = [(2, 2), (4, 4), (3, 2), (5, 3)].map(|(groups, size)| (dragonfly(groups, size), groups * size));
+    for (capabilities, nodes) in linked.chain(rows) {
+        for algorithm in Algorithm::ALL {
+            for eager_limit in [None, Some(0), Some(64)] {
+                let request = Request {
+                    algorithm: Some(*algorithm),
+                    eager_limit,
+                    ..Request::new(Collective::Barrier, (0..nodes).collect(), 0)
+                };
+                let Ok(plan) = plan(&request, &capabilities) else { continue };
+                expected(&plan, &capabilities, Order::Any).unwrap();
+                plans += 1;
+                // Without one of its steps, or with tokens of no bytes.
+                let leave_out = |change: &dyn Fn(&mut Vec<Instruction>)| {
+                    let mut programs = plan.programs.clone();
+                    programs.iter_mut().for_each(|program| change(&mut program.instructions));
+                    let found = expect(&programs, &plan.communicators, &request.group, &capabilities, &request);
+                    assert_eq!(found.map_err(|refusal| refusal.reason), Err(Reason::Expectation), "{request:?}");
+                };
+                if plan.programs[0].instructions[0].operation == Operation::Barrier {
+                    (0..plan.programs[0].instructions.len()).for_each(|at| leave_out(&|all| _ = all.remove(at)));
+                } else {
+                    leave_out(&|all| all.iter_mut().for_each(|token| token.bytes = 0));
+                }
+            }
+        }
+    }
+    assert!(plans > 100, "{plans}");
+}
+
+#[test]
+fn resident_programs_are_expected_with_their_loops_unrolled() {
+    let at = Operand::card;
+    let capabilities = connected(2);
+    let resident = |count: u16, argument: u64, bytes: u64| {
+        let round = Instruction { extent: 64, extent_argument: Some(0), ..Instruction::repeat(count, 1) };
+        let program = |rank: u16| {
+            let (from, to) = (at(0).plus_argument(0), at(4096).plus_argument(0));
+            Program {
+                instructions: vec![round, Instruction::sendrecv(1 - rank, 1 - rank, from, to, 64)],
+                input: vec![Piece { offset: 0, address: 0, bytes: 192 }],
+                output: vec![Piece { offset: 0, address: 4096, bytes: 192 }],
+                ..Program::default()
+            }
+        };
+        let request = Request::new(Collective::Sendrecv, vec![0, 1], bytes);
+        let programs = [program(0), program(1)];
+        expect_resident(&programs, &[[argument, 0, 0]; 2], &[], &[0, 1], &capabilities, &request)
+    };
+    resident(3, 0, 192).unwrap();
+    let refusal = resident(2, 0, 192).unwrap_err();
+    assert!(refusal.cause.contains("byte 128 of the output"), "{refusal}");
+    let refusal = resident(3, 64, 192).unwrap_err();
+    assert!(refusal.cause.contains("byte 0 of the output"), "{refusal}");
+    let refusal = resident(3, 8 << 30, 192).unwrap_err();
+    assert_eq!((refusal.reason, refusal.instruction), (Reason::Memory, Some(1)), "{refusal}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use cmdseq::{AddressSpace, Instruction, Layout, Operand, Operation};
 
 use crate::reduction::fold;
 
-const PAGE: u64 = 4096;
+/// What memory is kept in, bytes.
+pub const PAGE: u64 = 4096;
 
 /// Memory of one card. What was never written is zero.
 #[derive(Debug, Clone, Default)]

@@ -1,17 +1,37 @@
 //! Program sets on mock cards and in the interpreter, with the same memory before and, it is to be hoped, after.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cmdseq::Capabilities;
 use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, plan};
-use fpga_driver::{Cluster, Execution};
-use fpga_mock::{Fabric, Profile};
+use cmdseq::{Capabilities, Instruction, Status};
+use fpga_driver::{Cluster, Error, Execution, Report};
+use fpga_hal::DmaBuffer;
+use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 
-use crate::interpreter::{Memory, interpret};
+use crate::interpreter::{Memory, PAGE, interpret};
 use crate::{pattern, run};
 
 /// Far more than any set takes that does not hang.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Host memory that each card reads: communicators, tables and programs.
+pub const HOST_BYTES: u64 = 64 << 10;
+
+/// User logic: a copy in card memory.
+struct Copying;
+
+impl UserLogic for Copying {
+    fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
+        if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
+            return Err(Status::OutOfRange);
+        }
+        let data = memory.slice(call.source, call.bytes).to_vec();
+        memory.slice_mut(call.destination, call.bytes).copy_from_slice(&data);
+        Ok(call.bytes.div_ceil(32))
+    }
+}
 
 /// Cards, and what the interpreter says their memory holds.
 pub struct Both {
@@ -19,7 +39,10 @@ pub struct Both {
     memory: Vec<Memory>,
     carrier: Plan,
     seed: u64,
-    _fabric: Fabric,
+    /// Pages that are compared after every run, on every card.
+    watched: BTreeSet<u64>,
+    host: Vec<Arc<DmaBuffer>>,
+    fabric: Fabric,
 }
 
 impl Both {
@@ -33,7 +56,9 @@ impl Both {
         let request = Request::new(Collective::Barrier, (0..nodes).collect(), 0);
         let carrier = plan(&request, cluster.capabilities()).expect("a barrier");
         let memory = vec![Memory::default(); nodes as usize];
-        Both { cluster, memory, carrier, seed: 0, _fabric: fabric }
+        let allocate = |card: &fpga_driver::Card| card.allocate(HOST_BYTES as usize).expect("host memory");
+        let host = cluster.cards().iter().map(allocate).collect();
+        Both { cluster, memory, carrier, seed: 0, watched: BTreeSet::new(), host, fabric }
     }
 
     /// What the cards say of themselves.
@@ -41,7 +66,39 @@ impl Both {
         self.cluster.capabilities()
     }
 
-    /// Puts data that was never there before into a range of `rank`'s memory.
+    /// Where a card finds its [`HOST_BYTES`] of host memory.
+    pub fn host(&self, rank: usize) -> u64 {
+        self.host[rank].iova().0
+    }
+
+    /// Puts `data` into the host memory of `rank`'s card.
+    ///
+    /// # Panics
+    /// If it has not so much.
+    pub fn put_host(&mut self, rank: usize, offset: u64, data: &[u8]) {
+        self.host[rank].write(offset as usize, data).expect("host memory");
+    }
+
+    /// Puts logic behind the switch of `rank`'s card that copies.
+    pub fn set_user_logic(&mut self, rank: usize) {
+        self.fabric.set_user_logic(rank as u32, Box::new(Copying));
+    }
+
+    /// Runs instructions on `rank`'s card alone.
+    ///
+    /// # Panics
+    /// If one of them fails.
+    pub fn run_before(&mut self, rank: usize, instructions: &[Instruction]) {
+        self.cluster.cards_mut()[rank].run(instructions, TIMEOUT).expect("instructions that do not fail");
+    }
+
+    /// From now on, after every run, compares a range on every card, whichever of them uses it.
+    pub fn watch(&mut self, address: u64, bytes: u64) {
+        let end = address.saturating_add(bytes).min(self.capabilities().memory_bytes);
+        self.watched.extend(address / PAGE..end.div_ceil(PAGE));
+    }
+
+    /// Puts data that was never there before into a range of `rank`'s memory, which is watched from now on.
     ///
     /// # Panics
     /// If the card does not take it.
@@ -52,13 +109,14 @@ impl Both {
         self.put(rank, address, &data);
     }
 
-    /// Puts `data` into `rank`'s memory.
+    /// Puts `data` into `rank`'s memory, and watches the range.
     ///
     /// # Panics
     /// If the card does not take it.
     pub fn put(&mut self, rank: usize, address: u64, data: &[u8]) {
         self.cluster.cards_mut()[rank].write_memory(address, data).expect("card memory");
         self.memory[rank].write(address, data);
+        self.watch(address, data.len() as u64);
     }
 
     /// What the interpreter says is in a range of `rank`'s memory.
@@ -67,31 +125,129 @@ impl Both {
     }
 
     /// Runs programs of all ranks, each `delays` cycles later, which are to end well and leave on the cards what they leave
-    /// in the interpreter.
+    /// in the interpreter: wherever a program has written on one card, and in all that is watched, on every card and in
+    /// every stripe.
     ///
     /// # Errors
     /// In a sentence, how it did not.
-    pub fn run(&mut self, programs: &[Program], communicators: &[Communicator], delays: &[u64]) -> Result<(), String> {
+    pub fn run(
+        &mut self,
+        programs: &[Program],
+        communicators: &[Communicator],
+        delays: &[u64],
+    ) -> Result<Report, String> {
+        self.run_as(programs, programs, communicators, delays)
+    }
+
+    /// As [`run`](Both::run), with the interpreter running `meant`: what `programs` do, said with what it knows.
+    ///
+    /// # Errors
+    /// As [`run`](Both::run).
+    pub fn run_as(
+        &mut self,
+        programs: &[Program],
+        meant: &[Program],
+        communicators: &[Communicator],
+        delays: &[u64],
+    ) -> Result<Report, String> {
         let group = self.carrier.request.group.clone();
         self.memory.iter_mut().for_each(|memory| drop(memory.take_written()));
         let (nodes, stripe) = (self.capabilities().nodes, self.capabilities().stripe_bytes());
-        interpret(programs, communicators, &group, nodes, stripe, &mut self.memory)
+        interpret(meant, communicators, &group, nodes, stripe, &mut self.memory)
             .map_err(|stuck| format!("the interpreter: {}", stuck.0))?;
+        let report = self.execute(programs, communicators, delays).map_err(|error| format!("the cards: {error}"))?;
+        let pages = self.pages_to_compare();
+        for rank in 0..programs.len() {
+            self.compare(rank, &pages)?;
+        }
+        Ok(report)
+    }
+
+    /// Runs programs that are to fail: rank, index and status. After that the cards are of no more use.
+    ///
+    /// # Errors
+    /// In a sentence, how they did not.
+    pub fn fail(
+        &mut self,
+        programs: &[Program],
+        communicators: &[Communicator],
+    ) -> Result<(usize, usize, Status), String> {
+        match self.execute(programs, communicators, &[]) {
+            Err(Error::Failed { rank: Some(rank), instruction, status, .. }) => {
+                Ok((rank as usize, instruction, status))
+            }
+            Err(other) => Err(format!("the cards: {other}")),
+            Ok(_) => Err("no instruction fails".into()),
+        }
+    }
+
+    fn execute(
+        &mut self,
+        programs: &[Program],
+        communicators: &[Communicator],
+        delays: &[u64],
+    ) -> fpga_driver::Result<Report> {
         let plan = Plan { programs: programs.to_vec(), communicators: communicators.to_vec(), ..self.carrier.clone() };
         let execution = Execution { timeout: TIMEOUT, start_delay_cycles: delays.to_vec(), ..Execution::default() };
-        self.cluster.execute(&plan, &execution).map_err(|error| format!("the cards: {error}"))?;
-        for (rank, memory) in self.memory.iter_mut().enumerate() {
-            for (address, bytes) in memory.take_written() {
-                let mut data = vec![0; bytes as usize];
-                let card = &mut self.cluster.cards_mut()[rank];
-                card.read_memory(address, &mut data).map_err(|error| format!("the cards: {error}"))?;
-                let expected = memory.read(address, bytes);
-                if let Some(at) = data.iter().zip(&expected).position(|(found, right)| found != right) {
-                    let at = address + at as u64;
-                    return Err(format!("rank {rank}: the byte at {at:#x} is not what the interpreter has"));
-                }
+        self.cluster.execute(&plan, &execution)
+    }
+
+    /// What is watched, and what the interpreter has written on any card, in every stripe.
+    fn pages_to_compare(&mut self) -> BTreeSet<u64> {
+        let mut pages = self.watched.clone();
+        let stripe = (self.capabilities().stripe_bytes() / PAGE).max(1);
+        let all = self.capabilities().memory_bytes / PAGE;
+        for (address, bytes) in self.memory.iter_mut().flat_map(Memory::take_written) {
+            for page in address / PAGE..(address + bytes).div_ceil(PAGE) {
+                let in_stripes = (0..self.carrier.programs.len() as u64).map(|other| page % stripe + other * stripe);
+                pages.extend(in_stripes.chain([page]).filter(|page| *page < all));
+            }
+        }
+        pages
+    }
+
+    /// Compares pages of `rank`'s card with what the interpreter has, those in a row at once.
+    fn compare(&mut self, rank: usize, pages: &BTreeSet<u64>) -> Result<(), String> {
+        let mut pages = pages.iter().copied().peekable();
+        while let Some(first) = pages.next() {
+            let mut end = first + 1;
+            while pages.next_if_eq(&end).is_some() {
+                end += 1;
+            }
+            let address = first * PAGE;
+            let mut data = vec![0; ((end - first) * PAGE) as usize];
+            let card = &mut self.cluster.cards_mut()[rank];
+            card.read_memory(address, &mut data).map_err(|error| format!("the cards: {error}"))?;
+            let expected = self.memory[rank].read(address, data.len() as u64);
+            if let Some(at) = data.iter().zip(&expected).position(|(found, right)| found != right) {
+                let at = address + at as u64;
+                return Err(format!("rank {rank}: the byte at {at:#x} is not what the interpreter has"));
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::{Instruction, Operand};
+
+    use super::*;
+
+    /// A byte that no program writes is compared too: on the card that runs nothing, and behind what another writes.
+    #[test]
+    fn what_nobody_was_to_write_is_compared() {
+        let mut both = Both::new(Profile::optweb(2));
+        both.prepare(0, 0x10_000, 64);
+        let fill = Instruction::fill(Operand::card(0x20_000), 64, 7);
+        let programs = [vec![fill], vec![]].map(|instructions| Program { instructions, ..Program::default() });
+        both.run(&programs, &[], &[]).expect("both do the same");
+        for (rank, stray) in [(1, 0x10_000), (0, 0x10_fff), (1, 0x20_040), (0, 0x20_800)] {
+            both.cluster.cards_mut()[rank].write_memory(stray, &[1]).expect("card memory");
+            let wrong = both.run(&programs, &[], &[]).expect_err("a stray byte");
+            assert_eq!(wrong, format!("rank {rank}: the byte at {stray:#x} is not what the interpreter has"));
+            both.cluster.cards_mut()[rank].write_memory(stray, &[0]).expect("card memory");
+            both.put(rank, stray, &[0]);
+        }
     }
 }

@@ -198,6 +198,8 @@ struct Counts {
     equivalent: usize,
     /// Refused by the expectation, though on these inputs nothing shows.
     unseen: usize,
+    /// Mutants of barriers that were seen to let a rank end before another began.
+    early: usize,
 }
 
 /// The memory that programs read or write, rank by rank, in pieces that are not long.
@@ -209,7 +211,64 @@ fn prepare(both: &mut Both, base: &Base) {
             }
         }
         program.input.iter().for_each(|piece| both.prepare(rank, piece.address, piece.bytes));
+        program.output.iter().for_each(|piece| both.watch(piece.address, piece.bytes));
     }
+}
+
+/// Far more cycles than any barrier takes.
+const LATE: u64 = 1_000_000;
+
+/// Whether some rank was seen to end before another had begun. Every rank is late in one run: what does not wait for it is
+/// over long before.
+fn ends_early(both: &mut Both, programs: &[Program], communicators: &[Communicator]) -> Result<bool, String> {
+    for late in 0..programs.len() {
+        let delays: Vec<u64> = (0..programs.len()).map(|rank| if rank == late { LATE } else { 0 }).collect();
+        let report = both.run(programs, communicators, &delays)?;
+        let ends = report.ranks.iter().map(|rank| {
+            let last = rank.repetitions.last().and_then(|all| all.last());
+            let start = rank.synchronised.expect("barriers before");
+            last.map(|last| (last.issued + last.t2).wrapping_sub(start) % (1 << 48))
+        });
+        if ends.flatten().any(|end| end < LATE / 2) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Programs that no longer are a barrier, or are one in another way: a step of all ranks is another.
+fn barrier_mutants(base: &Base, ranks: u16) -> Vec<(Vec<Program>, String, bool)> {
+    let mut all = Vec::new();
+    let steps = base.programs.iter().map(|one| one.instructions.len()).min().unwrap_or(0);
+    for index in 0..steps {
+        let mut add = |how: &str, change: &dyn Fn(u16, &mut Instruction)| {
+            let mut programs = base.programs.clone();
+            for (rank, program) in (0..ranks).zip(&mut programs) {
+                change(rank, &mut program.instructions[index]);
+            }
+            all.push((programs, format!("instruction {index} of all ranks {how}"), false));
+        };
+        let at = Operand::card;
+        add("is a nop", &|_, it| *it = Instruction::nop());
+        for bytes in [0, 8] {
+            add("has other bytes", &|_, it| it.bytes = if it.operation == Operation::Barrier { 0 } else { bytes });
+            add("is an alltoall", &|_, it| *it = Instruction::alltoall(at(0), at(4096), bytes));
+            add("is an allgather", &|_, it| *it = Instruction::allgather(at(0), at(4096), bytes).dividing(bytes));
+            for root in 0..ranks {
+                add("is a broadcast", &|_, it| *it = Instruction::broadcast(root, at(0), at(4096), bytes));
+                add("is a gather", &|_, it| *it = Instruction::gather(root, at(0), at(4096), bytes));
+                let other = |rank: u16| (rank + 1 + root) % ranks;
+                let from = |rank: u16| (rank + 2 * ranks - 1 - root) % ranks;
+                let shift = |rank| Instruction::sendrecv(other(rank), from(rank), at(0), at(4096), bytes);
+                add("is a shift", &|rank, it| *it = shift(rank));
+                add("is an exchange", &|rank, it| {
+                    let other = rank ^ (root % 2 + 1);
+                    *it = if other < ranks { Instruction::sendrecv(other, other, at(0), at(4096), bytes) } else { *it };
+                });
+            }
+        }
+    }
+    all
 }
 
 /// What the ranks have to have after, by the original programs.
@@ -238,46 +297,56 @@ fn try_mutants(both: &mut Both, base: &Base, every: usize, counts: &mut Counts) 
     let before = inputs(both, base);
     both.run(&base.programs, &base.communicators, &[]).unwrap_or_else(|wrong| panic!("{}: {wrong}", base.name));
     let right = outputs(both, base);
-    let mut number = 0;
-    for rank in 0..ranks {
-        for (program, how, is_outside) in changed(&base.programs[rank], ranks as u16) {
-            number += 1;
-            if number % every != 0 {
-                continue;
+    let with = |rank: usize, program: Program| {
+        let mut programs = base.programs.clone();
+        programs[rank] = program;
+        programs
+    };
+    let of_rank = |rank: usize| {
+        let all = changed(&base.programs[rank], ranks as u16).into_iter();
+        all.map(move |(program, how, is_outside)| (with(rank, program), format!("rank {rank}, {how}"), is_outside))
+    };
+    let is_barrier = base.expectation.as_ref().is_some_and(|it| it.collective == Collective::Barrier);
+    let of_all = if is_barrier { barrier_mutants(base, ranks as u16) } else { Vec::new() };
+    let sampled = (0..ranks).flat_map(of_rank).skip(every - 1).step_by(every);
+    for (programs, how, is_outside) in sampled.chain(of_all) {
+        counts.mutants += 1;
+        let expected =
+            base.expectation.as_ref().map(|it| expect(&programs, &base.communicators, &group, &capabilities, it));
+        if let Err(refusal) = verify(&programs, &base.communicators, &group, &capabilities) {
+            *counts.refused.entry(refusal.reason).or_default() += 1;
+            assert_ne!(expected, Some(Ok(())), "{}: refused, but as expected", base.name);
+            continue;
+        }
+        if is_outside {
+            counts.outside += 1;
+            continue;
+        }
+        let name = || format!("{}, {how}", base.name);
+        for (rank, pieces) in before.iter().enumerate() {
+            pieces.iter().for_each(|(address, data)| both.put(rank, *address, data));
+        }
+        both.run(&programs, &base.communicators, &[]).unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()));
+        counts.ran += 1;
+        let is_right = match is_barrier {
+            true => {
+                let early = ends_early(both, &programs, &base.communicators);
+                !early.unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()))
             }
-            counts.mutants += 1;
-            let mut programs = base.programs.clone();
-            programs[rank] = program;
-            let expected =
-                base.expectation.as_ref().map(|it| expect(&programs, &base.communicators, &group, &capabilities, it));
-            if let Err(refusal) = verify(&programs, &base.communicators, &group, &capabilities) {
-                *counts.refused.entry(refusal.reason).or_default() += 1;
-                assert_ne!(expected, Some(Ok(())), "{}: refused, but as expected", base.name);
-                continue;
+            false => outputs(both, base) == right,
+        };
+        counts.early += usize::from(is_barrier && !is_right);
+        match expected {
+            Some(Ok(())) => {
+                assert!(is_right, "{}\nis not the collective, and was expected", name());
+                counts.equivalent += 1;
             }
-            if is_outside {
-                counts.outside += 1;
-                continue;
+            Some(Err(refusal)) => {
+                assert_eq!(refusal.reason, Reason::Expectation, "{}\n{refusal}", name());
+                counts.not_expected += 1;
+                counts.unseen += usize::from(is_right);
             }
-            let name = || format!("{}, rank {rank}, {how}", base.name);
-            for (rank, pieces) in before.iter().enumerate() {
-                pieces.iter().for_each(|(address, data)| both.put(rank, *address, data));
-            }
-            both.run(&programs, &base.communicators, &[]).unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()));
-            counts.ran += 1;
-            let is_right = outputs(both, base) == right;
-            match expected {
-                Some(Ok(())) => {
-                    assert!(is_right, "{}\nis not the collective, and was expected", name());
-                    counts.equivalent += 1;
-                }
-                Some(Err(refusal)) => {
-                    assert_eq!(refusal.reason, Reason::Expectation, "{}\n{refusal}", name());
-                    counts.not_expected += 1;
-                    counts.unseen += usize::from(is_right);
-                }
-                None => {}
-            }
+            None => {}
         }
     }
 }
@@ -295,20 +364,21 @@ fn report(name: &str, counts: &Counts) {
          longer the collective and refused if it is expected ({} of them only by chance the same bytes), {} still are",
         counts.mutants, counts.outside, counts.ran, counts.not_expected, counts.unseen, counts.equivalent
     );
-    println!("  {:?}", counts.refused);
+    println!("  {:?}; {} barriers were seen to end early", counts.refused, counts.early);
     assert_eq!(counts.mutants, refused + counts.outside + counts.ran);
     assert!(counts.ran > 100 || counts.mutants < 5000, "{counts:?}");
 }
 
 #[test]
 fn mutants_of_plans_on_linked_cards() {
-    let mut both = Both::new(Profile::optweb(4));
-    let capabilities = both.capabilities().clone();
+    let capabilities = Both::new(Profile::optweb(4)).capabilities().clone();
     let mut counts = Counts::default();
     for base in plans(&capabilities, &[64, 6_000], Algorithm::ALL) {
-        try_mutants(&mut both, &base, every(), &mut counts);
+        // Cards of its own: what it leaves alone is still empty.
+        try_mutants(&mut Both::new(Profile::optweb(4)), &base, every(), &mut counts);
     }
     report("linked cards", &counts);
+    assert!(counts.early > 0, "mutants that are no barrier are seen to be none: {counts:?}");
 }
 
 /// Blocks of a user's own: packed, in place, in another order, and in part the same bytes.
@@ -361,11 +431,12 @@ fn mutants_of_programs_by_hand() {
 
 #[test]
 fn mutants_of_two_levels() {
-    let mut both = Both::new(Profile::optweb_dragonfly(2, 2));
-    let capabilities = both.capabilities().clone();
+    let profile = || Profile::optweb_dragonfly(2, 2);
+    let capabilities = Both::new(profile()).capabilities().clone();
     let mut counts = Counts::default();
     for base in plans(&capabilities, &[640], &[Algorithm::TwoLevel]) {
-        try_mutants(&mut both, &base, every(), &mut counts);
+        try_mutants(&mut Both::new(profile()), &base, every(), &mut counts);
     }
     report("a Dragonfly", &counts);
+    assert!(counts.early > 0, "mutants that are no barrier are seen to be none: {counts:?}");
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use cmdseq::asm::{self, Options};
+use cmdseq::{Instruction, Operation};
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -34,6 +35,13 @@ impl<'a> From<&'a asm::Warning> for Warning<'a> {
     }
 }
 
+fn is_of_resident(instruction: &Instruction) -> bool {
+    let operands = [instruction.source, instruction.destination];
+    instruction.operation == Operation::Loop
+        || operands.iter().any(|one| one.argument.is_some())
+        || instruction.extent_argument.is_some()
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
     let mut options = Options { ranks: arguments.program.ranks, ..Options::default() };
@@ -42,7 +50,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
             // What programs may do depends on the cards: room for buffers, tables, communicators.
             let cards = Cards::open(&cli.cards)?;
             options.ranks = options.ranks.or(Some(cards.nodes().len() as u32));
-            verified(&Loaded::Text(Box::new(source.assemble(&options)?)), &cards, Some(expected), false)?;
+            let loaded = Loaded::Text(Box::new(source.assemble(&options)?));
+            // Loops and launch arguments are of resident programs alone: so it can only be meant as one.
+            let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(is_of_resident));
+            verified(&loaded, &cards, Some(expected), is_resident)?;
             Some(expected.collective().name())
         }
         None => None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cmdseq::asm::{Assembly, RankProgram};
 use cmdseq::instruction::ARGUMENTS;
-use cmdseq::meaning::expect;
+use cmdseq::meaning::{expect, expect_resident};
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::verify::{verify, verify_resident};
 
@@ -45,16 +45,13 @@ pub(crate) fn verified(
         return Err(Failure::refused(format!("the file has programs of {ranks} ranks, and there are {cards} cards")));
     }
     let communicators = communicators(loaded.assembly(), &nodes);
-    let checked = match expected {
-        Some(expected) => {
-            let expectation = expected.of(loaded.assembly(), &mut programs, capabilities)?;
-            expect(&programs, &communicators, &nodes, capabilities, &expectation)
-        }
-        None if resident => {
-            let arguments = vec![[0; ARGUMENTS]; programs.len()];
-            verify_resident(&programs, &arguments, &communicators, &nodes, capabilities)
-        }
-        None => verify(&programs, &communicators, &nodes, capabilities),
+    let expectation = expected.map(|it| it.of(loaded.assembly(), &mut programs, capabilities)).transpose()?;
+    let arguments = vec![[0; ARGUMENTS]; programs.len()];
+    let checked = match (&expectation, resident) {
+        (Some(it), true) => expect_resident(&programs, &arguments, &communicators, &nodes, capabilities, it),
+        (Some(it), false) => expect(&programs, &communicators, &nodes, capabilities, it),
+        (None, true) => verify_resident(&programs, &arguments, &communicators, &nodes, capabilities),
+        (None, false) => verify(&programs, &communicators, &nodes, capabilities),
     };
     checked.map_err(|refusal| {
         let place = refusal.rank.zip(refusal.instruction);

@@ -42,6 +42,7 @@ impl Expectation<'_> {
         };
         let from = u32::try_from(block).ok().filter(|block| *block < ranks);
         match collective {
+            // It leaves nothing.
             Barrier => None,
             Send | Recv => copy(root, offset).filter(|_| rank == peer && is_one),
             Sendrecv => copy((rank + ranks - 1) % ranks, offset).filter(|_| is_one),
@@ -97,6 +98,10 @@ impl Expectation<'_> {
 }
 
 /// Whether `value` is made of the inputs of ranks 0 to `end` - 1 from `offset` on, each once, and by `combine` alone.
+///
+/// Elements of every fold have to begin where those of the inputs do, or carries and roundings go over other bytes. With
+/// this a byte stands for its element: folds are cut at elements, and a byte that is in its place in an element has the
+/// others of the input's element beside it.
 fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds: &Folds) -> bool {
     let mut seen = vec![false; end as usize];
     let mut left = vec![value];
@@ -109,7 +114,8 @@ fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds:
             Value::Fold { node, offset: at } => {
                 let node = &folds.nodes[node];
                 // More inputs than ranks: one is there twice. This bounds the walk too.
-                if node.combine != combine || at % combine.element.bytes() != 0 || node.inputs > u64::from(end) {
+                let element = combine.element.bytes();
+                if node.combine != combine || at % element != offset % element || node.inputs > u64::from(end) {
                     return false;
                 }
                 left.extend(node.operands.iter().map(|operand| operand.skip(at)));

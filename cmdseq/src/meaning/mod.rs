@@ -2,17 +2,18 @@
 //!
 //! Memory is a map from ranges to values: bytes of a rank's input, a pattern, or the fold of values. Verified programs do
 //! not race, so the order in which instructions meet gives the same as any order on cards. A [`Request`] is compared
-//! with what lies in the outputs after.
+//! with what lies in the outputs after. A barrier, which leaves nothing, is told by what is over when.
 
 mod expectation;
 mod value;
 
 use std::collections::HashMap;
 
+use crate::instruction::ARGUMENTS;
 use crate::matching::{Matching, Members};
-use crate::plan::{Communicator, Program, Request};
+use crate::plan::{Collective, Communicator, Program, Request};
 use crate::ranges::{Context, Transfers, transfers};
-use crate::verify::{self, Reason, Refusal};
+use crate::verify::{self, Reason, Refusal, Unrolled};
 use crate::{AddressSpace, Capabilities, Instruction, Operation};
 
 use expectation::Expectation;
@@ -20,7 +21,7 @@ use value::{Folds, Memory, Segment, Value};
 
 /// Verifies programs, and whether after them the output of every rank is what `request` asks for: every byte a copy of the
 /// right byte of the right input, or the right fold of the right bytes of all inputs, each once. How it asks for it to be
-/// done is not regarded, but for the order.
+/// done is not regarded, but for the order. Of a barrier: whether no rank ends before all have begun.
 ///
 /// Inputs lie before, and outputs after, where the programs say.
 ///
@@ -35,16 +36,54 @@ pub fn expect(
     request: &Request,
 ) -> Result<(), Refusal> {
     let members = verify::check(programs, communicators, group, capabilities)?;
-    let ranks = request.group.len();
-    if ranks != programs.len() || ranks == 0 {
-        let cause = format!("{} of {ranks} ranks is expected of {}", request.collective, programs.len());
-        return Err(Refusal::general(cause).because(Reason::Expectation));
+    check_request(programs, request)?;
+    if request.collective == Collective::Barrier {
+        return match verify::early_end(programs, &members, capabilities)? {
+            Some((rank, other)) => {
+                let cause = format!(
+                    "no rank of a barrier ends before all have begun; this one does not wait for rank {other} to begin"
+                );
+                Err(Refusal::of(rank, cause).because(Reason::Expectation))
+            }
+            None => Ok(()),
+        };
     }
     let mut machine =
         Machine { programs, members: &members, capabilities, memory: Vec::new(), folds: Folds::default() };
     machine.load();
     machine.run()?;
     machine.compare(Expectation(request))
+}
+
+/// As [`expect`], of resident programs that are launched together, the one of each rank with its `arguments`: what one launch
+/// makes of the inputs that lie there before it.
+///
+/// # Errors
+/// As [`verify_resident`](verify::verify_resident), and as [`expect`].
+pub fn expect_resident(
+    programs: &[Program],
+    arguments: &[[u64; ARGUMENTS]],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+    request: &Request,
+) -> Result<(), Refusal> {
+    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
+    unrolled.located(expect(&unrolled.programs, communicators, group, capabilities, request))
+}
+
+/// Refuses what no programs can be, and programs of other ranks.
+fn check_request(programs: &[Program], request: &Request) -> Result<(), Refusal> {
+    let ranks = request.group.len();
+    if ranks != programs.len() || ranks == 0 {
+        let cause = format!("{} of {ranks} ranks is expected of {}", request.collective, programs.len());
+        return Err(Refusal::general(cause).because(Reason::Expectation));
+    }
+    match request.combine.filter(|_| request.collective.reduces()) {
+        Some(combine) => verify::check_combine(combine, [request.bytes])
+            .map_err(|fault| Refusal::general(fault.cause).because(Reason::Expectation)),
+        None => Ok(()),
+    }
 }
 
 struct Machine<'a> {

@@ -82,7 +82,7 @@ fn range_fault(error: RangeError) -> Fault {
 }
 
 /// What can be said without knowing who takes part.
-fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
     let operation = instruction.operation;
     if let Some(combine) = instruction.combine() {
@@ -120,6 +120,8 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         true => Ok(()),
         false => refuse(Reason::Field, format!("{bytes} B are not 1 to {most} {what} of {each} B")),
     };
+    // More than there are cards no communicator has.
+    let ranks = u64::from(capabilities.communicator_ranks.min(capabilities.nodes));
     match operation {
         Operation::Delay if extent > DELAY_MAX => {
             refuse(Reason::Field, format!("{extent} cycles are more than a card waits; at most {DELAY_MAX}"))
@@ -135,7 +137,7 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         Operation::Free if instruction.communicator == WORLD => {
             refuse(Reason::Communicators, "communicator 0 always is; it cannot be freed".into())
         }
-        Operation::Group => whole("node numbers", 2, capabilities.communicator_ranks.min(capabilities.nodes).into()),
+        Operation::Group => whole("node numbers", 2, ranks),
         Operation::Store => {
             slot("program", capabilities.resident_programs)?;
             whole("instructions", BYTES as u64, capabilities.resident_words.into())
@@ -143,7 +145,7 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         Operation::Launch => slot("program", capabilities.resident_programs),
         Operation::Table => {
             slot("table", capabilities.tables)?;
-            whole("entries", ENTRY_BYTES as u64, capabilities.communicator_ranks.into())
+            whole("entries", ENTRY_BYTES as u64, ranks)
         }
         Operation::Loop => refuse(Reason::Stored, "it only works in a resident program".into()),
         _ => Ok(()),

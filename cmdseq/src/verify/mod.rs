@@ -4,6 +4,7 @@
 //! every instruction finds its partners, in an order in which none waits for ever, and whether one-sided transfers and
 //! signals leave alone what others use. `docs/verifier.md` says what is claimed of programs that pass, and what is not.
 
+mod barrier;
 mod instruction;
 mod order;
 mod races;
@@ -22,8 +23,10 @@ use races::Races;
 use slots::Slots;
 use spread::Spans;
 
+pub(crate) use barrier::early_end;
 pub(crate) use instruction::check_combine;
 pub use refusal::{Reason, Refusal};
+pub(crate) use resident::Unrolled;
 pub use resident::{EXPANDED_MAX, Stored, verify_launches, verify_resident};
 
 /// Verifies one program for each rank of `group`, with `communicators` defined on their members and the tables of the

@@ -15,7 +15,7 @@ use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
 
 /// Runs after the first in which what is known of shared signals may grow.
-const MORE_RUNS: usize = 3;
+pub(super) const MORE_RUNS: usize = 3;
 
 pub(super) struct Races<'a> {
     programs: &'a [Program],

@@ -1,10 +1,11 @@
 //! Resident programs: launch arguments added, loops unrolled, and then verified as any others.
 
+use super::instruction::check_form;
 use super::refusal::{Fault, Reason, Refusal};
 use super::verify;
 use crate::instruction::ARGUMENTS;
 use crate::plan::{Communicator, Program};
-use crate::{Capabilities, Flags, Instruction, Operation, Tables};
+use crate::{Capabilities, Flags, Instruction, Operation};
 
 /// Instructions of all ranks together that the verifier unrolls loops to.
 pub const EXPANDED_MAX: usize = 1 << 20;
@@ -30,27 +31,12 @@ pub fn verify_resident(
     group: &[u32],
     capabilities: &Capabilities,
 ) -> Result<(), Refusal> {
-    if arguments.len() != programs.len() {
-        let cause = format!("arguments of {} launches for {} programs", arguments.len(), programs.len());
-        return Err(Refusal::general(cause).because(Reason::Programs));
-    }
-    let mut expanded = Vec::with_capacity(programs.len());
-    let mut room = EXPANDED_MAX;
-    for (rank, (program, arguments)) in programs.iter().zip(arguments).enumerate() {
-        let mut all = Expanded::default();
-        // Nothing is stored on such a card, and nothing launched.
-        if program.instructions.is_empty() {
-            expanded.push((all, &program.tables));
-            continue;
-        }
-        all.resident(&program.instructions, *arguments, None, capabilities, &mut room)
-            .map_err(|(index, fault)| refusal(rank, index, fault))?;
-        expanded.push((all, &program.tables));
-    }
-    verify_expanded(expanded, communicators, group, capabilities)
+    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
+    unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
 }
 
-/// Verifies programs that launch what is `stored` on their cards, by rank. Programs in other slots cannot be launched.
+/// Verifies programs that launch what is `stored` on their cards before them, by rank. Programs in other slots cannot be
+/// launched, nor what they store themselves.
 ///
 /// # Errors
 /// As [`verify`]; of a resident program, the instruction that launches it is named.
@@ -61,15 +47,28 @@ pub fn verify_launches(
     group: &[u32],
     capabilities: &Capabilities,
 ) -> Result<(), Refusal> {
-    let mut expanded = Vec::with_capacity(programs.len());
+    let mut unrolled = Unrolled::default();
     let mut room = EXPANDED_MAX;
     for (rank, program) in programs.iter().enumerate() {
         let slots = stored.get(rank).map_or(&[][..], Vec::as_slice);
         let mut all = Expanded::default();
+        let mut replaced: Vec<u64> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
+            match instruction.operation {
+                Operation::Store => replaced.push(instruction.extent),
+                Operation::Launch if replaced.contains(&instruction.extent) => {
+                    let cause = format!(
+                        "launch: the program has stored another in slot {} before, and what that does is not known here",
+                        instruction.extent
+                    );
+                    return Err(refusal(rank, index, Fault::new(Reason::Stored, cause)));
+                }
+                _ => {}
+            }
             let launched = slots.iter().find(|one| one.slot == instruction.extent);
             match launched.filter(|_| instruction.operation == Operation::Launch) {
                 Some(launched) => {
+                    check_form(instruction, capabilities).map_err(|fault| refusal(rank, index, fault))?;
                     let arguments = [instruction.source.address, instruction.destination.address, instruction.bytes];
                     all.resident(&launched.instructions, arguments, Some(index), capabilities, &mut room)
                         .map_err(|(_, fault)| refusal(rank, index, fault))?;
@@ -77,38 +76,73 @@ pub fn verify_launches(
                 None => all.push(*instruction, index, &mut room).map_err(|(at, fault)| refusal(rank, at, fault))?,
             }
         }
-        expanded.push((all, &program.tables));
+        unrolled.push(all, program);
     }
-    verify_expanded(expanded, communicators, group, capabilities)
+    unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
 }
 
 fn refusal(rank: usize, index: usize, fault: Fault) -> Refusal {
     Refusal::at(rank, index, fault.cause).because(fault.reason)
 }
 
-fn verify_expanded(
-    expanded: Vec<(Expanded, &Tables)>,
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<(), Refusal> {
-    let (programs, origins): (Vec<Program>, Vec<Vec<usize>>) = expanded
-        .into_iter()
-        .map(|(Expanded { instructions, origins }, tables)| {
-            (Program { instructions, tables: tables.clone(), ..Program::default() }, origins)
-        })
-        .unzip();
-    verify(&programs, communicators, group, capabilities).map_err(|mut refusal| {
-        let at = refusal.rank.zip(refusal.instruction);
-        let origin = at.and_then(|(rank, index)| origins.get(rank as usize)?.get(index).copied());
-        if let (Some(origin), Some(index)) = (origin, refusal.instruction)
-            && origin != index
-        {
-            refusal.instruction = Some(origin);
-            refusal.cause += "; instructions in this sentence are counted with loops unrolled";
+/// Programs of all ranks without loops and arguments.
+#[derive(Debug, Default)]
+pub(crate) struct Unrolled {
+    /// They do the same as those that they were made of. Inputs and outputs lie where they lay.
+    pub(crate) programs: Vec<Program>,
+    /// By rank: where each instruction comes from.
+    origins: Vec<Vec<usize>>,
+}
+
+impl Unrolled {
+    /// Resident programs that are launched together, each with its `arguments`.
+    ///
+    /// # Errors
+    /// What a card refuses to store, and what makes a second launch begin otherwise than the first.
+    pub(crate) fn of_resident(
+        programs: &[Program],
+        arguments: &[[u64; ARGUMENTS]],
+        capabilities: &Capabilities,
+    ) -> Result<Self, Refusal> {
+        if arguments.len() != programs.len() {
+            let cause = format!("arguments of {} launches for {} programs", arguments.len(), programs.len());
+            return Err(Refusal::general(cause).because(Reason::Programs));
         }
-        refusal
-    })
+        let mut unrolled = Unrolled::default();
+        let mut room = EXPANDED_MAX;
+        for (rank, (program, arguments)) in programs.iter().zip(arguments).enumerate() {
+            let mut all = Expanded::default();
+            // Nothing is stored on a card without instructions, and nothing launched.
+            if !program.instructions.is_empty() {
+                all.resident(&program.instructions, *arguments, None, capabilities, &mut room)
+                    .map_err(|(index, fault)| refusal(rank, index, fault))?;
+            }
+            unrolled.push(all, program);
+        }
+        Ok(unrolled)
+    }
+
+    fn push(&mut self, expanded: Expanded, program: &Program) {
+        let Expanded { instructions, origins } = expanded;
+        let (tables, input, output) = (program.tables.clone(), program.input.clone(), program.output.clone());
+        self.programs.push(Program { instructions, input, output, tables });
+        self.origins.push(origins);
+    }
+
+    /// What was found of these programs, said of those that they were made of.
+    pub(crate) fn located<T>(&self, found: Result<T, Refusal>) -> Result<T, Refusal> {
+        found.map_err(|mut refusal| {
+            let at = refusal.rank.zip(refusal.instruction);
+            let origin = at.and_then(|(rank, index)| self.origins.get(rank as usize)?.get(index).copied());
+            if let (Some(origin), Some(index)) = (origin, refusal.instruction)
+                && origin != index
+            {
+                refusal.instruction = Some(origin);
+                refusal.cause += "; instructions in this sentence are counted with loops unrolled";
+            }
+            refusal
+        })
+    }
 }
 
 /// A program without loops and arguments, and where each of its instructions comes from.
@@ -164,7 +198,7 @@ impl Expanded {
     }
 }
 
-/// What a card refuses to store.
+/// What a card refuses to store, and what changes what the next launch begins with.
 fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<(), Misplaced> {
     let refuse = |at: usize, reason, cause: String| Err((at, Fault::new(reason, cause)));
     if program.is_empty() || program.len() as u64 > u64::from(capabilities.resident_words) {
@@ -178,6 +212,19 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
         if is_early || matches!(instruction.operation, Operation::Launch | Operation::Store) {
             let what = if is_early { "ends before its end" } else { "starts or stores programs" };
             return refuse(at, Reason::Stored, format!("{}: a resident program never {what}", instruction.operation));
+        }
+        let lasting = match instruction.operation {
+            Operation::Group | Operation::Free => Some("communicators"),
+            Operation::Table => Some("tables"),
+            _ => None,
+        };
+        if let Some(lasting) = lasting {
+            let cause = format!(
+                "{}: the next launch would begin with other {lasting} than this one; a program that is launched again and \
+                 again leaves them as they are",
+                instruction.operation
+            );
+            return refuse(at, Reason::Stored, cause);
         }
         if instruction.operation != Operation::Loop {
             continue;

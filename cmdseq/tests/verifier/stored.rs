@@ -57,6 +57,9 @@ fn what_a_card_does_not_store_is_refused() {
         (vec![nop().with_flags(Flags::LAST), nop()], 0),
         (vec![nop(), Instruction::launch(0, [0; 3])], 1),
         (vec![nop(), Instruction::store(0, 0, 1)], 1),
+        (vec![nop(), nop(), Instruction::free(1)], 2),
+        (vec![nop(), Instruction::group(1, 0, 1)], 1),
+        (vec![nop(), Instruction::table(0, 0, 1)], 1),
         (vec![Instruction::repeat(0, 1), nop()], 0),
         (vec![Instruction::repeat(1, 0), nop()], 0),
         (vec![nop(), Instruction::repeat(2, 2), nop()], 1),
@@ -94,4 +97,32 @@ fn launches_run_what_is_stored() {
     let refusal = launching(2, 8 << 30).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), Reason::Memory));
     assert_eq!(launching(1, 0).unwrap_err().reason, Reason::Stored);
+}
+
+#[test]
+fn what_a_program_stores_itself_is_not_taken_for_what_was_there() {
+    let stored = [vec![Stored { slot: 2, instructions: vec![Instruction::nop().with_flags(Flags::LAST)] }]];
+    let launching = |instructions: Vec<Instruction>| {
+        let programs = [Program { instructions, ..Program::default() }];
+        verify_launches(&programs, &stored, &[], &[0], &connected(1))
+    };
+    let (launch, store) = (Instruction::launch(2, [0; 3]), |slot| Instruction::store(slot, 0, 1));
+    launching(vec![store(3), launch, store(2)]).unwrap();
+    let refusal = launching(vec![launch, store(2), launch]).unwrap_err();
+    assert_eq!((refusal.instruction, refusal.reason), (Some(2), Reason::Stored), "{refusal}");
+    // The launch itself is looked at too.
+    let refusal = launching(vec![Instruction { root: 1, ..launch }]).unwrap_err();
+    assert_eq!((refusal.instruction, refusal.reason), (Some(0), Reason::Field), "{refusal}");
+}
+
+#[test]
+fn tables_and_groups_have_no_more_entries_than_there_are_cards() {
+    let alone = |it: Instruction| {
+        let programs = vec![Program { instructions: vec![it], ..Program::default() }, Program::default()];
+        verify_launches(&programs, &[], &[], &[0, 1], &connected(2)).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(alone(Instruction::table(0, 0, 2)), Ok(()));
+    assert_eq!(alone(Instruction::table(0, 0, 3)), Err(Reason::Field));
+    assert_eq!(alone(Instruction::group(5, 0, 2)), Ok(()));
+    assert_eq!(alone(Instruction::group(5, 0, 3)), Err(Reason::Field));
 }

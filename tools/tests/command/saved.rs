@@ -219,3 +219,43 @@ fn a_loop_of_the_sequencer_runs_in_a_stored_program() {
     let data = std::fs::read(folder.path("a.raw")).unwrap();
     assert_eq!(data, [[1; 192].as_slice(), &[0; 64]].concat());
 }
+
+/// What is expected of a resident program is expected of it with its loops unrolled; other collectives are refused.
+#[test]
+fn stored_programs_with_loops_may_be_expected() {
+    let folder = Folder::new();
+    let text = folder.path("ring.seq");
+    // The second launch finds the input as the first has left it.
+    let lines = [
+        "ranks 2",
+        "buffer input = card at 0 size 192",
+        "buffer output = card at 4KiB size 192",
+        "repeat 3 step 64 argument 1",
+        "  sendrecv peer 1 - rank, root 1 - rank, source input argument 1, destination output argument 1, bytes 64",
+        "end",
+    ];
+    std::fs::write(&text, lines.join("\n")).unwrap();
+    let expecting = |it| ["run", &text, "--cards", "mock:optweb:2", "--persistent", "--repeat", "3", "--expect", it];
+    stdout(&expecting("sendrecv,bytes=192"));
+    stdout(&["lint", &text, "--cards", "mock:optweb:2", "--expect", "sendrecv,bytes=192"]);
+    let output = run(&expecting("allreduce,bytes=192"));
+    assert_eq!(output.status.code(), Some(7));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("has to be the sum of f32 of byte 0"), "{said}");
+}
+
+/// It would end well once, and find its communicator gone when it is launched again.
+#[test]
+fn what_cannot_be_launched_twice_is_not_stored() {
+    let folder = Folder::new();
+    let text = folder.path("freeing.seq");
+    let lines = ["ranks 2", "communicator a = 1 of 0, 1", "barrier communicator a", "free communicator a"];
+    std::fs::write(&text, lines.join("\n")).unwrap();
+    let command = ["run", &text, "--cards", "mock:optweb:2", "--persistent", "--repeat", "3"];
+    let output = run(&command);
+    assert_eq!(output.status.code(), Some(7));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the next launch would begin with other communicators"), "{said}");
+    // Not stored, it is run once.
+    stdout(&command[..4]);
+}
