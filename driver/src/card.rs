@@ -10,7 +10,7 @@ use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
 use crate::block::{Block, bus_error};
-use crate::communicator::Entries;
+use crate::communicator::{Entries, Spent};
 use crate::discover;
 use crate::error::{Error, Result};
 use crate::queue::{QueuePair, check};
@@ -32,6 +32,8 @@ pub struct Card {
     pub(crate) stored: BTreeMap<u32, Arc<()>>,
     /// The communicators it has.
     pub(crate) entries: Entries,
+    /// The ids of communicators that it was given since its reset.
+    pub(crate) spent: Spent,
     block: Block,
     version: u32,
     features: Features,
@@ -66,6 +68,7 @@ impl Card {
             staging: None,
             stored: BTreeMap::new(),
             entries: Entries::default(),
+            spent: Spent::default(),
             block,
             version: described.version,
             features: described.features,
@@ -301,6 +304,7 @@ impl Card {
     pub fn reset(&mut self) -> Result<()> {
         self.stored.clear();
         self.entries = Entries::default();
+        self.spent = Spent::default();
         self.function.reset().map_err(|error| self.bus(error))?;
         self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
         let described = discover::describe(&self.block)?;
