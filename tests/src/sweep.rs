@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cmdseq::plan::{Plan, Request, plan};
-use fpga_driver::{Choice, Cluster, Communicator, Execution, Report};
+use fpga_driver::{Choice, Cluster, Communicator, Error, Execution, Report};
 
 /// Bytes that are looked at together: less than any memory has to spare.
 const CHUNK: usize = 4 << 20;
@@ -78,7 +78,15 @@ impl Sweep {
             None => Some(Choice { colour: 1, key: 0 }),
         };
         let choices: Vec<_> = (0..world.size()).map(choice).collect();
-        let parts = self.cluster.split(&world, &choices).map_err(|error| error.to_string())?;
+        let mut parts = self.cluster.split(&world, &choices);
+        if let Err(Error::IdsSpent { .. }) = parts {
+            // After some thousand cases no id is left until then.
+            for card in self.cluster.cards_mut() {
+                card.reset().map_err(|error| error.to_string())?;
+            }
+            parts = self.cluster.split(&world, &choices);
+        }
+        let parts = parts.map_err(|error| error.to_string())?;
         let rest = (0..world.size()).find(|node| !group.contains(node));
         let parts = [Some(group[0]), rest].into_iter().flatten().filter_map(|node| parts[node as usize].clone());
         let parts: Vec<Communicator> = parts.collect();
