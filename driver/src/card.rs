@@ -50,6 +50,14 @@ impl Card {
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card that is none of ours,
     /// [`Error::Removed`] for one that does not answer, [`Error::Bus`].
     pub fn open(function: Function) -> Result<Card> {
+        Card::set_up(function.clone()).map_err(|error| match error {
+            // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
+            _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+            error => error,
+        })
+    }
+
+    fn set_up(function: Function) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         function.set_bus_master(true).map_err(bus)?;
