@@ -34,7 +34,7 @@ fn main() {
                 for is_rendezvous in [false, true] {
                     let asked = request(ranks, collective, bytes, is_rendezvous);
                     let began = Instant::now();
-                    let Some((chosen, forced)) = plans(&asked, cluster.capabilities()) else { continue };
+                    let Ok((chosen, forced)) = plans(&asked, cluster.capabilities()) else { continue };
                     let took = began.elapsed() / 2;
                     if took > slowest.0 {
                         slowest = (took, format!("{collective} of {bytes} B on {ranks} ranks"));

@@ -1,6 +1,6 @@
 //! What the planner predicts beside what mock cards count, for every collective, algorithm, number of ranks and size.
 
-use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
+use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
 use cmdseq::{Capabilities, Combine, Element, Reduction};
 use fpga_driver::{Cluster, Execution};
 
@@ -70,13 +70,16 @@ pub fn request(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bo
     }
 }
 
-/// The plan that is chosen for `request`, and those of all algorithms that can be forced; nothing if it is refused.
-pub fn plans(request: &Request, capabilities: &Capabilities) -> Option<(Plan, Vec<Plan>)> {
-    let chosen = plan(request, capabilities).ok()?;
+/// The plan that is chosen for `request`, and those of all algorithms that can be forced.
+///
+/// # Errors
+/// If it is refused.
+pub fn plans(request: &Request, capabilities: &Capabilities) -> Result<(Plan, Vec<Plan>), Refusal> {
+    let chosen = plan(request, capabilities)?;
     let forced = Algorithm::ALL
         .iter()
         .filter_map(|algorithm| plan(&Request { algorithm: Some(*algorithm), ..request.clone() }, capabilities).ok());
-    Some((chosen, forced.collect()))
+    Ok((chosen, forced.collect()))
 }
 
 /// Runs a plan.

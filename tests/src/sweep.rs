@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cmdseq::plan::{Plan, Request, plan};
-use fpga_driver::{Cluster, Execution, Report};
+use fpga_driver::{Choice, Cluster, Communicator, Error, Execution, Report};
 
 /// Bytes that are looked at together: less than any memory has to spare.
 const CHUNK: usize = 4 << 20;
@@ -54,12 +54,50 @@ impl Sweep {
     /// # Panics
     /// If it fails, or something is wrong.
     pub fn check_plan<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) {
+        self.try_plan(plan, data).unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    fn try_plan<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) -> Result<(), String> {
         self.seed += 1;
         self.cases += 1;
         let seed = self.seed;
-        if let Err(why) = run(&mut self.cluster, plan, &data(seed), false) {
-            panic!("{:?} {}, seed {seed}: {why}", plan.request, plan.algorithm);
+        run(&mut self.cluster, plan, &data(seed), false)
+            .map(drop)
+            .map_err(|why| format!("{:?} {}, seed {seed}: {why}", plan.request, plan.algorithm))
+    }
+
+    /// As [`Sweep::check_plan`], where the plan's group is one of the two parts of a split of all cards.
+    ///
+    /// # Errors
+    /// If it cannot be split, or the plan fails, or something is wrong.
+    pub fn try_split<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) -> Result<(), String> {
+        let group = &plan.request.group;
+        let world = self.cluster.world();
+        let choice = |node| match group.iter().position(|member| *member == node) {
+            Some(key) => Some(Choice { colour: 0, key: key as i32 }),
+            None => Some(Choice { colour: 1, key: 0 }),
+        };
+        let choices: Vec<_> = (0..world.size()).map(choice).collect();
+        let mut parts = self.cluster.split(&world, &choices);
+        if let Err(Error::IdsSpent { .. }) = parts {
+            // After some thousand cases no id is left until then.
+            for card in self.cluster.cards_mut() {
+                card.reset().map_err(|error| error.to_string())?;
+            }
+            parts = self.cluster.split(&world, &choices);
         }
+        let parts = parts.map_err(|error| error.to_string())?;
+        let rest = (0..world.size()).find(|node| !group.contains(node));
+        let parts = [Some(group[0]), rest].into_iter().flatten().filter_map(|node| parts[node as usize].clone());
+        let parts: Vec<Communicator> = parts.collect();
+        let outcome = match parts[0].members() == group {
+            true => self.try_plan(plan, data),
+            false => Err(format!("{group:?} became {:?}", parts[0].members())),
+        };
+        for part in &parts {
+            self.cluster.free(part).map_err(|error| error.to_string())?;
+        }
+        outcome
     }
 }
 

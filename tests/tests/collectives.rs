@@ -4,11 +4,14 @@
 //! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use cmdseq::plan::{Algorithm, Collective, Request, candidates, plan};
+use cmdseq::plan::{Algorithm, Collective, Plan, Request, candidates, plan};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::sweep::{Sweep, is_full, run};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,9 +40,10 @@ fn sizes(full: bool) -> Vec<u64> {
     if full { vec![0, 1, 63, 64, 4095, 16384, 16385, 65568, MIB + 3] } else { vec![0, 1, 63, 4095, 16384, 16385] }
 }
 
-fn roots(ranks: u32, full: bool) -> Vec<u32> {
+/// All roots in the full form; on many ranks for short blocks only.
+fn roots(ranks: u32, bytes: u64, full: bool) -> Vec<u32> {
     match full {
-        true if ranks <= 16 => (0..ranks).collect(),
+        true if ranks <= 17 || bytes == 4095 => (0..ranks).collect(),
         _ => vec![0, ranks / 2, ranks - 1],
     }
 }
@@ -51,15 +55,15 @@ fn takes_root(operation: &str) -> bool {
 #[test]
 fn every_operation_on_every_number_of_ranks() {
     let full = is_full();
-    let ranks: &[u32] = if full { &[2, 3, 4, 7, 8, 16, 32, 64] } else { &[2, 3, 4, 7, 16] };
+    let ranks: Vec<u32> = if full { (2..=17).chain([32, 64]).collect() } else { vec![2, 3, 4, 7, 16] };
     let mut cases = 0;
     let mut used = BTreeSet::new();
-    for ranks in ranks.iter().copied() {
+    for ranks in ranks {
         let mut sweep = Sweep::new(&format!("mock:optweb:{ranks}"));
         let group: Vec<u32> = (0..ranks).collect();
         for operation in OPERATIONS {
             for bytes in sizes(full) {
-                for root in if takes_root(operation) { roots(ranks, full) } else { vec![0] } {
+                for root in if takes_root(operation) { roots(ranks, bytes, full) } else { vec![0] } {
                     let case = Case { operation, ranks, bytes, root, peer: (root + 1) % ranks };
                     used.extend(check_all(&mut sweep, case, group.clone()).into_iter().map(|way| (operation, way)));
                 }
@@ -82,6 +86,42 @@ fn every_operation_on_every_number_of_ranks() {
         let found: Vec<&str> = used.iter().filter(|one| one.0 == operation).map(|one| one.1).collect();
         assert_eq!(found, ways, "{operation}");
     }
+}
+
+/// Any operation with any root on a communicator of any cards that was split from the world, by any algorithm.
+#[test]
+fn any_case_is_as_the_oracle_says() {
+    let config = Config { cases: if is_full() { 10_000 } else { 250 }, failure_persistence: None, ..Config::default() };
+    let all = RefCell::new([Sweep::new("mock:optweb:17"), Sweep::new("mock:optweb:64"), Sweep::new("mock:optweb:4x4")]);
+    let fabrics = prop_oneof![
+        16 => (Just(0_usize), Just((0..17).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
+        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), Just(64_usize)),
+        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
+        3 => (Just(2_usize), Just((0..16).collect::<Vec<u32>>()), Just(16_usize)),
+    ];
+    let bytes = prop_oneof![Just(0_u64), 1_u64..200, 16_000_u64..17_000, 1_u64..70_000];
+    let strategy = (
+        fabrics,
+        prop::sample::select(&OPERATIONS[..]),
+        bytes,
+        any::<(u32, u32)>(),
+        prop::option::of(0_u64..16_385),
+        any::<prop::sample::Index>(),
+    );
+    TestRunner::new(config)
+        .run(&strategy, |((fabric, mut group, ranks), operation, bytes, (root, peer), limit, way)| {
+            let sweep = &mut all.borrow_mut()[fabric];
+            group.truncate(ranks);
+            let ranks = ranks as u32;
+            let root = root % ranks;
+            let case = Case { operation, ranks, bytes, root, peer: (root + 1 + peer % (ranks - 1)) % ranks };
+            let request = Request { eager_limit: limit, ..request(&case, group, None) };
+            let plans = candidates(&request, sweep.cluster.capabilities());
+            let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
+            let plan = &plans[way.index(plans.len())];
+            sweep.try_split(plan, |seed| Moving { case, seed }).map_err(TestCaseError::fail)
+        })
+        .unwrap();
 }
 
 #[test]
