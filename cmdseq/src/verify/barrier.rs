@@ -56,7 +56,7 @@ fn run(
         for (rank, index) in together.iter().copied() {
             let instruction = &programs[rank].instructions[index];
             if let Some(signal) = signal_of_put(rank, instruction, members) {
-                signals.put((rank, index), signal, &clocks);
+                signals.put(rank, signal, &clocks);
             }
             if instruction.operation == Operation::WaitSignal {
                 signals.wait((rank, index), instruction, &mut clocks);
