@@ -1,9 +1,14 @@
 //! The table of communicators on a card, as the switch of MPI-FPGA has it (sections 3.1 to 3.3).
 //!
-//! A card does not keep who all the members of a communicator are. It keeps an [`Entry`]: size, own rank, and the nodes of
-//! the ranks it talks to in binomial trees, recursive doubling and recursive halving. These are the ranks that differ from
-//! its own in one bit, at most log2(size) of them, whatever the root and however often the communicator is used. A
+//! An [`Entry`] does not say who all the members of a communicator are. It has size, own rank, and the nodes of
+//! the ranks that a card talks to in binomial trees, recursive doubling and recursive halving. These are the ranks that differ
+//! from its own in one bit, at most log2(size) of them, whatever the root and however often the communicator is used. A
 //! [`Table`] packs entries into as many bits as the paper gives.
+//!
+//! In the paper the switch finds the partner of each step in the entry. The instructions of this set name root and peer
+//! themselves, any member of the communicator, and so a card keeps the list of all members beside its table; of the entry
+//! they use the id and the own rank. The peers are what a switch needs that runs trees by itself, and no operation here
+//! does: [`Entry::tree`], [`Entry::doubling`] and [`Entry::halving`] show that they are enough for it.
 //!
 //! ```
 //! use cmdseq::communicator::{ContextId, Entry, Format, Table};
@@ -31,7 +36,7 @@ use crate::instruction::WORLD;
 pub const INDEX_BITS: u32 = 5;
 /// Bits of a communicator's id that tell it from those that were in the same place before it.
 pub const GENERATION_BITS: u32 = 8;
-/// Generations of one place in the table; after that many ids begin again.
+/// Generations of one place in the table. Who gives ids out gives a card none of them twice before its reset.
 pub const GENERATIONS: u32 = 1 << GENERATION_BITS;
 /// Places that an id can name.
 pub const INDICES: u32 = 1 << INDEX_BITS;

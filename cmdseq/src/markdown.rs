@@ -337,8 +337,10 @@ fn communicators(out: &mut String) {
 
 A card keeps the communicators that it is a member of in a table. Of the id that an instruction names, bits 0 to {} are the entry,
 bits {INDEX_BITS} to {} the *generation*, and the rest is zero. The card runs an instruction only if its id is exactly the one in the entry;
-otherwise it refuses it as BadCommunicator. So a host that gives the next communicator of an entry the next generation can be sure
-that no instruction means another communicator than it was made for, until the entry has had all {GENERATIONS}.
+otherwise it refuses it as BadCommunicator. So as long as a host gives a card no id twice, no instruction means another communicator than
+it was made for. The driver does so with those that it chooses, from one reset of a card to the next: of the entries that are free it takes the one with most of its {GENERATIONS}
+generations left, and if none is left on the cards of a new communicator, it refuses that, until they are reset. Between two resets that is {} communicators on the
+same cards. Only what no one but plans was told is given to plans again.
 
 Group fills an entry that is free. Once more with the same id and members it changes nothing; over another communicator, or with
 other members, it is refused, and detail is the id in the entry. Free empties the entry of exactly that id. Neither takes the id of all cards,
@@ -355,16 +357,22 @@ table has (L (L + 2) + 8) N bits: {bits} for {ranks} ranks and {entries} entries
 | {} to {} | own rank; larger than size - 1 in an entry that is free |
 | {nodes} to {} | node of rank own ^ 2^i at i times {rank_bits}, for i from 0; 0 if there is no such rank |
 
-The operations of this instruction set go straight to every member, and each card also keeps the list of members for them, of as many as it
-says in its registers.
+What an instruction uses of the entry is the own rank, and that the id is there. The operations of this instruction set go straight to any
+member: root, peer, and in a collective all of them, over links of their own. For those a card keeps, beside the table, the whole list of
+members by rank: 2 bytes to a member, of as many members as its registers say (COMMUNICATOR_RANKS), so for {entries} communicators of {ranks} ranks 4 MiB where the
+table has {} B. The nodes in the entry are stored, and compared when the same id is defined again; nothing else reads them. In MPI-FPGA it is the switch that runs tree and recursive
+algorithms, and it finds the partner of each step there. Here such algorithms are programs, one instruction to a step, and the
+planner names the partner in each by its rank.
 ",
         INDEX_BITS - 1,
         INDEX_BITS + GENERATION_BITS - 1,
+        (entries - 1) * GENERATIONS,
         size - 1,
         size + rank_bits - 1,
         size + rank_bits,
         nodes - 1,
         entry - 1,
+        bits / 8,
     );
 }
 

@@ -10,7 +10,7 @@ use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
 use crate::block::{Block, bus_error};
-use crate::communicator::Entries;
+use crate::communicator::{Entries, Spent};
 use crate::discover;
 use crate::error::{Error, Result};
 use crate::queue::{QueuePair, check};
@@ -32,6 +32,8 @@ pub struct Card {
     pub(crate) stored: BTreeMap<u32, Arc<()>>,
     /// The communicators it has.
     pub(crate) entries: Entries,
+    /// The ids of communicators that it was given since its reset.
+    pub(crate) spent: Spent,
     block: Block,
     version: u32,
     features: Features,
@@ -48,6 +50,14 @@ impl Card {
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card that is none of ours,
     /// [`Error::Removed`] for one that does not answer, [`Error::Bus`].
     pub fn open(function: Function) -> Result<Card> {
+        Card::set_up(function.clone()).map_err(|error| match error {
+            // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
+            _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+            error => error,
+        })
+    }
+
+    fn set_up(function: Function) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         function.set_bus_master(true).map_err(bus)?;
@@ -66,6 +76,7 @@ impl Card {
             staging: None,
             stored: BTreeMap::new(),
             entries: Entries::default(),
+            spent: Spent::default(),
             block,
             version: described.version,
             features: described.features,
@@ -301,6 +312,7 @@ impl Card {
     pub fn reset(&mut self) -> Result<()> {
         self.stored.clear();
         self.entries = Entries::default();
+        self.spent = Spent::default();
         self.function.reset().map_err(|error| self.bus(error))?;
         self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
         let described = discover::describe(&self.block)?;

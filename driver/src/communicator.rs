@@ -1,9 +1,14 @@
 //! Communicators of a cluster: who holds which entries of the cards' tables.
 //!
-//! An id is the same on all members. Of an entry that was freed the next communicator gets another generation, so an
-//! instruction that still names the old one is refused by the card; an id comes again when its entry was given out as often
-//! as there are [generations](cmdseq::communicator::GENERATIONS). Communicators of plans share the table with those that
-//! are held: they are found by their members, stay defined for the next plan, and make room when there is no other.
+//! An id is the same on all members. An instruction that still names one that was freed is refused by the card, because no
+//! card is given an id twice between two resets: of the entries that are free on all members, the one with most
+//! [generations](cmdseq::communicator::GENERATIONS) left is taken, and where none is left a communicator is refused
+//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are two exceptions. An id that
+//! only plans have had may serve a plan again, for no one else was told it; and a card that tells no generations apart has
+//! only one id for each entry.
+//!
+//! Communicators of plans share the table with those that are held: they are found by their members, stay defined for the
+//! next plan, and make room when there is no other.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use cmdseq::communicator::{ContextId, INDICES};
+use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
 use crate::card::Card;
@@ -72,7 +77,8 @@ pub struct Choice {
     pub key: i32,
 }
 
-/// The ids that the communicators of a plan have on the cards. As long as this lives they stay defined.
+/// The ids that the communicators of a plan have on the cards. As long as this lives they stay defined; then they may be
+/// given to those of another plan.
 #[derive(Debug, Default)]
 pub struct Contexts {
     ids: BTreeMap<u16, Vec<(Members, u16)>>,
@@ -111,6 +117,48 @@ pub(crate) struct Defined {
 /// The entries of a card's table; a reset frees them all.
 pub(crate) type Entries = [Option<Defined>; INDICES as usize];
 
+/// Which generations of each entry someone may still name: those that a card was given since its reset.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spent([[u64; GENERATIONS as usize / 64]; INDICES as usize]);
+
+impl Spent {
+    /// Word and bit of an id.
+    fn at(id: ContextId) -> (usize, usize, u64) {
+        let generation = id.generation() as usize;
+        (id.index() as usize, generation / 64, 1 << (generation % 64))
+    }
+
+    fn add(&mut self, id: ContextId) {
+        let (entry, word, bit) = Spent::at(id);
+        self.0[entry][word] |= bit;
+    }
+
+    fn remove(&mut self, id: ContextId) {
+        let (entry, word, bit) = Spent::at(id);
+        self.0[entry][word] &= !bit;
+    }
+
+    fn add_all(&mut self, other: &Spent) {
+        let words = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
+        words.for_each(|(word, more)| *word |= more);
+    }
+
+    /// How many of an entry are.
+    fn count(&self, entry: u32) -> u32 {
+        self.0[entry as usize].iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The first of `generations` that is not.
+    fn first_left(&self, entry: u32, generations: u32) -> Option<ContextId> {
+        let ids = (0..generations).filter_map(|generation| ContextId::new(entry, generation));
+        // A card that knows but one id of an entry has no other to tell it from.
+        ids.into_iter().find(|id| {
+            let (entry, word, bit) = Spent::at(*id);
+            generations == 1 || self.0[entry][word] & bit == 0
+        })
+    }
+}
+
 /// One communicator.
 #[derive(Debug)]
 struct Held {
@@ -118,6 +166,8 @@ struct Held {
     id: ContextId,
     members: Members,
     owner: Owner,
+    /// Someone else than plans knows the id.
+    is_told: bool,
     /// Counts the plans that use it for longer than one execution.
     pin: Arc<()>,
     used: u64,
@@ -145,8 +195,6 @@ pub(crate) struct Registry {
     entries: u32,
     generations: u32,
     held: Vec<Held>,
-    /// How many ids of each entry were given out.
-    given: Vec<u64>,
     uses: u64,
 }
 
@@ -157,15 +205,19 @@ struct Place {
     evicted: Vec<u64>,
 }
 
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unplaced {
+    /// No entry is free on all cards.
+    Full,
+    /// Of those that are, every id was given before.
+    Spent,
+}
+
 impl Registry {
     pub(crate) fn new(nodes: u32, entries: u32, generations: u32) -> Self {
-        let mut registry = Registry {
-            entries: entries.min(INDICES),
-            generations: generations.max(1),
-            held: Vec::new(),
-            given: vec![0; INDICES as usize],
-            uses: 0,
-        };
+        let mut registry =
+            Registry { entries: entries.min(INDICES), generations: generations.max(1), held: Vec::new(), uses: 0 };
         registry.add(ContextId::WORLD, (0..nodes).collect(), Owner::Handle);
         registry
     }
@@ -176,7 +228,8 @@ impl Registry {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         self.uses += 1;
-        self.held.push(Held { key, id, members, owner, pin: Arc::default(), used: self.uses });
+        let is_told = owner != Owner::Plan;
+        self.held.push(Held { key, id, members, owner, is_told, pin: Arc::default(), used: self.uses });
         key
     }
 
@@ -204,13 +257,14 @@ impl Registry {
         Some(Communicator { key, id: *id, members: Arc::clone(members) })
     }
 
-    /// The first entry that is free on all of `nodes`; if there is none, the one used longest ago of those that only hold
-    /// what plans have left.
-    fn place(&self, nodes: &[u32]) -> Option<Place> {
+    /// The entry that is free on all of `nodes` and has most generations left of what is `spent` on them; if there is none,
+    /// the one used longest ago of those that only hold what plans have left.
+    fn place(&self, nodes: &[u32], spent: &Spent) -> std::result::Result<Place, Unplaced> {
         let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
         nodes.iter().for_each(|node| is_among[*node as usize] = true);
-        // Of each entry, what is in the way, and when it was used last; nothing if it must stay.
-        let mut in_the_way: Vec<Option<(u64, Vec<u64>)>> = vec![Some((0, Vec::new())); self.entries as usize];
+        // Of each entry, what is in the way, when it was used last, and whether that gives an id back; nothing if it must
+        // stay.
+        let mut in_the_way = vec![Some((0, Vec::new(), false)); self.entries as usize];
         in_the_way.first_mut().into_iter().for_each(|world| *world = None);
         for held in &self.held {
             if !held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true)) {
@@ -219,31 +273,22 @@ impl Registry {
             let Some(entry) = in_the_way.get_mut(held.id.index() as usize) else { continue };
             if !held.makes_room() {
                 *entry = None;
-            } else if let Some((used, keys)) = entry {
+            } else if let Some((used, keys, gives)) = entry {
                 *used = held.used.max(*used);
                 keys.push(held.key);
+                *gives |= !held.is_told;
             }
         }
-        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|(used, keys)| (used, entry, keys)));
-        let (_, entry, evicted) = fitting.min_by_key(|(used, entry, _)| (*used, *entry))?;
-        Some(Place { entry, evicted })
-    }
-
-    /// The next id of `entry`.
-    fn next_id(&mut self, entry: u32) -> Option<ContextId> {
-        let given = self.given.get_mut(entry as usize)?;
-        let generation = *given % u64::from(self.generations);
-        *given += 1;
-        ContextId::new(entry, generation as u32)
-    }
-
-    /// `id` was given out by someone else.
-    fn skip(&mut self, id: ContextId) {
-        let generations = u64::from(self.generations);
-        if let Some(given) = self.given.get_mut(id.index() as usize) {
-            let (round, next) = (*given / generations * generations, u64::from(id.generation()) + 1);
-            *given = (*given).max(round + next);
+        if in_the_way.iter().all(Option::is_none) {
+            return Err(Unplaced::Full);
         }
+        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|way| (entry, way)));
+        let (_, _, entry, evicted) = fitting
+            .filter(|(entry, (_, _, gives))| *gives || spent.first_left(*entry, self.generations).is_some())
+            .map(|(entry, (used, keys, _))| (used, spent.count(entry), entry, keys))
+            .min_by_key(|(used, count, entry, _)| (*used, *count, *entry))
+            .ok_or(Unplaced::Spent)?;
+        Ok(Place { entry, evicted })
     }
 }
 
@@ -258,7 +303,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::BadArgument`] if there are none, one of them is not a rank or there twice, or a card is not held;
-    /// [`Error::TableFull`]; [`Error::Stale`] if `parent` was freed; and if a card refuses, those of [`Card::wait`].
+    /// [`Error::TableFull`]; [`Error::IdsSpent`]; [`Error::Stale`] if `parent` was freed; and if a card refuses, those of [`Card::wait`].
     pub fn create(&mut self, parent: &Communicator, ranks: &[u32]) -> Result<Communicator> {
         let of = Arc::clone(&self.registry.opened(parent)?.members);
         let mut is_taken = vec![false; of.len()];
@@ -368,7 +413,6 @@ impl Cluster {
             replaced.push(held.key);
         }
         replaced.into_iter().try_for_each(|key| self.release(key))?;
-        self.registry.skip(id);
         let key = self.registry.add(id, members.as_slice().into(), Owner::Id);
         self.ensure_or_release(&[key])
     }
@@ -408,13 +452,26 @@ impl Cluster {
             return Ok(Vec::new());
         }
         groups.iter().try_for_each(|members| self.check_members(members))?;
-        let full = Error::TableFull { cards: nodes.len(), limit: self.registry.entries };
-        let Some(place) = self.registry.place(&nodes) else { return Err(full) };
+        let (cards, limit) = (nodes.len(), self.registry.entries);
+        let place = self.registry.place(&nodes, &self.spent(&nodes)?).map_err(|unplaced| match unplaced {
+            Unplaced::Full => Error::TableFull { cards, limit },
+            Unplaced::Spent => Error::IdsSpent { cards },
+        })?;
         place.evicted.into_iter().try_for_each(|key| self.release(key))?;
-        let id = self.registry.next_id(place.entry).ok_or(full)?;
+        let id = self.spent(&nodes)?.first_left(place.entry, self.registry.generations);
+        let id = id.ok_or(Error::IdsSpent { cards })?;
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
         self.ensure_or_release(&keys)?;
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
+    }
+
+    /// What was given to one of `nodes` or another.
+    fn spent(&self, nodes: &[u32]) -> Result<Spent> {
+        let mut spent = Spent::default();
+        for node in nodes {
+            spent.add_all(&self.cards()[self.place(*node)?].spent);
+        }
+        Ok(spent)
     }
 
     /// Whether there can be a communicator of these nodes.
@@ -470,6 +527,7 @@ impl Cluster {
         let mut tokens = Vec::with_capacity(missing.len());
         for place in missing {
             let card = &mut self.cards_mut()[place];
+            card.spent.add(id);
             card.entries[id.index() as usize] = Some(Defined { id, members: Arc::clone(&members), is_certain: false });
             match card.push_group(id, &table) {
                 Ok(token) => tokens.push((place, token)),
@@ -499,10 +557,14 @@ impl Cluster {
     /// Removes communicator `key` here and on its cards.
     fn release(&mut self, key: u64) -> Result<()> {
         let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
-        let Held { id, members, .. } = self.registry.held.remove(index);
+        let Held { id, members, is_told, .. } = self.registry.held.remove(index);
         let places = members.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
         let is_there = |place: &usize| self.cards()[*place].entries[id.index() as usize].is_some();
-        self.forget(places.into_iter().filter(is_there).map(|place| (place, id)).collect())
+        self.forget(places.iter().copied().filter(is_there).map(|place| (place, id)).collect())?;
+        if !is_told {
+            places.into_iter().for_each(|place| self.cards_mut()[place].spent.remove(id));
+        }
+        Ok(())
     }
 
     /// Frees ids on cards. That one has none of that id is as well.
@@ -572,21 +634,24 @@ mod tests {
     }
 
     fn add(registry: &mut Registry, entry: u32, members: &[u32], owner: Owner) -> u64 {
-        let id = registry.next_id(entry).unwrap();
-        registry.add(id, members.into(), owner)
+        registry.add(ContextId::new(entry, 0).unwrap(), members.into(), owner)
+    }
+
+    fn place(registry: &Registry, nodes: &[u32]) -> std::result::Result<Place, Unplaced> {
+        registry.place(nodes, &Spent::default())
     }
 
     #[test]
     fn the_first_entry_free_on_all_cards_is_taken() {
         let mut registry = registry();
-        assert_eq!(registry.place(&[0, 1]), Some(Place { entry: 1, evicted: Vec::new() }));
+        assert_eq!(place(&registry, &[0, 1]), Ok(Place { entry: 1, evicted: Vec::new() }));
         add(&mut registry, 1, &[0, 1], Owner::Handle);
-        assert_eq!(registry.place(&[2, 3]).unwrap().entry, 1);
-        assert_eq!(registry.place(&[1, 2]).unwrap().entry, 2);
+        assert_eq!(place(&registry, &[2, 3]).unwrap().entry, 1);
+        assert_eq!(place(&registry, &[1, 2]).unwrap().entry, 2);
         add(&mut registry, 2, &[2, 3], Owner::Id);
-        assert_eq!(registry.place(&[1, 2]).unwrap().entry, 3);
+        assert_eq!(place(&registry, &[1, 2]).unwrap().entry, 3);
         add(&mut registry, 3, &[3], Owner::Handle);
-        assert_eq!(registry.place(&[1, 2, 3]), None, "no entry is free on all three");
+        assert_eq!(place(&registry, &[1, 2, 3]), Err(Unplaced::Full), "no entry is free on all three");
     }
 
     #[test]
@@ -594,27 +659,41 @@ mod tests {
         let mut registry = registry();
         let first = add(&mut registry, 1, &[0, 1], Owner::Plan);
         let second = add(&mut registry, 2, &[1, 2], Owner::Plan);
-        assert_eq!(registry.place(&[1]), Some(Place { entry: 3, evicted: Vec::new() }));
+        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 3, evicted: Vec::new() }));
         add(&mut registry, 3, &[1], Owner::Handle);
-        assert_eq!(registry.place(&[1]), Some(Place { entry: 1, evicted: vec![first] }));
+        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));
         assert_eq!(registry.shared(&[0, 1]).unwrap().key, first);
-        assert_eq!(registry.place(&[1]), Some(Place { entry: 2, evicted: vec![second] }));
+        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 2, evicted: vec![second] }));
         let pin = Arc::clone(&registry.find(second).unwrap().pin);
-        assert_eq!(registry.place(&[1]), Some(Place { entry: 1, evicted: vec![first] }));
+        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));
         drop(pin);
-        assert_eq!(registry.place(&[1]).unwrap().entry, 2);
+        assert_eq!(place(&registry, &[1]).unwrap().entry, 2);
     }
 
     #[test]
-    fn an_id_comes_again_only_after_all_generations() {
+    fn the_entry_with_most_generations_left_is_taken_and_one_without_never() {
         let mut registry = registry();
-        let ids: Vec<u16> = (0..512).map(|_| registry.next_id(3).unwrap().raw()).collect();
-        assert_eq!(ids[..3], [3, 35, 67]);
-        assert_eq!(ids[256..], ids[..256]);
-        // An id that someone else chose is not the next one.
-        registry.skip(ContextId::new(3, 7).unwrap());
-        assert_eq!(registry.next_id(3).unwrap().generation(), 8);
-        registry.skip(ContextId::new(3, 2).unwrap());
-        assert_eq!(registry.next_id(3).unwrap().generation(), 9);
+        let mut spent = Spent::default();
+        let mut seen = Vec::new();
+        while let Ok(Place { entry, evicted }) = registry.place(&[0, 1], &spent) {
+            assert!(evicted.is_empty());
+            let id = spent.first_left(entry, 256).unwrap();
+            spent.add(id);
+            seen.push(id.raw());
+        }
+        assert_eq!(seen[..4], [1, 2, 3, 33]);
+        assert_eq!(seen.len(), 3 * 256);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 3 * 256, "each id once");
+        assert_eq!(registry.place(&[0, 1], &spent), Err(Unplaced::Spent));
+        // What only plans were told comes back with its entry.
+        let left = add(&mut registry, 2, &[0, 1], Owner::Plan);
+        assert_eq!(registry.place(&[0, 1], &spent), Ok(Place { entry: 2, evicted: vec![left] }));
+        let id = ContextId::new(2, 0).unwrap();
+        spent.remove(id);
+        assert_eq!(spent.first_left(2, 256), Some(id));
+        // One id of each entry is all there is.
+        assert_eq!(spent.first_left(3, 1), ContextId::new(3, 0));
     }
 }

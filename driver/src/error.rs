@@ -151,6 +151,15 @@ pub enum Error {
         /// Entries of a card's table.
         limit: u32,
     },
+    /// Every id of a communicator that is free on all its cards was given to one of them before. Nothing was done.
+    #[error(
+        "No id of a communicator is left on {cards} cards: one that was freed is not given again before the cards that had \
+         it are reset"
+    )]
+    IdsSpent {
+        /// Cards it was to be on.
+        cards: usize,
+    },
     /// The sequencer stopped by itself.
     #[error("{name}: the sequencer halted: {errors:?}")]
     Halted {

@@ -1,7 +1,11 @@
 //! The communicators of one card: the table that the switch of MPI-FPGA has, and beside it who the members are.
 //!
-//! An entry of the table is all that trees, doubling and halving need. The one-step collectives of OPTWEB name every
-//! member, each over a link of its own; for them the card keeps a list, which is no longer than its links reach.
+//! An entry of the table is all that trees, doubling and halving need in a switch that runs them by itself. The instructions
+//! here name any member as root or peer, and the one-step collectives of OPTWEB all of them, each over a link of its own; for
+//! these the card keeps the whole list, which is no longer than its links reach. Of the entry they use the id and the own
+//! rank: its peers are stored, and compared when the same id is defined once more.
+//!
+//! The card keeps no record of ids that were freed. That none comes again is for the host to see to.
 
 use std::sync::Arc;
 

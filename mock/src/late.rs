@@ -8,18 +8,19 @@ use std::time::Duration;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Iova, SharedMemory};
 
-/// A card whose DMA requests complete later, each after a time drawn at random, in the order they were made.
+/// A card whose DMA requests complete later, each after a time drawn at random, in the order they were made. A request that
+/// is still to be made when its host goes reaches nobody, and least of all the next host.
 pub struct LateDma {
     card: Arc<dyn Endpoint>,
     seed: u64,
     longest: Duration,
-    port: OnceLock<Arc<Port>>,
+    requests: OnceLock<Arc<Mutex<Sender<Request>>>>,
 }
 
 impl LateDma {
     /// Has each request of `card` wait for at most `longest`. Delays follow from `seed`.
     pub fn new(card: Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Self> {
-        Arc::new(LateDma { card, seed, longest, port: OnceLock::new() })
+        Arc::new(LateDma { card, seed, longest, requests: OnceLock::new() })
     }
 }
 
@@ -29,9 +30,9 @@ impl Endpoint for LateDma {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        let port = self.port.get_or_init(|| Port::start(&self.card, self.seed, self.longest));
-        *port.bus.lock().unwrap_or_else(PoisonError::into_inner) = Some(dma);
-        self.card.attach(Arc::clone(port) as Arc<dyn DmaPort>, interrupts);
+        let requests = self.requests.get_or_init(|| start(&self.card, self.seed, self.longest));
+        let port = Port { bus: dma, requests: Arc::clone(requests) };
+        self.card.attach(Arc::new(port), interrupts);
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
@@ -63,32 +64,41 @@ impl Endpoint for LateDma {
     }
 }
 
-enum Request {
-    Read { tag: DmaTag, iova: Iova, bytes: usize },
-    Write { tag: DmaTag, iova: Iova, data: Vec<u8> },
+/// A request, and the bus it was made on.
+struct Request {
+    bus: Arc<dyn DmaPort>,
+    tag: DmaTag,
+    iova: Iova,
+    what: What,
 }
 
-/// What the card takes for the bus. The thread behind it ends when the card lets it go.
+enum What {
+    Read { bytes: usize },
+    Write { data: Vec<u8> },
+}
+
+/// Starts the thread that makes requests. It ends when the card lets go of all its ports.
+fn start(card: &Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Mutex<Sender<Request>>> {
+    let (sender, receiver) = channel();
+    let card = Arc::downgrade(card);
+    let started = thread::Builder::new()
+        .name("late dma".into())
+        .spawn(move || answer(&receiver, &card, Delays { state: seed, longest }));
+    if let Err(error) = started {
+        log::error!("No thread for late DMA, so that none will be answered: {error}");
+    }
+    Arc::new(Mutex::new(sender))
+}
+
+/// What the card takes for the bus.
 struct Port {
-    bus: Arc<Mutex<Option<Arc<dyn DmaPort>>>>,
-    requests: Mutex<Sender<Request>>,
+    bus: Arc<dyn DmaPort>,
+    requests: Arc<Mutex<Sender<Request>>>,
 }
 
 impl Port {
-    fn start(card: &Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Self> {
-        let (sender, receiver) = channel();
-        let bus = Arc::new(Mutex::new(None));
-        let (card, inner) = (Arc::downgrade(card), Arc::clone(&bus));
-        let started = thread::Builder::new()
-            .name("late dma".into())
-            .spawn(move || answer(&receiver, &card, &inner, Delays { state: seed, longest }));
-        if let Err(error) = started {
-            log::error!("No thread for late DMA, so that none will be answered: {error}");
-        }
-        Arc::new(Port { bus, requests: Mutex::new(sender) })
-    }
-
-    fn wait(&self, request: Request) -> DmaProgress {
+    fn wait(&self, tag: DmaTag, iova: Iova, what: What) -> DmaProgress {
+        let request = Request { bus: Arc::clone(&self.bus), tag, iova, what };
         match self.requests.lock().unwrap_or_else(PoisonError::into_inner).send(request) {
             Ok(()) => DmaProgress::Pending,
             Err(_) => DmaProgress::Done(Err(DmaFault::HostGone)),
@@ -98,36 +108,27 @@ impl Port {
 
 impl DmaPort for Port {
     fn read(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
-        self.wait(Request::Read { tag, iova, bytes: data.len() })
+        self.wait(tag, iova, What::Read { bytes: data.len() })
     }
 
     fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
-        self.wait(Request::Write { tag, iova, data: data.to_vec() })
+        self.wait(tag, iova, What::Write { data: data.to_vec() })
     }
 }
 
 /// Makes requests one after another until nobody can make more.
-fn answer(
-    requests: &Receiver<Request>,
-    card: &Weak<dyn Endpoint>,
-    bus: &Mutex<Option<Arc<dyn DmaPort>>>,
-    mut delays: Delays,
-) {
-    for request in requests {
+fn answer(requests: &Receiver<Request>, card: &Weak<dyn Endpoint>, mut delays: Delays) {
+    for Request { bus, tag, iova, what } in requests {
         thread::sleep(delays.next());
-        let port = bus.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (Some(card), Some(port)) = (card.upgrade(), port) else { return };
-        let (tag, mut data, progress);
-        match request {
-            Request::Read { tag: its, iova, bytes } => {
-                (tag, data) = (its, vec![0; bytes]);
-                progress = port.read(tag, iova, &mut data);
+        let Some(card) = card.upgrade() else { return };
+        let mut data = Vec::new();
+        let progress = match what {
+            What::Read { bytes } => {
+                data.resize(bytes, 0);
+                bus.read(tag, iova, &mut data)
             }
-            Request::Write { tag: its, iova, data: written } => {
-                (tag, data) = (its, Vec::new());
-                progress = port.write(tag, iova, &written);
-            }
-        }
+            What::Write { data } => bus.write(tag, iova, &data),
+        };
         match progress {
             DmaProgress::Done(Ok(())) => card.dma_complete(tag, Ok(&data)),
             DmaProgress::Done(Err(fault)) => card.dma_complete(tag, Err(fault)),
@@ -151,5 +152,54 @@ impl Delays {
         x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         let nanoseconds = u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX).max(1);
         Duration::from_nanos((x ^ x >> 33) % nanoseconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fabric, Profile};
+
+    /// A host that tells which addresses it was asked for.
+    struct Host(Mutex<Sender<Iova>>);
+
+    impl Host {
+        fn start() -> (Arc<dyn DmaPort>, Receiver<Iova>) {
+            let (asked, hear) = channel();
+            (Arc::new(Host(Mutex::new(asked))), hear)
+        }
+
+        fn asked(&self, iova: Iova) -> DmaProgress {
+            self.0.lock().unwrap().send(iova).unwrap();
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl DmaPort for Host {
+        fn read(&self, _: DmaTag, iova: Iova, _: &mut [u8]) -> DmaProgress {
+            self.asked(iova)
+        }
+
+        fn write(&self, _: DmaTag, iova: Iova, _: &[u8]) -> DmaProgress {
+            self.asked(iova)
+        }
+    }
+
+    #[test]
+    fn a_request_goes_to_the_host_it_was_made_to() {
+        let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+        let card: Arc<dyn Endpoint> = fabric.endpoint(0);
+        let requests = start(&card, 1, Duration::from_millis(5));
+        let (hosts, heard): (Vec<_>, Vec<_>) = (0..2).map(|_| Host::start()).unzip();
+        let ports = hosts.into_iter().map(|bus| Port { bus, requests: Arc::clone(&requests) });
+        // Both are made before any is answered.
+        for (place, port) in (0..).zip(ports) {
+            assert_eq!(port.write(DmaTag(0), Iova(place), &[1]), DmaProgress::Pending);
+            assert_eq!(port.read(DmaTag(0), Iova(place), &mut [0]), DmaProgress::Pending);
+        }
+        drop(requests);
+        for (place, heard) in (0..).zip(heard) {
+            assert_eq!(heard.iter().collect::<Vec<_>>(), [Iova(place); 2]);
+        }
     }
 }

@@ -20,3 +20,4 @@ pub mod reduction;
 pub mod relaunch;
 pub mod run;
 pub mod sweep;
+pub mod without_msix;

@@ -6,52 +6,9 @@ use std::time::{Duration, Instant};
 
 use cmdseq::Instruction;
 use fpga_driver::Card;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_hal::{BarIndex, Domain, InterruptKind, in_process};
+use fpga_hal::{Domain, InterruptKind, in_process};
 use fpga_mock::{Fabric, LateDma, Profile};
-
-/// Where a mock card has its MSI-X capability.
-const MSIX: u16 = 0x80;
-
-/// A card whose MSI-X capability reads as one that the vendor defines.
-struct WithoutMsix(Arc<dyn Endpoint>);
-
-impl Endpoint for WithoutMsix {
-    fn layout(&self) -> Layout {
-        self.0.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.0.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.0.config_read(offset, data);
-        if offset <= MSIX && usize::from(MSIX - offset) < data.len() {
-            assert_eq!(std::mem::replace(&mut data[usize::from(MSIX - offset)], 0x09), 0x11, "the capability is here");
-        }
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.0.config_write(offset, data);
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.0.bar_read(bar, offset, data);
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.0.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.0.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.0.dma_complete(tag, result);
-    }
-}
+use fpga_tests::without_msix::WithoutMsix;
 
 #[test]
 fn the_driver_falls_back_to_the_line() {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
 use crate::{functions, output};
 
 #[derive(Serialize)]
@@ -35,14 +36,15 @@ struct Reset<'a> {
 
 pub(crate) fn bind(cli: &Cli, arguments: &cli::Bind) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let bound = sysfs.bind(&arguments.functions.address, &arguments.driver, &options(&arguments.functions));
+    let options = options(&arguments.functions)?;
+    let bound = sysfs.bind(&arguments.functions.address, &arguments.driver, &options);
     let bound = bound.map_err(|error| failure(&error, "bind", &arguments.functions.address))?;
     print(cli, &sysfs, "fpgactl.bind/1", &bound)
 }
 
 pub(crate) fn unbind(cli: &Cli, arguments: &cli::Functions) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let bound = sysfs.unbind(&arguments.address, &options(arguments));
+    let bound = sysfs.unbind(&arguments.address, &options(arguments)?);
     print(cli, &sysfs, "fpgactl.unbind/1", &bound.map_err(|error| failure(&error, "unbind", &arguments.address))?)
 }
 
@@ -67,8 +69,9 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
     output::write(lines.as_bytes())
 }
 
-fn options(functions: &cli::Functions) -> Options {
-    Options { force: functions.force, timeout: Duration::from_secs_f64(functions.timeout) }
+fn options(functions: &cli::Functions) -> Result<Options> {
+    let interrupt = Some(Interrupt::listen_only()?.flag());
+    Ok(Options { force: functions.force, timeout: Duration::from_secs_f64(functions.timeout), interrupt })
 }
 
 fn print(cli: &Cli, sysfs: &Sysfs, schema: &'static str, bound: &[Bound]) -> Result<()> {
@@ -110,7 +113,8 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         | BindError::NotViable { .. }
         | BindError::InUse { .. }
         | BindError::NoReset { .. } => Exit::Refused,
-        BindError::TimedOut { .. } => Exit::Timeout,
+        BindError::TimedOut { .. } | BindError::Unfinished { .. } => Exit::Timeout,
+        BindError::Interrupted { .. } => Exit::Interrupted,
         _ => Exit::Failed,
     };
     let help = match error {
@@ -122,6 +126,12 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
             Some(format!("bind them together if they are one card (fpgactl bind {list} {others}), or use --force"))
         }
         BindError::InUse { .. } => Some("--force takes it away all the same".to_owned()),
+        BindError::Interrupted { .. } => Some("every function is bound to what it was bound to before".to_owned()),
+        // A reset changes no driver.
+        BindError::Unfinished { address, before, .. } if command != "reset" => {
+            Some(way_back(*address, before.as_deref()))
+        }
+        BindError::NotRestored { address, driver, .. } => Some(way_back(*address, driver.as_deref())),
         _ => None,
     };
     let failure = Failure::chain(exit(error), error);
@@ -129,6 +139,15 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         Some(help) => failure.with_help(&help),
         None => failure,
     }
+}
+
+/// What a person can do when nobody knows how a function ends.
+fn way_back(address: PciAddress, driver: Option<&str>) -> String {
+    let back = match driver {
+        Some(driver) => format!("fpgactl bind {address} --driver {driver}"),
+        None => format!("fpgactl unbind {address}"),
+    };
+    format!("fpgactl info {address} shows its driver, and once the kernel is done, {back} puts it back")
 }
 
 #[cfg(test)]
@@ -146,6 +165,15 @@ mod tests {
         assert_eq!(exit(&BindError::Refused { address, step: "bind", source: denied() }), Exit::Failed);
         assert_eq!(exit(&BindError::TimedOut { address, step: "bind", waited: Duration::ZERO }), Exit::Timeout);
         assert_eq!(exit(&BindError::NoIommu { address }), Exit::Refused);
+        assert_eq!(exit(&BindError::Interrupted { address }), Exit::Interrupted);
+        let unfinished = |before| BindError::Unfinished { address, step: "unbind", waited: Duration::ZERO, before };
+        assert_eq!(exit(&unfinished(None)), Exit::Timeout);
+        let (failure_of, restore) = (Box::new(unfinished(None)), Box::new(unfinished(None)));
+        let lost = BindError::NotRestored { address, driver: Some("xdma".into()), failure: failure_of, restore };
+        assert_eq!(exit(&lost), Exit::Failed);
+        let said = |error: &BindError| failure(error, "unbind", &[address]).message().to_owned();
+        assert!(said(&lost).ends_with("fpgactl bind 0000:3b:00.0 --driver xdma puts it back"));
+        assert!(said(&unfinished(None)).ends_with("fpgactl unbind 0000:3b:00.0 puts it back"));
         assert!(
             format!("{:?}", failure(&no_permission, "bind", &[address])).contains("sudo fpgactl bind 0000:3b:00.0")
         );

@@ -1,10 +1,11 @@
-//! Ctrl-C: it ends the command where it can be ended well, and the second one at once.
+//! Ctrl-C: it ends the command where it can be ended well, and the second one at once, unless something would be left half
+//! done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::exit::{Exit, Failure, Result};
@@ -23,12 +24,24 @@ impl Interrupt {
     /// Begins to listen.
     pub(crate) fn listen() -> Result<Self> {
         let interrupt = Interrupt::default();
-        for signal in [SIGINT, SIGTERM] {
-            interrupt
-                .register(signal)
-                .map_err(|error| Failure::new(Exit::Failed, format!("signals cannot be listened for: {error}")))?;
-        }
+        [SIGINT, SIGTERM].into_iter().try_for_each(|signal| interrupt.register(signal)).map_err(deaf)?;
         Ok(interrupt)
+    }
+
+    /// Begins to listen for what is put back when it is interrupted, which takes a bounded time: no signal ends the command
+    /// at once, and that its terminal goes away does not end it at all.
+    pub(crate) fn listen_only() -> Result<Self> {
+        let interrupt = Interrupt::default();
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&interrupt.is_asked)).map_err(deaf)?;
+        }
+        flag::register(SIGHUP, Arc::default()).map_err(deaf)?;
+        Ok(interrupt)
+    }
+
+    /// What is set when the command is to end.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_asked)
     }
 
     fn register(&self, signal: i32) -> std::io::Result<()> {
@@ -61,4 +74,8 @@ impl Interrupt {
         self.may_end_at_once.store(false, Ordering::SeqCst);
         result
     }
+}
+
+fn deaf(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("signals cannot be listened for: {error}"))
 }

@@ -98,10 +98,15 @@ pub(crate) fn is_card(ids: &Ids) -> bool {
     CARDS.iter().any(|card| (card.0, card.1) == (ids.vendor, ids.device))
 }
 
+/// Whether a function is a processing accelerator.
+pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
+    function.class >> 16 == CLASS_ACCELERATOR
+}
+
 /// Whether a function may well be a card, although its ids are not known: by its class, or because it was given to user
 /// space.
 pub(crate) fn may_be_card(function: &PciFunction) -> bool {
-    function.class >> 16 == CLASS_ACCELERATOR || function.driver.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI)
+    is_accelerator(function) || function.driver.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI)
 }
 
 #[cfg(test)]

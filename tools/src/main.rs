@@ -18,6 +18,7 @@ mod expect;
 mod fold;
 mod function_info;
 mod functions;
+mod host_memory;
 mod info;
 mod interrupt;
 mod known;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use cmdseq::Completion;
 use cmdseq::graph::Schedule;
 use cmdseq::plan::{Communicator, Prediction, Program};
 use cmdseq::ranges::Range;
+use cmdseq::{Completion, Instruction};
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -21,8 +21,10 @@ pub(crate) struct Printed {
     cards: usize,
     /// One for each card and launch.
     doorbells: u64,
-    /// Instructions on all cards that one launch runs.
-    instructions: usize,
+    /// Instructions on all cards that are stored.
+    stored: usize,
+    /// Instructions on all cards that one launch runs: those in a loop in each round, and the loop itself once.
+    instructions: u64,
     t2_us: Spread,
     /// Of the last launch, by rank.
     ranks: Vec<PrintedRank>,
@@ -92,16 +94,28 @@ pub(crate) fn run(
         launches: repeat,
         cards: prepared.cards(),
         doorbells: u64::from(repeat) * prepared.cards() as u64,
-        instructions: schedule.programs.iter().map(|program| program.instructions.len()).sum(),
+        stored: schedule.programs.iter().map(|program| program.instructions.len()).sum(),
+        instructions: schedule.programs.iter().map(|program| instructions_run(&program.instructions)).sum(),
         t2_us,
         ranks: prepared.completions().map(rank).collect(),
     })
 }
 
+/// How many instructions a launch of a verified program runs.
+fn instructions_run(program: &[Instruction]) -> u64 {
+    let (mut run, mut at) = (0, 0);
+    while let Some(instruction) = program.get(at) {
+        let body = usize::from(instruction.loop_body);
+        run += 1 + body as u64 * u64::from(instruction.loop_count);
+        at += 1 + body;
+    }
+    run
+}
+
 impl Printed {
     /// As text.
     pub(crate) fn text(&self) -> String {
-        let Printed { launches, cards, doorbells, instructions, t2_us, .. } = self;
+        let Printed { launches, cards, doorbells, stored, instructions, t2_us, .. } = self;
         let heads = ["RANK", "NODE", "T1 us", "T2 us", "ARRIVAL us", "BYTES"];
         let mut rows = vec![heads.map(String::from).to_vec()];
         for one in &self.ranks {
@@ -116,11 +130,13 @@ impl Printed {
         }
         let mut text = crate::output::table(&rows);
         text += &format!(
-            "{} of {} on {}, with {}\n\
+            "{} of {} on {}, which {} {}, with {}\n\
              T2 of a launch: first {:.3} us, least {:.3}, median {:.3}, largest {:.3}\n",
             counted(u64::from(*launches), "launch", "launches"),
-            counted(*instructions as u64, "instruction", "instructions"),
+            counted(*stored as u64, "stored instruction", "stored instructions"),
             counted(*cards as u64, "card", "cards"),
+            if *cards == 1 { "runs" } else { "run" },
+            instructions,
             counted(*doorbells, "doorbell", "doorbells"),
             t2_us.first,
             t2_us.least,
@@ -133,4 +149,18 @@ impl Printed {
 
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_loop_runs_in_each_round() {
+        let (nop, barrier) = (Instruction::nop(), Instruction::barrier());
+        assert_eq!(instructions_run(&[nop, barrier]), 2);
+        assert_eq!(instructions_run(&[Instruction::repeat(65_535, 1), barrier]), 65_536);
+        let twice = [nop, Instruction::repeat(3, 2), nop, barrier, Instruction::repeat(2, 1), nop, nop];
+        assert_eq!(instructions_run(&twice), 1 + 7 + 3 + 1);
+    }
 }

@@ -18,6 +18,7 @@ use crate::cards::Cards;
 use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
 use crate::exit::{Exit, Failure, Result};
+use crate::host_memory;
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::output;
@@ -80,10 +81,12 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
 
     let timeout = Duration::from_secs_f64(arguments.timeout);
+    let layouts = assembly.programs.iter().map(HostLayout::of).collect::<Result<Vec<_>>>()?;
+    host_memory::check(layouts.iter().fold(0, |sum, layout| sum.saturating_add(layout.bytes)))?;
     let mut lanes = Vec::new();
-    for (card, program) in cards.cluster.cards_mut().iter_mut().zip(&assembly.programs) {
+    for ((card, program), layout) in cards.cluster.cards_mut().iter_mut().zip(&assembly.programs).zip(layouts) {
         card.set_timeout(timeout);
-        lanes.push(Lane::new(card, program)?);
+        lanes.push(Lane::new(card, program, layout)?);
         card.load_tables(&program.tables)?;
     }
     if !arguments.persistent {
@@ -151,18 +154,33 @@ struct Lane<'p> {
     completions: Vec<Completion>,
 }
 
-impl<'p> Lane<'p> {
-    fn new(card: &Card, program: &'p RankProgram) -> Result<Self> {
-        let mut total = 0_u64;
-        let mut offsets = Vec::new();
+/// Where the host buffers of a rank lie in one region.
+struct HostLayout {
+    /// By index of the buffer; of those on the card it says nothing.
+    offsets: Vec<u64>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl HostLayout {
+    fn of(program: &RankProgram) -> Result<Self> {
+        let mut layout = HostLayout { offsets: Vec::with_capacity(program.buffers.len()), bytes: 0 };
         for buffer in &program.buffers {
-            offsets.push(total);
+            layout.offsets.push(layout.bytes);
             if buffer.space == AddressSpace::Host {
-                let end = total.checked_add(buffer.bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
-                total = end.ok_or_else(|| Failure::refused("the host buffers are larger than any memory"))?;
+                let end = layout.bytes.checked_add(buffer.bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
+                let refuse = || Failure::refused("the host buffers are larger than any memory").of_rank(program.rank);
+                layout.bytes = end.ok_or_else(refuse)?;
             }
         }
-        let bytes = usize::try_from(total).map_err(|error| Failure::refused(error.to_string()))?;
+        Ok(layout)
+    }
+}
+
+impl<'p> Lane<'p> {
+    fn new(card: &Card, program: &'p RankProgram, layout: HostLayout) -> Result<Self> {
+        let HostLayout { offsets, bytes } = layout;
+        let bytes = usize::try_from(bytes).map_err(|error| Failure::refused(error.to_string()))?;
         let region = (bytes > 0).then(|| card.allocate(bytes)).transpose()?;
         let base = region.as_ref().map_or(0, |region| region.iova().0);
         let instructions = program.bound(|buffer| base + offsets[buffer]).map_err(Failure::refused)?;

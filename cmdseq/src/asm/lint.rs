@@ -189,30 +189,26 @@ impl Found {
         }
     }
 
-    /// A side of a block layout that begins in a buffer and ends outside of it.
+    /// A side of a block layout that begins in a card buffer and ends outside of it.
     fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranks: u32) {
         let instruction = &program.instructions[index];
         let operand = side.operand(instruction);
         let Some(bytes) = held(program, instruction, side, ranks) else { return };
-        if operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
+        // That what is in a host buffer ends in it is no matter of taste.
+        let is_elsewhere = operand.space == AddressSpace::Host;
+        if is_elsewhere || operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
             return;
         }
-        let (name, left) = match program.buffer_of(index, side) {
-            Some(buffer) => (&buffer.name, buffer.bytes.saturating_sub(operand.address)),
-            None if operand.space == AddressSpace::Host => return,
-            None => {
-                let at = operand.address;
-                let holds = |buffer: &&Buffer| {
-                    buffer.space == AddressSpace::Card && buffer.address <= at && at - buffer.address < buffer.bytes
-                };
-                let left = |buffer: &Buffer| buffer.bytes - (at - buffer.address);
-                let roomiest = program.buffers.iter().filter(holds).max_by_key(|buffer| left(buffer));
-                let Some(buffer) = roomiest else { return };
-                (&buffer.name, left(buffer))
-            }
+        let at = operand.address;
+        let holds = |buffer: &&Buffer| {
+            buffer.space == AddressSpace::Card && buffer.address <= at && at - buffer.address < buffer.bytes
         };
-        if bytes > left {
+        let left = |buffer: &Buffer| buffer.bytes - (at - buffer.address);
+        let roomiest = program.buffers.iter().filter(holds).max_by_key(|buffer| left(buffer));
+        let Some(buffer) = roomiest else { return };
+        if bytes > left(buffer) {
             let what = if side == Side::Source { "source" } else { "destination" };
+            let (name, left) = (&buffer.name, left(buffer));
             let message = format!("the {what} has {bytes} B, and buffer `{name}` only {left} from there on");
             self.add("past-buffer", span, Some(program.rank), message);
         }

@@ -39,6 +39,7 @@ pub use disassemble::disassemble;
 pub use file::{FileError, MAGIC, decode, encode};
 pub use include::Sources;
 pub use lint::{Warning, lint};
+use program::Outside;
 pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram, Side};
 
 use diagnostic::{Files, Finding, Span};
@@ -180,6 +181,11 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
         let mut evaluator = Evaluator::new(limits, &mut budget, rank, ranks).with_labels(labels);
         let aborted = evaluator.block(&statements).is_err();
         taken.extend(evaluator.taken);
+        if evaluator.findings.is_empty() {
+            let places = &evaluator.places;
+            let finding = |one: Outside<'_>| Some(Finding::new(*places.get(one.instruction)?, one.cause()));
+            evaluator.findings = evaluator.program.outside().into_iter().filter_map(finding).collect();
+        }
         faults.add(rank, evaluator.findings);
         if aborted || faults.0.len() > limits.errors {
             break;

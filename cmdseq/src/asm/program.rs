@@ -1,12 +1,14 @@
 //! What a source is assembled to.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use super::lexer::{NAME_MAX, is_name_part, is_name_start};
 use super::parser::is_reserved;
+use crate::instruction::ARGUMENTS;
 use crate::plan::Communicator;
 use crate::table::{Entry, Tables};
-use crate::{AddressSpace, Flags, Instruction, Layout, Operand};
+use crate::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 
 /// Ranks a program may be for: a rank is a number of 16 bits.
 pub const RANKS_MAX: u32 = 1 << 16;
@@ -70,6 +72,45 @@ pub struct Binding {
     pub side: Side,
     /// Index of the host buffer.
     pub buffer: u32,
+}
+
+/// An operand that leaves the host buffer that it names.
+#[derive(Debug)]
+pub(super) struct Outside<'p> {
+    /// Index of the instruction.
+    pub(super) instruction: usize,
+    side: Side,
+    /// Where in the buffer it begins, launch arguments added.
+    start: i128,
+    bytes: u64,
+    buffer: &'p Buffer,
+}
+
+impl Outside<'_> {
+    /// What is wrong with the instruction.
+    pub(super) fn cause(&self) -> String {
+        let Outside { start, bytes, buffer: Buffer { name, bytes: size, .. }, .. } = self;
+        let side = match self.side {
+            Side::Source => "source",
+            Side::Destination => "destination",
+        };
+        format!("the {side} has {bytes} B from byte {start} of host buffer `{name}` on, which has {size} B")
+    }
+}
+
+impl fmt::Display for Outside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {}: {}", self.instruction, self.cause())
+    }
+}
+
+/// The loop of the sequencer that an instruction is in, if it moves a launch argument.
+struct Around {
+    /// Index of the instruction behind its body.
+    end: usize,
+    last_round: i128,
+    argument: usize,
+    step: i128,
 }
 
 impl Side {
@@ -147,10 +188,15 @@ impl RankProgram {
                 return Err(format!("table {slot}: it has {blocks} blocks, or one that ends past 64 bits"));
             }
         }
+        self.check_bindings()?;
+        self.bindings.iter().try_for_each(|binding| self.bound_address(binding, 0).map(drop))
+    }
+
+    fn check_bindings(&self) -> Result<(), String> {
         if !self.bindings.is_sorted_by(|a, b| (a.instruction, a.side) < (b.instruction, b.side)) {
             return Err("bindings are not in order".into());
         }
-        self.bindings.iter().try_for_each(|binding| self.bound_address(binding, 0).map(drop))
+        self.outside().first().map_or(Ok(()), |outside| Err(outside.to_string()))
     }
 
     /// Address of an operand whose host buffer lies at `base`.
@@ -158,25 +204,69 @@ impl RankProgram {
         let refuse = |why: &str| format!("a binding of instruction {}: {why}", binding.instruction);
         let instruction = self.instructions.get(binding.instruction as usize).ok_or_else(|| refuse("there is none"))?;
         let buffer = self.buffers.get(binding.buffer as usize).filter(|buffer| buffer.space == AddressSpace::Host);
-        let buffer = buffer.ok_or_else(|| refuse("it names no host buffer"))?;
+        buffer.ok_or_else(|| refuse("it names no host buffer"))?;
         let operand = binding.side.operand(instruction);
         if operand.space != AddressSpace::Host {
             return Err(refuse("its operand is in card memory"));
         }
-        if operand.address > buffer.bytes {
-            return Err(refuse("it begins behind its buffer"));
-        }
         base.checked_add(operand.address).ok_or_else(|| refuse("the address does not fit 64 bits"))
+    }
+
+    /// Operands that leave the host buffer that they name, in order (bindings are), if the program is launched with arguments 0: of loops
+    /// that move an argument, in the first round or the last.
+    ///
+    /// What takes host memory (copy, group, store, table) takes it from the operand's address on, [`Instruction::bytes`]
+    /// long: no host operand is striped or of several blocks.
+    pub(super) fn outside(&self) -> Vec<Outside<'_>> {
+        let mut outside = Vec::new();
+        let mut bindings = self.bindings.iter().peekable();
+        // Of each launch argument the value here, and what a round of the loop around this adds.
+        let (mut arguments, mut around) = ([0_i128; ARGUMENTS], None::<Around>);
+        for (index, instruction) in self.instructions.iter().enumerate() {
+            if bindings.peek().is_none() {
+                break;
+            }
+            if let Some(ended) = around.take_if(|around| around.end == index) {
+                arguments[ended.argument] += ended.step * (ended.last_round + 1);
+            }
+            if let (Operation::Loop, Some(argument)) = (instruction.operation, instruction.extent_argument) {
+                around = Some(Around {
+                    end: index + 1 + usize::from(instruction.loop_body),
+                    last_round: i128::from(instruction.loop_count.max(1)) - 1,
+                    argument: usize::from(argument) % ARGUMENTS,
+                    // Arguments wrap: what is added may be less than nothing.
+                    step: i128::from(instruction.extent as i64),
+                });
+            }
+            while let Some(binding) = bindings.next_if(|binding| binding.instruction as usize == index) {
+                let operand = binding.side.operand(instruction);
+                let Some(buffer) = self.buffers.get(binding.buffer as usize) else { continue };
+                let moved = operand.argument.map_or(0, |argument| arguments[usize::from(argument) % ARGUMENTS]);
+                let first = i128::from(operand.address) + moved;
+                let by_loop =
+                    around.as_ref().filter(|around| operand.argument.map(usize::from) == Some(around.argument));
+                let last = by_loop.map_or(first, |around| first + around.step * around.last_round);
+                let fits = |start: &i128| *start >= 0 && start + i128::from(instruction.bytes) <= buffer.bytes.into();
+                if let Some(start) = [first, last].into_iter().find(|start| !fits(start)) {
+                    let (side, bytes) = (binding.side, instruction.bytes);
+                    outside.push(Outside { instruction: index, side, start, bytes, buffer });
+                }
+            }
+        }
+        outside
     }
 
     /// The instructions with host buffers at the addresses (IOVAs) that `address` gives for their index.
     ///
     /// # Errors
-    /// A sentence, if a binding does not fit the program: never of what was assembled or read.
+    /// A sentence with rank and instruction, if a binding does not fit the program, or an operand leaves its host buffer when
+    /// launch arguments are 0: never of what was assembled or read.
     pub fn bound(&self, address: impl Fn(usize) -> u64) -> Result<Vec<Instruction>, String> {
+        let of_rank = |cause: String| format!("rank {}: {cause}", self.rank);
+        self.check_bindings().map_err(of_rank)?;
         let mut instructions = self.instructions.clone();
         for binding in &self.bindings {
-            let value = self.bound_address(binding, address(binding.buffer as usize))?;
+            let value = self.bound_address(binding, address(binding.buffer as usize)).map_err(of_rank)?;
             binding.side.operand_mut(&mut instructions[binding.instruction as usize]).address = value;
         }
         Ok(instructions)

@@ -1,6 +1,6 @@
 //! What sources mean, beside instructions made by hand.
 
-use cmdseq::asm::{Options, RankProgram, lint};
+use cmdseq::asm::{Assembly, Options, RankProgram, lint};
 use cmdseq::{Flags, Instruction, Operand, Operation};
 
 use crate::{assemble_with, plain};
@@ -163,6 +163,47 @@ fn buffers_lie_one_behind_the_other_and_host_buffers_are_bound_later() {
     assert_eq!(bound[1].destination, Operand::host(0x10_0000));
     program.instructions[0].source = Operand::card(0);
     assert!(program.bound(|_| 0).is_err());
+}
+
+#[test]
+fn what_is_bound_ends_in_its_host_buffer() {
+    let text = "
+        ranks 2
+        buffer h = host size 256
+        if rank == 1
+          copy source h, destination 0, bytes 256
+          repeat 4 step 64 argument 2
+            copy source 0, destination h argument 2, bytes 64
+            copy source 64, destination h + 192, bytes 64
+          end
+          repeat 4 step -64 argument 2
+            copy source h argument 2, destination 0, bytes 0
+          end
+          copy source h argument 2, destination 0, bytes 256
+        end
+    ";
+    let program = programs(text).swap_remove(1);
+    assert_eq!(program.bound(|_| 4096).unwrap()[2].destination.address, 4096);
+    let refused = |change: &dyn Fn(&mut RankProgram), expected: &str| {
+        let mut changed = program.clone();
+        change(&mut changed);
+        assert_eq!(changed.bound(|_| 4096).unwrap_err(), expected);
+        let assembly = Assembly { ranks: 2, programs: vec![changed] };
+        assert_eq!(assembly.check().unwrap_err(), expected);
+    };
+    refused(
+        &|program| program.instructions[0].bytes = 257,
+        "rank 1: instruction 0: the source has 257 B from byte 0 of host buffer `h` on, which has 256 B",
+    );
+    refused(
+        &|program| program.instructions[1].loop_count = 5,
+        "rank 1: instruction 2: the destination has 64 B from byte 256 of host buffer `h` on, which has 256 B",
+    );
+    refused(
+        &|program| program.instructions[4].loop_count = 3,
+        "rank 1: instruction 6: the source has 256 B from byte 64 of host buffer `h` on, which has 256 B",
+    );
+    refused(&|program| program.bindings.swap(0, 1), "rank 1: bindings are not in order");
 }
 
 #[test]

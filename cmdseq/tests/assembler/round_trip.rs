@@ -151,13 +151,20 @@ fn rank_program(rank: u32, ranks: u32) -> impl Strategy<Value = RankProgram> {
             let hosts: Vec<usize> = (0..program.buffers.len())
                 .filter(|index| program.buffers[*index].space == AddressSpace::Host)
                 .collect();
+            let is_moved = program.instructions.iter().any(|one| one.operation == Operation::Loop);
             for index in 0..program.instructions.len() {
                 for side in [Side::Source, Side::Destination] {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let operand = side.operand_mut(&mut program.instructions[index]);
+                    let instruction = &mut program.instructions[index];
+                    let bytes = instruction.bytes;
+                    let operand = side.operand_mut(instruction);
                     if operand.space == AddressSpace::Host && !hosts.is_empty() && seed >> 63 == 1 {
                         let buffer = hosts[(seed >> 32) as usize % hosts.len()];
-                        operand.address %= program.buffers[buffer].bytes + 1;
+                        let size = program.buffers[buffer].bytes;
+                        operand.address %= size + 1;
+                        operand.argument = operand.argument.filter(|_| !is_moved);
+                        // It ends in its buffer, too.
+                        instruction.bytes = bytes.min(size - operand.address);
                         let (instruction, buffer) = (index as u32, buffer as u32);
                         program.bindings.push(Binding { instruction, side, buffer });
                     }

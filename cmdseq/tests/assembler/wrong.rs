@@ -69,6 +69,26 @@ const WRONG: &[(&str, &str)] = &[
     ("buffer times two", "buffer a = card size 8\nfill destination a * 2, bytes 8, extent 0"),
     ("behind a buffer", "buffer a = card size 8\nfill destination a + 9, bytes 8, extent 0"),
     ("before a buffer", "buffer a = card size 8\nfill destination a - 1, bytes 8, extent 0"),
+    ("end past a host buffer", "buffer h = host size 64\ncopy source 0, destination h + 32, bytes 33"),
+    (
+        "host buffer read past its end",
+        "buffer h = host size 64\nbuffer g = host size 64\ncopy source h, destination g, bytes 65",
+    ),
+    ("group past a host buffer", "buffer h = host size 6\ngroup communicator 1, source h, bytes 8"),
+    ("store past a host buffer", "buffer h = host size 64\nstore source h, bytes 128, extent 0"),
+    ("table past a host buffer", "buffer h = host size 63\ntable source h, bytes 64, extent 0"),
+    (
+        "loop past a host buffer",
+        "buffer h = host size 256\nrepeat 5 step 64 argument 1\ncopy source 0, destination h argument 1, bytes 64\nend",
+    ),
+    (
+        "loop before a host buffer",
+        "buffer h = host size 256\nrepeat 2 step -64 argument 1\ncopy source 0, destination h argument 1, bytes 64\nend",
+    ),
+    (
+        "behind a loop past a host buffer",
+        "buffer h = host size 256\nrepeat 4 step 64 argument 1\nnop\nend\ncopy source h argument 1, destination 0, bytes 1",
+    ),
     ("space of a buffer", "buffer a = card size 8\nfill destination card a, bytes 8, extent 0"),
     ("buffer without size", "buffer a = card at 0"),
     ("buffer of nothing", "buffer a = card size 0"),

@@ -4,9 +4,11 @@
 //! address into `driver/unbind` of the present driver, then into `bind` of the wanted one, which gives the kernel's own
 //! reason if it refuses.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ use crate::PciAddress;
 pub const VFIO_PCI: &str = "vfio-pci";
 /// How often the state of a function is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long an interruption may go unnoticed while the kernel does not answer.
+const NOTICE: Duration = Duration::from_millis(20);
 /// What a restore may take for each step, at least: it is worth more waiting than what failed.
 const RESTORE: Duration = Duration::from_secs(5);
 
@@ -50,17 +54,61 @@ impl AttributeWriter for DirectWriter {
 }
 
 /// How to bind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Take a function away from whatever uses it, and bind it even if its group cannot be opened.
     pub force: bool,
     /// The most that each step may take.
     pub timeout: Duration,
+    /// Ends what has begun as soon as it is set, as a handler of signals does: what was changed is put back. What is put
+    /// back is not interrupted.
+    pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { force: false, timeout: Duration::from_secs(10) }
+        Options { force: false, timeout: Duration::from_secs(10), interrupt: None }
+    }
+}
+
+/// How long the kernel is waited for.
+#[derive(Clone, Copy)]
+struct Patience<'a> {
+    /// In each step.
+    timeout: Duration,
+    /// Ends it before that.
+    interrupt: Option<&'a AtomicBool>,
+}
+
+impl Patience<'_> {
+    fn is_interrupted(self) -> bool {
+        self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
+    }
+
+    /// Waits for an answer. `None` if none came, or it was interrupted before.
+    fn answer<T>(self, answers: &mpsc::Receiver<T>) -> Option<Result<T, mpsc::RecvError>> {
+        let begun = Instant::now();
+        while !self.is_interrupted() {
+            let left = self.timeout.saturating_sub(begun.elapsed());
+            match answers.recv_timeout(left.min(NOTICE)) {
+                Ok(answer) => return Some(Ok(answer)),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Some(Err(mpsc::RecvError)),
+                Err(mpsc::RecvTimeoutError::Timeout) if left.is_zero() => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+        }
+        None
+    }
+}
+
+impl Options {
+    fn patience(&self) -> Patience<'_> {
+        Patience { timeout: self.timeout, interrupt: self.interrupt.as_deref() }
+    }
+
+    /// To put something back with.
+    fn patience_to_restore(&self) -> Patience<'static> {
+        Patience { timeout: self.timeout.max(RESTORE), interrupt: None }
     }
 }
 
@@ -76,7 +124,7 @@ pub struct Bound {
 }
 
 /// Why a function was not bound, unbound or reset. Unless it is [`NotRestored`](BindError::NotRestored) or
-/// [`TimedOut`](BindError::TimedOut), every function has the driver it had before.
+/// [`Unfinished`](BindError::Unfinished), every function has the driver and the override it had before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -158,7 +206,7 @@ pub enum BindError {
         /// The driver it has.
         found: Option<String>,
     },
-    /// The kernel did not finish in time; it may finish later.
+    /// The kernel did not finish in time.
     #[error("The kernel did not {step} {address} within {} ms", waited.as_millis())]
     TimedOut {
         /// Which.
@@ -167,6 +215,28 @@ pub enum BindError {
         step: &'static str,
         /// How long that was waited for.
         waited: Duration,
+    },
+    /// The kernel has not finished at all. When it does, what was put back meanwhile may be undone.
+    #[error(
+        "The kernel was told to {step} {address} and has not answered in {} ms: it may still do it, so how {address} ends \
+         is not known",
+        waited.as_millis()
+    )]
+    Unfinished {
+        /// Which.
+        address: PciAddress,
+        /// What it was to do.
+        step: &'static str,
+        /// How long that was waited for.
+        waited: Duration,
+        /// The driver that the function had before all began.
+        before: Option<String>,
+    },
+    /// It was to end before it was done.
+    #[error("Interrupted at {address}")]
+    Interrupted {
+        /// The function whose turn it was.
+        address: PciAddress,
     },
     /// The function cannot be reset.
     #[error("{address} cannot be reset: the kernel has no way to")]
@@ -213,7 +283,8 @@ struct Before {
 }
 
 impl Sysfs {
-    /// Binds functions to `driver`, all or none. One that has it already is left as it is.
+    /// Binds functions to `driver`, all or none. One that has it already is left as it is; one that is named twice is
+    /// bound once.
     ///
     /// # Errors
     /// Any [`BindError`]; what was changed has then been put back.
@@ -236,12 +307,12 @@ impl Sysfs {
             if function.driver.as_deref() == Some(driver) {
                 return Ok(());
             }
-            let address = function.address;
-            self.write_override(address, Some(driver), options.timeout)?;
+            let (address, patience) = (function.address, options.patience());
+            self.write_override(address, Some(driver), patience)?;
             if let Some(present) = &function.driver {
-                self.detach(address, present, options.timeout)?;
+                self.detach(address, present, patience)?;
             }
-            self.attach(address, driver, options.timeout)
+            self.attach(address, driver, patience)
         })
     }
 
@@ -256,17 +327,17 @@ impl Sysfs {
             self.check_uses(function, options)?;
         }
         self.change(&functions, options, |function| {
-            let address = function.address;
+            let (address, patience) = (function.address, options.patience());
             let is_released = function.driver.as_deref().is_none_or(is_of_user_space);
             if function.driver_override.is_some() {
-                self.write_override(address, None, options.timeout)?;
+                self.write_override(address, None, patience)?;
             }
             if let Some(present) = &function.driver {
-                self.detach(address, present, options.timeout)?;
+                self.detach(address, present, patience)?;
             }
             if is_released && (function.driver.is_some() || function.driver_override.is_some()) {
                 let path = self.path("/sys/bus/pci/drivers_probe");
-                self.write(address, "find a driver for", path, &address.to_string(), options.timeout)?;
+                self.write(address, "find a driver for", path, &address.to_string(), patience)?;
             }
             Ok(())
         })
@@ -284,7 +355,7 @@ impl Sysfs {
             return Err(BindError::NoReset { address });
         }
         self.check_uses(function, options)?;
-        self.write(address, "reset", path, "1", options.timeout)?;
+        self.write(address, "reset", path, "1", options.patience())?;
         let after = self.function(address).map_err(|error| gone_or(address, error))?;
         // Reading its ids from memory of the kernel proves nothing; its configuration space must answer.
         if after.config.is_some_and(|config| config.is_gone()) {
@@ -293,6 +364,7 @@ impl Sysfs {
         Ok(())
     }
 
+    /// What there is at `addresses`, each once: what was read of a function holds for one change of it.
     fn known(&self, addresses: &[PciAddress]) -> Result<Vec<PciFunction>, BindError> {
         let known = |address: &PciAddress| {
             self.function(*address).map_err(|error| match error {
@@ -300,7 +372,8 @@ impl Sysfs {
                 error => error.into(),
             })
         };
-        addresses.iter().map(known).collect()
+        let mut seen = BTreeSet::new();
+        addresses.iter().filter(|address| seen.insert(**address)).map(known).collect()
     }
 
     /// Whether the function's group can be opened when all of `addresses` are bound.
@@ -337,9 +410,15 @@ impl Sysfs {
         let mut touched = Vec::new();
         for function in functions {
             let address = function.address;
+            if options.patience().is_interrupted() {
+                return Err(self.restore_all(&touched, BindError::Interrupted { address }, options));
+            }
             let (driver, driver_override) = (function.driver.clone(), function.driver_override.clone());
             touched.push(Before { address, driver, driver_override });
-            if let Err(failure) = step(function) {
+            if let Err(mut failure) = step(function) {
+                if let BindError::Unfinished { before, .. } = &mut failure {
+                    before.clone_from(&function.driver);
+                }
                 return Err(self.restore_all(&touched, failure, options));
             }
         }
@@ -353,8 +432,9 @@ impl Sysfs {
 
     fn restore_all(&self, touched: &[Before], failure: BindError, options: &Options) -> BindError {
         let mut result = failure;
+        let patience = options.patience_to_restore();
         for before in touched.iter().rev() {
-            if let Err(restore) = self.restore(before, options.timeout.max(RESTORE)) {
+            if let Err(restore) = self.restore(before, patience) {
                 // A function that is gone has nothing to be put back to.
                 if !self.is_there(before.address) {
                     continue;
@@ -368,42 +448,47 @@ impl Sysfs {
     }
 
     /// Puts a function back, changing only what is not as it was.
-    fn restore(&self, before: &Before, timeout: Duration) -> Result<(), BindError> {
+    fn restore(&self, before: &Before, patience: Patience<'_>) -> Result<(), BindError> {
         let address = before.address;
         // First, so that it is what decides whether the former driver matches.
         if self.driver_override(address)? != before.driver_override {
-            self.write_override(address, before.driver_override.as_deref(), timeout)?;
+            self.write_override(address, before.driver_override.as_deref(), patience)?;
         }
         let present = self.driver(address)?;
         if present == before.driver {
             return Ok(());
         }
         if let Some(present) = present {
-            self.detach(address, &present, timeout)?;
+            self.detach(address, &present, patience)?;
         }
         match &before.driver {
-            Some(driver) => self.attach(address, driver, timeout),
+            Some(driver) => self.attach(address, driver, patience),
             None => Ok(()),
         }
     }
 
     /// An empty line takes the override away.
-    fn write_override(&self, address: PciAddress, driver: Option<&str>, timeout: Duration) -> Result<(), BindError> {
+    fn write_override(
+        &self,
+        address: PciAddress,
+        driver: Option<&str>,
+        patience: Patience<'_>,
+    ) -> Result<(), BindError> {
         let path = self.directory(address).join("driver_override");
         let value = format!("{}\n", driver.unwrap_or_default());
-        self.write(address, "set the driver override of", path, &value, timeout)
+        self.write(address, "set the driver override of", path, &value, patience)
     }
 
-    fn detach(&self, address: PciAddress, driver: &str, timeout: Duration) -> Result<(), BindError> {
+    fn detach(&self, address: PciAddress, driver: &str, patience: Patience<'_>) -> Result<(), BindError> {
         let path = self.driver_directory(driver).join("unbind");
-        self.write(address, "unbind", path, &address.to_string(), timeout)?;
-        self.wait_for(address, "unbind", None, timeout)
+        self.write(address, "unbind", path, &address.to_string(), patience)?;
+        self.wait_for(address, "unbind", None, patience)
     }
 
-    fn attach(&self, address: PciAddress, driver: &str, timeout: Duration) -> Result<(), BindError> {
+    fn attach(&self, address: PciAddress, driver: &str, patience: Patience<'_>) -> Result<(), BindError> {
         let path = self.driver_directory(driver).join("bind");
-        self.write(address, "bind", path, &address.to_string(), timeout)?;
-        self.wait_for(address, "bind", Some(driver), timeout)
+        self.write(address, "bind", path, &address.to_string(), patience)?;
+        self.wait_for(address, "bind", Some(driver), patience)
     }
 
     /// Waits until a function has this driver. The kernel is done when its write returns, except where drivers probe
@@ -413,7 +498,7 @@ impl Sysfs {
         address: PciAddress,
         step: &'static str,
         driver: Option<&str>,
-        timeout: Duration,
+        patience: Patience<'_>,
     ) -> Result<(), BindError> {
         let begun = Instant::now();
         loop {
@@ -421,14 +506,17 @@ impl Sysfs {
             if found.as_deref() == driver {
                 return Ok(());
             }
-            if begun.elapsed() >= timeout {
+            if patience.is_interrupted() {
+                return Err(BindError::Interrupted { address });
+            }
+            if begun.elapsed() >= patience.timeout {
                 return Err(BindError::Ineffective { address, step, found });
             }
             thread::sleep(LOOK);
         }
     }
 
-    /// Writes an attribute, and waits for that no longer than `timeout` and a little more: the kernel may sleep in it,
+    /// Writes an attribute, and waits for that as long as it is allowed to and a little more: the kernel may sleep in it,
     /// as in `unbind` until the function's owner lets go.
     fn write(
         &self,
@@ -436,27 +524,32 @@ impl Sysfs {
         step: &'static str,
         path: PathBuf,
         value: &str,
-        timeout: Duration,
+        patience: Patience<'_>,
     ) -> Result<(), BindError> {
-        let (sender, receiver) = mpsc::channel();
+        let begun = Instant::now();
+        let (sender, answers) = mpsc::channel();
         let (writer, value, to) = (Arc::clone(&self.writer), value.to_owned(), path.clone());
         let work = move || drop(sender.send(writer.write(&to, &value)));
-        let thread = thread::Builder::new().name("attribute".into()).spawn(work);
-        let answer = match thread {
-            Ok(_) => receiver.recv_timeout(timeout),
-            Err(source) => return Err(BindError::Refused { address, step, source }),
-        };
-        match answer {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(self.refused(address, step, path, source)),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                // What comes a little late must not come after all has been put back.
-                let _ = receiver.recv_timeout(RESTORE);
-                Err(BindError::TimedOut { address, step, waited: timeout })
-            }
+        if let Err(source) = thread::Builder::new().name("attribute".into()).spawn(work) {
+            return Err(BindError::Refused { address, step, source });
+        }
+        match patience.answer(&answers) {
+            Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(source))) => Err(self.refused(address, step, path, source)),
             // The writer panicked.
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Some(Err(mpsc::RecvError)) => {
                 Err(BindError::Refused { address, step, source: io::ErrorKind::Other.into() })
+            }
+            None => {
+                let is_interrupted = patience.is_interrupted();
+                // What comes a little late must not come after all has been put back.
+                match answers.recv_timeout(RESTORE) {
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        Err(BindError::Unfinished { address, step, waited: begun.elapsed(), before: None })
+                    }
+                    _ if is_interrupted => Err(BindError::Interrupted { address }),
+                    _ => Err(BindError::TimedOut { address, step, waited: patience.timeout }),
+                }
             }
         }
     }

@@ -23,6 +23,7 @@ mod binding;
 mod function;
 mod group;
 mod host;
+mod iommu;
 mod owner;
 mod parse;
 mod usage;
@@ -36,6 +37,7 @@ pub use function::{Bar, BarKind, Errors, Ids, Link, PciFunction, RuntimePower, V
 pub(crate) use group::leaves_to_user_space;
 pub use group::{Group, Member};
 pub use host::{Access, Credentials, Host, HugePages, Limit};
+pub use iommu::{IommuMaker, MachineIommu};
 pub use owner::{Owners, Process};
 pub use parse::parsers;
 pub use usage::Use;

@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{AttributeWriter, BindError, Options, Sysfs, Use, VFIO_PCI};
@@ -22,6 +23,10 @@ struct Kernel {
     native: Option<&'static str>,
     /// What happens at the write of this number, from 0.
     fault: Option<(usize, Fault)>,
+    /// Set by [`Fault::Signal`].
+    signalled: Arc<AtomicBool>,
+    /// What [`Fault::Held`] waits for.
+    released: (Mutex<bool>, Condvar),
     writes: Mutex<Vec<String>>,
 }
 
@@ -32,11 +37,20 @@ enum Fault {
     Ignored,
     /// It does nothing for this long, and then it does it.
     Late(Duration),
+    /// It does nothing until it is [released](Kernel::release), and then it does it.
+    Held,
+    /// A signal comes while it works.
+    Signal,
     /// The function is unplugged.
     Gone,
 }
 
 impl Kernel {
+    fn release(&self) {
+        *self.released.0.lock().unwrap() = true;
+        self.released.1.notify_all();
+    }
+
     fn device(&self, address: &str) -> PathBuf {
         self.root.join("sys/bus/pci/devices").join(address)
     }
@@ -107,6 +121,15 @@ impl AttributeWriter for Kernel {
                 thread::sleep(time);
                 self.act(path, value)
             }
+            Some((_, Fault::Held)) => {
+                let (is_released, change) = &self.released;
+                drop(change.wait_while(is_released.lock().unwrap(), |is_released| !*is_released).unwrap());
+                self.act(path, value)
+            }
+            Some((_, Fault::Signal)) => {
+                self.signalled.store(true, Ordering::Relaxed);
+                self.act(path, value)
+            }
             Some((_, Fault::Gone)) => {
                 fs::remove_file(self.device(CARD))?;
                 Err(Errno::ENODEV.into())
@@ -122,15 +145,22 @@ struct Machine {
 }
 
 /// Never reached.
-const PATIENT: Options = Options { force: false, timeout: Duration::from_secs(60) };
+const PATIENT: Options = Options { force: false, timeout: Duration::from_secs(60), interrupt: None };
 /// Of a kernel that does not do what it is told.
-const QUICK: Options = Options { force: false, timeout: Duration::from_millis(100) };
+const QUICK: Options = Options { force: false, timeout: Duration::from_millis(100), interrupt: None };
 
 impl Machine {
     fn new(listings: &[&str], native: Option<&'static str>, fault: Option<(usize, Fault)>) -> Self {
         let tree = Tree::new(listings);
         let root = tree.root().to_owned();
-        let kernel = Arc::new(Kernel { root: root.clone(), native, fault, writes: Mutex::default() });
+        let kernel = Arc::new(Kernel {
+            root: root.clone(),
+            native,
+            fault,
+            signalled: Arc::default(),
+            released: Default::default(),
+            writes: Mutex::default(),
+        });
         let writer: Arc<dyn AttributeWriter> = kernel.clone();
         Machine { tree, kernel, sysfs: Sysfs::with_writer(root, writer) }
     }
@@ -142,6 +172,11 @@ impl Machine {
 
     fn writes(&self) -> Vec<String> {
         self.kernel.writes.lock().unwrap().clone()
+    }
+
+    /// Ended by [`Fault::Signal`].
+    fn interruptible(&self) -> Options {
+        Options { interrupt: Some(Arc::clone(&self.kernel.signalled)), ..PATIENT }
     }
 
     fn bind(&self, options: &Options) -> Result<(), BindError> {
@@ -230,7 +265,7 @@ fn whatever_fails_the_function_is_where_it_was() {
                                 BindError::Ineffective { .. } | BindError::Refused { .. } | BindError::TimedOut { .. }
                             ),
                             Fault::Late(_) => matches!(error, BindError::TimedOut { .. }),
-                            Fault::Gone => false,
+                            Fault::Gone | Fault::Held | Fault::Signal => false,
                         };
                         assert!(is_right, "{case}: {error:?}");
                     }
@@ -238,6 +273,90 @@ fn whatever_fails_the_function_is_where_it_was() {
             }
         }
     }
+}
+
+/// A signal during any write of either way: all is as it was, or, if it came with the last, all is done.
+#[test]
+fn what_is_interrupted_is_put_back() {
+    let two = [address(CARD), address("0000:5e:00.0")];
+    for number in 0..6 {
+        let fault = Some((number, Fault::Signal));
+        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma"], Some("xdma"), fault);
+        let states = || [machine.state(CARD), machine.state("0000:5e:00.0")];
+        let before = states();
+        match machine.sysfs.bind(&two, VFIO_PCI, &machine.interruptible()) {
+            Ok(_) => {
+                assert_eq!(number, 5);
+                assert!(states().iter().all(|state| *state == of(Some("vfio-pci"), Some("vfio-pci"))));
+            }
+            Err(error) => {
+                assert!(matches!(error, BindError::Interrupted { .. }), "at write {number}: {error:?}");
+                assert_eq!(states(), before, "at write {number}");
+            }
+        }
+    }
+    for number in 0..3 {
+        let machine = Machine::new(&["machine"], Some("xdma"), Some((number, Fault::Signal)));
+        match machine.unbind(&machine.interruptible()) {
+            Ok(()) => assert_eq!((number, machine.state(CARD)), (2, of(Some("xdma"), None))),
+            Err(error) => {
+                assert!(matches!(error, BindError::Interrupted { .. }), "at write {number}: {error:?}");
+                assert_eq!(machine.state(CARD), of(Some("vfio-pci"), Some("vfio-pci")), "at write {number}");
+            }
+        }
+    }
+    // Before the first write there is none.
+    let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    machine.kernel.signalled.store(true, Ordering::Relaxed);
+    assert!(matches!(machine.bind(&machine.interruptible()), Err(BindError::Interrupted { .. })));
+    assert!(machine.writes().is_empty());
+}
+
+/// What the kernel still may do when all has been put back is said: it takes the driver away later.
+#[test]
+fn what_the_kernel_may_still_do_is_said() {
+    let run_out = |options: fn(&Machine) -> Options| {
+        let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), Some((1, Fault::Held)));
+        let error = machine.bind(&options(&machine)).unwrap_err();
+        let BindError::Unfinished { step: "unbind", before, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(before.as_deref(), Some("xdma"));
+        assert!(error.to_string().contains("how 0000:3b:00.0 ends is not known"), "{error}");
+        assert_eq!(machine.state(CARD), of(Some("xdma"), None));
+        machine.kernel.release();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while machine.state(CARD) != of(None, None) {
+            assert!(Instant::now() < deadline, "{:?}", machine.state(CARD));
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| run_out(|_| QUICK));
+        scope.spawn(|| {
+            run_out(|machine| {
+                let (options, signalled) = (machine.interruptible(), Arc::clone(&machine.kernel.signalled));
+                let kernel = Arc::clone(&machine.kernel);
+                // When the second write is with the kernel.
+                thread::spawn(move || {
+                    while kernel.writes.lock().unwrap().len() < 2 {
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    signalled.store(true, Ordering::Relaxed);
+                });
+                options
+            });
+        });
+    });
+}
+
+/// The state of a function is read once; naming it twice does not make two steps of it.
+#[test]
+fn a_function_that_is_named_twice_is_bound_once() {
+    let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    let bound = machine.sysfs.bind(&[address(CARD), address(CARD)], VFIO_PCI, &PATIENT).unwrap();
+    assert_eq!((bound.len(), machine.writes().len()), (1, 3));
+    assert_eq!(machine.state(CARD), of(Some("vfio-pci"), Some("vfio-pci")));
+    assert_eq!(machine.sysfs.unbind(&[address(CARD), address(CARD)], &PATIENT).unwrap().len(), 1);
+    assert_eq!(machine.state(CARD), of(Some("xdma"), None));
 }
 
 #[test]

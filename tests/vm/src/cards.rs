@@ -1,32 +1,43 @@
-//! Runs in the guest, as whoever it is about: mock cards through the guest's kernel VFIO.
+//! Runs in the guest, as whoever it is about: mock cards through the guest's kernel VFIO. On the host it serves some.
 //!
 //! ```text
+//! fpga-cards serve FOLDER             serves mock cards without MSI-X on sockets in a folder, until it is killed
 //! fpga-cards case NAME ADDRESS...     one case of the conformance suite; the cards in order of nodes
 //! fpga-cards times ADDRESS            how long each bus takes: in process, vfio-user, the kernel's VFIO
 //! fpga-cards copy ADDRESS             copies to one card and back until something goes wrong
 //! fpga-cards gather ADDRESS...        allgathers on all cards until something goes wrong
+//! fpga-cards queue COUNT ADDRESS      queues so many transfers of 8 MiB to one card, and then a signal that never comes
 //! fpga-cards hold ADDRESS             opens a card and lets it master the bus, until it is killed
 //! ```
 //!
-//! The last three say `at work` once they are, then what went wrong, and how long the call took that found it. They end with
+//! The last four say `at work` once they are, then what went wrong, and how long the call took that found it. They end with
 //! status 6 if the card is gone, as `fpgactl` does.
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Card, Cluster, Execution};
+use cmdseq::{Instruction, Operand};
+use fpga_driver::{Card, Cluster, Execution, Token};
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Function, PciAddress, in_process, vfio};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::bus_times;
 use fpga_tests::conformance::{Bus, CASES};
 use fpga_tests::run::plan_all;
+use fpga_tests::without_msix::WithoutMsix;
+use fpga_vm::CARDS;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Status of a process that has lost its card.
 const GONE: u8 = 6;
+/// Bytes of a transfer that is queued.
+const QUEUED: usize = 8 << 20;
+/// How long a wait for transfers lasts before it is said again.
+const SLICE: Duration = Duration::from_millis(100);
 /// Measurements of each kind.
 const RUNS: usize = 200;
 /// The bound of each call.
@@ -104,6 +115,26 @@ fn gather(addresses: &[PciAddress]) -> Outcome<()> {
     Ok(())
 }
 
+fn queue(count: usize, addresses: &[PciAddress]) -> Outcome<()> {
+    let mut card = Card::open(open(addresses)?.pop().ok_or("no card")?)?;
+    let buffer = card.allocate(QUEUED)?;
+    let transfer = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), QUEUED as u64);
+    let queue = card.queue_mut();
+    let mut tokens =
+        (0..count).map(|_| queue.push_holding(&transfer, Arc::clone(&buffer))).collect::<Result<Vec<_>, _>>()?;
+    tokens.push(queue.push(&Instruction::wait_signal(1, 1))?);
+    queue.ring()?;
+    println!("at work");
+    while queue.in_flight() > 0 {
+        if let Err(error) = timed(|| queue.wait_progress(SLICE)) {
+            println!("transfers cut off: {}", queue.in_flight() - 1);
+            tokens.into_iter().for_each(Token::abandon);
+            return Err(error.into());
+        }
+    }
+    Err("a signal came that nobody sent".into())
+}
+
 fn hold(addresses: &[PciAddress]) -> Outcome<()> {
     let function = open(addresses)?.pop().ok_or("no card")?;
     function.set_bus_master(true)?;
@@ -115,18 +146,32 @@ fn hold(addresses: &[PciAddress]) -> Outcome<()> {
     Err(fpga_hal::Error::Removed.into())
 }
 
+fn serve(folder: &Path) -> Outcome<()> {
+    let fabric = Fabric::new(Profile::optweb(u32::try_from(CARDS)?))?;
+    let _clock = fabric.start_clock().ok_or("no thread for the fabric's clock")?;
+    let serve = |(node, name)| Server::bind(folder.join(name), Arc::new(WithoutMsix(fabric.endpoint(node))))?.spawn();
+    let names = (0..CARDS).map(|node| format!("{node}.sock"));
+    let _serving = (0..).zip(names).map(serve).collect::<Result<Vec<_>, _>>()?;
+    loop {
+        std::thread::park();
+    }
+}
+
 fn run() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let parse = |addresses: &[&str]| addresses.iter().map(|address| address.parse()).collect::<Result<Vec<_>, _>>();
     match words.as_slice() {
+        ["serve", folder] => serve(folder.as_ref()),
         ["case", name, addresses @ ..] => case(name, &parse(addresses)?),
         ["copy", address] => copy(&parse(&[*address])?),
         ["times", address] => times(&parse(&[*address])?),
+        ["queue", count, address] => queue(count.parse()?, &parse(&[*address])?),
         ["hold", address] => hold(&parse(&[*address])?),
         ["gather", addresses @ ..] => gather(&parse(addresses)?),
         _ => Err(
-            "usage: fpga-cards case NAME ADDRESS... | times ADDRESS | copy ADDRESS | hold ADDRESS | gather ADDRESS..."
+            "usage: fpga-cards serve FOLDER | case NAME ADDRESS... | times ADDRESS | copy ADDRESS | gather ADDRESS... | \
+             queue COUNT ADDRESS | hold ADDRESS"
                 .into(),
         ),
     }

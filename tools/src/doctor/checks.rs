@@ -6,13 +6,11 @@ use std::path::Path;
 use fpga_hal::config::{self, Lanes};
 use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI};
 
-use super::{Finding, Mend};
+use super::{Finding, Mend, iommu};
 use crate::{functions, known, size};
 
 /// Rings and staging buffers of a card, which are locked in memory, fit into this.
 const LOCKED_BYTES: u64 = 64 << 20;
-/// The rules that give cards to their group.
-const RULES: &str = "/etc/udev/rules.d/60-fpga.rules";
 /// The node that all groups are opened with.
 const CONTAINER: &str = "/dev/vfio/vfio";
 
@@ -34,9 +32,9 @@ pub(super) fn socket(path: &Path) -> Finding {
 
 /// A function and what its checks look at.
 pub(super) struct Examination<'a> {
-    sysfs: &'a Sysfs,
-    function: &'a PciFunction,
-    group: Option<Group>,
+    pub(super) sysfs: &'a Sysfs,
+    pub(super) function: &'a PciFunction,
+    pub(super) group: Option<Group>,
     owners: Owners,
     host: Host,
 }
@@ -53,10 +51,11 @@ impl<'a> Examination<'a> {
         vec![
             ("card", self.card()),
             ("power", self.power()),
-            ("iommu", self.iommu()),
+            ("iommu", iommu::check(self.sysfs, self.function, self.group.as_ref())),
             ("module", self.module()),
-            ("driver", self.driver()),
+            // Before the driver: nothing can be bound beside a member that the kernel has.
             ("iommu-group", self.iommu_group()),
+            ("driver", self.driver()),
             ("container", self.container()),
             ("node", self.node()),
             ("owner", self.owner()),
@@ -101,30 +100,6 @@ impl<'a> Examination<'a> {
             };
         }
         Finding::Good(state.unwrap_or("not told by this kernel").to_owned())
-    }
-
-    fn iommu(&self) -> Finding {
-        if let Some(number) = self.function.group {
-            let is_unprotected = self.group.as_ref().is_some_and(|group| group.is_unprotected);
-            if !is_unprotected {
-                return Finding::Good(format!("on, group {number}"));
-            }
-        }
-        let elsewhere = self.sysfs.groups().is_ok_and(|groups| !groups.is_empty());
-        let (found, cause) = if self.function.group.is_some() {
-            ("off: the group is made up", "VFIO runs in its mode without an IOMMU, where cards may write all memory")
-        } else if elsewhere {
-            ("on, but not for this card", "the firmware's tables leave its part of the bus out")
-        } else {
-            ("off", "the kernel was started without it, or the firmware has it off (VT-d, AMD-Vi)")
-        };
-        let parameters = "intel_iommu=on iommu=pt";
-        let edit = format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{parameters} /' /etc/default/grub");
-        Finding::Bad {
-            found: found.into(),
-            cause: cause.into(),
-            mend: Mend::Root(format!("{edit} && update-grub && reboot")),
-        }
     }
 
     fn module(&self) -> Finding {
@@ -198,50 +173,8 @@ impl<'a> Examination<'a> {
         }
     }
 
-    fn node(&self) -> Finding {
-        let Some(group) = &self.group else { return Finding::Good("not examined: there is no group".into()) };
-        let node = group.node();
-        let shown = node.display();
-        match self.sysfs.access(&node) {
-            Ok(Access::Granted) => Finding::Good(format!("{shown} can be opened")),
-            Ok(Access::Missing) if self.function.driver.as_deref() != Some(VFIO_PCI) => {
-                Finding::Good("not examined: vfio-pci makes it".into())
-            }
-            Ok(Access::Missing) => Finding::Bad {
-                found: format!("there is no {shown}"),
-                cause: "nobody has made the node, as in a container that was not given it".into(),
-                mend: Mend::Root("udevadm trigger --action=add --subsystem-match=vfio".into()),
-            },
-            Ok(Access::Denied { mode, group, group_name }) => self.denied(&shown.to_string(), mode, group, group_name),
-            Err(error) => Finding::Good(format!("not examined: {error}")),
-        }
-    }
-
-    fn denied(&self, node: &str, mode: u32, group: u32, group_name: Option<String>) -> Finding {
-        let name = group_name.clone().unwrap_or_else(|| group.to_string());
-        let found = format!("{node} has mode {mode:04o} and group {name}");
-        let user = self.user();
-        let is_for_group = mode & 0o060 == 0o060 && group != 0;
-        if let Some(group) = group_name.filter(|_| is_for_group) {
-            return Finding::Bad {
-                found,
-                cause: format!("{user} is not in the group {group}, or has not logged in since"),
-                mend: Mend::Root(format!("usermod -aG {group} {user}")),
-            };
-        }
-        let ids = format!("{:04x}:{:04x}", self.function.vendor, self.function.device);
-        let trigger = "udevadm trigger --action=add --subsystem-match=vfio";
-        let (cause, mend) = if self.sysfs.root().join(RULES.trim_start_matches('/')).exists() {
-            let cause = format!("a member of the group is not in /etc/fpga/cards (this card is {ids})");
-            (cause, format!("echo {ids} >> /etc/fpga/cards && {trigger}"))
-        } else {
-            ("the rules that give cards to the group fpga are not installed".into(), format!("udev/install {user}"))
-        };
-        Finding::Bad { found, cause, mend: Mend::Root(mend) }
-    }
-
     /// Name of whoever asks.
-    fn user(&self) -> String {
+    pub(super) fn user(&self) -> String {
         let user = self.host.credentials.as_ref().map(|who| who.user);
         let name = user.and_then(|user| self.sysfs.user_name(user));
         name.or_else(|| user.map(|user| user.to_string())).unwrap_or_else(|| "\"$USER\"".into())

@@ -2,6 +2,8 @@
 //! no card.
 
 mod checks;
+mod iommu;
+mod node;
 
 use fpga_hal::sysfs::Sysfs;
 use fpga_select::Selector;

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::printed::are_as_expected;
 use crate::tree::Tree;
@@ -143,8 +143,101 @@ fn permission_is_mended_by_the_group_once_the_rules_are_there() {
         tree.apply(&format!("etc/group = fpga:x:{own_group}:"));
         assert_eq!(mend(&tree), "usermod -aG fpga ada");
     }
-    tree.apply("dev/vfio/42 mode 600\netc/udev/rules.d/60-fpga.rules = x");
-    assert!(mend(&tree).starts_with("echo 10ee:903f >> /etc/fpga/cards"));
+}
+
+/// The rules are there, and the node is root's all the same.
+#[test]
+fn a_node_that_the_rules_keep_back_says_why() {
+    let trigger = "udevadm trigger --action=add --subsystem-match=vfio";
+    let listed = |ids: &str| format!("printf '%s\\n' {ids} >> /etc/fpga/cards && {trigger}");
+    let disk = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/driver -> ../../../../bus/pci/drivers/vfio-pci";
+    let pac = "$pac/driver -> ../../../../bus/pci/drivers/vfio-pci";
+    let alone = "put the card into a slot where it has an IOMMU group of its own";
+    let cases: [(&[&str], &str, &str, String, &str); 7] = [
+        (&[], "- etc/fpga/cards", "/etc/fpga/cards cannot be read", "udev/install ada".into(), "root"),
+        (&[], "etc/fpga/cards = 10ee:903f  # Alveo", "have not been applied", trigger.into(), "root"),
+        (&[], "etc/fpga/cards = # 10ee:903f", "0000:3b:00.0 (10ee:903f) is not in", listed("10ee:903f"), "root"),
+        // Another card of the group is what is missing, and then both.
+        (&["one-group"], "etc/fpga/cards = 10ee:903f", "0000:5e:00.0 (8086:bcce) is not", listed("8086:bcce"), "root"),
+        (&["one-group"], "etc/fpga/cards =", "is not in", listed("10ee:903f 8086:bcce"), "root"),
+        (&["one-group"], "etc/fpga/cards = 8086:bcce\\n10ee:903f", "have not been applied", trigger.into(), "root"),
+        // Who has this node has the disk.
+        (
+            &["group-shared"],
+            "etc/fpga/cards = 10ee:903f",
+            "opens 0000:01:00.0 (144d:a808) as well, which is no card",
+            format!("{alone}; or let the group fpga have that too, by 144d:a808 in /etc/fpga/cards"),
+            "hand",
+        ),
+    ];
+    for (listings, cards, cause, mend, by) in cases {
+        let mut tree = Tree::new(&[&["machine", "no-permission"], listings].concat());
+        tree.apply("etc/udev/rules.d/60-fpga.rules = x\netc/fpga/cards =");
+        [disk, pac, cards].iter().for_each(|lines| tree.apply(lines));
+        let checks = checks(&tree);
+        assert_eq!(failing(&checks), ["node"]);
+        let check = checks.iter().find(|check| check["id"] == "node").unwrap();
+        assert!(check["cause"].as_str().unwrap().contains(cause), "{cards}: {check}");
+        assert_eq!((check["mend"].as_str(), check["by"].as_str()), (Some(mend.as_str()), Some(by)), "{cards}");
+    }
+}
+
+/// What turns an IOMMU on depends on whose it is, and on where it is switched off.
+#[test]
+fn each_iommu_is_turned_on_in_its_way() {
+    const INTEL: &str = "proc/cpuinfo = vendor_id\\t: GenuineIntel";
+    const AMD: &str = "proc/cpuinfo = vendor_id\\t: AuthenticAMD\nsys/firmware/acpi/tables/IVRS =";
+    const ARM: &str = "proc/cpuinfo = processor\\t: 0\\nCPU implementer\\t: 0x41";
+    const HIDDEN: &str = "- sys/firmware/acpi/tables";
+    let grub = |edit: &str| format!("sed -i '{edit}' /etc/default/grub && update-grub && reboot");
+    let setup = |name: &str| format!("switch {name} on in the firmware's setup");
+    let dmesg = |tag: &str| format!("dmesg | grep {tag} shows why the kernel does not use it");
+    let added = || grub("s/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /");
+    let cases: [(&[&str], &str, String); 14] = [
+        (&[INTEL], "started without intel_iommu=on", added()),
+        (&[INTEL, HIDDEN], "started without intel_iommu=on", added()),
+        (&[INTEL, "- sys/firmware/acpi/tables/DMAR"], "no ACPI table DMAR", setup("VT-d")),
+        (
+            &[INTEL, "proc/cmdline = quiet intel_iommu=off"],
+            "started with intel_iommu=off",
+            grub("s/\\bintel_iommu=off\\b/intel_iommu=on/"),
+        ),
+        (&[INTEL, "proc/cmdline = iommu=off"], "with iommu=off", grub("s/\\biommu=off\\b/intel_iommu=on/")),
+        (&[INTEL, "proc/cmdline = intel_iommu=on,sm_on"], "the kernel does not use it", dmesg("DMAR")),
+        (
+            &[INTEL, HIDDEN, "proc/cmdline = intel_iommu=on"],
+            "as it seems",
+            format!("{}; {}", setup("VT-d"), dmesg("DMAR")),
+        ),
+        (&[AMD], "the firmware tells of AMD-Vi, and the kernel does not use it", dmesg("AMD-Vi")),
+        (&[AMD, "- sys/firmware/acpi/tables/IVRS"], "no ACPI table IVRS", setup("AMD-Vi")),
+        (&[AMD, "proc/cmdline = amd_iommu=off"], "with amd_iommu=off", grub("s/\\bamd_iommu=off\\b//")),
+        (&[AMD, HIDDEN], "as it seems", format!("{}; {}", setup("AMD-Vi"), dmesg("AMD-Vi"))),
+        (&[ARM], "the firmware tells of no SMMU", setup("the SMMU")),
+        // The tables tell it where the processor does not.
+        (&["- proc/cpuinfo"], "started without intel_iommu=on", added()),
+        (
+            &["- proc/cpuinfo", HIDDEN],
+            "the firmware has it off, or",
+            format!("{}; dmesg | grep -i iommu shows whether the kernel uses it", setup("the IOMMU")),
+        ),
+    ];
+    for (lines, cause, mend) in cases {
+        let mut tree = Tree::new(&["machine", "iommu-off"]);
+        lines.iter().for_each(|line| tree.apply(line));
+        let checks = checks(&tree);
+        assert_eq!(failing(&checks), ["iommu"]);
+        let check = checks.iter().find(|check| check["id"] == "iommu").unwrap();
+        assert!(check["cause"].as_str().unwrap().contains(cause), "{lines:?}: {check}");
+        let by = if mend.starts_with("sed") { "root" } else { "hand" };
+        assert_eq!((check["mend"].as_str(), check["by"].as_str()), (Some(mend.as_str()), Some(by)), "{lines:?}");
+    }
+    // It is on for others: no switch helps.
+    let mut tree = Tree::new(&["machine", "iommu-off"]);
+    tree.apply("sys/kernel/iommu_groups/1/devices/");
+    let checks = checks(&tree);
+    let check = checks.iter().find(|check| check["id"] == "iommu").unwrap();
+    assert_eq!((&check["found"], &check["by"]), (&"on, but not for this card".into(), &"hand".into()));
 }
 
 #[test]
@@ -304,4 +397,89 @@ fn a_kernel_that_does_nothing_fails_the_command() {
     let device = tree.path("sys/bus/pci/devices").join(CARD);
     assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "");
     assert!(fs::read_link(device.join("driver")).unwrap().ends_with("xdma"));
+}
+
+/// `fpgactl bind` of the card, amid its transaction.
+struct Binding {
+    tree: Tree,
+    process: Child,
+}
+
+impl Binding {
+    /// Begins one, and waits until `attribute` of drivers or devices has `text`. Nobody is the kernel.
+    fn until(tree: Tree, attribute: &str, text: &str) -> Self {
+        let mut command = command(&["bind", CARD, "--timeout", "120"]);
+        command.env("FPGACTL_SYSFS_ROOT", tree.root()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let binding = Binding { process: command.spawn().unwrap(), tree };
+        binding.wait_for(attribute, text);
+        binding
+    }
+
+    fn wait_for(&self, attribute: &str, text: &str) {
+        let path = self.tree.path("sys/bus/pci").join(attribute);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while fs::read_to_string(&path).unwrap_or_default().trim() != text {
+            assert!(Instant::now() < deadline, "{attribute} is not {text}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.process.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Its exit code and what it said, once driver and override are what they were.
+    fn end(self) -> (Option<i32>, String) {
+        let Binding { tree, process } = self;
+        let output = process.wait_with_output().unwrap();
+        let device = tree.path("sys/bus/pci/devices").join(CARD);
+        assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "", "{}", stderr(&output));
+        assert!(fs::read_link(device.join("driver")).unwrap().ends_with("xdma"), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+        (output.status.code(), stderr(&output))
+    }
+}
+
+/// A signal comes before the kernel has taken the card from its driver. That the terminal is gone as well does not matter.
+#[test]
+fn a_terminated_bind_leaves_the_card_where_it_was() {
+    let binding = Binding::until(Tree::new(&["machine", "wrong-driver"]), "drivers/xdma/unbind", CARD);
+    binding.signal("HUP");
+    binding.signal("TERM");
+    let (exit, said) = binding.end();
+    assert_eq!(exit, Some(130), "{said}");
+    assert!(said.contains("every function is bound to what it was bound to before"), "{said}");
+}
+
+/// It comes when the card has no driver at all. An impatient second one does not end the command there.
+#[test]
+fn an_interrupted_bind_gives_the_card_back() {
+    let binding = Binding::until(Tree::new(&["machine", "wrong-driver"]), "drivers/xdma/unbind", CARD);
+    act(binding.tree.root(), "xdma");
+    binding.wait_for("drivers/vfio-pci/bind", CARD);
+    binding.signal("INT");
+    binding.signal("INT");
+    binding.wait_for("drivers/xdma/bind", CARD);
+    binding.signal("INT");
+    act(binding.tree.root(), "xdma");
+    let (exit, said) = binding.end();
+    assert_eq!(exit, Some(130), "{said}");
+}
+
+/// The kernel sleeps in a write, and goes on sleeping: nobody knows how that ends, and it is said.
+#[test]
+fn a_kernel_that_does_not_answer_may_still_do_what_it_was_told() {
+    let tree = Tree::new(&["machine", "wrong-driver"]);
+    // A pipe that nobody reads is opened by nobody who writes.
+    let attribute = tree.path("sys/bus/pci/drivers/xdma/unbind");
+    fs::remove_file(&attribute).unwrap();
+    assert!(Command::new("mkfifo").arg(&attribute).status().unwrap().success());
+    let output = on(&tree, &["bind", CARD, "--timeout", "0.5"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    for words in ["how 0000:3b:00.0 ends is not known", "fpgactl bind 0000:3b:00.0 --driver xdma puts it back"] {
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let device = tree.path("sys/bus/pci/devices").join(CARD);
+    assert_eq!(fs::read_to_string(device.join("driver_override")).unwrap().trim(), "");
 }

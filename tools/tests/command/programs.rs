@@ -104,6 +104,47 @@ fn words_are_printed_as_text_that_assembles_to_the_same() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("checksum"));
 }
 
+/// One line can ask for more than any machine has; all that a buffer takes is taken at once.
+#[test]
+fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
+    let directory = Directory::new();
+    let program =
+        |bytes: &str| format!("ranks 2\nbuffer h = host size {bytes}\ncopy source h, destination 0, bytes 64\n");
+    for (bytes, expected) in [
+        ("1TiB", "the host buffers of all ranks take 2 TiB, and may take half of the "),
+        ("1 << 62", "the host buffers of all ranks take 8388608 TiB, and may take half of the "),
+        ("(1 << 64) - 1", "the host buffers are larger than any memory"),
+    ] {
+        let path = directory.write("large.seq", program(bytes));
+        for mode in [&["--json"][..], &["--json", "--persistent"]] {
+            // If it were not refused, it should fail alone and not take the machine with it.
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "ulimit -v 8000000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_fpgactl")]);
+            let output = shell.args(["run", &path, "--cards", "mock:optweb:2"]).args(mode).output().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{bytes}");
+            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            assert!(error["message"].as_str().unwrap().starts_with(expected), "{error}");
+        }
+    }
+}
+
+/// Host buffers lie one behind the other: what leaves one would be in the next.
+#[test]
+fn a_copy_past_its_host_buffer_is_refused() {
+    let directory = Directory::new();
+    let path = directory.write(
+        "past.seq",
+        "ranks 2\nbuffer a = host size 4KiB\nbuffer b = host size 4KiB\nfill destination 0, bytes 8KiB, extent 1\n\
+         copy source 0, destination a, bytes 8KiB\ncopy source b, destination 0, bytes 64\n",
+    );
+    let output = run(&["run", &path, "--cards", "mock:optweb:2", "--json"]);
+    assert_eq!(output.status.code(), Some(7));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["places"][0]["line"], 5, "{error}");
+    let expected = "the destination has 8192 B from byte 0 of host buffer `a` on, which has 4096 B";
+    assert_eq!(error["places"][0]["message"], expected);
+}
+
 /// Source errors, and what the verifier refuses, name the place.
 #[test]
 fn what_is_wrong_is_refused_with_its_place() {

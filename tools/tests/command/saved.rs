@@ -88,7 +88,16 @@ fn a_launch_rings_each_card_once() {
     assert!(persistent["instructions"].as_u64().unwrap() > 4, "a ring has several steps on each card");
     assert_eq!(persistent["ranks"].as_array().map(Vec::len), Some(4));
     let text = stdout(&of_cards(&["run", &saved, "--persistent"]));
-    assert!(text.contains("\n1 launch of ") && text.contains(" on 4 cards, with 4 doorbells\n"), "{text}");
+    assert!(text.contains("\n1 launch of ") && text.contains(" on 4 cards, which run "), "{text}");
+
+    // What a loop repeats is stored once.
+    let path = folder.path("loop.seq");
+    std::fs::write(&path, "ranks 4\nrepeat 1000\n  barrier\nend\n").unwrap();
+    let printed = json(&of_cards(&["run", &path, "--persistent"]));
+    assert_eq!((&printed["persistent"]["stored"], &printed["persistent"]["instructions"]), (&8.into(), &4004.into()));
+    let text = stdout(&of_cards(&["run", &path, "--persistent"]));
+    let expected = "\n1 launch of 8 stored instructions on 4 cards, which run 4004, with 4 doorbells\n";
+    assert!(text.contains(expected), "{text}");
 
     let vector = folder.path("vector.seqb");
     stdout(&of_cards(&["plan", "gatherv", "--counts", "64,0,64,64", "--save", &vector]));

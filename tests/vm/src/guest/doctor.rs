@@ -1,4 +1,5 @@
-//! `fpgactl doctor` on faults that are planted in this guest, and their mends carried out.
+//! `fpgactl doctor` on faults that are planted in this guest, and their mends carried out. docs/permissions.md has a table of
+//! the faults that are planted here, and of those that are planted only in a directory.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::pci::PciFunction;
 use crate::{Guest, permissions, tests};
 
 tests! {
-    ["devices"] => [doctor_finds_a_shared_group, doctor_finds_that_msix_is_absent],
+    ["devices"] => [doctor_finds_a_shared_group_and_a_wrong_driver, doctor_finds_that_msix_is_absent],
     ["private"] => [doctor_finds_faults_and_their_mends_work],
 }
 
@@ -27,17 +28,26 @@ fn check(guest: &Guest, user: User, before: &str, device: &PciFunction, id: &str
     found.clone()
 }
 
-/// Has the doctor find a fault, does what it says as root, and has it see that the fault is gone.
+/// Has the doctor of `user` find a fault, does what it says as root, and has it see that the fault is gone. What it found.
 #[track_caller]
-fn find_and_mend(guest: &Guest, device: &PciFunction, id: &str) {
-    let found = check(guest, User::Worker, "", device, id);
+fn find_and_mend(guest: &Guest, user: User, device: &PciFunction, id: &str) -> Value {
+    let bad = check(guest, user, "", device, id);
+    let found = &bad;
     assert_eq!(found["ok"], false, "{found}");
+    assert_eq!(found["by"], "root", "{found}");
     let mend = found["mend"].as_str().expect("a mend");
     // It is told from where the project lies.
     run(User::Root, &["sh", "-c", &format!("cd /host && {mend}")], BOUND).good();
     run(User::Root, &["udevadm", "settle"], BOUND).good();
-    let found = check(guest, User::Worker, "", device, id);
+    let found = check(guest, user, "", device, id);
     assert_eq!(found["ok"], true, "{found}");
+    bad
+}
+
+/// Gives a node back to root, as before the rules came.
+fn take_back(device: &PciFunction) {
+    run(User::Root, &["chown", "root:root", &device.node()], BOUND).good();
+    run(User::Root, &["chmod", "600", &device.node()], BOUND).good();
 }
 
 fn doctor_finds_faults_and_their_mends_work(guest: &Guest) {
@@ -48,17 +58,22 @@ fn doctor_finds_faults_and_their_mends_work(guest: &Guest) {
         run(User::Root, &["fpgactl", "unbind", &card.address], BOUND).good();
     }
     run(User::Root, &["rmmod", "vfio-pci"], BOUND).good();
-    find_and_mend(guest, card, "module");
-    find_and_mend(guest, card, "driver");
-    find_and_mend(guest, card, "hugepages");
-    run(User::Root, &["chown", "root:root", &card.node()], BOUND).good();
-    run(User::Root, &["chmod", "600", &card.node()], BOUND).good();
-    find_and_mend(guest, card, "node");
+    find_and_mend(guest, User::Worker, card, "module");
+    // It has none; for another than the right one, see below.
+    find_and_mend(guest, User::Worker, card, "driver");
+    find_and_mend(guest, User::Worker, card, "hugepages");
+    take_back(card);
+    let found = find_and_mend(guest, User::Worker, card, "node");
+    assert!(found["cause"].as_str().is_some_and(|cause| cause.contains("have not been applied")), "{found}");
+    run(User::Root, &["sed", "-i", "/^1234:f9a0/d", "/etc/fpga/cards"], BOUND).good();
+    take_back(card);
+    let found = find_and_mend(guest, User::Worker, card, "node");
+    assert!(found["cause"].as_str().is_some_and(|cause| cause.contains("is not in /etc/fpga/cards")), "{found}");
     let mut holder = start(User::Worker, &["fpga-cards", "hold", &card.address]);
     holder.until_it_says("at work", BOUND);
     assert_eq!(check(guest, User::Worker, "", card, "bus-master")["ok"], true);
     run(User::Root, &["setpci", "-s", &card.address, "COMMAND=0:4"], BOUND).good();
-    find_and_mend(guest, card, "bus-master");
+    find_and_mend(guest, User::Worker, card, "bus-master");
     holder.kill();
     // Who is not in the group is told to join it.
     let found = check(guest, User::Stranger, "", card, "node");
@@ -74,15 +89,28 @@ fn doctor_finds_faults_and_their_mends_work(guest: &Guest) {
     guest.log(output.stdout);
 }
 
-fn doctor_finds_a_shared_group(guest: &Guest) {
-    let twin = PciFunction::at("0000:00:16.0");
-    let found = check(guest, User::Root, "", &twin, "iommu-group");
-    assert_eq!(found["ok"], false, "{found}");
-    assert!(found["found"].to_string().contains("0000:00:16.1"), "{found}");
+/// Two controllers in one group, both with the kernel's driver. The mends work in the order in which they are told.
+fn doctor_finds_a_shared_group_and_a_wrong_driver(guest: &Guest) {
+    let [twin, other] = ["0000:00:16.0", "0000:00:16.1"].map(PciFunction::at);
+    assert_eq!([twin.driver(), other.driver()], [Some("nvme".to_owned()), Some("nvme".to_owned())]);
+    let found = check(guest, User::Root, "", &twin, "driver");
+    assert_eq!((&found["ok"], &found["found"]), (&false.into(), &"nvme".into()), "{found}");
+    assert_eq!(found["cause"], "the card belongs to the kernel's driver nvme");
+    let found = find_and_mend(guest, User::Root, &twin, "iommu-group");
+    assert!(found["found"].to_string().contains("0000:00:16.1 (nvme)"), "{found}");
+    find_and_mend(guest, User::Root, &twin, "driver");
+    assert_eq!(twin.driver().as_deref(), Some("vfio-pci"));
+    run(User::Root, &["fpgactl", "unbind", &twin.address], BOUND).good();
+    other.let_the_kernel_choose();
+    assert_eq!([twin.driver(), other.driver()], [Some("nvme".to_owned()), Some("nvme".to_owned())]);
 }
 
+/// No command can mend that.
 fn doctor_finds_that_msix_is_absent(guest: &Guest) {
     let device = &PciFunction::all("0x1234", "0x11e8")[0];
     let found = check(guest, User::Root, "", device, "msix");
-    assert_eq!(found["ok"], false, "{found}");
+    assert_eq!((&found["ok"], &found["found"]), (&false.into(), &"none".into()), "{found}");
+    assert!(found["cause"].to_string().contains("has no MSI-X capability"), "{found}");
+    assert!(found["mend"].to_string().contains("load an image whose shell has MSI-X"), "{found}");
+    assert_eq!(found["by"], "hand", "{found}");
 }

@@ -71,6 +71,11 @@ impl PciFunction {
         assert_eq!(self.driver().as_deref(), Some("vfio-pci"), "driver of {}", self.address);
     }
 
+    /// Has the kernel choose a driver, as it does when it finds a device.
+    pub(crate) fn let_the_kernel_choose(&self) {
+        write(Path::new("/sys/bus/pci/drivers_probe"), &self.address);
+    }
+
     /// Whether it sits behind a port, where it can be pulled.
     pub(crate) fn is_behind_a_port(&self) -> bool {
         !self.address.starts_with("0000:00:")
@@ -79,6 +84,11 @@ impl PciFunction {
     /// Has the kernel forget it, once whoever has it open has closed it.
     pub(crate) fn take_away(&self) {
         write(&self.path("remove"), "1");
+    }
+
+    /// Takes from the kernel every way to reset it: for one that is dead it would wait a minute and more.
+    pub(crate) fn forbid_reset(&self) {
+        write(&self.path("reset_method"), "\n");
     }
 
     /// Whether it is there.

@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::command::{User, run};
 use crate::pci::PciFunction;
-use crate::{Guest, devices, tests};
+use crate::{Guest, cards, devices, tests};
 
 tests! {
     ["devices"] => [
@@ -16,6 +17,10 @@ tests! {
         after_the_install_members_may_and_others_are_told_what_helps,
         what_is_no_card_stays_roots,
         memory_that_may_not_be_locked_is_named,
+    ],
+    ["private"] => [
+        the_boot_helper_binds_what_its_file_names,
+        what_was_installed_is_taken_back,
     ],
 }
 
@@ -29,12 +34,26 @@ const EXTRA_CARDS: &str = "1234:11e8\n1b36:0010\n1af4:1044\n10ec:8139\n";
 /// Installs the rules, once, for the worker, and adds the devices of QEMU to the list of cards.
 pub(crate) fn install() {
     static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        run(User::Root, &["/host/udev/install", "worker"], BOUND).good();
-        let mut cards = File::options().append(true).open("/etc/fpga/cards").expect("the list of cards");
-        cards.write_all(EXTRA_CARDS.as_bytes()).expect("room in the list");
-    });
+    DONE.get_or_init(put_in_place);
 }
+
+fn put_in_place() {
+    run(User::Root, &["/host/udev/install", "worker"], BOUND).good();
+    let mut cards = File::options().append(true).open("/etc/fpga/cards").expect("the list of cards");
+    cards.write_all(EXTRA_CARDS.as_bytes()).expect("room in the list");
+}
+
+/// What `udev/install` puts there, beside the group.
+const INSTALLED: [&str; 8] = [
+    "/etc/fpga/bind.conf",
+    "/etc/fpga/cards",
+    "/etc/security/limits.d/60-fpga.conf",
+    "/etc/systemd/system/fpga-bind.service",
+    "/etc/udev/rules.d/60-fpga.rules",
+    "/usr/local/lib/fpga/bind-cards",
+    "/usr/local/lib/fpga/made-group",
+    "/usr/local/lib/fpga/only-cards",
+];
 
 /// Some register of the card, read by whoever it is.
 fn read_register(user: User, device: &PciFunction) -> crate::command::Output {
@@ -99,4 +118,64 @@ fn memory_that_may_not_be_locked_is_named(guest: &Guest) {
     guest.log(&output.stderr);
     assert!(!output.status.success(), "{output}");
     assert!(output.stderr.contains("RLIMIT_MEMLOCK"), "{output}");
+}
+
+/// As at boot: no driver has a card, and vfio-pci is not loaded.
+fn the_boot_helper_binds_what_its_file_names(guest: &Guest) {
+    install();
+    let cards = PciFunction::all("0x1234", "0xf9a0");
+    for card in cards.iter().filter(|card| card.driver().is_some()) {
+        run(User::Root, &["fpgactl", "unbind", &card.address], BOUND).good();
+    }
+    run(User::Root, &["rmmod", "vfio-pci"], BOUND).good();
+    let bind = |lines: &str| {
+        fs::write("/etc/fpga/bind.conf", lines).expect("the file is there");
+        let output = run(User::Root, &["/usr/local/lib/fpga/bind-cards"], BOUND);
+        guest.log(format!("{}{}", output.stdout, output.stderr));
+        output
+    };
+    // A line that fails does not stop the next, and is told.
+    let output = bind(&format!("# cards\n0000:77:00.0\n{}  # the second\n", cards[1].address));
+    assert_eq!(output.status.code(), Some(1), "{output}");
+    assert!(output.stderr.contains("0000:77:00.0"), "{output}");
+    let drivers = || cards.iter().map(PciFunction::driver).collect::<Vec<_>>();
+    let vfio = || Some("vfio-pci".to_owned());
+    assert_eq!(drivers(), [None, vfio(), None, None]);
+    // By ids all of them; that one is named twice does not matter.
+    bind(&format!("{} 1234:f9a0", cards[2].address)).good();
+    assert_eq!(drivers(), [vfio(), vfio(), vfio(), vfio()]);
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    for card in &cards {
+        read_register(User::Worker, card).good();
+    }
+}
+
+fn what_was_installed_is_taken_back(guest: &Guest) {
+    let card = &cards::cards()[0];
+    assert!(INSTALLED.iter().all(|file| Path::new(file).exists()));
+    assert_eq!(owner(&card.node()), (group_id("fpga"), 0o660));
+    read_register(User::Worker, card).good();
+    let refused = || {
+        assert_eq!(owner(&card.node()), (0, 0o600));
+        let output = read_register(User::Worker, card);
+        guest.log(&output.stderr);
+        assert_eq!(output.status.code(), Some(NO_PERMISSION), "{output}");
+    };
+    let uninstall = || drop(run(User::Root, &["/host/udev/uninstall"], BOUND).good());
+    uninstall();
+    let left = INSTALLED.iter().chain(&["/etc/fpga", "/usr/local/lib/fpga"]).filter(|file| Path::new(file).exists());
+    assert_eq!(left.collect::<Vec<_>>(), [&""; 0]);
+    let groups = fs::read_to_string("/etc/group").expect("groups");
+    assert!(!groups.contains("fpga"), "{groups}");
+    refused();
+    // Nor does udev give away a node that is made now.
+    run(User::Root, &["fpgactl", "unbind", &card.address], BOUND).good();
+    card.give_to_vfio();
+    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    refused();
+    uninstall();
+    // And it can come back; the other tests need it.
+    put_in_place();
+    assert_eq!(owner(&card.node()), (group_id("fpga"), 0o660));
+    read_register(User::Worker, card).good();
 }

@@ -235,7 +235,10 @@ fn arguments(parts: &Parts<'_>) -> Vec<String> {
             option("-device", "intel-iommu,intremap=on,caching-mode=on".to_owned());
             option("-kernel", file(&parts.vm.join("vmlinuz")));
             option("-initrd", file(disk));
-            option("-append", format!("console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=5 {parameters}"));
+            // Without no_timer_check the kernel waits a few milliseconds for its timer, which on a busy host may not be
+            // run in time, and then panics.
+            let always = "console=ttyS0 intel_iommu=on no_timer_check panic=-1 quiet loglevel=5";
+            option("-append", format!("{always} {parameters}"));
             option("-serial", format!("file:{}", in_folder("console.log")));
             option("-serial", "chardev:line".to_owned());
             option("-drive", format!("file={},format=raw,if=none,id=medium,cache=unsafe", file(medium)));

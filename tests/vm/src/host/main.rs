@@ -16,12 +16,14 @@ use std::thread;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use fpga_vm::{FILTER, SCENARIO};
+use fpga_vm::{CARDS, FILTER, SCENARIO};
 
 use crate::machine::{MEDIUM_BYTES, Machine, MachineError, Parts, SCRAP, Software, failed};
 use crate::server::Server;
 use crate::session::{Session, Tally};
 
+/// How late host memory answers cards at the most, in the scenario `private`, in microseconds.
+const LATE_US: u32 = 200;
 /// Machines that run side by side.
 const AT_A_TIME: usize = 2;
 
@@ -53,9 +55,9 @@ struct Arguments {
 enum Scenario {
     /// Mock cards that map the guest's memory.
     Cards,
-    /// Mock cards that reach the guest's memory by messages.
+    /// Mock cards that reach the guest's memory by messages, each of them late by a time drawn at random.
     Private,
-    /// QEMU's own devices only.
+    /// QEMU's own devices, and mock cards without MSI-X, which QEMU can pull.
     Devices,
     /// Devices of QEMU's in groups, with virtual functions, with error reporting.
     Bus,
@@ -190,9 +192,13 @@ type Started = (Machine, Option<Server>, PathBuf, UnixStream);
 
 /// Starts what a scenario needs.
 fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Started, MachineError> {
+    let (fpgactl, cards) = (arguments.programs.join("fpgactl"), arguments.programs.join("fpga-cards"));
+    let serve = |selector| Server::start(&fpgactl, &["mock", "serve", selector, "--socket-dir"], folder).map(Some);
     let server = match scenario {
-        Scenario::Devices | Scenario::Bus => None,
-        _ => Some(Server::start(&arguments.programs.join("fpgactl"), folder)?),
+        Scenario::Bus => None,
+        Scenario::Devices => Some(Server::start(&cards, &["serve"], folder)?),
+        Scenario::Private => serve(&format!("mock:optweb:{CARDS}+late={LATE_US}"))?,
+        Scenario::Cards | Scenario::Small => serve(&format!("mock:optweb:{CARDS}"))?,
     };
     let cards = server.as_ref().map(Server::sockets).unwrap_or_default();
     let (disk, medium) = (folder.join("disk.cpio"), folder.join("medium.raw"));

@@ -12,24 +12,25 @@ use crate::machine::{MachineError, failed, stop};
 
 const BOUND: Duration = Duration::from_secs(30);
 
-/// `fpgactl mock serve`, killed when dropped.
+/// A process that serves cards on sockets, killed when dropped.
 pub(crate) struct Server {
     process: Child,
     sockets: Vec<PathBuf>,
 }
 
 impl Server {
-    /// Serves [`CARDS`] cards of one fabric in `folder`, and waits until all can be reached.
-    pub(crate) fn start(fpgactl: &Path, folder: &Path) -> Result<Self, MachineError> {
+    /// Has `program` with `words` and `folder` serve [`CARDS`] cards of one fabric there, and waits until all can be
+    /// reached.
+    pub(crate) fn start(program: &Path, words: &[&str], folder: &Path) -> Result<Self, MachineError> {
         let said = File::create(folder.join("server.log")).map_err(failed("make a log"))?;
-        let process = Command::new(fpgactl)
-            .args(["mock", "serve", &format!("mock:optweb:{CARDS}"), "--socket-dir"])
+        let process = Command::new(program)
+            .args(words)
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said)
             .spawn()
-            .map_err(failed(format!("start {}", fpgactl.display())))?;
+            .map_err(failed(format!("start {}", program.display())))?;
         let sockets = (0..CARDS).map(|index| folder.join(format!("{index}.sock"))).collect();
         let mut server = Server { process, sockets };
         let deadline = Instant::now() + BOUND;

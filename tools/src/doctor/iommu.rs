@@ -1,0 +1,80 @@
+//! Whether an IOMMU stands between a card and memory, and what turns it on, which depends on whose it is.
+//!
+//! Source: the kernel's `Documentation/admin-guide/kernel-parameters.txt`. Whether Intel's is used without a parameter is up
+//! to who built the kernel; AMD's and Arm's are used wherever the firmware tells of them.
+
+use fpga_hal::sysfs::{Group, IommuMaker, MachineIommu, PciFunction, Sysfs};
+
+use super::{Finding, Mend};
+
+/// Where the parameters stand that the kernel is started with.
+const GRUB: &str = "/etc/default/grub && update-grub && reboot";
+
+pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>) -> Finding {
+    let bad = |found: &str, cause: String, mend| Finding::Bad { found: found.to_owned(), cause, mend };
+    if let Some(number) = function.group {
+        if !group.is_some_and(|group| group.is_unprotected) {
+            return Finding::Good(format!("on, group {number}"));
+        }
+        let (cause, mend) = off(&sysfs.machine_iommu());
+        let cause = format!("VFIO runs in its mode without an IOMMU, where cards may write all memory: {cause}");
+        return bad("off: the group is made up", cause, mend);
+    }
+    let is_protected = |number: &u32| sysfs.group(*number).is_ok_and(|group| !group.is_unprotected);
+    if sysfs.groups().is_ok_and(|groups| groups.iter().any(is_protected)) {
+        let mend = "update the firmware, or put the card into another slot";
+        let cause = "the firmware's tables leave its part of the bus out".to_owned();
+        return bad("on, but not for this card", cause, Mend::Hand(mend.to_owned()));
+    }
+    let (cause, mend) = off(&sysfs.machine_iommu());
+    bad("off", cause, mend)
+}
+
+/// Why it is off, and what turns it on.
+fn off(machine: &MachineIommu) -> (String, Mend) {
+    let Some(maker) = machine.maker else {
+        let mend =
+            "switch the IOMMU on in the firmware's setup; dmesg | grep -i iommu shows whether the kernel uses it";
+        return ("the firmware has it off, or the kernel was started without it".into(), Mend::Hand(mend.into()));
+    };
+    let name = match maker {
+        IommuMaker::Intel => "VT-d",
+        IommuMaker::Amd => "AMD-Vi",
+        IommuMaker::Arm => "the SMMU",
+    };
+    let in_setup = format!("switch {name} on in the firmware's setup");
+    // Arm's table tells of interrupt controllers as well.
+    if maker == IommuMaker::Arm {
+        return ("the firmware tells of no SMMU".into(), Mend::Hand(in_setup));
+    }
+    if machine.is_in_firmware == Some(false) {
+        let cause = format!("the firmware has {name} off: there is no ACPI table {}", maker.table());
+        return (cause, Mend::Hand(in_setup));
+    }
+    if let Some(parameter) = switched(machine, maker, "off") {
+        let instead = if maker == IommuMaker::Intel { "intel_iommu=on" } else { "" };
+        let mend = format!("sed -i 's/\\b{parameter}\\b/{instead}/' {GRUB}");
+        return (format!("the kernel was started with {parameter}"), Mend::Root(mend));
+    }
+    if maker == IommuMaker::Intel && switched(machine, maker, "on").is_none() {
+        let mend = format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' {GRUB}");
+        return ("the kernel was started without intel_iommu=on".into(), Mend::Root(mend));
+    }
+    let tag = if maker == IommuMaker::Intel { "DMAR" } else { "AMD-Vi" };
+    let log = format!("dmesg | grep {tag} shows why the kernel does not use it");
+    match machine.is_in_firmware {
+        Some(_) => (format!("the firmware tells of {name}, and the kernel does not use it"), Mend::Hand(log)),
+        None => (format!("the firmware has {name} off, as it seems"), Mend::Hand(format!("{in_setup}; {log}"))),
+    }
+}
+
+/// The parameter that switches the IOMMU on or off.
+fn switched<'a>(machine: &'a MachineIommu, maker: IommuMaker, to: &str) -> Option<&'a str> {
+    let own = if maker == IommuMaker::Intel { "intel_iommu" } else { "amd_iommu" };
+    let parameters = machine.parameters.iter().map(String::as_str);
+    parameters.rev().find(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let mut values = value.split(',');
+        (name == own || (name == "iommu" && to == "off")) && values.any(|value| value == to)
+    })
+}
