@@ -54,14 +54,46 @@ impl Case {
 /// What is asked of all cards of a fabric, from rank 0, to the last if it is point to point; reductions are sums of f64, or
 /// of bytes if there are no whole elements.
 pub fn request(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bool) -> Request {
+    request_of(nodes, collective, bytes, is_rendezvous, Lengths::Mixed)
+}
+
+/// Of what lengths the blocks of a vector form are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lengths {
+    /// All lengths up to the longest, in seven steps; one in seven is empty.
+    Mixed,
+    /// All of one length.
+    Equal,
+    /// One in five is a thousand times as long as the others.
+    OneLong,
+    /// From rank to rank a little less.
+    Falling,
+}
+
+impl Lengths {
+    /// All of them.
+    pub const ALL: [Lengths; 4] = [Lengths::Mixed, Lengths::Equal, Lengths::OneLong, Lengths::Falling];
+
+    fn of(self, block: u64, count: u64, longest: u64) -> u64 {
+        match self {
+            Lengths::Mixed => longest * (block * 3 % 7) / 6,
+            Lengths::Equal => longest,
+            Lengths::OneLong if block % 5 == 2 => longest,
+            Lengths::OneLong => longest / 1000,
+            Lengths::Falling => longest / count * (count - block),
+        }
+    }
+}
+
+/// As [`request`], with blocks of a vector form as `lengths` says.
+pub fn request_of(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bool, lengths: Lengths) -> Request {
     let element = if bytes.is_multiple_of(8) { Element::F64 } else { Element::U8 };
-    // Blocks of a vector form are of all lengths up to `bytes`, and one in seven is empty.
     let count = match collective {
         Collective::Alltoallv => u64::from(nodes) * u64::from(nodes),
         _ if collective.has_counts() => nodes.into(),
         _ => 0,
     };
-    let counts = (0..count).map(|block| bytes * (block * 3 % 7) / 6).collect();
+    let counts = (0..count).map(|block| lengths.of(block, count, bytes)).collect();
     Request {
         counts,
         combine: collective.reduces().then_some(Combine::new(Reduction::Sum, element)),

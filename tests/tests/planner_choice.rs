@@ -6,10 +6,10 @@
 #[path = "../../cmdseq/tests/cards/mod.rs"]
 mod cards;
 
-use cmdseq::plan::{Collective, Plan, predict};
+use cmdseq::plan::{Collective, Plan, Request, predict};
 use cmdseq::{Capabilities, Instruction, Operand, Topology};
 use fpga_mock::Profile;
-use fpga_tests::prediction::{self, Case, plans, request};
+use fpga_tests::prediction::{self, Case, Lengths, plans, request, request_of};
 use fpga_tests::sweep::is_full;
 use fpga_tests::{pattern, run};
 
@@ -32,23 +32,45 @@ struct Outcome {
     forced: Vec<Case>,
 }
 
-/// Plans every collective of every size for the cards that `capabilities` describe, and then opens them and runs the plans.
-fn outcomes(profile: &Profile, capabilities: &Capabilities) -> Vec<Outcome> {
+/// Every collective of every size.
+fn requests(profile: &Profile) -> Vec<Request> {
     let all = Collective::ALL
         .iter()
         .flat_map(|collective| sizes(profile.nodes).into_iter().map(move |bytes| (*collective, bytes)));
-    let planned: Vec<(Plan, Vec<Plan>)> = all
-        .flat_map(|(collective, bytes)| [false, true].map(|rendezvous| (collective, bytes, rendezvous)))
+    all.flat_map(|(collective, bytes)| [false, true].map(|rendezvous| (collective, bytes, rendezvous)))
         .filter(|(collective, bytes, _)| *collective != Collective::Barrier || *bytes == 8)
-        .filter_map(|(collective, bytes, rendezvous)| {
-            let request = request(profile.nodes, collective, bytes, rendezvous);
-            match plans(&request, capabilities) {
-                Ok(planned) => Some(planned),
-                // Forms that have no way over the links between two groups.
-                Err(_) if collective.has_counts() && profile.topology != Topology::FullyConnected => None,
-                Err(refusal) => panic!("{request:?}: {refusal}"),
+        .map(|(collective, bytes, rendezvous)| request(profile.nodes, collective, bytes, rendezvous))
+        .collect()
+}
+
+/// Every vector form of every size with blocks of lengths of other kinds than those of [`requests`].
+fn uneven_requests(profile: &Profile) -> Vec<Request> {
+    let mut requests = Vec::new();
+    for collective in Collective::ALL.iter().filter(|collective| collective.has_counts()) {
+        for lengths in Lengths::ALL.into_iter().filter(|lengths| *lengths != Lengths::Mixed) {
+            for bytes in sizes(profile.nodes) {
+                for rendezvous in [false, true] {
+                    let request = request_of(profile.nodes, *collective, bytes, rendezvous, lengths);
+                    // Of nothing there is no last byte to arrive.
+                    if request.counts.iter().any(|bytes| *bytes != 0) {
+                        requests.push(request);
+                    }
+                }
             }
-        })
+        }
+    }
+    requests
+}
+
+/// Plans all for cards that are described by hand, and only then opens them and runs the plans.
+fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
+    let capabilities = match profile.topology {
+        Topology::FullyConnected => cards::connected(profile.nodes),
+        Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
+    };
+    let planned: Vec<(Plan, Vec<Plan>)> = requests
+        .iter()
+        .map(|request| plans(request, &capabilities).unwrap_or_else(|refusal| panic!("{request:?}: {refusal}")))
         .collect();
     let (fabric, mut cluster) = run::open(profile.clone());
     let found = cluster.capabilities();
@@ -71,12 +93,8 @@ fn outcomes(profile: &Profile, capabilities: &Capabilities) -> Vec<Outcome> {
         .collect()
 }
 
-fn check(profile: &Profile) {
-    let capabilities = match profile.topology {
-        Topology::FullyConnected => cards::connected(profile.nodes),
-        Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
-    };
-    let outcomes = outcomes(profile, &capabilities);
+fn check(profile: &Profile, requests: &[Request]) {
+    let outcomes = outcomes(profile, requests);
     let (mut wrong, mut worse) = (0.0_f64, 0.0_f64);
     for Outcome { chosen, forced } in &outcomes {
         for case in forced.iter().chain([chosen]) {
@@ -96,18 +114,32 @@ fn check(profile: &Profile) {
 #[test]
 fn predictions_are_right_and_the_best_way_is_chosen() {
     let ranks: Vec<u32> = if is_full() { (2..=64).collect() } else { vec![2, 3, 4, 7, 16, 24] };
-    ranks.into_iter().for_each(|ranks| check(&Profile::optweb(ranks)));
+    ranks.into_iter().map(Profile::optweb).for_each(|profile| check(&profile, &requests(&profile)));
 }
 
 #[test]
 fn the_same_on_sixty_four_ranks() {
-    check(&Profile::optweb(64));
+    let profile = Profile::optweb(64);
+    check(&profile, &requests(&profile));
 }
 
 #[test]
 fn the_same_on_dragonflies() {
     let shapes: &[(u32, u32)] = if is_full() { &[(2, 2), (2, 8), (3, 5), (4, 4), (8, 8)] } else { &[(2, 3), (4, 4)] };
-    shapes.iter().for_each(|(groups, size)| check(&Profile::optweb_dragonfly(*groups, *size)));
+    for (groups, size) in shapes {
+        let profile = Profile::optweb_dragonfly(*groups, *size);
+        check(&profile, &requests(&profile));
+    }
+}
+
+#[test]
+fn the_same_of_blocks_of_very_unequal_lengths() {
+    let ranks: &[u32] = if is_full() { &[2, 3, 5, 8, 16, 17, 32, 64] } else { &[3, 8, 17] };
+    let shapes: &[(u32, u32)] = if is_full() { &[(2, 2), (2, 8), (3, 5), (4, 4), (8, 8)] } else { &[(3, 4), (8, 2)] };
+    let dragonflies = shapes.iter().map(|(groups, size)| Profile::optweb_dragonfly(*groups, *size));
+    for profile in ranks.iter().copied().map(Profile::optweb).chain(dragonflies) {
+        check(&profile, &uneven_requests(&profile));
+    }
 }
 
 /// Cards that come late, before each of their instructions: what others wait for them is theirs to wait, and eager data lies

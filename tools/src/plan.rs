@@ -284,9 +284,12 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
     if let Some(candidates) = candidates {
         text += &explanation(plan, candidates);
     }
+    if !plan.communicators.is_empty() {
+        text.push('\n');
+    }
     for communicator in &plan.communicators {
         let members: Vec<String> = communicator.members.iter().map(u32::to_string).collect();
-        let _ = writeln!(text, "\ncommunicator {}: nodes {}", communicator.id, members.join(" "));
+        let _ = writeln!(text, "communicator {}: nodes {}", communicator.id, members.join(" "));
     }
     text + &programs(plan)
 }

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::placement::{Areas, pieces_at, whole};
-use super::rounds::{Blocks, Move, TOKEN_BYTES, check_rounds};
+use super::placement::{Areas, Packed, whole};
+use super::rounds::{Move, TOKEN_BYTES, check_rounds};
 use super::{Collective, Draft, Refusal, Request};
 use crate::Capabilities;
 
@@ -26,7 +26,9 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             distribute(tree, &mut draft, at, request.bytes);
             draft.lies(request, |rank| (whole(input, request.input_bytes(rank)), whole(at(rank), request.bytes)));
         }
-        Collective::Scatter | Collective::Gather => blocks(request, tree, &mut draft, capabilities)?,
+        Collective::Scatter | Collective::Gather | Collective::Scatterv | Collective::Gatherv => {
+            blocks(request, tree, &mut draft, capabilities)?;
+        }
         Collective::Reduce | Collective::Allreduce => {
             let bytes = request.bytes;
             let [input, result] = Areas::place(request, capabilities, [bytes; 2])?;
@@ -52,7 +54,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         }
         other => {
             return Err(Refusal::general(format!(
-                "binomial is for barrier, broadcast, scatter, gather, reduce and allreduce, not for {other}"
+                "binomial is for barrier, broadcast, scatter, gather, scatterv, gatherv, reduce and allreduce, not for {other}"
             )));
         }
     }
@@ -115,11 +117,12 @@ fn distribute(tree: Tree, draft: &mut Draft, at: impl Fn(u32) -> u64, bytes: u64
     }
 }
 
-/// Scatter and gather: a rank has the blocks of all ranks below it, where the root has them.
+/// Scatter and gather: a rank has the blocks of all ranks below it, where the root has them. These are ranks one after another
+/// whatever the root, so their blocks are too.
 fn blocks(request: &Request, tree: Tree, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let blocks = Blocks::of_ranks(request, capabilities);
+    let blocks = Packed::new((0..request.ranks()).map(|rank| request.block(rank)), capabilities);
     let [input, output] = Areas::place(request, capabilities, [blocks.total(); 2])?;
-    let is_scatter = request.collective == Collective::Scatter;
+    let is_scatter = request.collective.takes_blocks();
     // Where the root has them, and others in the same place.
     let data = if is_scatter { input } else { output };
     let at = |rank: u32| data + blocks.offset(rank);
@@ -135,11 +138,11 @@ fn blocks(request: &Request, tree: Tree, draft: &mut Draft, capabilities: &Capab
     for size in sizes {
         draft.round(tree.branches(size).map(between), None);
     }
-    let pieces = |rank: u32, bytes: u64| {
-        let first = if bytes > request.bytes { 0 } else { rank };
-        pieces_at(request.bytes, bytes, |number| at(first + number))
-    };
-    draft.lies(request, |rank| (pieces(rank, request.input_bytes(rank)), pieces(rank, request.output_bytes(rank))));
+    draft.lies(request, |rank| {
+        let all = if rank == request.root { blocks.pieces(data) } else { Vec::new() };
+        let own = whole(at(rank), blocks.length(rank));
+        if is_scatter { (all, own) } else { (own, all) }
+    });
     Ok(())
 }
 

@@ -113,6 +113,8 @@ named! {
         HalvingDoubling = "halving-doubling",
         /// From each rank to the next.
         Ring = "ring",
+        /// Two ranks at a time exchange what they have for each other, until everybody has met everybody.
+        Pairwise = "pairwise",
     }
 }
 
@@ -199,6 +201,11 @@ impl Request {
             _ => return 0,
         };
         self.counts.get(place as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes of the block of rank `rank`, where each rank gives or gets one.
+    pub(super) fn block(&self, rank: u32) -> u64 {
+        if self.collective.has_counts() { self.counts.get(rank as usize).copied().unwrap_or(0) } else { self.bytes }
     }
 
     /// The lengths of several blocks together. Saturates.

@@ -95,6 +95,7 @@ impl FoldOrder {
             Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
             Algorithm::Ring => Folding::chain(0..prefix),
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
+            Algorithm::Pairwise => None,
         }
     }
 

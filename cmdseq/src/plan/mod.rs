@@ -9,6 +9,7 @@ mod folding;
 mod halving;
 mod multipath;
 mod order;
+mod pairwise;
 mod placement;
 mod predict;
 mod recursive;
@@ -16,6 +17,7 @@ mod ring;
 mod rounds;
 mod two_level;
 mod two_level_reduce;
+mod two_level_vector;
 mod vector;
 
 use std::collections::HashMap;
@@ -221,7 +223,10 @@ pub fn candidates_with(
 
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
-    use Collective::{Allgather, Allreduce, Barrier, Broadcast, Exscan, Gather, Reduce, ReduceScatter, Scan, Scatter};
+    use Collective::{
+        Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv,
+    };
+    use Collective::{Reduce, ReduceScatter, Scan, Scatter, Scatterv};
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
         ways.push(Algorithm::TwoLevel);
@@ -232,10 +237,14 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     }
     let does = [
         (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
-        (Algorithm::Binomial, matches!(collective, Barrier | Broadcast | Scatter | Gather | Reduce | Allreduce)),
+        (
+            Algorithm::Binomial,
+            matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
+        ),
         (Algorithm::RecursiveDoubling, matches!(collective, Barrier | Allgather | Allreduce | Scan | Exscan)),
         (Algorithm::HalvingDoubling, matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter)),
-        (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Broadcast)),
+        (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Allgatherv | Broadcast)),
+        (Algorithm::Pairwise, matches!(collective, Alltoall | Alltoallv)),
     ];
     ways.extend(does.into_iter().filter(|(_, does)| *does).map(|(algorithm, _)| algorithm));
     ways
@@ -331,6 +340,7 @@ fn build(
         Algorithm::RecursiveDoubling => recursive::build(request, capabilities),
         Algorithm::HalvingDoubling => halving::build(request, capabilities),
         Algorithm::Ring => ring::build(request, capabilities),
+        Algorithm::Pairwise => pairwise::build(request, capabilities),
     }?;
     if let Some(limit) = request.eager_limit {
         let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);

@@ -42,7 +42,8 @@ impl Request {
 pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refusal> {
     let Some(combine) = request.combine.filter(|_| request.needs_rank_order()) else { return Ok(()) };
     let cause = match algorithm {
-        Algorithm::Ring | Algorithm::TwoLevel => return Ok(()),
+        // One that does not fold is refused for that.
+        Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Pairwise => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(
             "{algorithm} rounds a {combine} once, behind all ranks; in the order of ranks it is rounded at each of them, as \

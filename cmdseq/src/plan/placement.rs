@@ -4,10 +4,13 @@
 //! it writes lie in different ones: sources in the lower halves of the stripes and destinations in the upper, or the
 //! other way round.
 
+use std::ops;
+
 use super::{Piece, Program, Refusal, Request};
 use crate::matching::Members;
 use crate::ranges::{Context, Range, RangeError, card_ranges};
-use crate::{AddressSpace, Capabilities, Layout, Operand, transfers};
+use crate::table::Entry;
+use crate::{AddressSpace, Capabilities, Layout, Operand, Table, transfers};
 
 /// Where the data of a plan lies, if the planner is not to choose: the same addresses on every card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,20 +255,74 @@ pub(super) fn spaced(address: u64, bytes: u64, distance: u64, count: u64) -> Vec
 /// A vector of `total` bytes in blocks of `bytes`, the last perhaps short, block i at `address(i)`. Blocks that touch are one
 /// piece.
 pub(super) fn pieces_at(bytes: u64, total: u64, address: impl Fn(u32) -> u64) -> Vec<Piece> {
+    let mut left = total;
+    pieces_of((0..).map_while(|number| {
+        let length = bytes.min(left);
+        left -= length;
+        (length != 0).then(|| (address(number), length))
+    }))
+}
+
+/// A vector of blocks of these addresses and bytes, in order. Blocks that touch are one piece, and empty ones none.
+pub(super) fn pieces_of(blocks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut offset = 0;
-    for number in 0.. {
-        if offset >= total || bytes == 0 {
-            break;
-        }
-        let (address, length) = (address(number), bytes.min(total - offset));
+    let mut offset = 0_u64;
+    for (address, bytes) in blocks.into_iter().filter(|(_, bytes)| *bytes != 0) {
         match pieces.last_mut() {
-            Some(last) if last.address.checked_add(last.bytes) == Some(address) => last.bytes += length,
-            _ => pieces.push(Piece { offset, address, bytes: length }),
+            Some(last) if last.address.checked_add(last.bytes) == Some(address) => last.bytes += bytes,
+            _ => pieces.push(Piece { offset, address, bytes }),
         }
-        offset += length;
+        offset = offset.saturating_add(bytes);
     }
     pieces
+}
+
+/// Blocks of any lengths one behind the other, each beginning at a multiple of the alignment.
+#[derive(Debug, Clone)]
+pub(super) struct Packed {
+    blocks: Table,
+    /// Behind the last block, bytes from the first.
+    total: u64,
+}
+
+impl Packed {
+    pub(super) fn new(lengths: impl IntoIterator<Item = u64>, capabilities: &Capabilities) -> Self {
+        // The place of a block behind the last is what all take.
+        let mut blocks = Table::packed(lengths.into_iter().chain([0]), capabilities.address_align.into());
+        let total = blocks.entries.pop().unwrap_or_default().displacement;
+        Packed { blocks, total }
+    }
+
+    /// Bytes of all, with what lies between and behind them. Saturates.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Where block `number` begins, bytes from the first.
+    pub(super) fn offset(&self, number: u32) -> u64 {
+        self.blocks.get(number).map_or(self.total, |block| block.displacement)
+    }
+
+    /// Bytes of block `number`.
+    pub(super) fn length(&self, number: u32) -> u64 {
+        self.blocks.get(number).unwrap_or_default().bytes
+    }
+
+    /// Bytes of the blocks `numbers`, with what lies between and behind them.
+    pub(super) fn bytes(&self, numbers: ops::Range<u32>) -> u64 {
+        self.offset(numbers.end).saturating_sub(self.offset(numbers.start))
+    }
+
+    /// The blocks `numbers`, with bytes from the first of all.
+    pub(super) fn table(&self, numbers: ops::Range<u32>) -> Table {
+        Table { entries: numbers.map(|number| self.blocks.get(number).unwrap_or_default()).collect() }
+    }
+
+    /// All blocks, if the first lies at `address`.
+    pub(super) fn pieces(&self, address: u64) -> Vec<Piece> {
+        let at = |block: &Entry| (address.saturating_add(block.displacement), block.bytes);
+        pieces_of(self.blocks.entries.iter().map(at))
+    }
 }
 
 /// Hands out areas of memory one after another.

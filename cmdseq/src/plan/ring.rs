@@ -4,7 +4,7 @@
 //! reduce and scan go along the ring once, in segments that follow each other. So do all reductions that must fold in
 //! the order of ranks.
 
-use super::placement::{Areas, pieces_at, whole};
+use super::placement::{Areas, Packed, pieces_at, pieces_of, whole};
 use super::rounds::{Blocks, ByTurns, Move, check_rounds};
 use super::{Collective, Draft, Refusal, Request};
 use crate::{Capabilities, Instruction, Operand};
@@ -21,7 +21,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let in_order = request.needs_rank_order();
     match request.collective {
-        Collective::Allgather => allgather(request, &mut draft, capabilities)?,
+        Collective::Allgather | Collective::Allgatherv => allgather(request, &mut draft, capabilities)?,
         Collective::Allreduce if !in_order => allreduce(request, &mut draft, capabilities)?,
         Collective::ReduceScatter if !in_order => reduce_scatter(request, &mut draft, capabilities)?,
         Collective::Broadcast => broadcast(request, &mut draft, capabilities)?,
@@ -30,7 +30,9 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             fold_along(request, &mut draft, capabilities)?;
         }
         other => {
-            return Err(Refusal::general(format!("ring is for broadcast, allgather and reductions, not for {other}")));
+            return Err(Refusal::general(format!(
+                "ring is for broadcast, allgather, allgatherv and reductions, not for {other}"
+            )));
         }
     }
     Ok(draft)
@@ -55,14 +57,16 @@ const fn block(rank: u32, steps: u32, ranks: u32) -> u32 {
 
 fn allgather(request: &Request, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
     let ranks = request.ranks();
-    let blocks = Blocks::of_ranks(request, capabilities);
-    let area = ByTurns::area_bytes(blocks, ranks);
-    let [_, even, odd] = Areas::place(request, capabilities, [0, area, area])?;
-    let data = ByTurns::new([even, odd], blocks);
-    circulate(draft, ranks, |number| (data.at(number), request.bytes));
-    draft.lies(request, |rank| {
-        (whole(data.at(rank), request.bytes), data.pieces(request.bytes, request.output_bytes(rank)))
-    });
+    // By turns in two areas, as all that goes around.
+    let [even, odd] =
+        [0, 1].map(|first| Packed::new((first..ranks).step_by(2).map(|rank| request.block(rank)), capabilities));
+    let [_, even_at, odd_at] = Areas::place(request, capabilities, [0, even.total(), odd.total()])?;
+    let block = |number: u32| match number.is_multiple_of(2) {
+        true => (even_at + even.offset(number / 2), request.block(number)),
+        false => (odd_at + odd.offset(number / 2), request.block(number)),
+    };
+    circulate(draft, ranks, block);
+    draft.lies(request, |rank| (pieces_of([block(rank)]), pieces_of((0..ranks).map(block))));
     Ok(())
 }
 

@@ -80,9 +80,18 @@ fn both(send: Move, receive: Move, combine: Option<Combine>) -> Instruction {
 /// Refuses what `way` has no rounds for.
 pub(super) fn check_rounds(request: &Request, way: &str) -> Result<(), Refusal> {
     let refuse = |cause| Err(Refusal::general(format!("{way} {cause}; direct does it")));
+    let is_empty = match request.collective {
+        Collective::Barrier => false,
+        one if one.has_counts() => {
+            let ranks = 0..request.ranks();
+            let pairs = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
+            pairs.filter(|(from, to)| from != to).all(|(from, to)| request.given(from, to) == 0)
+        }
+        _ => request.bytes == 0,
+    };
     match request.ranks() {
         0 | 1 => refuse("needs two ranks"),
-        _ if request.bytes == 0 && request.collective != Collective::Barrier => refuse("has nothing to send"),
+        _ if is_empty => refuse("has nothing to send"),
         _ => Ok(()),
     }
 }

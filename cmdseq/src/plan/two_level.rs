@@ -5,7 +5,7 @@
 //! are more of them than memory I/Os.
 
 use super::placement::{Areas, spaced, whole};
-use super::{Collective, Communicator, Draft, Piece, Refusal, Request, direct, two_level_reduce};
+use super::{Collective, Communicator, Draft, Piece, Refusal, Request, direct, two_level_reduce, two_level_vector};
 use crate::instruction::WORLD;
 use crate::{Capabilities, Instruction, Operand, Topology};
 
@@ -52,12 +52,11 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             "two-level takes all {nodes} cards in the order of their nodes, in {groups} groups of one size"
         )));
     }
-    if request.collective.has_counts() {
-        let cause = format!("two-level is not for {}, whose blocks have lengths of their own", request.collective);
-        return Err(Refusal::general(cause));
-    }
     let size = nodes / groups;
     let grid = Grid { groups, size };
+    if request.collective.has_counts() {
+        return two_level_vector::build(request, capabilities, grid);
+    }
     if request.collective.reduces() {
         return two_level_reduce::build(request, capabilities, grid);
     }
@@ -162,7 +161,7 @@ impl Shape {
                     shift(row, self.groups, between, destination).on(COLUMN),
                 ]
             }
-            // Sent point to point, or refused.
+            // Sent point to point, or built in modules of their own.
             Collective::Send
             | Collective::Recv
             | Collective::Scatterv

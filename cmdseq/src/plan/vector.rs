@@ -1,6 +1,6 @@
 //! The vector forms: one instruction for each rank, with blocks of lengths of their own that lie where tables say.
 
-use super::placement::{Areas, Stripes, whole};
+use super::placement::{Areas, Stripes, pieces_of, whole};
 use super::{Collective, Draft, Piece, Program, Refusal, Request};
 use crate::table::Entry;
 use crate::{Capabilities, Flags, Instruction, Layout, Operand, Table, Tables};
@@ -15,10 +15,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let ranks = 0..request.ranks();
     let root = request.root as u16;
     let blocks = Blocks::new(request, capabilities)?;
-    // Not every card knows the longest block, so it is decided here.
-    let longest = request.counts.iter().copied().max().unwrap_or(0);
-    let is_eager = longest <= request.eager_limit.unwrap_or(capabilities.eager_limit);
-    let flags = if is_eager { Flags::EAGER } else { Flags::RENDEZVOUS };
+    let flags = flags(request, capabilities, request.counts.iter().copied().max().unwrap_or(0));
     let mut draft = Draft::on_one_communicator(request, capabilities);
     for (rank, program) in ranks.clone().zip(&mut draft.programs) {
         let (source, destination) = (blocks.source, blocks.destination);
@@ -69,6 +66,13 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     Ok(draft)
 }
 
+/// Whether instructions of which no block is longer than `longest` go eagerly. Not every card knows that, so it is decided
+/// here.
+pub(super) fn flags(request: &Request, capabilities: &Capabilities, longest: u64) -> Flags {
+    let is_eager = longest <= request.eager_limit.unwrap_or(capabilities.eager_limit);
+    if is_eager { Flags::EAGER } else { Flags::RENDEZVOUS }
+}
+
 /// Where the blocks of all ranks lie.
 struct Blocks {
     source: Operand,
@@ -114,11 +118,5 @@ impl Blocks {
 
 /// The blocks of `table`, which are a rank's data in this order.
 fn pieces(operand: Operand, table: &Table) -> Vec<Piece> {
-    let mut offset = 0_u64;
-    let mut pieces = Vec::new();
-    for Entry { displacement, bytes } in table.entries.iter().filter(|entry| entry.bytes != 0) {
-        pieces.push(Piece { offset, address: operand.address.saturating_add(*displacement), bytes: *bytes });
-        offset = offset.saturating_add(*bytes);
-    }
-    pieces
+    pieces_of(table.entries.iter().map(|entry| (operand.address.saturating_add(entry.displacement), entry.bytes)))
 }

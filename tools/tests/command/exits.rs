@@ -82,7 +82,7 @@ fn refused_before_launch_is_7() {
         &["coll", "alltoallv", "--counts", "1,2,3,4/1,2,3,4"],
         &["coll", "scatterv", "--counts", "1,2,3,9GiB"],
         &["coll", "scatterv", "--counts", "4,4,4,6", "--dtype", "f32"],
-        &["coll", "alltoallv", "--cards", "mock:optweb:2x2"],
+        &["coll", "alltoallv", "--group", "0,1,2", "--cards", "mock:optweb:2x2"],
         &["coll", "scatter", "--root", "4"],
         &["coll", "send", "--peer", "9"],
         &["coll", "allgather", "--bytes", "1GiB", "--algorithm", "direct"],

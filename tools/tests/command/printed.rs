@@ -56,6 +56,10 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("coll-alltoallv-json", &["coll", "alltoallv", "--counts", "1,2/3,4", "--cards", "mock:optweb:2", "--json"]),
     ("plan-alltoallv", &["plan", "alltoallv", "--counts", "1,2; 3,4", "--cards", "mock:optweb:2"]),
     ("plan-gatherv-json", &["plan", "gatherv", "--counts", "64,0", "--cards", "mock:optweb:2", "--json"]),
+    (
+        "plan-gatherv-dragonfly",
+        &["plan", "gatherv", "--counts", "1KiB,0,3KiB,7", "--root", "1", "--cards", "mock:optweb:2x2", "--explain"],
+    ),
     ("coll-barrier", &["coll", "barrier", "--start-delay", "0,0,1000,2000", "--repeat", "4"]),
     ("coll-barrier-json", &["coll", "barrier", "--json"]),
     ("bench-barrier", &["bench", "optweb", "--row", "barrier"]),

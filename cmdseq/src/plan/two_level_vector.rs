@@ -1,0 +1,173 @@
+//! The vector forms within the groups of a Dragonfly and across them.
+//!
+//! As the forms of one length go: what a card has for a row, or of a row, lies there one block behind the other, and crosses
+//! the columns as one block. How long these are, tables say.
+
+use super::placement::{Areas, Packed, whole};
+use super::two_level::{COLUMN, Grid, ROW};
+use super::{Collective, Draft, Program, Refusal, Request, pairwise, vector};
+use crate::table::Entry;
+use crate::{Capabilities, Instruction, Operand, Table, Tables};
+
+/// Slot of the table of the blocks that cross the columns: of an alltoallv, of those that are sent.
+const ACROSS: u16 = 0;
+/// Slot of the table of the blocks within a row.
+const WITHIN: u16 = 1;
+/// Of an alltoallv, slot of the table of the blocks that come down the column.
+const TAKEN: u16 = 1;
+
+/// The programs of `request`, which is for a vector form of all cards, with a phase in the rows and a phase in the columns.
+pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
+    let mut draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
+    draft.programs = match request.collective {
+        Collective::Alltoallv => alltoallv(request, capabilities, grid)?,
+        _ => one_block_each(request, capabilities, grid)?,
+    };
+    Ok(draft)
+}
+
+/// Scatterv, gatherv and allgatherv: rank r has, or gets, block r.
+fn one_block_each(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Program>, Refusal> {
+    let blocks = Packed::new(request.counts.iter().copied(), capabilities);
+    let rows = grid.rows_of(&blocks);
+    let (longest, longest_row) = (request.counts.iter().copied().max().unwrap_or(0), rows.longest());
+    let sizes = match request.collective {
+        Collective::Scatterv => [blocks.total(), longest, longest_row],
+        Collective::Gatherv => [longest, blocks.total(), longest_row],
+        _ => [longest, blocks.total(), 0],
+    };
+    let [input, output, room] = Areas::place(request, capabilities, sizes)?;
+    let [source, destination, between] = [input, output, room].map(Operand::card);
+    let (root_row, root_column) = grid.place(request.root);
+    let (within, across) = (
+        |one: Instruction| one.with_flags(vector::flags(request, capabilities, longest)).on(ROW),
+        |one: Instruction| one.with_flags(vector::flags(request, capabilities, longest_row)).on(COLUMN),
+    );
+    let program = |rank: u32| {
+        let (row, column) = grid.place(rank);
+        let (bytes, row_bytes) = (blocks.length(rank), rows.get(row).unwrap_or_default().bytes);
+        let relays = column == root_column;
+        let own_row = grid.row_of(&blocks, row);
+        let mut tables = Tables::new();
+        // Only who distributes or collects has a table; the others name slot 0.
+        let mut slot = |slot: u16, is_known: bool, table: &Table| {
+            if !is_known {
+                return 0;
+            }
+            tables.insert(slot, table.clone());
+            slot
+        };
+        let instructions = match request.collective {
+            Collective::Scatterv => {
+                let (root_row, known) = (root_row as u16, slot(ACROSS, rank == request.root, &rows));
+                let first = Instruction::scatterv(root_row, source, between, row_bytes, known);
+                let known = slot(WITHIN, relays, &own_row);
+                let second = Instruction::scatterv(root_column as u16, between, destination, bytes, known);
+                if relays { vec![across(first), within(second)] } else { vec![within(second)] }
+            }
+            Collective::Gatherv => {
+                let known = slot(WITHIN, relays, &own_row);
+                let first = Instruction::gatherv(root_column as u16, source, between, bytes, known);
+                let (root_row, known) = (root_row as u16, slot(ACROSS, rank == request.root, &rows));
+                let second = Instruction::gatherv(root_row, between, destination, row_bytes, known);
+                if relays { vec![within(first), across(second)] } else { vec![within(first)] }
+            }
+            _ => {
+                let here = Operand::card(output + blocks.offset(row * grid.size));
+                let first = Instruction::allgatherv(source, here, bytes, slot(WITHIN, true, &own_row));
+                let second = Instruction::allgatherv(here, destination, row_bytes, slot(ACROSS, true, &rows));
+                vec![within(first), across(second)]
+            }
+        };
+        let is_root = rank == request.root;
+        let (given, taken) = match request.collective {
+            Collective::Scatterv if is_root => (blocks.pieces(input), whole(output, bytes)),
+            Collective::Scatterv => (Vec::new(), whole(output, bytes)),
+            Collective::Gatherv if !is_root => (whole(input, bytes), Vec::new()),
+            _ => (whole(input, bytes), blocks.pieces(output)),
+        };
+        Program { instructions, input: given, output: taken, tables }
+    };
+    Ok((0..request.ranks()).map(program).collect())
+}
+
+/// Blocks go along the row to the column they are for, those for one row after those for another, and down the column all
+/// those for one card as one.
+fn alltoallv(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Program>, Refusal> {
+    let ranks = request.ranks();
+    let packed = |lengths: &mut dyn Iterator<Item = u64>| Packed::new(lengths, capabilities);
+    let given = |rank: u32| packed(&mut (0..ranks).map(|to| request.given(rank, to)));
+    let taken = |rank: u32| packed(&mut (0..ranks).map(|from| request.given(from, rank)));
+    // What comes along the row for each row: block `row * size + column` is from that column.
+    let relayed = |rank: u32| {
+        let (row, column) = grid.place(rank);
+        let from = |number: u32| (row * grid.size + number % grid.size, number / grid.size * grid.size + column);
+        packed(&mut (0..ranks).map(from).map(|(from, to)| request.given(from, to)))
+    };
+    let (mut sizes, mut longest_row) = ([0_u64; 3], 0);
+    for rank in 0..ranks {
+        let relayed = relayed(rank);
+        longest_row = grid.rows_of(&relayed).longest().max(longest_row);
+        for (size, packed) in sizes.iter_mut().zip([given(rank), taken(rank), relayed]) {
+            *size = packed.total().max(*size);
+        }
+    }
+    let [input, output, room] = Areas::place(request, capabilities, sizes)?;
+    let [source, destination, between] = [input, output, room].map(Operand::card);
+    let within = vector::flags(request, capabilities, request.counts.iter().copied().max().unwrap_or(0));
+    let across = vector::flags(request, capabilities, longest_row);
+    let program = |rank: u32| {
+        let (given, taken, relayed) = (given(rank), taken(rank), relayed(rank));
+        let mut tables = Tables::from([(ACROSS, grid.rows_of(&relayed)), (TAKEN, grid.rows_of(&taken))]);
+        let mut instructions = Vec::new();
+        for row in 0..grid.groups {
+            let numbers = row * grid.size..(row + 1) * grid.size;
+            let first = 2 * (row + 1);
+            match u16::try_from(first) {
+                Ok(sends) if first + 1 < capabilities.tables => {
+                    let receives = sends + 1;
+                    tables.insert(sends, given.table(numbers.clone()));
+                    tables.insert(receives, relayed.table(numbers));
+                    let one = Instruction::alltoallv(source, between, sends, receives);
+                    instructions.push(one.with_flags(within).on(ROW));
+                }
+                // The card has no more tables: a block at a time.
+                _ => {
+                    let block = |packed: &Packed, address: u64, column: u32| {
+                        let number = numbers.start + column;
+                        (address + packed.offset(number), packed.length(number))
+                    };
+                    let sends = |column| block(&given, input, column);
+                    let receives = |column| block(&relayed, room, column);
+                    let column = grid.place(rank).1;
+                    instructions.extend(pairwise::own(sends(column), receives(column)));
+                    let exchanged = pairwise::exchanges(column, grid.size, capabilities, sends, receives);
+                    instructions.extend(exchanged.map(|one| one.on(ROW)));
+                }
+            }
+        }
+        let last = Instruction::alltoallv(between, destination, ACROSS, TAKEN);
+        instructions.push(last.with_flags(across).on(COLUMN));
+        Program { instructions, input: given.pieces(input), output: taken.pieces(output), tables }
+    };
+    Ok((0..ranks).map(program).collect())
+}
+
+impl Grid {
+    /// The blocks of each row as one.
+    fn rows_of(self, blocks: &Packed) -> Table {
+        let row = |row: u32| {
+            let numbers = row * self.size..(row + 1) * self.size;
+            Entry { displacement: blocks.offset(numbers.start), bytes: blocks.bytes(numbers) }
+        };
+        Table { entries: (0..self.groups).map(row).collect() }
+    }
+
+    /// The blocks of row `row`, from where the first of them lies.
+    fn row_of(self, blocks: &Packed, row: u32) -> Table {
+        let start = blocks.offset(row * self.size);
+        let mut table = blocks.table(row * self.size..(row + 1) * self.size);
+        table.entries.iter_mut().for_each(|entry| entry.displacement -= start);
+        table
+    }
+}
