@@ -81,7 +81,7 @@ fn every_operation_on_every_number_of_ranks() {
         ("scatter", &["binomial", "direct"]),
         ("gather", &["binomial", "direct"]),
         ("send", &["direct", "multipath"]),
-        ("alltoall", &["direct"]),
+        ("alltoall", &["direct", "pairwise"]),
     ] {
         let found: Vec<&str> = used.iter().filter(|one| one.0 == operation).map(|one| one.1).collect();
         assert_eq!(found, ways, "{operation}");

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use cmdseq::plan::{Collective, Request, plan};
+use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Status};
 use fpga_driver::{Card, Cluster, Error, Execution};
 use fpga_hal::{Domain, in_process};
@@ -97,7 +97,10 @@ fn the_planner_refuses_and_names_what_is_wrong() {
     let world = [0, 1, 2, 3];
     for (request, word) in [
         (request(Collective::Alltoall, &world, 1 << 40, 0, 3), "stripe"),
-        (request(Collective::Alltoall, &world, 300 * MIB, 0, 3), "stripe"),
+        (
+            Request { algorithm: Some(Algorithm::Direct), ..request(Collective::Alltoall, &world, 300 * MIB, 0, 3) },
+            "stripe",
+        ),
         (request(Collective::Broadcast, &world, 64, 4, 3), "root"),
         (request(Collective::Send, &world, 64, 0, 4), "peer"),
         (request(Collective::Allgather, &[0, 1, 9], 64, 0, 0), "9"),
