@@ -11,7 +11,7 @@
 //! next plan, and make room when there is no other.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -243,10 +243,10 @@ impl Registry {
         held.ok_or(Error::Stale { what: "communicator" })
     }
 
-    /// One with these members, to be used by a plan: rather one that is held than another one.
-    fn shared(&mut self, members: &[u32]) -> Option<&Held> {
+    /// One with these members, to be used by a plan, and none of `taken`: rather one that is held than another one.
+    fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Held> {
         self.uses += 1;
-        let fitting = self.held.iter_mut().filter(|held| *held.members == *members);
+        let fitting = self.held.iter_mut().filter(|held| *held.members == *members && !taken.contains(&held.key));
         let found = fitting.min_by_key(|held| (held.owner == Owner::Plan, held.key))?;
         found.used = self.uses;
         Some(found)
@@ -418,7 +418,7 @@ impl Cluster {
     }
 
     /// Defines the communicators of a plan that are not defined, and gives the ids they have. One that is held and has the
-    /// same members is used for it.
+    /// same members is used for it; but what the plan calls by two ids is two.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -426,18 +426,49 @@ impl Cluster {
         &mut self,
         communicators: impl IntoIterator<Item = &'c plan::Communicator>,
     ) -> Result<Contexts> {
+        self.contexts_apart(communicators, &BTreeSet::new())
+    }
+
+    /// As [`contexts`](Cluster::contexts); those of `apart` are shared with nobody.
+    pub(crate) fn contexts_apart<'c>(
+        &mut self,
+        communicators: impl IntoIterator<Item = &'c plan::Communicator>,
+        apart: &BTreeSet<u16>,
+    ) -> Result<Contexts> {
         let mut contexts = Contexts::default();
+        let mut taken = Vec::new();
         for plan::Communicator { id, members } in communicators {
-            if self.registry.shared(members).is_none() {
-                self.allocate_one(members.as_slice().into(), Owner::Plan)?;
+            if contexts.ids.get(id).into_iter().flatten().any(|(known, _)| **known == **members) {
+                continue;
             }
-            let Some(held) = self.registry.shared(members) else { unreachable!("it was allocated") };
-            let (key, context, members) = (held.key, held.id, Arc::clone(&held.members));
+            let shared = match apart.contains(id) {
+                true => None,
+                false => self.registry.shared(members, &taken).map(|held| held.key),
+            };
+            let key = match shared {
+                Some(key) => key,
+                None => self.allocate_one(members.as_slice().into(), Owner::Plan)?.key,
+            };
+            let held = self.registry.find(key).ok_or(Error::Stale { what: "communicator" })?;
+            let (context, members) = (held.id, Arc::clone(&held.members));
             contexts._pins.push(Arc::clone(&held.pin));
             contexts.ids.entry(*id).or_default().push((members, context.raw()));
+            taken.push(key);
             self.ensure(key)?;
         }
         Ok(contexts)
+    }
+
+    /// Takes note that programs have changed the entry of `id` of node `node`: whoever needs it next sees to it again.
+    pub(crate) fn unsettle(&mut self, node: u32, id: u16) -> Result<()> {
+        let place = self.place(node)?;
+        // Others the card has refused.
+        if let Some(id) = ContextId::from_raw(id) {
+            let entry = &mut self.cards_mut()[place].entries[id.index() as usize];
+            let unknown = || Defined { id, members: [].into(), is_certain: false };
+            entry.get_or_insert_with(unknown).is_certain = false;
+        }
+        Ok(())
     }
 
     fn allocate_one(&mut self, members: Members, owner: Owner) -> Result<Communicator> {
@@ -662,7 +693,7 @@ mod tests {
         assert_eq!(place(&registry, &[1]), Ok(Place { entry: 3, evicted: Vec::new() }));
         add(&mut registry, 3, &[1], Owner::Handle);
         assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));
-        assert_eq!(registry.shared(&[0, 1]).unwrap().key, first);
+        assert_eq!(registry.shared(&[0, 1], &[]).unwrap().key, first);
         assert_eq!(place(&registry, &[1]), Ok(Place { entry: 2, evicted: vec![second] }));
         let pin = Arc::clone(&registry.find(second).unwrap().pin);
         assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));

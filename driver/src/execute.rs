@@ -43,7 +43,9 @@ impl Cluster {
         }
         let places = plan.request.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
         let start = synchronise(plan, self.capabilities());
-        let contexts = self.contexts(plan.communicators.iter().chain(&start.communicators))?;
+        let changed = changed_ids(plan);
+        let freed = changed.iter().map(|(_, id)| *id).collect();
+        let contexts = self.contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed)?;
         self.load_tables(plan, &places)?;
 
         let mut lanes: Vec<_> = (0..ranks)
@@ -63,6 +65,7 @@ impl Cluster {
         if outcome.is_err() || lanes.iter().any(|lane| !lane.is_done() || lane.has_failed()) {
             self.abort_all(&mut lanes);
         }
+        changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
         first_failure(&lanes, self.cards())?;
         outcome?;
         let clock_khz = self.capabilities().clock_khz;
@@ -227,6 +230,14 @@ impl Lane for Rank<'_> {
     fn is_filling(&self) -> bool {
         self.next < self.total
     }
+}
+
+/// Nodes, and the ids of communicators that their programs define or free themselves.
+fn changed_ids(plan: &Plan) -> BTreeSet<(u32, u16)> {
+    let each = plan.request.group.iter().zip(&plan.programs);
+    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (*node, one)));
+    let changes = each.filter(|(_, one)| matches!(one.operation, Operation::Group | Operation::Free));
+    changes.map(|(node, one)| (node, one.communicator)).collect()
 }
 
 /// The failure to tell of: of the lowest rank that was not merely aborted, or of the lowest that was.

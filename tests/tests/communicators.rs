@@ -500,6 +500,35 @@ fn ids_that_a_program_names_replace_one_another_and_nothing_that_is_held() {
     assert_eq!(next.id(), 2);
 }
 
+/// What a program frees is its own: neither what another id of the plan names nor what is held, though the members are the
+/// same. The next plan defines anew.
+#[test]
+fn what_a_program_frees_is_its_own() {
+    let (_fabric, mut cluster) = open(Profile::optweb(4));
+    let world = cluster.world();
+    let members = vec![3, 1];
+    let held = cluster.create(&world, &members).unwrap();
+    let group: Vec<u32> = (0..4).collect();
+    let barrier = Request::new(Collective::Barrier, group.clone(), 0);
+    let mut plan = plan(&barrier, cluster.capabilities()).unwrap();
+    plan.communicators = [1, 2].map(|id| plan::Communicator { id, members: members.clone() }).into();
+    for (node, program) in plan.programs.iter_mut().enumerate() {
+        program.instructions = match members.contains(&(node as u32)) {
+            true => vec![Instruction::barrier().on(1), Instruction::free(1), Instruction::barrier().on(2)],
+            false => Vec::new(),
+        };
+    }
+    cmdseq::verify(&plan.programs, &plan.communicators, &group, cluster.capabilities()).unwrap();
+    for _ in 0..3 {
+        cluster.execute(&plan, &Execution::default()).unwrap();
+        gathers(&mut cluster, held.id(), &members, 5);
+    }
+    // Nothing of it is left behind.
+    let all: Vec<_> = (2..ENTRIES).map(|_| cluster.duplicate(&world).unwrap()).collect();
+    assert!(matches!(cluster.duplicate(&world), Err(Error::TableFull { .. })));
+    all.iter().for_each(|one| gathers(&mut cluster, one.id(), &[0, 1, 2, 3], one.id().into()));
+}
+
 #[test]
 fn plans_use_what_is_held_and_leave_what_they_define() {
     let (_fabric, mut cluster) = open(Profile::optweb(4));
