@@ -22,7 +22,8 @@ const BARRIERS: usize = 2;
 impl Cluster {
     /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
     /// loaded, synchronises the cards by barriers, runs the programs, and
-    /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input).
+    /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input). A communicator that a
+    /// program defines itself needs an entry in which the cluster has none: those at the end are taken last.
     ///
     /// # Errors
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
