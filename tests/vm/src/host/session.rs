@@ -15,8 +15,8 @@ use crate::machine::{Machine, MachineError, failed};
 use crate::server::Server;
 
 /// The longest that the guest may be silent, and the longest that it may take altogether.
-const SILENCE: Duration = Duration::from_secs(120);
-const ALTOGETHER: Duration = Duration::from_secs(400);
+const SILENCE: Duration = Duration::from_secs(300);
+const ALTOGETHER: Duration = Duration::from_secs(1200);
 
 /// How tests went, and what was said meanwhile.
 #[derive(Debug, Default)]
