@@ -34,7 +34,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Status of a process that has lost its card.
 const GONE: u8 = 6;
-/// Bytes of a transfer that is queued.
+/// Bytes of a transfer that is queued, again and again.
 const QUEUED: usize = 8 << 20;
 /// How long a wait for transfers lasts before it is said again.
 const SLICE: Duration = Duration::from_millis(100);
@@ -119,15 +119,18 @@ fn queue(count: usize, addresses: &[PciAddress]) -> Outcome<()> {
     let mut card = Card::open(open(addresses)?.pop().ok_or("no card")?)?;
     let buffer = card.allocate(QUEUED)?;
     let transfer = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), QUEUED as u64);
+    // Half a terabyte each, so that no machine is done with them before its server is killed.
+    let program = card.store(0, &[Instruction::repeat(u16::MAX, 1), transfer])?;
+    let launch = Instruction::launch(program.slot().into(), [0; 3]);
     let queue = card.queue_mut();
     let mut tokens =
-        (0..count).map(|_| queue.push_holding(&transfer, Arc::clone(&buffer))).collect::<Result<Vec<_>, _>>()?;
+        (0..count).map(|_| queue.push_holding(&launch, Arc::clone(&buffer))).collect::<Result<Vec<_>, _>>()?;
     tokens.push(queue.push(&Instruction::wait_signal(1, 1))?);
     queue.ring()?;
     println!("at work");
     while queue.in_flight() > 0 {
         if let Err(error) = timed(|| queue.wait_progress(SLICE)) {
-            println!("transfers cut off: {}", queue.in_flight() - 1);
+            println!("launches cut off: {}", queue.in_flight() - 1);
             tokens.into_iter().for_each(Token::abandon);
             return Err(error.into());
         }

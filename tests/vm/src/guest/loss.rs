@@ -31,8 +31,8 @@ const BOUND: Duration = Duration::from_secs(60);
 /// Long enough for what is on the wire to be answered, and for the end of a line to be seen.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Transfers that are queued on each card: some ten gigabytes.
-const QUEUED: &str = "1000";
+/// Launches that are queued on each card.
+const QUEUED: &str = "100";
 
 /// Whether cards reach memory by messages.
 fn by_messages() -> bool {
@@ -175,10 +175,10 @@ fn cards_whose_server_is_killed(guest: &Guest) {
         let output = process.finish(BOUND);
         guest.log(&output.stdout);
         assert_gone(guest, &output, begin.elapsed());
-        let left = output.stdout.lines().find_map(|line| line.strip_prefix("transfers cut off: "));
-        cut_off += left.and_then(|left| left.parse::<u32>().ok()).expect("it says what was left of its transfers");
+        let left = output.stdout.lines().find_map(|line| line.strip_prefix("launches cut off: "));
+        cut_off += left.and_then(|left| left.parse::<u32>().ok()).expect("it says what was left of its launches");
     }
-    assert!(by_messages() || cut_off > 0, "all transfers were over before the server was killed");
+    assert!(by_messages() || cut_off > 0, "all launches were over before the server was killed");
 }
 
 fn contents(files: &[File]) -> Vec<Vec<u8>> {
