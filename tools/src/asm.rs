@@ -5,9 +5,8 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::Result;
-use crate::output;
 use crate::source::Source;
-use crate::whole_file::WholeFile;
+use crate::{output, whole_file};
 
 #[derive(Serialize)]
 struct Printed {
@@ -34,9 +33,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let assembly = source.assemble(&options)?.assembly;
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
     let bytes = encode(&assembly);
-    let mut file = WholeFile::create(&path)?;
-    file.append(&bytes)?;
-    file.keep()?;
+    whole_file::write(&path, &bytes)?;
     let program = |one: &cmdseq::asm::RankProgram| Program {
         rank: one.rank,
         instructions: one.instructions.len(),

@@ -187,9 +187,8 @@ impl Results<'_> {
                 bar.inc(data.len() as u64);
                 file.as_mut().map_or(Ok(()), |file| file.append(data))
             })?;
-            if let (Some(path), Some(mut file)) = (path, file) {
-                file.finish()?;
-                files.push((path, file));
+            if let (Some(path), Some(file)) = (path, file) {
+                files.push((path, file.finish()?));
             }
         }
         bar.finish_and_clear();

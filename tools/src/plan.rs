@@ -13,8 +13,7 @@ use crate::cards::Cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::units::microseconds;
-use crate::whole_file::WholeFile;
-use crate::{calibration, output, request, size};
+use crate::{calibration, output, request, size, whole_file};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -139,9 +138,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {
         let assembly = Assembly::of_plan(&plan, &cards.nodes()).map_err(Failure::refused)?;
-        let mut file = WholeFile::create(path)?;
-        file.append(&asm::encode(&assembly))?;
-        file.keep()?;
+        whole_file::write(path, &asm::encode(&assembly))?;
     }
     let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
     if cli.json {

@@ -16,6 +16,19 @@ pub(crate) struct WholeFile {
     beside: Option<TempPath>,
 }
 
+/// A file that is on the disk, and has not got its name yet.
+pub(crate) struct Finished {
+    path: PathBuf,
+    beside: Option<TempPath>,
+}
+
+/// Writes a file of `data`.
+pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
+    let mut file = WholeFile::create(path)?;
+    file.append(data)?;
+    file.keep()
+}
+
 impl WholeFile {
     /// Fails where the file could not be, before the work is done that it is to hold.
     pub(crate) fn create(path: &Path) -> Result<Self> {
@@ -45,17 +58,23 @@ impl WholeFile {
     }
 
     /// Brings what was written to the disk.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<Finished> {
         self.writer.flush().map_err(|error| failed(&self.path, &error))?;
         if self.beside.is_some() {
             self.writer.get_ref().sync_all().map_err(|error| failed(&self.path, &error))?;
         }
-        Ok(())
+        Ok(Finished { path: self.path, beside: self.beside })
     }
 
     /// Finishes the file and gives it its name.
-    pub(crate) fn keep(mut self) -> Result<()> {
-        self.finish()?;
+    pub(crate) fn keep(self) -> Result<()> {
+        self.finish()?.keep()
+    }
+}
+
+impl Finished {
+    /// Gives the file its name.
+    pub(crate) fn keep(self) -> Result<()> {
         match self.beside {
             Some(beside) => beside.persist(&self.path).map_err(|error| failed(&self.path, &error.error)),
             None => Ok(()),
