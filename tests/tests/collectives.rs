@@ -4,12 +4,15 @@
 //! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
 #![forbid(unsafe_code)]
 
+mod groups;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use cmdseq::plan::{Algorithm, Collective, Plan, Request, candidates, plan};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::sweep::{Sweep, is_full, run};
+use groups::{fabrics, groups};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -92,16 +95,10 @@ fn every_operation_on_every_number_of_ranks() {
 #[test]
 fn any_case_is_as_the_oracle_says() {
     let config = Config { cases: if is_full() { 10_000 } else { 250 }, failure_persistence: None, ..Config::default() };
-    let all = RefCell::new([Sweep::new("mock:optweb:17"), Sweep::new("mock:optweb:64"), Sweep::new("mock:optweb:4x4")]);
-    let fabrics = prop_oneof![
-        16 => (Just(0_usize), Just((0..17).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
-        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), Just(64_usize)),
-        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
-        3 => (Just(2_usize), Just((0..16).collect::<Vec<u32>>()), Just(16_usize)),
-    ];
+    let all = RefCell::new(fabrics());
     let bytes = prop_oneof![Just(0_u64), 1_u64..200, 16_000_u64..17_000, 1_u64..70_000];
     let strategy = (
-        fabrics,
+        groups(),
         prop::sample::select(&OPERATIONS[..]),
         bytes,
         any::<(u32, u32)>(),
@@ -109,10 +106,9 @@ fn any_case_is_as_the_oracle_says() {
         any::<prop::sample::Index>(),
     );
     TestRunner::new(config)
-        .run(&strategy, |((fabric, mut group, ranks), operation, bytes, (root, peer), limit, way)| {
+        .run(&strategy, |((fabric, group), operation, bytes, (root, peer), limit, way)| {
             let sweep = &mut all.borrow_mut()[fabric];
-            group.truncate(ranks);
-            let ranks = ranks as u32;
+            let ranks = group.len() as u32;
             let root = root % ranks;
             let case = Case { operation, ranks, bytes, root, peer: (root + 1 + peer % (ranks - 1)) % ranks };
             let request = Request { eager_limit: limit, ..request(&case, group, None) };

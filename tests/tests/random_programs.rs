@@ -366,13 +366,19 @@ impl Set<'_> {
         }
     }
 
+    /// Two different ones of `ranks`, which are at least two, by their places.
+    fn two_of(&mut self, ranks: &[usize]) -> (usize, usize) {
+        let own = self.dice.below(ranks.len() as u64) as usize;
+        let peer = (own + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        (own, peer)
+    }
+
     fn one_sided(&mut self) {
         let (id, ranks) = self.communicator();
         if ranks.len() < 2 {
             return;
         }
-        let own = self.dice.below(ranks.len() as u64) as usize;
-        let peer = (own + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        let (own, peer) = self.two_of(&ranks);
         let bytes = self.size();
         let (from, to) = (self.place(false, bytes), self.place(true, bytes));
         let instruction = match self.dice.one_in(2) {
@@ -393,8 +399,7 @@ impl Set<'_> {
         if ranks.len() < 2 {
             return;
         }
-        let own = self.dice.below(ranks.len() as u64) as usize;
-        let peer = (own + 1 + self.dice.below(ranks.len() as u64 - 1) as usize) % ranks.len();
+        let (own, peer) = self.two_of(&ranks);
         let bytes = self.size();
         let (from, to) = (self.place(false, bytes), self.place(true, bytes));
         let (signal, value) = (self.dice.below(3) as u16, 1 + self.dice.below(3) as u32);

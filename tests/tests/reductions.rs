@@ -4,6 +4,8 @@
 //! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
 #![forbid(unsafe_code)]
 
+mod groups;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use fpga_tests::folding::{Grid, Tree};
 use fpga_tests::reduction::{Case, FLOATS, OPERATIONS, Reducing, combinations, element_bytes, fold, input, special};
 use fpga_tests::run;
 use fpga_tests::sweep::{self, Sweep, is_full};
+use groups::{fabrics, groups};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -174,15 +177,9 @@ fn any_case_is_as_the_oracle_says() {
     let cases = if is_full() { 10_000 } else { 250 };
     let began = Instant::now();
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
-    let all = RefCell::new([Sweep::new("mock:optweb:17"), Sweep::new("mock:optweb:64"), Sweep::new("mock:optweb:4x4")]);
-    let fabrics = prop_oneof![
-        16 => (Just(0_usize), Just((0..17).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
-        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), Just(64_usize)),
-        1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
-        3 => (Just(2_usize), Just((0..16).collect::<Vec<u32>>()), Just(16_usize)),
-    ];
+    let all = RefCell::new(fabrics());
     let strategy = (
-        fabrics,
+        groups(),
         prop::sample::select(&OPERATIONS[..]),
         prop::sample::select(combinations()),
         1_u64..700,
@@ -193,23 +190,19 @@ fn any_case_is_as_the_oracle_says() {
     );
     let runs = std::cell::Cell::new(0);
     runner
-        .run(
-            &strategy,
-            |((fabric, mut group, ranks), operation, (reduction, element), elements, root, limit, way, rank)| {
-                let sweep = &mut all.borrow_mut()[fabric];
-                group.truncate(ranks);
-                let (ranks, bytes) = (ranks as u32, elements * element_bytes(element) as u64);
-                let case = Case { operation, reduction, element, ranks, bytes, root: root % ranks };
-                let order = if rank { Order::Rank } else { Order::Any };
-                let request = Request { eager_limit: limit, order, ..request(&case, group) };
-                let plans = candidates(&request, sweep.cluster.capabilities());
-                let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
-                let grid = grid(&sweep.cluster);
-                let plan = &plans[way.index(plans.len())];
-                runs.set(runs.get() + 1);
-                sweep.try_split(plan, |seed| Reducing::new(case, grid, seed)).map_err(TestCaseError::fail)
-            },
-        )
+        .run(&strategy, |((fabric, group), operation, (reduction, element), elements, root, limit, way, rank)| {
+            let sweep = &mut all.borrow_mut()[fabric];
+            let (ranks, bytes) = (group.len() as u32, elements * element_bytes(element) as u64);
+            let case = Case { operation, reduction, element, ranks, bytes, root: root % ranks };
+            let order = if rank { Order::Rank } else { Order::Any };
+            let request = Request { eager_limit: limit, order, ..request(&case, group) };
+            let plans = candidates(&request, sweep.cluster.capabilities());
+            let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
+            let grid = grid(&sweep.cluster);
+            let plan = &plans[way.index(plans.len())];
+            runs.set(runs.get() + 1);
+            sweep.try_split(plan, |seed| Reducing::new(case, grid, seed)).map_err(TestCaseError::fail)
+        })
         .unwrap();
     println!("{} random cases in {:.1} s", runs.get(), began.elapsed().as_secs_f64());
 }
