@@ -4,6 +4,7 @@
 mod answers;
 mod card;
 mod functions;
+mod interrupts;
 mod malformed;
 mod others;
 mod protocol;

@@ -57,6 +57,9 @@ impl Drop for Directory {
     }
 }
 
+/// How long a test waits to see that nothing happens.
+pub const QUICK: Duration = Duration::from_millis(100);
+
 /// A card being served.
 pub struct Served {
     pub card: Arc<Card>,
