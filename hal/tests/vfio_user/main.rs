@@ -10,3 +10,4 @@ mod others;
 mod protocol;
 mod raw;
 mod setting;
+mod stalls;
