@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let _clock = fabric.start_clock();
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("0.sock");
-        let card = cards.into_iter().next().ok_or("no card")?;
+        let (_, card) = cards.into_iter().next().ok_or("no card")?;
         let _server = Server::bind(&socket, card)?.spawn()?;
         line(&format!("vfio-user:{}", socket.display()))?;
     }

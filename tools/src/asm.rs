@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::Result;
 use crate::source::Source;
-use crate::{output, whole_file};
+use crate::{input_file, output, whole_file};
 
 #[derive(Serialize)]
 struct Printed {
@@ -32,6 +32,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let options = Options { ranks: arguments.program.ranks, only: arguments.rank, ..Options::default() };
     let assembly = source.assemble(&options)?.assembly;
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
+    input_file::check_outputs(&source.files(), &[&path])?;
     let bytes = encode(&assembly);
     whole_file::write(&path, &bytes)?;
     let program = |one: &cmdseq::asm::RankProgram| Program {

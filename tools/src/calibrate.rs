@@ -1,5 +1,7 @@
 //! `fpgactl calibrate`: what the parts of a fabric take, measured, and written to a file that plans are made with.
 
+use std::path::Path;
+
 use cmdseq::calibration::Calibration;
 use fpga_driver::calibrate;
 
@@ -9,15 +11,16 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::whole_file::WholeFile;
-use crate::{output, progress};
+use crate::{input_file, output, progress};
 
 /// Things that are measured one after another.
 const STEPS: u64 = 6;
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     let interrupt = Interrupt::listen()?;
+    input_file::check_outputs::<&Path, _>(&[], &[&arguments.output])?;
     let mut written = WholeFile::create(&arguments.output)?;
-    let mut cards = Cards::open(&cli.cards)?;
+    let mut cards = Cards::named(cli)?;
     let bar = progress::count(STEPS);
     let mut begin = |what: &str| {
         bar.set_message(what.to_owned());

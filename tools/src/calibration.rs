@@ -1,6 +1,7 @@
 //! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate` and read by whatever plans.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 
 use cmdseq::calibration::{Calibration, Parameter, Unmeasured};
@@ -9,6 +10,7 @@ use cmdseq::{Capabilities, CostModel};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
+use crate::input_file;
 
 /// Schema of the files that are written and read.
 const SCHEMA: &str = "fpgactl.calibration/1";
@@ -131,15 +133,16 @@ impl File {
 /// The cost model for cards with `capabilities`: what they say, or what the file at `path` says was measured.
 ///
 /// # Errors
-/// A file that cannot be read, is not a calibration, or is one of another fabric: with exit code 7.
+/// A file that is not there (exit code 4), is not a calibration, or is one of another fabric (exit code 7).
 pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<CostModel> {
     let Some(path) = path else { return Ok(CostModel::stated(capabilities)) };
     let refuse = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
-    let length = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
-    if length > LONGEST {
-        return Err(refuse(format!("{length} B are more than a calibration has")));
+    let (mut file, metadata) = input_file::open(path)?;
+    if metadata.len() > LONGEST {
+        return Err(refuse(format!("{} B are more than a calibration has", metadata.len())));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
     let calibration = File::parse(&text)
         .and_then(File::calibration)
         .map_err(|cause| refuse(format!("not a calibration: {cause}")))?;

@@ -2,9 +2,13 @@
 
 use cmdseq::Capabilities;
 use fpga_driver::{Card, Cluster};
+use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Kind, Selector};
 
+use crate::cli::Cli;
 use crate::exit::{Failure, Result};
+use crate::functions::{self, State};
+use crate::known;
 
 /// Opened cards of one fabric.
 pub(crate) struct Cards {
@@ -13,7 +17,37 @@ pub(crate) struct Cards {
     pub(crate) cluster: Cluster,
 }
 
+/// The selector to use: the one of `--cards`, else mock cards. With cards bound to VFIO, one must be named: whoever has
+/// real cards must not take a result of mock cards for theirs.
+pub(crate) fn selector(cli: &Cli) -> Result<String> {
+    if let Some(selector) = &cli.cards {
+        return Ok(selector.clone());
+    }
+    let sysfs = functions::sysfs(cli);
+    let functions = sysfs.functions_where(known::is_bound_card)?.functions;
+    let named = |one: &PciFunction| format!("vfio:{} ({})", one.address, State::of(&sysfs, one).text());
+    let bound: Vec<String> = functions.iter().map(named).collect();
+    if bound.is_empty() {
+        return Ok(fpga_select::DEFAULT.to_owned());
+    }
+    Err(Failure::usage(format!(
+        "cards are bound to vfio-pci, so --cards or FPGACTL_CARDS must name those to use: {}; --cards {} selects mock cards",
+        bound.join(", "),
+        fpga_select::DEFAULT
+    )))
+}
+
+/// The kind of cards for people: of mock cards it says so on whatever bus they are.
+pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
+    if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }
+}
+
 impl Cards {
+    /// Opens the cards that the command line selects.
+    pub(crate) fn named(cli: &Cli) -> Result<Self> {
+        Cards::open(&selector(cli)?)
+    }
+
     pub(crate) fn open(selector: &str) -> Result<Self> {
         let selection = Selector::parse(selector)?.open()?;
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;

@@ -19,23 +19,18 @@ use crate::{functions, reg, size};
     version,
     propagate_version = true,
     subcommand_required = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    max_term_width = 80
 )]
 pub(crate) struct Cli {
     /// Print one JSON object on stdout (docs/json.md), and errors as one on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Cards to use: mock:optweb:N, or mock:optweb:GROUPSxSIZE for a Dragonfly
-    #[arg(
-        long,
-        global = true,
-        value_name = "SELECTOR",
-        env = "FPGACTL_CARDS",
-        hide_env_values = true,
-        default_value = fpga_select::DEFAULT
-    )]
-    pub(crate) cards: String,
+    /// Cards to use, such as vfio:0000:3b:00.0 or mock:optweb:8 (docs/cli.md)
+    /// [default: mock:optweb:4 if no card is bound to vfio-pci]
+    #[arg(long, global = true, value_name = "SELECTOR", env = "FPGACTL_CARDS", hide_env_values = true)]
+    pub(crate) cards: Option<String>,
 
     /// Directory that has the machine's /sys, /proc and /dev, for tests
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
@@ -49,39 +44,39 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// List the cards
     List(List),
-    /// Show what the cards say of themselves, and what a mock fabric is made of
+    /// Show capabilities, and a mock fabric's parameters with their sources
     Info(Info),
-    /// Check what a card needs of this machine, without opening it, and say how to mend it
+    /// Diagnose why a card cannot be used and print the fix; opens no card
     Doctor(Doctor),
-    /// Bind PCI functions to vfio-pci; whatever fails, they keep the driver they had
+    /// Bind PCI functions to vfio-pci; on failure all keep their driver
     Bind(Bind),
-    /// Give PCI functions back to the driver that the kernel would choose
+    /// Release PCI functions to the driver that the kernel chooses
     Unbind(Functions),
     /// Reset a card
     Reset(Reset),
-    /// Read or write a register of a card; this opens the card, and opening resets it
+    /// Read or write a register; opens the card, which resets it
     Reg(Reg),
-    /// Run a collective, check the result bit for bit, and print the cards' own times
+    /// Run a collective, check the result, and print the cards' times
     Coll(Coll),
-    /// Show what would be run on each card, how long it should take, and why this way
+    /// Show a collective's programs, predicted times and algorithm
     Plan(Plan),
-    /// Measure what the parts of the fabric take, for plans that go by it; overwrites card memory
+    /// Measure latencies and bandwidths for --calibration; overwrites card memory
     Calibrate(Calibrate),
-    /// Assemble a program of the sequencer (docs/seq.md) to words
+    /// Assemble a sequencer program (docs/seq.md)
     Asm(Asm),
-    /// Print the text of assembled words; it assembles to the same
+    /// Disassemble; the output reassembles to identical bytes
     Disasm(Disasm),
     /// Say what is allowed in a program and probably not meant
     Lint(Lint),
-    /// Run a program on the cards, and print what each instruction took
+    /// Run a program on the cards and print the times of each instruction
     Run(Run),
-    /// Measure a published system on mock cards, beside its published figures
+    /// Measure a published system on mock cards and compare the figures
     Bench(Bench),
     /// Show how the cards are linked
     Topo(Topo),
-    /// Make mock cards for other processes
+    /// Provide mock cards to other processes
     Mock {
-        /// What to do with them
+        /// What to do
         #[command(subcommand)]
         command: Mock,
     },
@@ -118,7 +113,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// A PCI function, such as 0000:3b:00.0: what the kernel says of it, without opening it [default: --cards, opened]
+    /// PCI function, such as 0000:3b:00.0: show what the kernel reports, without opening it [default: open --cards]
     #[arg(value_name = "ADDRESS", value_parser = functions::parse_address)]
     pub(crate) address: Option<PciAddress>,
 }
@@ -147,11 +142,11 @@ pub(crate) struct Functions {
     #[arg(value_name = "ADDRESS", required = true, value_parser = functions::parse_address)]
     pub(crate) address: Vec<PciAddress>,
 
-    /// Take them away even from a process, a mounted disk, a network that is up or a display
+    /// Also change functions that a process, a mounted disk, a network or a display uses
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// The most that each step of the kernel may take, in seconds
+    /// Time limit for each step of the kernel, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
 }
@@ -169,16 +164,16 @@ pub(crate) struct Reset {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reg {
-    /// A selector, and behind a slash which of its cards, from 0, such as mock:optweb:4/2
+    /// Card, such as vfio:0000:3b:00.0 or mock:optweb:4/2
     #[arg(value_name = "SELECTOR[/NODE]")]
     pub(crate) card: String,
 
-    /// A register of the sequencer by its name (docs/registers.md), such as CLOCK_KHZ or queue1.SUBMISSION_TAIL; or an
-    /// offset in a BAR, such as 0x1008 or bar4:0x800
+    /// Register of the sequencer by its name (docs/registers.md), such as CLOCK_KHZ or queue1.SUBMISSION_TAIL; or offset
+    /// in a BAR, such as 0x1008 or bar4:0x800
     #[arg(value_name = "REGISTER")]
     pub(crate) register: String,
 
-    /// What to write, 32 bits; without it the register is read
+    /// Value to write, 32 bits; without VALUE the register is read
     #[arg(value_name = "VALUE", value_parser = reg::number)]
     pub(crate) value: Option<u32>,
 }
@@ -191,7 +186,7 @@ pub(crate) struct Operation {
     pub(crate) collective: Collective,
 
     /// Bytes that one pair exchanges in one direction (broadcast, reduce, allreduce, scan, exscan: the whole vector;
-    /// reduce_scatter: the block each rank gets), such as 64, 64KiB or 1MiB
+    /// reduce_scatter: the block each rank gets), such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB
     /// [default: what --input holds, else 1MiB]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) bytes: Option<u64>,
@@ -218,11 +213,11 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "RANK")]
     pub(crate) peer: Option<u32>,
 
-    /// The way to take [default: the fastest predicted]
+    /// Algorithm [default: the fastest predicted]
     #[arg(long, value_parser = algorithm_parser())]
     pub(crate) algorithm: Option<Algorithm>,
 
-    /// Order that a reduction keeps: that of the algorithm, or one after another in the order of ranks
+    /// Order of a reduction: that of the algorithm, or by rank
     #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
     pub(crate) order: Order,
 
@@ -230,11 +225,11 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) eager_limit: Option<u64>,
 
-    /// What `calibrate` has measured on these cards: times are predicted by it, and not by what the cards say
+    /// Predict times from this file of `calibrate`, not from what the cards report
     #[arg(long, value_name = "FILE", env = "FPGACTL_CALIBRATION", hide_env_values = true)]
     pub(crate) calibration: Option<PathBuf>,
 
-    /// Cards that take part, by rank [default: all]
+    /// Nodes of the cards that take part, by rank [default: all]
     #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
     pub(crate) group: Option<Vec<u32>>,
 }
@@ -269,7 +264,7 @@ pub(crate) struct Coll {
     #[arg(long, value_name = "FILE.npy,..", value_delimiter = ',')]
     pub(crate) input: Vec<PathBuf>,
 
-    /// Where to put the result: one NumPy array for each rank that gets any (FILE-0.npy and so on if several do)
+    /// Write the result: one NumPy array for each rank that gets data (FILE-0.npy and so on if several do)
     #[arg(long, value_name = "FILE.npy")]
     pub(crate) output: Option<PathBuf>,
 
@@ -283,7 +278,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) operation: Operation,
 
-    /// Show all ways that were weighed, and why one was taken
+    /// Show all candidate algorithms and their predicted times
     #[arg(long)]
     pub(crate) explain: bool,
 
@@ -294,7 +289,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Args)]
 pub(crate) struct Calibrate {
-    /// Where to put what was measured (docs/json.md), for --calibration
+    /// Write the measurements to this file (docs/json.md), for --calibration
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
 }

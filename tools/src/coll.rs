@@ -1,11 +1,12 @@
 //! `fpgactl coll OP`: run a collective, check what it did, print what the cards counted.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cmdseq::plan::{self, Collective, FoldOrder, Plan};
 use fpga_driver::{Execution, RankReport, Report};
+use fpga_select::Kind;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -17,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::plan::Times;
 use crate::units::{gbps, microseconds, rounded};
-use crate::{calibration, output, progress, request, size};
+use crate::{calibration, host_memory, input_file, output, progress, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -59,10 +60,16 @@ struct Printed<'a> {
 /// measured it: less than 20 ns.
 const SKEW_US: f64 = 0.02;
 
+/// Longest delay a card takes, cycles (`docs/isa.md`).
+const DELAY_MAX: u64 = 1 << 36;
+
+/// Skews that are printed as text.
+const SKEWS_SHOWN: usize = 16;
+
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let mut cards = Cards::open(&cli.cards)?;
+    let mut cards = Cards::named(cli)?;
     let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
     let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
@@ -72,8 +79,11 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
         false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
     };
     let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
-    if let Some(path) = &arguments.output {
-        check_directory(path)?;
+    let results = outputs(&plan, arguments.output.as_deref());
+    let read = arguments.input.iter().chain(&arguments.operation.calibration).collect::<Vec<_>>();
+    input_file::check_outputs(&read, &results)?;
+    if cards.kind == Kind::Mock {
+        host_memory::check_mock(&plan)?;
     }
 
     cards.cluster.set_timeout(execution.timeout);
@@ -96,23 +106,26 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
         return Err(Failure::refused(format!("--start-delay has {given} delays, and there are {ranks} ranks")));
     }
     let cycles = |us: &f64| (us * f64::from(clock_khz) / 1e3).round() as u64;
-    Ok(Execution {
-        start_delay_cycles: arguments.start_delay.iter().map(cycles).collect(),
-        repeat: arguments.repeat,
-        timeout: Duration::from_secs_f64(arguments.timeout),
-    })
+    let start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
+    if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX) {
+        let most = DELAY_MAX as f64 * 1e3 / f64::from(clock_khz);
+        let message = format!("rank {rank}: --start-delay is longer than the cards can wait, {most:.0} us");
+        return Err(Failure::refused(message).of_rank(rank as u32));
+    }
+    Ok(Execution { start_delay_cycles, repeat: arguments.repeat, timeout: Duration::from_secs_f64(arguments.timeout) })
 }
 
-/// Finds out before the cards work what would otherwise lose their result.
-fn check_directory(path: &Path) -> Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if path.file_name().is_none() || !directory.is_dir() {
-        return Err(Failure::refused(format!("{}: {} is not a directory", path.display(), directory.display())));
-    }
-    Ok(())
+/// The ranks that get any data.
+fn with_output(plan: &Plan) -> Vec<u32> {
+    let request = &plan.request;
+    (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
+}
+
+/// The files that `--output` names.
+fn outputs(plan: &Plan, path: Option<&Path>) -> Vec<PathBuf> {
+    let ranks = with_output(plan);
+    let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, ranks.len() > 1)).collect();
+    path.map(of).unwrap_or_default()
 }
 
 fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Interrupt) -> Result<()> {
@@ -173,7 +186,7 @@ impl Results<'_> {
     /// Checks the outputs of all ranks, and only if all are right gives the files of them their names.
     fn bring_home(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<String>> {
         let request = &self.plan.request;
-        let with_output: Vec<u32> = (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect();
+        let with_output = with_output(self.plan);
         let total = with_output.iter().map(|rank| request.output_bytes(*rank)).sum();
         let bar = progress::bytes(total, "checked");
         let mut files = Vec::new();
@@ -315,8 +328,12 @@ fn text(printed: &Printed<'_>) -> String {
     }
     match &printed.skew_us {
         Some(skew) => {
-            let skew: Vec<String> = skew.iter().map(|us| format!("{us:.3}")).collect();
-            rows.push(row("skew", format!("{} us", skew.join(", "))));
+            let shown: Vec<String> = skew.iter().take(SKEWS_SHOWN).map(|us| format!("{us:.3}")).collect();
+            let more = match skew.len().saturating_sub(SKEWS_SHOWN) {
+                0 => String::new(),
+                more => format!(", and {more} more (--json prints all)"),
+            };
+            rows.push(row("skew", format!("{} us{more}", shown.join(", "))));
         }
         None => rows.extend([
             row("busiest link", format!("{:.2} Gb/s", printed.gbps_per_link)),

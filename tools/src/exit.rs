@@ -1,6 +1,8 @@
 //! Exit codes, and what is printed with them.
 
 use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use cmdseq::Reason;
@@ -13,24 +15,41 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The operation failed.
-    Failed = 1,
-    /// The command line cannot be understood.
-    Usage = 2,
-    /// The data that came out is not what should have come out.
-    Verification = 3,
-    /// There is no such card, or it may not be opened.
-    NoCard = 4,
+    Failed,
+    /// The command line is invalid.
+    Usage,
+    /// The data that came out is wrong.
+    Verification,
+    /// A card does not exist, or this user may not open it.
+    NoCard,
+    /// A file or directory does not exist, or this user may not use it.
+    NoFile,
     /// Something did not happen in time.
-    Timeout = 5,
+    Timeout,
     /// A card or a link is gone.
-    Gone = 6,
+    Gone,
     /// Refused before anything was launched.
-    Refused = 7,
-    /// Ended by Ctrl-C, as shells number it.
-    Interrupted = 130,
+    Refused,
+    /// Ended by Ctrl-C.
+    Interrupted,
 }
 
 impl Exit {
+    /// The exit code.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Verification => 3,
+            Exit::NoCard | Exit::NoFile => 4,
+            Exit::Timeout => 5,
+            Exit::Gone => 6,
+            Exit::Refused => 7,
+            // 128 and the number of SIGINT, as shells have it.
+            Exit::Interrupted => 130,
+        }
+    }
+
     /// Name in `fpgactl.error/1`.
     const fn kind(self) -> &'static str {
         match self {
@@ -38,6 +57,7 @@ impl Exit {
             Exit::Usage => "usage",
             Exit::Verification => "verification",
             Exit::NoCard => "no-card",
+            Exit::NoFile => "no-file",
             Exit::Timeout => "timeout",
             Exit::Gone => "gone",
             Exit::Refused => "refused",
@@ -110,6 +130,15 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
+    /// A file or directory that is not there, may not be used, or fails.
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => Exit::NoFile,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, format!("{}: {error}", path.display()))
+    }
+
     pub(crate) fn of_rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
         self
@@ -179,14 +208,16 @@ impl Failure {
 
     /// Prints it on stderr, as JSON if asked, and gives the exit code.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
-        eprint!("{}", if as_json { self.json() } else { self.text() });
-        ExitCode::from(self.exit as u8)
+        let text = if as_json { self.json() } else { self.text() };
+        // If nobody can read it, the exit code still says what happened.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        ExitCode::from(self.exit.code())
     }
 
     fn json(&self) -> String {
         let printed = Printed {
             schema: "fpgactl.error/1",
-            exit: self.exit as u8,
+            exit: self.exit.code(),
             kind: self.exit.kind(),
             message: &self.message,
             rank: self.rank,
@@ -219,10 +250,9 @@ impl From<Refusal> for Failure {
 
 impl From<fpga_select::Error> for Failure {
     fn from(error: fpga_select::Error) -> Self {
-        use fpga_select::Error::{NotMock, Open, Profile, Syntax};
+        use fpga_select::Error::{NotMock, Open, Syntax};
         let exit = match error {
             Syntax { .. } | NotMock { .. } => Exit::Usage,
-            Profile { .. } => Exit::NoCard,
             Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
             _ => Exit::NoCard,
         };

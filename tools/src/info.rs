@@ -4,7 +4,7 @@ use cmdseq::{Capabilities, Operation, Topology};
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
-use crate::cards::Cards;
+use crate::cards::{self, Cards};
 use crate::cli::Cli;
 use crate::exit::Result;
 use crate::{output, size};
@@ -14,6 +14,7 @@ struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
+    mock: bool,
     cards: usize,
     register_version: String,
     capabilities: Described,
@@ -57,13 +58,14 @@ struct Component {
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<()> {
-    let components = components(&Selector::parse(&cli.cards)?);
-    let cards = Cards::open(&cli.cards)?;
+    let components = components(&Selector::parse(&cards::selector(cli)?)?);
+    let cards = Cards::named(cli)?;
     let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
     let printed = Printed {
         schema: "fpgactl.info/1",
         selector: &cards.selector,
         kind: cards.kind.name(),
+        mock: cards.are_mock(),
         cards: cards.cluster.cards().len(),
         register_version: format!("{major}.{minor}"),
         capabilities: described(cards.capabilities()),
@@ -121,7 +123,7 @@ fn components(selector: &Selector) -> Vec<Component> {
 }
 
 fn text(printed: &Printed<'_>) -> String {
-    let Printed { selector, kind, cards, register_version, capabilities: of, components, .. } = printed;
+    let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let groups = if of.topology == "dragonfly" { format!(" of {} groups", of.groups) } else { String::new() };
     let rows = [
@@ -149,6 +151,7 @@ fn text(printed: &Printed<'_>) -> String {
         row("alignment", size::show(of.address_align.into())),
         row("operations", of.operations.join(" ")),
     ];
+    let kind = cards::kind(printed.kind, printed.mock);
     let mut text = format!("{selector}: {cards} cards ({kind})\n\n{}", output::table(&rows));
     if of.extrapolated {
         text += "\nextrapolated: the fabric is larger than the published system was built\n";

@@ -45,7 +45,7 @@ impl Interrupt {
     }
 
     fn register(&self, signal: i32) -> std::io::Result<()> {
-        let code = Exit::Interrupted as i32;
+        let code = i32::from(Exit::Interrupted.code());
         flag::register_conditional_shutdown(signal, code, Arc::clone(&self.may_end_at_once))?;
         // Handlers run in this order, so that the first signal sets the flag and only the second finds it set.
         flag::register_conditional_shutdown(signal, code, Arc::clone(&self.is_asked))?;

@@ -98,6 +98,47 @@ pub(crate) fn is_card(ids: &Ids) -> bool {
     CARDS.iter().any(|card| (card.0, card.1) == (ids.vendor, ids.device))
 }
 
+/// Whether a function with these ids is a card that user space has been given.
+pub(crate) fn is_bound_card(ids: &Ids) -> bool {
+    ids.driver.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI) && (is_card(ids) || ids.class >> 16 == CLASS_ACCELERATOR)
+}
+
+/// What can be told of a function's sequencer without opening the function, which would reset it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sequencer {
+    /// That of a mock card.
+    Mock,
+    /// It depends on the image that is loaded.
+    Unknown,
+    /// The function has none, for this reason.
+    None(&'static str),
+}
+
+impl Sequencer {
+    /// Name in `--json` and tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Sequencer::Mock => "mock",
+            Sequencer::Unknown => "unknown",
+            Sequencer::None(_) => "none",
+        }
+    }
+}
+
+/// What is known of a function's sequencer by the ids, which belong to what is loaded.
+pub(crate) fn sequencer(function: &PciFunction) -> Sequencer {
+    if (function.vendor, function.device) == (pci::VENDOR, pci::DEVICE) {
+        return Sequencer::Mock;
+    }
+    match name(function) {
+        Some(name) if name.ends_with(", management") => Sequencer::None("the management function of a card has none"),
+        Some(name) if name.ends_with(", factory image") => Sequencer::None("the factory image has none"),
+        Some(_) => Sequencer::Unknown,
+        None if is_accelerator(function) => Sequencer::Unknown,
+        None => Sequencer::None("its ids are those of no known card"),
+    }
+}
+
 /// Whether a function is a processing accelerator.
 pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
     function.class >> 16 == CLASS_ACCELERATOR

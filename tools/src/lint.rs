@@ -48,7 +48,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let expected = match &arguments.expect {
         Some(expected) => {
             // What programs may do depends on the cards: room for buffers, tables, communicators.
-            let cards = Cards::open(&cli.cards)?;
+            let cards = Cards::named(cli)?;
             options.ranks = options.ranks.or(Some(cards.nodes().len() as u32));
             let loaded = Loaded::Text(Box::new(source.assemble(&options)?));
             // Loops and launch arguments are of resident programs alone: so it can only be meant as one.

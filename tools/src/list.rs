@@ -1,7 +1,8 @@
 //! `fpgactl list`. Opens nothing: opening a card resets it.
 
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fpga_hal::sysfs::{PciFunction, Sysfs};
 use fpga_select::{Kind, Selector};
@@ -10,7 +11,8 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::functions::{self, Owner, State};
-use crate::{known, output};
+use crate::known::{self, Sequencer};
+use crate::output;
 
 #[derive(Serialize)]
 struct Printed {
@@ -24,6 +26,7 @@ struct Card {
     kind: &'static str,
     driver: String,
     state: &'static str,
+    sequencer: &'static str,
     /// What its PCI ids say it is.
     name: Option<&'static str>,
     owner: Option<Owner>,
@@ -33,10 +36,10 @@ struct Card {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let selector = Selector::parse(&cli.cards)?;
+    let selector = Selector::parse(cli.cards.as_deref().unwrap_or(fpga_select::DEFAULT))?;
     let mut cards = Vec::new();
     // Cards that were named are the ones to list; without that, all there are.
-    if cli.cards == fpga_select::DEFAULT {
+    if cli.cards.is_none() {
         let listing = sysfs.functions()?;
         listing.unread.iter().for_each(|error| log::warn!("{error}"));
         let is_listed = |function: &&PciFunction| {
@@ -47,60 +50,91 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     for address in selector.addresses() {
         cards.push(real(&sysfs, &functions::find(&sysfs, address)?));
     }
+    let connected = connected(&sysfs);
     for socket in selector.sockets() {
-        cards.push(served(socket)?);
+        cards.push(served(socket, &connected)?);
     }
-    cards.extend(mock(&selector, &cli.cards));
+    cards.extend(selector.mock_selectors().into_iter().map(mock));
     if cli.json {
         return output::json(&Printed { schema: "fpgactl.list/1", cards });
     }
-    let has_names = cards.iter().any(|card| card.name.is_some());
+    let are_real = cards.iter().any(|card| card.kind == Kind::Vfio.name());
     let mut heads = ["CARD", "KIND", "DRIVER", "STATE"].map(String::from).to_vec();
-    heads.extend(has_names.then(|| "NAME".to_owned()));
+    if are_real {
+        heads.extend(["SEQUENCER", "NAME"].map(String::from));
+    }
     let mut rows = vec![heads];
     rows.extend(cards.into_iter().map(|card| {
-        let name = card.name.unwrap_or_default().to_owned();
-        vec![card.selector, card.kind.to_owned(), card.driver, card.shown, name]
+        let mut row = vec![card.selector, card.kind.to_owned(), card.driver, card.shown];
+        if are_real {
+            row.extend([card.sequencer.to_owned(), card.name.unwrap_or_default().to_owned()]);
+        }
+        row
     }));
-    output::write(output::table(&rows).as_bytes())
+    let note = if are_real { NOT_ON_HARDWARE } else { "" };
+    output::write((output::table(&rows) + note).as_bytes())
 }
 
-fn mock(selector: &Selector, text: &str) -> impl Iterator<Item = Card> {
-    let fabric = text.split('+').next().unwrap_or_default();
-    let nodes = selector.profile().map_or(0, |profile| profile.nodes);
-    (0..nodes).map(move |node| free(format!("{fabric}/{node}"), Kind::Mock, "in-process"))
+/// What whoever sees a real card should know.
+const NOT_ON_HARDWARE: &str =
+    "note: nothing has run on a real card yet, and no image with the sequencer ships (README.md)\n";
+
+fn mock(selector: String) -> Card {
+    Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
 }
 
-/// A socket that is there. Whether another has the card behind it cannot be seen without opening it.
-fn served(socket: &Path) -> Result<Card> {
+/// The paths of the vfio-user sockets that have a client, as their servers gave them. Opens none of the sockets.
+fn connected(sysfs: &Sysfs) -> Vec<PathBuf> {
+    let text = fs::read_to_string(sysfs.root().join("proc/net/unix")).unwrap_or_default();
+    let connected = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        // After the state of the socket (Linux `enum socket_state`) come its inode and path.
+        let state = words.nth(5)?;
+        let path = line.split_once(words.next()?)?.1.trim_start();
+        (state == CONNECTED && path.starts_with('/')).then(|| PathBuf::from(path))
+    });
+    connected.collect()
+}
+
+/// `SS_CONNECTED` of Linux `include/uapi/linux/net.h`, as `/proc/net/unix` prints it.
+const CONNECTED: &str = "03";
+
+/// A socket that is there.
+fn served(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
         return Err(Failure::new(Exit::NoCard, format!("{} is not a socket", socket.display())));
     }
-    Ok(free(format!("vfio-user:{}", socket.display()), Kind::VfioUser, "socket"))
+    let whole = socket.canonicalize().map_err(named)?;
+    let is_held = connected.iter().any(|path| *path == whole || path.canonicalize().is_ok_and(|path| path == whole));
+    let selector = format!("vfio-user:{}", socket.display());
+    let mut card = card(selector, Kind::VfioUser, "socket", &State::Free);
+    if is_held {
+        // Which process it is, the kernel does not say in what it lists.
+        (card.state, card.shown) = ("held", "held".to_owned());
+    }
+    Ok(card)
 }
 
-fn free(selector: String, kind: Kind, driver: &str) -> Card {
+fn card(selector: String, kind: Kind, driver: &str, state: &State) -> Card {
     Card {
         selector,
         kind: kind.name(),
         driver: driver.to_owned(),
-        state: State::Free.name(),
+        state: state.name(),
+        sequencer: Sequencer::Unknown.name(),
         name: None,
-        owner: None,
-        shown: State::Free.text(),
+        owner: state.owner(),
+        shown: state.text(),
     }
 }
 
 fn real(sysfs: &Sysfs, function: &PciFunction) -> Card {
-    let state = State::of(sysfs, function);
+    let (state, driver) = (State::of(sysfs, function), functions::driver(function));
+    let selector = format!("vfio:{}", function.address);
     Card {
-        selector: format!("vfio:{}", function.address),
-        kind: Kind::Vfio.name(),
-        driver: functions::driver(function),
-        state: state.name(),
+        sequencer: known::sequencer(function).name(),
         name: known::name(function),
-        owner: state.owner(),
-        shown: state.text(),
+        ..card(selector, Kind::Vfio, &driver, &state)
     }
 }

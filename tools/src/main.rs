@@ -19,7 +19,9 @@ mod fold;
 mod function_info;
 mod functions;
 mod host_memory;
+mod ineffective;
 mod info;
+mod input_file;
 mod interrupt;
 mod known;
 mod lint;
@@ -42,27 +44,31 @@ mod whole_file;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use cli::{Cli, Command, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
     env_logger::init();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
-            return Failure::usage(first_paragraph(&error.to_string())).report(true);
+            return Failure::usage(one_line(&error.to_string())).report(true);
         }
-        Err(error) => error.exit(),
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
     };
-    match run(&cli) {
+    match ineffective::check(&cli, &matches).and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::helped(&cli, failure).report(cli.json),
     }
 }
 
 /// A usage error without its decoration and without the hints for people.
-fn first_paragraph(text: &str) -> String {
+fn one_line(text: &str) -> String {
     let lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")
 }

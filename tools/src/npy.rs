@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
 
 use crate::exit::{Exit, Failure, Result};
+use crate::input_file;
 use crate::whole_file::WholeFile;
 
 /// Types an element may have: name on the command line, NumPy's type string, bytes. NumPy has no bf16 and keeps it as u16;
@@ -94,7 +95,8 @@ pub(crate) struct Input {
 impl Input {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-        let mut reader = BufReader::new(File::open(path).map_err(|error| refuse(error.to_string()))?);
+        let (file, metadata) = input_file::open(path)?;
+        let mut reader = BufReader::new(file);
         let header =
             NpyHeader::from_reader(&mut reader).map_err(|error| refuse(format!("not a .npy file: {error}")))?;
         let element = Element::of(&header.dtype()).ok_or_else(|| {
@@ -108,7 +110,7 @@ impl Input {
         let elements = elements.ok_or_else(|| refuse("its shape is more than 64 bits can count".into()))?;
         let data_at = reader.stream_position().map_err(|error| refuse(error.to_string()))?;
         let file = reader.into_inner();
-        let length = file.metadata().map_err(|error| refuse(error.to_string()))?.len();
+        let length = metadata.len();
         let needed = elements.checked_mul(element.bytes()).and_then(|bytes| bytes.checked_add(data_at));
         if needed != Some(length) {
             return Err(refuse(format!(

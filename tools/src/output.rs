@@ -32,7 +32,9 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        // By hand: a format's width is at most 65535.
+        let padding = |cell: &String, width: &usize| " ".repeat(width - cell.chars().count() + 2);
+        let cells: String = row.iter().zip(&widths).map(|(cell, width)| cell.clone() + &padding(cell, width)).collect();
         cells.trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
@@ -44,5 +46,7 @@ mod tests {
     fn columns_line_up() {
         let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
         assert_eq!(super::table(&[row(["a", "bc"]), row(["def", ""])]), "a    bc\ndef\n");
+        let wide = "x".repeat(1 << 17);
+        assert_eq!(super::table(&[row(["a", &wide]), row([&wide, ""])]).len(), 2 * (1 << 17) + 1 + (1 << 17) + 3);
     }
 }

@@ -9,11 +9,11 @@ use cmdseq::table::{Entry, Table};
 use cmdseq::{Instruction, Layout, Operand, Operation};
 use serde::Serialize;
 
-use crate::cards::Cards;
+use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::units::microseconds;
-use crate::{calibration, output, request, size, whole_file};
+use crate::{calibration, input_file, output, request, size, whole_file};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -25,6 +25,7 @@ struct Printed<'a> {
     counts: &'a [u64],
     algorithm: &'static str,
     kind: &'static str,
+    mock: bool,
     selector: &'a str,
     predicted: Times,
     busiest_link_bytes: u64,
@@ -132,7 +133,9 @@ impl From<&Plan> for Times {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
-    let cards = Cards::open(&cli.cards)?;
+    let saved = arguments.save.as_slice();
+    input_file::check_outputs(arguments.operation.calibration.as_slice(), saved)?;
+    let cards = Cards::named(cli)?;
     let request = request::request(&arguments.operation, &[], cards.nodes())?;
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
@@ -159,6 +162,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Weighed]>)
         counts: &plan.request.counts,
         algorithm: plan.algorithm.name(),
         kind: cards.kind.name(),
+        mock: cards.are_mock(),
         selector: &cards.selector,
         predicted: plan.into(),
         busiest_link_bytes: plan.busiest_link_bytes,
@@ -264,7 +268,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
         size::show(request.bytes),
         request.ranks(),
         plan.algorithm,
-        cards.kind.name(),
+        cards::kind(cards.kind.name(), cards.are_mock()),
         cards.selector
     );
     let _ = writeln!(

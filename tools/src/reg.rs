@@ -7,14 +7,16 @@ use fpga_select::Selector;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Failure, Result};
 use crate::output;
 
 #[derive(Serialize)]
 struct Printed {
     schema: &'static str,
     selector: String,
-    node: usize,
+    kind: &'static str,
+    mock: bool,
+    node: u32,
     /// Name of the register, of one of the sequencer's.
     register: Option<String>,
     bar: usize,
@@ -36,12 +38,17 @@ struct Place {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
-    let (selector, node) = split(&arguments.card)?;
-    let selection = Selector::parse(selector)?.open()?;
-    let cards = selection.functions.len();
-    let function = selection.functions.get(node).ok_or_else(|| {
-        Failure::new(Exit::NoCard, format!("{selector} has {cards} cards, from 0: there is no card {node}"))
-    })?;
+    let selector = Selector::parse(&arguments.card)?;
+    let is_whole_fabric = selector.profile().is_some_and(|profile| profile.nodes as usize == selector.nodes().len());
+    let selection = selector.open()?;
+    let function = match selection.functions.as_slice() {
+        [one] => one,
+        [first, ..] if is_whole_fabric => first,
+        several => {
+            let message = format!("{} selects {} cards: name one", arguments.card, several.len());
+            return Err(Failure::usage(message));
+        }
+    };
     let place = find(function, &arguments.register)?;
     let what = || place.name.clone().unwrap_or_else(|| format!("{} + {:#x}", place.bar, place.offset));
     match (arguments.value, place.access) {
@@ -58,8 +65,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
     let value = value.map(|value| function.check_alive(value)).transpose()?;
     let printed = Printed {
         schema: "fpgactl.reg/1",
-        selector: selector.to_owned(),
-        node,
+        selector: without_node(&arguments.card).to_owned(),
+        kind: selector.kind().name(),
+        mock: (function.identity().vendor, function.identity().device) == (pci::VENDOR, pci::DEVICE),
+        node: selector.nodes().first().copied().unwrap_or(0),
         register: place.name,
         bar: place.bar.index(),
         offset: place.offset,
@@ -78,25 +87,29 @@ fn text(printed: &Printed) -> String {
     }
 }
 
-/// Selector and number of the card. Only fabrics of mock cards have several.
-fn split(card: &str) -> Result<(&str, usize)> {
-    match card.rsplit_once('/') {
-        Some((selector, node)) if selector.starts_with("mock:") => {
-            let node = node.parse().map_err(|_| Failure::usage(format!("{node:?} is not the number of a card")))?;
-            Ok((selector, node))
-        }
-        _ => Ok((card, 0)),
-    }
+/// The fabric of a mock card; other selectors as they are.
+fn without_node(card: &str) -> &str {
+    if card.starts_with("mock:") { card.split('/').next().unwrap_or(card) } else { card }
 }
 
 fn find(function: &Function, register: &str) -> Result<Place> {
     if let Some((bar, offset)) = raw(register) {
-        let window = function.window(bar)?;
+        let name = &function.identity().name;
+        let window = function.window(bar).map_err(|error| match error {
+            fpga_hal::Error::NoBar { .. } => Failure::usage(format!("{name}: {error}")),
+            error => error.into(),
+        })?;
+        if !offset.is_multiple_of(4) || offset.checked_add(4).is_none_or(|end| end > window.len()) {
+            return Err(Failure::usage(format!(
+                "invalid offset {offset:#x} in {bar} of {name}: expected a multiple of 4 below {:#x}",
+                window.len()
+            )));
+        }
         return Ok(Place { name: None, bar, offset, access: Access::ReadWrite, window });
     }
     let (base, known) = named(register).ok_or_else(|| {
         Failure::usage(format!(
-            "{register:?} is no register of the sequencer (docs/registers.md) and no offset in a BAR"
+            "invalid register {register:?}: expected a name of docs/registers.md or an offset, such as 0x1008 or bar4:0x800"
         ))
     })?;
     let bar = BarIndex::new(pci::REGISTERS_BAR).ok_or_else(|| Failure::usage("there is no such BAR"))?;
@@ -160,9 +173,8 @@ mod tests {
         for text in ["", "queue.DEPTH", "queue99.DEPTH", "ring0.DEPTH", "NOTHING"] {
             assert!(named(text).is_none(), "{text:?}");
         }
-        assert_eq!(split("mock:optweb:4/2").unwrap(), ("mock:optweb:4", 2));
-        assert_eq!(split("vfio-user:/run/fpga/0").unwrap(), ("vfio-user:/run/fpga/0", 0));
-        assert!(split("mock:optweb:4/x").is_err());
+        assert_eq!(without_node("mock:optweb:4/2"), "mock:optweb:4");
+        assert_eq!(without_node("vfio-user:/run/fpga/0"), "vfio-user:/run/fpga/0");
         assert_eq!((number("0xffffffff"), number("42")), (Ok(u32::MAX), Ok(42)));
         assert!(number("0x100000000").is_err());
     }

@@ -19,6 +19,7 @@ use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
 use crate::exit::{Exit, Failure, Result};
 use crate::host_memory;
+use crate::input_file;
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::output;
@@ -70,15 +71,17 @@ struct PrintedCompletion {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cards = Cards::open(&cli.cards)?;
+    let mut cards = Cards::named(cli)?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
     let options = Options { ranks: Some(ranks), ..Options::default() };
-    let loaded = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
+    let (loaded, read) = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
     let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
     let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
+    let read = read.iter().chain(arguments.load.iter().map(|load| &load.path)).collect::<Vec<_>>();
+    input_file::check_outputs(&read, &dumps.iter().map(|dump| &dump.path).collect::<Vec<_>>())?;
 
     let timeout = Duration::from_secs_f64(arguments.timeout);
     let layouts = assembly.programs.iter().map(HostLayout::of).collect::<Result<Vec<_>>>()?;
@@ -170,7 +173,9 @@ impl HostLayout {
             layout.offsets.push(layout.bytes);
             if buffer.space == AddressSpace::Host {
                 let end = layout.bytes.checked_add(buffer.bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
-                let refuse = || Failure::refused("the host buffers are larger than any memory").of_rank(program.rank);
+                let rank = program.rank;
+                let message = format!("rank {rank}: its host buffers take more than 2^64 bytes");
+                let refuse = || Failure::refused(message.clone()).of_rank(rank);
                 layout.bytes = end.ok_or_else(refuse)?;
             }
         }
@@ -398,20 +403,15 @@ impl Load {
             let bytes = input.bytes();
             (Data::Array(input), bytes)
         } else {
-            let refuse = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
-            let file = File::open(path).map_err(refuse)?;
-            let metadata = file.metadata().map_err(refuse)?;
-            if !metadata.is_file() {
-                return Err(Failure::refused(format!("{}: it is not a regular file", path.display())));
-            }
+            let (file, metadata) = input_file::open(path)?;
             (Data::Raw(file, path.clone()), metadata.len())
         };
         let holders = holders(transfer, assembly)?;
         for (rank, index) in &holders {
             let room = assembly.programs[*rank as usize].buffers[*index].bytes;
             if bytes > room {
-                let message =
-                    format!("{}: {bytes} B do not fit buffer `{}` of {room} B", path.display(), transfer.buffer);
+                let (file, buffer) = (path.display(), &transfer.buffer);
+                let message = format!("rank {rank}: {file}: {bytes} B do not fit buffer `{buffer}` of {room} B");
                 return Err(Failure::refused(message).of_rank(*rank));
             }
         }
@@ -477,13 +477,9 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
             let bytes = assembly.programs[*rank as usize].buffers[*index].bytes;
             let path = npy::path_of_rank(&transfer.path, *rank, holders.len() > 1);
             if is_array(&path) && bytes % element.bytes() != 0 {
-                let message =
-                    format!("buffer `{}` of {bytes} B holds no whole number of {}", transfer.buffer, element.name());
+                let (buffer, element) = (&transfer.buffer, element.name());
+                let message = format!("rank {rank}: buffer `{buffer}` of {bytes} B holds no whole number of {element}");
                 return Err(Failure::refused(message).of_rank(*rank));
-            }
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if path.file_name().is_none() || !folder.is_dir() {
-                return Err(Failure::refused(format!("{}: {} is not a directory", path.display(), folder.display())));
             }
             dumps.push(Dump { name: transfer.buffer.clone(), rank: *rank, path, element, bytes });
         }

@@ -32,7 +32,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     prepare(directory)?;
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
-    for (node, card) in cards.into_iter().enumerate() {
+    for (node, card) in cards {
         let path = directory.join(format!("{node}.sock"));
         let server = Server::bind(&path, card).and_then(Server::spawn);
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
@@ -43,17 +43,14 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
         interrupt.sleep();
     }
     drop(servers);
-    Ok(())
+    Err(Failure::new(Exit::Interrupted, "interrupted; the sockets are removed"))
 }
 
 /// Makes the directory, for this user only, if it is not there. Whether others could exchange what lies in one that is
 /// there, the server checks.
 fn prepare(directory: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            let message = format!("{} cannot be a directory of sockets: {error}", directory.display());
-            Err(Failure::new(Exit::Failed, message))
-        }
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Failure::file(directory, &error)),
         _ => Ok(()),
     }
 }

@@ -1,23 +1,31 @@
-//! Byte counts on the command line: `16384`, `64KiB`, `1MiB`.
+//! Byte counts on the command line: `16384`, `64KiB`, `64K`, `1MiB`.
 
 use std::fmt::Write as _;
 
 const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+/// Binary too, as MPI benchmarks count: 1K is 1024 bytes.
+const SHORT: [(&str, u32); 4] = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
 
-/// Reads a number of bytes. Units are binary and spelt out, because `1MB` means two things.
+/// Reads a number of bytes. All units are binary; `1MB` is refused, because it means two things.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = text[digits.len()..].trim_start();
-    let refuse = || format!("{text:?} is not a number of bytes; write 16384, 64KiB, 1MiB or 2GiB");
+    let refuse = || {
+        format!("invalid number of bytes {text:?}: expected a form like 16384, 64KiB, 64K or 1MiB (1K = 1KiB = 1024)")
+    };
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err(refuse());
     }
     let shift = match unit {
         "" => 0,
-        _ => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
+        _ => UNITS.iter().chain(&SHORT).find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
     };
-    let number = digits.parse::<u64>().map_err(|_| format!("{text:?} is more than 64 bits can count"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is more than 64 bits can count"))
+    let number = digits
+        .parse::<u64>()
+        .map_err(|_| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))
 }
 
 /// The count in the largest unit that divides it.
@@ -43,6 +51,10 @@ mod tests {
             ("1 MiB", 1 << 20),
             ("8GiB", 8 << 30),
             ("7B", 7),
+            ("64K", 64 << 10),
+            ("2M", 2 << 20),
+            ("1G", 1 << 30),
+            ("1 T", 1 << 40),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
@@ -50,9 +62,21 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in
-            ["", "MiB", "-1", "+1", "1.5MiB", "1MB", "1K", "1kib", "0x10", "1 2", "99999999999999999999", "16777216TiB"]
-        {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "+1",
+            "1.5MiB",
+            "1MB",
+            "1KB",
+            "1k",
+            "1kib",
+            "0x10",
+            "1 2",
+            "99999999999999999999",
+            "16777216TiB",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
     }

@@ -1,13 +1,14 @@
 //! Sources of programs on disk: where includes may come from, and what is printed of errors.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warning};
 
 use crate::exit::{Exit, Failure, Result};
+use crate::input_file;
 
 /// A program in one of its two forms.
 pub(crate) enum Loaded {
@@ -44,6 +45,8 @@ impl Loaded {
 
 /// A source and the folder that everything it includes lies in.
 pub(crate) struct Source {
+    /// The source and, once it is assembled, all it includes.
+    files: RefCell<Vec<PathBuf>>,
     root: PathBuf,
     name: String,
     text: String,
@@ -53,19 +56,20 @@ impl Source {
     /// Opens `path`. Includes come from `root`, or else from the folder that `path` is in.
     pub(crate) fn open(path: &Path, root: Option<&Path>) -> Result<Self> {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let canonical = |path: &Path| path.canonicalize().map_err(|error| refuse(error.to_string()));
-        let (file, root) = (canonical(path)?, canonical(root.unwrap_or(folder))?);
+        let canonical = |path: &Path| path.canonicalize().map_err(|error| Failure::file(path, &error));
+        let (file, root) = (canonical(path)?, canonical(root.unwrap_or(input_file::folder(path)))?);
         let name = file
             .strip_prefix(&root)
             .ok()
             .and_then(Path::to_str)
             .ok_or_else(|| refuse(format!("it is not below {}, or its name is not UTF-8", root.display())))?;
-        let text = text(&file).map_err(refuse)?;
-        Ok(Source { name: name.to_owned(), root, text })
+        let text = text(&file)?;
+        Ok(Source { files: RefCell::new(vec![file.clone()]), name: name.to_owned(), root, text })
+    }
+
+    /// The files that were read.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.files.borrow().clone()
     }
 
     pub(crate) fn assemble(&self, options: &Options) -> Result<Assembled> {
@@ -82,27 +86,25 @@ impl Source {
         if !file.starts_with(&self.root) {
             return Err(format!("it is a link that leaves {}", self.root.display()));
         }
-        text(&file)
+        let text = text(&file).map_err(|failure| failure.message().to_owned())?;
+        self.files.borrow_mut().push(file);
+        Ok(text)
     }
 }
 
 /// The text of a regular file that is not too long for a source.
-fn text(path: &Path) -> std::result::Result<String, String> {
-    let most = Limits::default().source_bytes as u64;
-    let bytes = bytes(path, most)?;
-    String::from_utf8(bytes).map_err(|error| format!("byte {} is not UTF-8", error.utf8_error().valid_up_to()))
+fn text(path: &Path) -> Result<String> {
+    let bytes = bytes(path, Limits::default().source_bytes as u64)?;
+    let refuse = |at: usize| Failure::refused(format!("{}: byte {at} is not UTF-8", path.display()));
+    String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
 }
 
-fn bytes(path: &Path, most: u64) -> std::result::Result<Vec<u8>, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let metadata = file.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is not a regular file".into());
-    }
+fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let (file, _) = input_file::open(path)?;
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
     if bytes.len() as u64 > most {
-        return Err(format!("it is longer than {most} B"));
+        return Err(Failure::refused(format!("{}: it is longer than {most} B", path.display())));
     }
     Ok(bytes)
 }
@@ -112,21 +114,23 @@ const WORDS_MAX: u64 = 128 << 20;
 
 /// Reads a file of words.
 pub(crate) fn words(path: &Path) -> Result<Assembly> {
-    let bytes = bytes(path, WORDS_MAX).map_err(|why| Failure::refused(format!("{}: {why}", path.display())))?;
+    let bytes = bytes(path, WORDS_MAX)?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 
-/// Loads a program in either form: text by the name `*.seq`, words by any other.
-pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Result<Loaded> {
+/// Loads a program in either form: text by the name `*.seq`, words by any other. Also gives the files that were read.
+pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Result<(Loaded, Vec<PathBuf>)> {
     if path.extension() == Some(OsStr::new("seq")) {
-        return Ok(Loaded::Text(Box::new(Source::open(path, root)?.assemble(options)?)));
+        let source = Source::open(path, root)?;
+        let assembled = source.assemble(options)?;
+        return Ok((Loaded::Text(Box::new(assembled)), source.files()));
     }
     let assembly = words(path)?;
     match options.ranks {
         Some(ranks) if ranks != assembly.ranks => {
             Err(Failure::refused(format!("{}: it is for {} ranks, not {ranks}", path.display(), assembly.ranks)))
         }
-        _ => Ok(Loaded::Words(assembly)),
+        _ => Ok((Loaded::Words(assembly), vec![path.to_owned()])),
     }
 }
 

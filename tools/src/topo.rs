@@ -6,7 +6,7 @@ use cmdseq::Topology;
 use fpga_select::Selector;
 use serde::Serialize;
 
-use crate::cards::Cards;
+use crate::cards::{self, Cards};
 use crate::cli::{Cli, Topo};
 use crate::exit::Result;
 use crate::output;
@@ -16,6 +16,7 @@ struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
+    mock: bool,
     topology: &'static str,
     cards: u32,
     links_per_card: u32,
@@ -79,14 +80,15 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
 }
 
 fn fabric(cli: &Cli) -> Result<()> {
-    let selector = Selector::parse(&cli.cards)?;
+    let name = cards::selector(cli)?;
+    let selector = Selector::parse(&name)?;
     // Mock cards need not be made for it; others are asked.
-    let (topology, nodes, links_per_card, extrapolated) = match selector.profile() {
-        Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated()),
+    let (topology, nodes, links_per_card, extrapolated, mock) = match selector.profile() {
+        Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated(), true),
         None => {
-            let cards = Cards::open(&cli.cards)?;
+            let cards = Cards::named(cli)?;
             let of = cards.capabilities();
-            (of.topology, of.nodes, of.ports, of.extrapolated)
+            (of.topology, of.nodes, of.ports, of.extrapolated, cards.are_mock())
         }
     };
     let (name, groups) = match topology {
@@ -97,8 +99,9 @@ fn fabric(cli: &Cli) -> Result<()> {
     let linked = |a: u32, b: u32| topology.linked(a, b, nodes);
     let printed = Printed {
         schema: "fpgactl.topo/1",
-        selector: &cli.cards,
+        selector: &name,
         kind: selector.kind().name(),
+        mock,
         topology: name,
         cards: nodes,
         links_per_card,
@@ -113,7 +116,8 @@ fn fabric(cli: &Cli) -> Result<()> {
 }
 
 fn text(printed: &Printed<'_>) -> String {
-    let Printed { selector, kind, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
+    let Printed { selector, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
+    let kind = cards::kind(printed.kind, printed.mock);
     let mut text =
         format!("{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} a card\n", links.len());
     if *extrapolated {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Failure, Result};
+use crate::input_file;
 
 /// A file that is being written beside the place where it will be. If it is dropped before it is kept, there is none.
 pub(crate) struct WholeFile {
@@ -43,7 +44,7 @@ impl WholeFile {
         let path = path.canonicalize().unwrap_or_else(|_| path.into());
         let mut prefix = path.file_name().unwrap_or_default().to_os_string();
         prefix.push(".");
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = input_file::folder(&path);
         let beside = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".part")
@@ -93,5 +94,5 @@ impl Write for WholeFile {
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+    Failure::file(path, error)
 }

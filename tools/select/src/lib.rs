@@ -1,16 +1,17 @@
 //! The one place that turns a card selector into functions on a bus.
 //!
 //! - `mock:PROFILE:SHAPE` is a fabric of mock cards in this process: `PROFILE` is `optweb`, `SHAPE` a number of cards (fully
-//!   connected) or `GROUPSxSIZE` (a Dragonfly). Faults may be planted behind it, each with a `+`: `+stop=NODE@US` stops the
-//!   clock of a card after so many microseconds of the fabric's time, `+cut=A-B@US` the link between two cards (`@0` and no
-//!   `@`: at once); `+slow=GBPS` has all links go at another rate than the cards say; `+late=US` has host memory answer up to so many
-//!   microseconds late.
+//!   connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. Faults follow, each
+//!   with a `+`: `+stop=NODE@US` stops the clock of a card after so many microseconds of the fabric's time, `+cut=A-B@US`
+//!   cuts the link between two cards (`@0` and no `@`: at once); `+slow=GBPS` has all links go at another rate than the cards
+//!   say; `+late=US` has host memory answer up to so many microseconds late. Times are at most [`TIME_MAX_US`].
 //! - `vfio:0000:3b:00.0`, or the bare address, is a function bound to the kernel's VFIO driver. `+vf-token=UUID` behind it
 //!   gives the token that a virtual function shares with its physical one; `+no-iommu` accepts that nothing protects the
 //!   host's memory from the card (see [`vfio::Options`]).
-//! - `vfio-user:/run/fpga/0.sock` is a function behind a vfio-user socket.
+//! - `vfio-user:/run/fpga/0.sock` is a function behind a vfio-user socket; of a directory, such as `vfio-user:/run/fpga`, all
+//!   sockets in it are selected, ordered by the numbers they are named by.
 //!
-//! Several cards of one bus are separated by commas.
+//! Several cards of one bus are separated by commas; mock cards must be of one fabric.
 //!
 //! ```
 //! let selection = fpga_select::select("mock:optweb:4")?;
@@ -21,7 +22,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +36,9 @@ use fpga_mock::{Fault, LateDma, ProfileError};
 
 /// The selector that is used when nothing else is said and no card is bound.
 pub const DEFAULT: &str = "mock:optweb:4";
+
+/// The longest time of a fault: one day, in microseconds.
+pub const TIME_MAX_US: u64 = 86_400_000_000;
 
 /// What kind of cards were selected, as `--json` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +69,7 @@ pub struct Selection {
     pub selector: String,
     /// What they are.
     pub kind: Kind,
-    /// One function a card, in the order given; of mock cards in order of nodes.
+    /// One function a card, in the order given; a whole mock fabric is in order of nodes.
     pub functions: Vec<Function>,
     /// The fabric, of mock cards.
     pub fabric: Option<Fabric>,
@@ -72,22 +79,30 @@ pub struct Selection {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It is not of any known form.
-    #[error("{selector:?} is not a card selector: {why}")]
+    /// The selector has none of the known forms.
+    #[error("invalid selector {selector:?}: {why}")]
     Syntax {
         /// As given.
         selector: String,
         /// What does not fit, and what would.
         why: String,
     },
-    /// It names cards, but only a fabric of mock cards will do.
-    #[error("{selector:?} names cards that are there: a fabric of mock cards is needed here, such as mock:optweb:4")]
+    /// The selector has a known form, and a card or link that it names does not exist.
+    #[error("no such card: {selector:?}: {why}")]
+    NoCard {
+        /// As given.
+        selector: String,
+        /// What is missing, and what there is.
+        why: String,
+    },
+    /// The selector names cards on a bus where mock cards are needed.
+    #[error("{selector:?} does not select mock cards: expected a mock fabric, such as mock:optweb:4")]
     NotMock {
         /// As given.
         selector: String,
     },
-    /// There can be no such fabric.
-    #[error("{selector:?} cannot be")]
+    /// No fabric has this shape.
+    #[error("no such fabric: {selector:?}")]
     Profile {
         /// As given.
         selector: String,
@@ -96,7 +111,7 @@ pub enum Error {
         source: ProfileError,
     },
     /// The bus refused.
-    #[error("{selector:?} cannot be opened")]
+    #[error("cannot open {selector:?}")]
     Open {
         /// The part that is about the card.
         selector: String,
@@ -115,9 +130,21 @@ pub struct Selector {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cards {
-    Mock { profile: Profile, faults: Vec<Fault>, late: Option<Duration> },
+    Mock(OfMock),
     Vfio(Vec<OnVfio>),
     VfioUser(Vec<PathBuf>),
+}
+
+/// Cards of a mock fabric, and the fabric's faults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OfMock {
+    profile: Profile,
+    /// `PROFILE:SHAPE`, as given.
+    shape: String,
+    /// The cards that are named one by one; empty for all.
+    nodes: Vec<u32>,
+    faults: Vec<Fault>,
+    late: Option<Duration>,
 }
 
 /// A function on the kernel's VFIO, and how it is to be opened.
@@ -129,21 +156,25 @@ struct OnVfio {
 }
 
 impl Selector {
-    /// Takes a selector apart.
+    /// Takes a selector apart. Reads the directories of sockets that it names, and opens nothing.
     ///
     /// # Errors
-    /// [`Error::Syntax`] or [`Error::Profile`].
+    /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
-            Some(("mock", _)) => mock(text)?,
-            Some(("vfio-user", _)) => Cards::VfioUser(each(text, "vfio-user:/run/fpga/0.sock", |part| {
-                part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
-            })?),
+            Some(("mock", _)) => Cards::Mock(mock(text)?),
+            Some(("vfio-user", _)) => {
+                let paths = each(text, "vfio-user:/run/fpga/0.sock", |part| {
+                    part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
+                })?;
+                let sockets = paths.into_iter().map(|path| sockets_at(text, path));
+                Cards::VfioUser(sockets.collect::<Result<Vec<_>, _>>()?.concat())
+            }
             _ if text.starts_with("vfio:") || text.contains('.') => {
                 Cards::Vfio(each(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", on_vfio)?)
             }
             _ => {
-                let why = "it should be mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, for example mock:optweb:4";
+                let why = "expected mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, such as mock:optweb:4";
                 return Err(Error::Syntax { selector: text.into(), why: why.into() });
             }
         };
@@ -152,8 +183,23 @@ impl Selector {
 
     /// The fabric it asks for, of mock cards.
     pub fn profile(&self) -> Option<&Profile> {
+        self.mock().map(|mock| &mock.profile)
+    }
+
+    /// The mock cards it names, by node.
+    pub fn nodes(&self) -> Vec<u32> {
+        self.mock().map(OfMock::selected).unwrap_or_default()
+    }
+
+    /// The selectors of single mock cards, by node, without their faults.
+    pub fn mock_selectors(&self) -> Vec<String> {
+        let of = |mock: &OfMock| mock.selected().iter().map(|node| mock.selector(*node)).collect();
+        self.mock().map(of).unwrap_or_default()
+    }
+
+    fn mock(&self) -> Option<&OfMock> {
         match &self.cards {
-            Cards::Mock { profile, .. } => Some(profile),
+            Cards::Mock(mock) => Some(mock),
             Cards::Vfio(_) | Cards::VfioUser(_) => None,
         }
     }
@@ -161,7 +207,7 @@ impl Selector {
     /// What kind of cards it names.
     pub fn kind(&self) -> Kind {
         match &self.cards {
-            Cards::Mock { .. } => Kind::Mock,
+            Cards::Mock(_) => Kind::Mock,
             Cards::Vfio(_) => Kind::Vfio,
             Cards::VfioUser(_) => Kind::VfioUser,
         }
@@ -171,7 +217,7 @@ impl Selector {
     pub fn addresses(&self) -> Vec<PciAddress> {
         match &self.cards {
             Cards::Vfio(functions) => functions.iter().map(|function| function.address).collect(),
-            Cards::Mock { .. } | Cards::VfioUser(_) => Vec::new(),
+            Cards::Mock(_) | Cards::VfioUser(_) => Vec::new(),
         }
     }
 
@@ -179,7 +225,7 @@ impl Selector {
     pub fn sockets(&self) -> &[PathBuf] {
         match &self.cards {
             Cards::VfioUser(paths) => paths,
-            Cards::Mock { .. } | Cards::Vfio(_) => &[],
+            Cards::Mock(_) | Cards::Vfio(_) => &[],
         }
     }
 
@@ -189,15 +235,14 @@ impl Selector {
     /// [`Error::Open`] if the bus refuses.
     pub fn open(&self) -> Result<Selection, Error> {
         let (functions, fabric) = match &self.cards {
-            Cards::Mock { .. } => {
+            Cards::Mock(mock) => {
                 let (fabric, cards) = self.fabric()?;
                 let domain = Domain::in_process();
-                let name = self.text.split('+').next().unwrap_or_default();
                 let attach = |(node, card)| {
-                    let name = format!("{name}/{node}");
+                    let name = mock.selector(node);
                     in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
                 };
-                let functions = cards.into_iter().enumerate().map(attach).collect::<Result<_, _>>()?;
+                let functions = cards.into_iter().map(attach).collect::<Result<_, _>>()?;
                 // Now, because opening a card mends a clock that stands still.
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
@@ -224,27 +269,41 @@ impl Selector {
         cards.iter().map(|card| open(card, &domain)).collect()
     }
 
-    /// The mock cards it names, on no bus yet, and without the faults it names: see [`plant_faults`](Self::plant_faults).
+    /// The mock cards it names, by node, on no bus yet, and without the faults it names: see
+    /// [`plant_faults`](Self::plant_faults).
     ///
     /// # Errors
     /// [`Error::NotMock`] if it names others; [`Error::Profile`].
-    pub fn fabric(&self) -> Result<(Fabric, Vec<Arc<dyn Endpoint>>), Error> {
+    pub fn fabric(&self) -> Result<(Fabric, Vec<NodeEndpoint>), Error> {
         let selector = self.text.clone();
-        let Cards::Mock { profile, late, .. } = &self.cards else { return Err(Error::NotMock { selector }) };
-        let fabric = Fabric::new(profile.clone()).map_err(|source| Error::Profile { selector, source })?;
-        let card = |node| match late {
-            Some(longest) => LateDma::new(fabric.endpoint(node), node.into(), *longest) as Arc<dyn Endpoint>,
+        let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
+        let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
+        let card = |node| match mock.late {
+            Some(longest) => LateDma::new(fabric.endpoint(node), node.into(), longest) as Arc<dyn Endpoint>,
             None => fabric.endpoint(node),
         };
-        let cards = (0..profile.nodes).map(card).collect();
+        let cards = mock.selected().into_iter().map(|node| (node, card(node))).collect();
         Ok((fabric, cards))
     }
 
     /// Plants the faults it names in a fabric it has made. A reset of a card undoes those that have struck it.
     pub fn plant_faults(&self, fabric: &Fabric) {
-        if let Cards::Mock { faults, .. } = &self.cards {
-            faults.iter().for_each(|fault| fabric.plant(*fault));
+        if let Some(mock) = self.mock() {
+            mock.faults.iter().for_each(|fault| fabric.plant(*fault));
         }
+    }
+}
+
+/// A mock card by its node.
+pub type NodeEndpoint = (u32, Arc<dyn Endpoint>);
+
+impl OfMock {
+    fn selected(&self) -> Vec<u32> {
+        if self.nodes.is_empty() { (0..self.profile.nodes).collect() } else { self.nodes.clone() }
+    }
+
+    fn selector(&self, node: u32) -> String {
+        format!("mock:{}/{node}", self.shape)
     }
 }
 
@@ -278,40 +337,136 @@ fn open_on_vfio(function: &OnVfio, domain: &Domain) -> Result<Function, Error> {
 
 /// Takes a comma-separated list apart.
 fn each<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
-    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("{part:?} should be as {form}") };
+    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form} in place of {part:?}") };
     text.split(',').map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
 }
 
-fn mock(text: &str) -> Result<Cards, Error> {
-    let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
-    let mut parts = text.split('+');
-    let mut words = parts.next().unwrap_or_default().split(':').skip(1);
-    let (name, shape) = (words.next(), words.next());
-    if words.next().is_some() {
-        return Err(syntax("it should be mock:PROFILE:SHAPE, for example mock:optweb:4"));
+/// The socket at `path`, or all sockets in the directory at `path`. A path that leads nowhere is told when it is opened.
+fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |error: std::io::Error| {
+        let why = format!("cannot read the directory {}: {error}", path.display());
+        Error::NoCard { selector: selector.into(), why }
+    };
+    let entries = match fs::read_dir(&path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => return Ok(vec![path]),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut sockets = Vec::new();
+    for entry in entries {
+        let socket = entry.map_err(unreadable)?.path();
+        if socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+            sockets.push(socket);
+        }
     }
-    if name != Some("optweb") {
-        return Err(syntax("the profile there is, is optweb"));
+    if sockets.is_empty() {
+        let why = format!("the directory {} has no sockets", path.display());
+        return Err(Error::NoCard { selector: selector.into(), why });
+    }
+    let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+    // By node: 10.sock comes after 9.sock, and names that are no numbers come last.
+    sockets.sort_by_cached_key(|path| (number(path).is_none(), number(path), path.clone()));
+    Ok(sockets)
+}
+
+/// A fabric of mock cards, or cards of one, separated by commas.
+fn mock(text: &str) -> Result<OfMock, Error> {
+    let syntax = |why: String| Error::Syntax { selector: text.into(), why };
+    let mut parts = text.split(',');
+    let mut all = mock_part(text, parts.next().unwrap_or_default())?;
+    for part in parts {
+        let next = mock_part(text, part)?;
+        if next.profile != all.profile {
+            return Err(syntax(format!(
+                "all mock cards must be of one fabric: {} is another than {}",
+                next.shape, all.shape
+            )));
+        }
+        if next.nodes.is_empty() || all.nodes.is_empty() {
+            return Err(syntax(
+                "a list of mock cards names each by its node, such as mock:optweb:4/0,mock:optweb:4/1".into(),
+            ));
+        }
+        all.nodes.extend(next.nodes);
+        all.faults.extend(next.faults);
+        all.late = all.late.max(next.late);
+    }
+    let mut sorted = all.nodes.clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(syntax(format!("card {} is named twice", twice[0]))),
+        None => Ok(all),
+    }
+}
+
+/// `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, of the selector `text`.
+fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
+    let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
+    let mut options = part.split('+');
+    let name = options.next().unwrap_or_default();
+    let (fabric, node) = name.split_once('/').map_or((name, None), |(fabric, node)| (fabric, Some(node)));
+    let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("all of them must be mock cards, of one fabric"))?;
+    let mut words = fabric.split(':');
+    let (profile, shape) = (words.next(), words.next());
+    if words.next().is_some() {
+        return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
+    }
+    if profile != Some("optweb") {
+        return Err(syntax(&format!("unknown profile {:?} (available: optweb)", profile.unwrap_or_default())));
     }
     let shape = shape.ok_or_else(|| syntax("the shape is missing: a number of cards, or GROUPSxSIZE"))?;
-    let number =
-        |text: &str| text.parse::<u32>().map_err(|_| syntax("the shape should be a number of cards, or GROUPSxSIZE"));
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .map_err(|_| syntax(&format!("the shape {text:?} is neither a number of cards nor GROUPSxSIZE")))
+    };
     let profile = match shape.split_once('x') {
         Some((groups, size)) => Profile::optweb_dragonfly(number(groups)?, number(size)?),
         None => Profile::optweb(number(shape)?),
     };
     profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
-    let (mut faults, mut late) = (Vec::new(), None);
-    for part in parts {
-        match part.strip_prefix("late=").and_then(|us| us.parse().ok()) {
-            Some(us) => late = Some(Duration::from_micros(us)),
-            None => faults.push(
-                parse_fault(part)
-                    .ok_or_else(|| syntax("a fault is +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US"))?,
-            ),
+    let mut mock = OfMock { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
+    if let Some(node) = node {
+        mock.nodes.push(node.parse().map_err(|_| syntax(&format!("the node {node:?} is not a number")))?);
+    }
+    for option in options {
+        let known = "expected +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US; times are at most a day";
+        match option.strip_prefix("late=") {
+            Some(us) => mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?)),
+            None => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
         }
     }
-    Ok(Cards::Mock { profile, faults, late })
+    mock.check().map_err(|why| Error::NoCard { selector: text.into(), why })?;
+    Ok(mock)
+}
+
+impl OfMock {
+    /// What it names must exist; otherwise the result says what does not.
+    fn check(&self) -> Result<(), String> {
+        let count = self.profile.nodes;
+        let exists = |node: u32| match node < count {
+            true => Ok(()),
+            false => Err(format!("there is no card {node}; the fabric has cards 0 to {}", count.saturating_sub(1))),
+        };
+        self.nodes.iter().try_for_each(|node| exists(*node))?;
+        for fault in &self.faults {
+            match *fault {
+                Fault::Freeze { node, .. } => exists(node)?,
+                Fault::Cut { a, b, .. } => {
+                    exists(a)?;
+                    exists(b)?;
+                    if a == b || !self.profile.topology.linked(a, b, count) {
+                        return Err(format!("there is no link between cards {a} and {b}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A time that a fault may have.
+fn microseconds(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|us| *us <= TIME_MAX_US)
 }
 
 fn parse_fault(text: &str) -> Option<Fault> {
@@ -321,7 +476,7 @@ fn parse_fault(text: &str) -> Option<Fault> {
         return Some(Fault::Slow { mbps });
     }
     let (who, when) = rest.split_once('@').unwrap_or((rest, "0"));
-    let after_ps = when.parse::<u64>().ok()?.checked_mul(1_000_000)?;
+    let after_ps = microseconds(when)?.checked_mul(1_000_000)?;
     match kind {
         "stop" => Some(Fault::Freeze { node: who.parse().ok()?, after_ps }),
         "cut" => {
@@ -349,12 +504,59 @@ mod tests {
     #[test]
     fn faults() {
         let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
-        let slow = Selector::parse("mock:optweb:4+slow=20").unwrap().cards;
-        assert!(matches!(slow, Cards::Mock { faults, .. } if faults == [Fault::Slow { mbps: 20_000 }]));
+        let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
+        assert_eq!(slow.mock().unwrap().faults, [Fault::Slow { mbps: 20_000 }]);
         let stop = Fault::Freeze { node: 2, after_ps: 100_000_000 };
-        let Cards::Mock { faults, late, .. } = selector.cards else { panic!("mock cards") };
-        assert_eq!(faults, [stop, Fault::Cut { a: 0, b: 1, after_ps: 0 }]);
-        assert_eq!(late, Some(Duration::from_micros(50)));
+        let mock = selector.mock().unwrap();
+        assert_eq!(mock.faults, [stop, Fault::Cut { a: 0, b: 1, after_ps: 0 }]);
+        assert_eq!(mock.late, Some(Duration::from_micros(50)));
+    }
+
+    /// What `list` prints of a fabric selects the same cards, one by one and together.
+    #[test]
+    fn single_cards_of_a_fabric() {
+        let whole = Selector::parse("mock:optweb:4+stop=2").unwrap();
+        assert_eq!(whole.nodes(), [0, 1, 2, 3]);
+        assert_eq!(whole.mock_selectors()[2], "mock:optweb:4/2");
+        for (node, text) in whole.mock_selectors().iter().enumerate() {
+            assert_eq!(Selector::parse(text).unwrap().nodes(), [node as u32]);
+        }
+        let listed = Selector::parse(&whole.mock_selectors().join(",")).unwrap();
+        assert_eq!((listed.nodes(), listed.profile()), (whole.nodes(), whole.profile()));
+        let two = select("mock:optweb:4/3,mock:optweb:4/1+cut=1-3").unwrap();
+        let names: Vec<&str> = two.functions.iter().map(|one| one.identity().name.as_str()).collect();
+        assert_eq!(names, ["mock:optweb:4/3", "mock:optweb:4/1"]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused() {
+        for (text, why) in [
+            ("mock:optweb:4/4", "no card 4"),
+            ("mock:optweb:4+stop=4", "no card 4"),
+            ("mock:optweb:4+stop=9@100", "no card 9; the fabric has cards 0 to 3"),
+            ("mock:optweb:4+cut=0-4", "no card 4"),
+            ("mock:optweb:4+cut=1-1@5", "no link between cards 1 and 1"),
+            // Groups 0 1, 2 3 of a Dragonfly: a card has one link to each other group.
+            ("mock:optweb:2x2+cut=0-3", "no link between cards 0 and 3"),
+        ] {
+            let error = Selector::parse(text).unwrap_err();
+            assert!(matches!(error, Error::NoCard { .. }) && error.to_string().contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_selects_its_sockets_by_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!("vfio-user:{}", directory.path().display());
+        assert!(matches!(Selector::parse(&text), Err(Error::NoCard { .. })));
+        for name in ["10.sock", "9.sock", "0.sock", "spare.sock"] {
+            std::os::unix::net::UnixListener::bind(directory.path().join(name)).unwrap();
+        }
+        fs::write(directory.path().join("1.sock"), "").unwrap();
+        let expected = ["0.sock", "9.sock", "10.sock", "spare.sock"].map(|name| directory.path().join(name));
+        assert_eq!(Selector::parse(&text).unwrap().sockets(), expected);
+        let missing = Selector::parse("vfio-user:/nowhere/0.sock").unwrap();
+        assert_eq!(missing.sockets(), [PathBuf::from("/nowhere/0.sock")]);
     }
 
     #[test]
@@ -396,6 +598,14 @@ mod tests {
             "mock:optweb:4+stop=x",
             "mock:optweb:4+slow=0",
             "mock:optweb:4+late=soon",
+            "mock:optweb:4+late=86400000001",
+            "mock:optweb:4+stop=0@18446744073709",
+            "mock:optweb:4/",
+            "mock:optweb:4/x",
+            "mock:optweb:4/0,mock:optweb:4",
+            "mock:optweb:4/0,mock:optweb:4/0",
+            "mock:optweb:4/0,mock:optweb:5/1",
+            "mock:optweb:4/0,0000:3b:00.0",
         ] {
             assert!(matches!(Selector::parse(text), Err(Error::Syntax { .. })), "{text:?}");
         }

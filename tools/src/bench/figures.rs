@@ -33,8 +33,7 @@ const DRAGONFLY_STEP: u32 = 3;
 /// Draws the figures of these numbers, or all if none are given, into `directory`, which is made if there is none, and
 /// gives their paths.
 pub(super) fn draw(lab: &mut Lab, directory: &Path, numbers: &[u32]) -> Result<Vec<String>> {
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", directory.display())))?;
+    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
     let is_meant =
         |name: &str| numbers.is_empty() || numbers.iter().any(|number| name == format!("figure-{number}.svg"));
     let bar = progress::count(FIGURES.len() as u64);

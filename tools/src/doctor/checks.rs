@@ -1,5 +1,6 @@
 //! The checks of a PCI function.
 
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -7,10 +8,13 @@ use fpga_hal::config::{self, Lanes};
 use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI};
 
 use super::{Finding, Mend, iommu};
-use crate::{functions, known, size};
+use crate::known::{self, Sequencer};
+use crate::{functions, size};
 
 /// Rings and staging buffers of a card, which are locked in memory, fit into this.
 const LOCKED_BYTES: u64 = 64 << 20;
+/// Limits of those who may use cards, as `udev/install` puts them.
+const LIMITS: &str = "etc/security/limits.d/60-fpga.conf";
 /// The node that all groups are opened with.
 const CONTAINER: &str = "/dev/vfio/vfio";
 
@@ -29,6 +33,23 @@ pub(super) fn socket(path: &Path) -> Finding {
         Err(error) => bad(error.to_string(), "nobody serves a card there, or this user may not look"),
     }
 }
+
+/// Of a card that may have the sequencer.
+pub(super) fn unknown_until_opened(card: &str) -> Finding {
+    Finding::Unknown(format!("unknown until opened: fpgactl info --cards {card} opens it, which resets the card"))
+}
+
+/// Drivers of the vendors, and what uses a card through them. Sources: XRT `src/runtime_src/core/pcie/driver`, Linux
+/// `drivers/fpga`, AMD's `dma_ip_drivers`.
+const VENDOR_DRIVERS: &[(&str, &str)] = &[
+    ("xocl", "XRT and its programs (/dev/dri/renderD*)"),
+    ("xclmgmt", "XRT's management of the card (xbmgmt)"),
+    ("dfl-pci", "OPAE and its programs (/dev/dfl-*)"),
+    ("intel-fpga-pci", "OPAE and its programs (/dev/intel-fpga-*)"),
+    ("xdma", "programs on /dev/xdma*"),
+    ("qdma-pf", "programs on /dev/qdma*"),
+    ("qdma-vf", "programs on /dev/qdma*"),
+];
 
 /// A function and what its checks look at.
 pub(super) struct Examination<'a> {
@@ -64,6 +85,7 @@ impl<'a> Examination<'a> {
             ("msix", self.msix()),
             ("memlock", self.memlock()),
             ("hugepages", self.huge_pages()),
+            (super::SEQUENCER, self.sequencer()),
         ]
     }
 
@@ -99,7 +121,7 @@ impl<'a> Examination<'a> {
                 mend: Mend::Root(format!("echo on > {device}/power/control")),
             };
         }
-        Finding::Good(state.unwrap_or("not told by this kernel").to_owned())
+        state.map_or_else(|| Finding::Unknown("not told by this kernel".into()), |state| Finding::Good(state.into()))
     }
 
     fn module(&self) -> Finding {
@@ -117,16 +139,40 @@ impl<'a> Examination<'a> {
         if self.function.driver.as_deref() == Some(VFIO_PCI) {
             return Finding::Good("vfio-pci".into());
         }
-        let cause = match &self.function.driver {
-            Some(driver) => format!("the card belongs to the kernel's driver {driver}"),
-            None => "nobody has bound it".into(),
+        let found = functions::driver(self.function);
+        let bind = format!("fpgactl bind {}", self.address());
+        let Some(driver) = &self.function.driver else {
+            return Finding::Bad { found, cause: "nobody has bound it".into(), mend: Mend::Root(bind) };
         };
-        let mend = Mend::Root(format!("fpgactl bind {}", self.address()));
-        Finding::Bad { found: functions::driver(self.function), cause, mend }
+        let cause = format!("the card belongs to the kernel's driver {driver}");
+        let back = format!("until fpgactl unbind {} gives it back", self.address());
+        let users = VENDOR_DRIVERS.iter().find(|one| one.0 == driver).map(|one| one.1);
+        let cost = format!("{} lose the card {back}", users.unwrap_or("all who use it through that driver"));
+        // A vendor's driver is there for a reason, and of no shell of a vendor is known that it has the sequencer.
+        let mend = match users {
+            Some(_) => {
+                Mend::Hand(format!("keep {driver}, unless the card's image has the sequencer; then, as root: {bind}"))
+            }
+            None => Mend::Root(bind),
+        };
+        Finding::Costly { found, cause, mend, cost }
+    }
+
+    /// Whether the function is one that the sequencer can be on. Opening it would tell, and would reset it.
+    fn sequencer(&self) -> Finding {
+        match known::sequencer(self.function) {
+            Sequencer::Mock => Finding::Good("that of a mock card, by its ids: it measures no hardware".into()),
+            Sequencer::Unknown => unknown_until_opened(&format!("vfio:{}", self.address())),
+            Sequencer::None(why) => Finding::Bad {
+                found: format!("not a card of ours: {why}"),
+                cause: "only a function whose image has the sequencer runs coll, and no image with it ships yet".into(),
+                mend: Mend::Hand("name another function: fpgactl list shows those of known cards".into()),
+            },
+        }
     }
 
     fn iommu_group(&self) -> Finding {
-        let Some(group) = &self.group else { return Finding::Good("not examined: there is none".into()) };
+        let Some(group) = &self.group else { return Finding::Unknown("not examined: there is none".into()) };
         // Itself is the driver check's.
         let foreign: Vec<_> = group.foreign().filter(|member| member.address != Some(self.function.address)).collect();
         if foreign.is_empty() {
@@ -169,7 +215,7 @@ impl<'a> Examination<'a> {
                 cause: "it should be open to everybody: it gives nothing without a group".into(),
                 mend: Mend::Root(format!("chmod 0666 {CONTAINER}")),
             },
-            Err(error) => Finding::Good(format!("not examined: {error}")),
+            Err(error) => Finding::Unknown(format!("not examined: {error}")),
         }
     }
 
@@ -197,7 +243,7 @@ impl<'a> Examination<'a> {
 
     fn bus_master(&self) -> Finding {
         let Some(config) = self.function.config.as_ref().filter(|config| !config.is_gone()) else {
-            return Finding::Good("not examined: its configuration space cannot be read".into());
+            return Finding::Unknown("not examined: its configuration space cannot be read".into());
         };
         let is_on = config.header().command & config::COMMAND_MASTER != 0;
         match (is_on, self.owners.found.is_empty()) {
@@ -215,7 +261,7 @@ impl<'a> Examination<'a> {
         let link = self.function.link;
         let (Some(now), Some(card)) = (link.now, link.card) else {
             let why = if self.is_asleep() { "the card is asleep" } else { "the kernel tells of no link" };
-            return Finding::Good(format!("not examined: {why}"));
+            return Finding::Unknown(format!("not examined: {why}"));
         };
         let found = |than: &str, best: Lanes| format!("{now}, below the {best} of {than}");
         match link.best() {
@@ -238,13 +284,13 @@ impl<'a> Examination<'a> {
 
     fn msix(&self) -> Finding {
         let Some(config) = self.function.config.as_ref().filter(|config| !config.is_gone()) else {
-            return Finding::Good("not examined: its configuration space cannot be read".into());
+            return Finding::Unknown("not examined: its configuration space cannot be read".into());
         };
         if let Some(msix) = config.msix() {
             return Finding::Good(format!("{} vectors", msix.vectors));
         }
         if !config.capabilities().lacks(config::CAPABILITY_MSIX.into()) {
-            return Finding::Good(format!(
+            return Finding::Unknown(format!(
                 "not examined: {} bytes of configuration are seen, root sees all",
                 config.len()
             ));
@@ -257,7 +303,7 @@ impl<'a> Examination<'a> {
     }
 
     fn memlock(&self) -> Finding {
-        let Some(limit) = self.host.memlock else { return Finding::Good("not examined: no limit is told".into()) };
+        let Some(limit) = self.host.memlock else { return Finding::Unknown("not examined: no limit is told".into()) };
         if self.host.credentials.as_ref().is_some_and(|who| who.locks_without_limit()) {
             return Finding::Good("no limit for this user".into());
         }
@@ -268,16 +314,26 @@ impl<'a> Examination<'a> {
         let mend = if limit.hard.is_none_or(|hard| hard >= LOCKED_BYTES) {
             Mend::User("ulimit -l \"$(ulimit -H -l)\"".into())
         } else {
-            let line = "@fpga - memlock unlimited";
-            Mend::Root(format!(
-                "echo '{line}' > /etc/security/limits.d/60-fpga.conf && usermod -aG fpga {}",
-                self.user()
-            ))
+            self.raise_memlock()
         };
         Finding::Bad {
             found: size::show(soft),
             cause: format!("memory that a card writes is locked, and {} are wanted", size::show(LOCKED_BYTES)),
             mend,
+        }
+    }
+
+    /// What lets the user lock more: membership in the group that has a limit of its own, or that limit.
+    fn raise_memlock(&self) -> Mend {
+        let user = self.user();
+        let limits = fs::read_to_string(self.sysfs.root().join(LIMITS)).unwrap_or_default();
+        let mut groups =
+            limits.lines().filter_map(|line| line.trim_start().strip_prefix('@')?.split_whitespace().next());
+        match groups.next() {
+            Some(group) => {
+                Mend::Root(format!("usermod -aG {group} {user}  # and log in again: /{LIMITS} is for that group"))
+            }
+            None => Mend::Root(format!("udev/install {user}  # and log in again: it makes /{LIMITS}")),
         }
     }
 

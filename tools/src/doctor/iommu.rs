@@ -7,8 +7,16 @@ use fpga_hal::sysfs::{Group, IommuMaker, MachineIommu, PciFunction, Sysfs};
 
 use super::{Finding, Mend};
 
-/// Where the parameters stand that the kernel is started with.
-const GRUB: &str = "/etc/default/grub && update-grub && reboot";
+/// Where Debian's GRUB has the parameters that the kernel is started with.
+const GRUB: &str = "etc/default/grub";
+
+/// Edits the kernel's parameters: by `sed` where there is a file to edit, else by what `hand` says of another boot loader.
+fn edit(sysfs: &Sysfs, script: &str, hand: &str) -> Mend {
+    if sysfs.root().join(GRUB).exists() {
+        return Mend::Root(format!("sed -i '{script}' /{GRUB} && update-grub && reboot"));
+    }
+    Mend::Hand(format!("{hand} in the kernel's parameters, by the boot loader of this machine, and restart"))
+}
 
 pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>) -> Finding {
     let bad = |found: &str, cause: String, mend| Finding::Bad { found: found.to_owned(), cause, mend };
@@ -16,7 +24,7 @@ pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>
         if !group.is_some_and(|group| group.is_unprotected) {
             return Finding::Good(format!("on, group {number}"));
         }
-        let (cause, mend) = off(&sysfs.machine_iommu());
+        let (cause, mend) = off(sysfs);
         let cause = format!("VFIO runs in its mode without an IOMMU, where cards may write all memory: {cause}");
         return bad("off: the group is made up", cause, mend);
     }
@@ -26,12 +34,13 @@ pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>
         let cause = "the firmware's tables leave its part of the bus out".to_owned();
         return bad("on, but not for this card", cause, Mend::Hand(mend.to_owned()));
     }
-    let (cause, mend) = off(&sysfs.machine_iommu());
+    let (cause, mend) = off(sysfs);
     bad("off", cause, mend)
 }
 
 /// Why it is off, and what turns it on.
-fn off(machine: &MachineIommu) -> (String, Mend) {
+fn off(sysfs: &Sysfs) -> (String, Mend) {
+    let machine = &sysfs.machine_iommu();
     let Some(maker) = machine.maker else {
         let mend =
             "switch the IOMMU on in the firmware's setup; dmesg | grep -i iommu shows whether the kernel uses it";
@@ -53,12 +62,16 @@ fn off(machine: &MachineIommu) -> (String, Mend) {
     }
     if let Some(parameter) = switched(machine, maker, "off") {
         let instead = if maker == IommuMaker::Intel { "intel_iommu=on" } else { "" };
-        let mend = format!("sed -i 's/\\b{parameter}\\b/{instead}/' {GRUB}");
-        return (format!("the kernel was started with {parameter}"), Mend::Root(mend));
+        let hand = match instead {
+            "" => format!("remove {parameter}"),
+            instead => format!("replace {parameter} by {instead}"),
+        };
+        let mend = edit(sysfs, &format!("s/\\b{parameter}\\b/{instead}/"), &hand);
+        return (format!("the kernel was started with {parameter}"), mend);
     }
     if maker == IommuMaker::Intel && switched(machine, maker, "on").is_none() {
-        let mend = format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' {GRUB}");
-        return ("the kernel was started without intel_iommu=on".into(), Mend::Root(mend));
+        let mend = edit(sysfs, "s/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /", "add intel_iommu=on iommu=pt");
+        return ("the kernel was started without intel_iommu=on".into(), mend);
     }
     let tag = if maker == IommuMaker::Intel { "DMAR" } else { "AMD-Vi" };
     let log = format!("dmesg | grep {tag} shows why the kernel does not use it");

@@ -19,25 +19,45 @@ struct Printed {
     checks: Vec<Check>,
 }
 
+/// The last check of each card.
+const SEQUENCER: &str = "sequencer";
+
 /// One check of one card.
 #[derive(Debug, Serialize)]
 struct Check {
     card: String,
     id: &'static str,
     ok: bool,
+    /// `ok`, `fail` or `unknown`.
+    verdict: &'static str,
     found: String,
     cause: Option<String>,
     /// What mends it.
     mend: Option<String>,
     /// Who can: `user` and `root` by running `mend` as a command, `hand` by doing what it says.
     by: Option<&'static str>,
+    /// What is lost by that.
+    cost: Option<String>,
 }
 
 /// What a check found.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Good(String),
-    Bad { found: String, cause: String, mend: Mend },
+    /// It cannot be told, for this reason.
+    Unknown(String),
+    Bad {
+        found: String,
+        cause: String,
+        mend: Mend,
+    },
+    /// As `Bad`; the mend has a cost.
+    Costly {
+        found: String,
+        cause: String,
+        mend: Mend,
+        cost: String,
+    },
 }
 
 /// How what was found is mended.
@@ -53,10 +73,9 @@ enum Mend {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let checks = match &arguments.card {
+    let checks = match arguments.card.as_ref().or(cli.cards.as_ref()) {
         Some(card) => examine(&sysfs, card)?,
-        None if cli.cards != fpga_select::DEFAULT => examine(&sysfs, &cli.cards)?,
-        None => examine_all(&sysfs, &cli.cards)?,
+        None => examine_all(&sysfs)?,
     };
     let bad = checks.iter().filter(|check| !check.ok).count();
     if cli.json {
@@ -72,11 +91,11 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
 }
 
 /// All cards that are known; without any, those that are used then.
-fn examine_all(sysfs: &Sysfs, default: &str) -> Result<Vec<Check>> {
+fn examine_all(sysfs: &Sysfs) -> Result<Vec<Check>> {
     let listing = sysfs.functions_where(known::is_card)?;
     listing.unread.iter().for_each(|error| log::warn!("{error}"));
     if listing.functions.is_empty() {
-        return examine(sysfs, default);
+        return examine(sysfs, fpga_select::DEFAULT);
     }
     Ok(listing.functions.iter().flat_map(|function| examine_function(sysfs, function)).collect())
 }
@@ -90,11 +109,13 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
     for socket in selector.sockets() {
         let card = format!("vfio-user:{}", socket.display());
         checks.push(Check::new(&card, "socket", checks::socket(socket)));
+        checks.push(Check::new(&card, SEQUENCER, checks::unknown_until_opened(&card)));
     }
-    if let Some(profile) = selector.profile() {
-        let cards_of = profile.nodes;
+    if selector.profile().is_some() {
+        let cards_of = selector.nodes().len();
         let found = format!("{cards_of} mock cards in the process that uses them: they need nothing of the machine");
         checks.push(Check::new(cards, "mock", Finding::Good(found)));
+        checks.push(Check::new(cards, SEQUENCER, Finding::Good("that of the mock: it measures no hardware".into())));
     }
     Ok(checks)
 }
@@ -109,12 +130,14 @@ pub(crate) fn helped(cli: &Cli, failure: Failure) -> Failure {
         return failure;
     }
     let sysfs = functions::sysfs(cli);
-    let functions = cli.cards.split(',').filter_map(functions::address).map(|address| sysfs.function(address));
+    let selector = cli.cards.as_deref().unwrap_or_default();
+    let functions = selector.split(',').filter_map(functions::address).map(|address| sysfs.function(address));
     let mut checks = functions.filter_map(std::result::Result::ok).flat_map(|one| examine_function(&sysfs, &one));
     match checks.find(|check| !check.ok) {
-        Some(Check { cause: Some(cause), mend: Some(mend), by, .. }) => {
+        Some(Check { cause: Some(cause), mend: Some(mend), by, cost, .. }) => {
             let by = if by == Some("root") { "as root: " } else { "" };
-            failure.with_help(&format!("{cause}; {by}{mend}"))
+            let cost = cost.map(|cost| format!(" ({cost})")).unwrap_or_default();
+            failure.with_help(&format!("{cause}; {by}{mend}{cost}"))
         }
         _ => failure,
     }
@@ -128,17 +151,24 @@ fn examine_function(sysfs: &Sysfs, function: &fpga_hal::sysfs::PciFunction) -> V
 
 impl Check {
     fn new(card: &str, id: &'static str, finding: Finding) -> Self {
-        let card = card.to_owned();
+        let good = |verdict, found| {
+            let card = card.to_owned();
+            Check { card, id, ok: true, verdict, found, cause: None, mend: None, by: None, cost: None }
+        };
+        let bad = |found, cause, mend, cost| {
+            let (mend, by) = match mend {
+                Mend::User(command) => (command, "user"),
+                Mend::Root(command) => (command, "root"),
+                Mend::Hand(what) => (what, "hand"),
+            };
+            let (cause, mend, by) = (Some(cause), Some(mend), Some(by));
+            Check { ok: false, cause, mend, by, cost, ..good("fail", found) }
+        };
         match finding {
-            Finding::Good(found) => Check { card, id, ok: true, found, cause: None, mend: None, by: None },
-            Finding::Bad { found, cause, mend } => {
-                let (mend, by) = match mend {
-                    Mend::User(command) => (command, "user"),
-                    Mend::Root(command) => (command, "root"),
-                    Mend::Hand(what) => (what, "hand"),
-                };
-                Check { card, id, ok: false, found, cause: Some(cause), mend: Some(mend), by: Some(by) }
-            }
+            Finding::Good(found) => good("ok", found),
+            Finding::Unknown(why) => good("unknown", why),
+            Finding::Bad { found, cause, mend } => bad(found, cause, mend, None),
+            Finding::Costly { found, cause, mend, cost } => bad(found, cause, mend, Some(cost)),
         }
     }
 }
@@ -151,7 +181,11 @@ fn text(checks: &[Check]) -> String {
         let card = of_card.first().map_or("", |check| check.card.as_str());
         text += &format!("{separator}{card}\n");
         for check in of_card {
-            let verdict = if check.ok { "ok  " } else { "FAIL" };
+            let verdict = match check.verdict {
+                "unknown" => "?   ",
+                "ok" => "ok  ",
+                _ => "FAIL",
+            };
             text += &format!("  {verdict}  {:<width$}  {}\n", check.id, check.found);
             let indent = " ".repeat(width + 10);
             if let Some(cause) = &check.cause {
@@ -159,13 +193,18 @@ fn text(checks: &[Check]) -> String {
             }
             if let (Some(mend), Some(by)) = (&check.mend, check.by) {
                 let by = if by == "root" { " (as root)" } else { "" };
-                text += &format!("{indent}mend{by}: {mend}\n");
+                text += &format!("{indent}fix{by}: {mend}\n");
+            }
+            if let Some(cost) = &check.cost {
+                text += &format!("{indent}cost: {cost}\n");
             }
         }
     }
+    let is_unknown = checks.iter().any(|check| check.id == SEQUENCER && check.verdict == "unknown");
     match checks.iter().filter(|check| !check.ok).count() {
-        0 => text + "\nnothing to mend\n",
-        1 => text + "\none thing to mend\n",
-        bad => text + &format!("\n{bad} things to mend, the first one first\n"),
+        0 if is_unknown => text + "\nno problem found; whether a card has a sequencer is unknown until it is opened\n",
+        0 => text + "\nno problem found\n",
+        1 => text + "\n1 problem\n",
+        bad => text + &format!("\n{bad} problems; fix the first one first\n"),
     }
 }

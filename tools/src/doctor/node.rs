@@ -35,13 +35,13 @@ impl Unlisted {
 
 impl Examination<'_> {
     pub(super) fn node(&self) -> Finding {
-        let Some(group) = &self.group else { return Finding::Good("not examined: there is no group".into()) };
+        let Some(group) = &self.group else { return Finding::Unknown("not examined: there is no group".into()) };
         let node = group.node();
         let shown = node.display();
         match self.sysfs.access(&node) {
             Ok(Access::Granted) => Finding::Good(format!("{shown} can be opened")),
             Ok(Access::Missing) if self.function.driver.as_deref() != Some(VFIO_PCI) => {
-                Finding::Good("not examined: vfio-pci makes it".into())
+                Finding::Unknown("not examined: vfio-pci makes it".into())
             }
             Ok(Access::Missing) => Finding::Bad {
                 found: format!("there is no {shown}"),
@@ -58,7 +58,7 @@ impl Examination<'_> {
                 };
                 Finding::Bad { found, cause, mend }
             }
-            Err(error) => Finding::Good(format!("not examined: {error}")),
+            Err(error) => Finding::Unknown(format!("not examined: {error}")),
         }
     }
 

@@ -47,17 +47,17 @@ fn files_that_do_not_fit_are_refused_with_the_reason() {
     stdout(&["calibrate", "--cards", "mock:optweb:2", "--output", &good]);
     let text = std::fs::read_to_string(&good).unwrap();
     std::fs::write(&torn, &text[..text.len() / 2]).unwrap();
-    for (file, cards, reason) in [
-        (&good, "mock:optweb:3", "nodes was 2 there and is 3 here"),
-        (&good, "mock:optweb:2x2", "another fabric"),
-        (&torn, "mock:optweb:2", "not a calibration"),
-        (&gone, "mock:optweb:2", "No such file"),
+    for (file, cards, exit, reason) in [
+        (&good, "mock:optweb:3", 7, "nodes was 2 there and is 3 here"),
+        (&good, "mock:optweb:2x2", 7, "another fabric"),
+        (&torn, "mock:optweb:2", 7, "not a calibration"),
+        (&gone, "mock:optweb:2", 4, "No such file"),
     ] {
         let output = run(&["plan", "send", "--cards", cards, "--calibration", file]);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(7), "{text}");
+        assert_eq!(output.status.code(), Some(exit), "{text}");
         assert!(text.contains(reason) && text.contains(file), "{text}");
     }
     let nowhere = run(&["calibrate", "--cards", "mock:optweb:2", "--output", "/nowhere/file"]);
-    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(nowhere.status.code(), Some(4));
 }

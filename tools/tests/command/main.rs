@@ -3,7 +3,9 @@
 
 mod arrays;
 mod calibrations;
+mod contract;
 mod exits;
+mod generated;
 mod machine;
 mod printed;
 mod programs;

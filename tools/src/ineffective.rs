@@ -1,0 +1,108 @@
+//! Options that have no effect on what the command line asks for. They are refused: an option that is ignored hides a
+//! mistake.
+
+use std::ffi::OsStr;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use cmdseq::plan::Collective;
+
+use crate::cli::{self, Cli, Command};
+use crate::exit::{Failure, Result};
+
+/// Options, by id, with the reason why they have no effect.
+type Rules = Vec<(&'static str, String)>;
+
+/// Refuses options of the command line, not of the environment, that have no effect.
+pub(crate) fn check(cli: &Cli, matches: &ArgMatches) -> Result<()> {
+    let mut levels = vec![matches];
+    while let Some((_, next)) = levels.last().and_then(|level| level.subcommand()) {
+        levels.push(next);
+    }
+    let is_given = |id: &str| {
+        let has = |level: &&ArgMatches| level.ids().any(|one| one.as_str() == id);
+        levels.iter().filter(|level| has(level)).any(|level| level.value_source(id) == Some(ValueSource::CommandLine))
+    };
+    match rules(cli).into_iter().find(|(id, _)| is_given(id)) {
+        Some((id, why)) => Err(Failure::usage(format!("--{} has no effect: {why}", id.replace('_', "-")))),
+        None => Ok(()),
+    }
+}
+
+fn rules(cli: &Cli) -> Rules {
+    let no_cards = |why: &str| vec![("cards", why.to_owned())];
+    let no_machine = |why: &str| vec![("cards", why.to_owned()), ("sysfs_root", why.to_owned())];
+    match &cli.command {
+        Command::List(_) if cli.cards.is_some() => {
+            vec![("all", "--cards or FPGACTL_CARDS says which cards to list".to_owned())]
+        }
+        Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS says which function to show"),
+        Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD says which card to examine"),
+        Command::Bind(_) | Command::Unbind(_) => no_cards("ADDRESS says which functions to change"),
+        Command::Reset(arguments) => {
+            let mut rules = no_cards("CARD says which card to reset");
+            if crate::functions::address(&arguments.card).is_none() {
+                rules.push(("force", "it is for PCI addresses; the cards of a selector are opened first".to_owned()));
+            }
+            rules
+        }
+        Command::Reg(_) => no_cards("SELECTOR says which card to access"),
+        Command::Coll(arguments) => of_coll(arguments),
+        Command::Plan(arguments) => of_operation(arguments.operation.collective),
+        Command::Asm(_) | Command::Disasm(_) => no_machine("the command uses no card"),
+        Command::Lint(cli::Lint { expect: None, .. }) => no_machine("without --expect the command uses no card"),
+        Command::Run(arguments) => of_run(arguments),
+        Command::Bench(_) => no_machine("the command measures mock fabrics of its own"),
+        Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
+        Command::Mock { .. } => no_machine("SELECTOR says which fabric to serve"),
+        Command::Completions { .. } => {
+            let why = "the command prints a script and uses no card";
+            [no_machine(why), vec![("json", why.to_owned())]].concat()
+        }
+        _ => Rules::new(),
+    }
+}
+
+fn of_coll(arguments: &cli::Coll) -> Rules {
+    let collective = arguments.operation.collective;
+    let mut rules = of_operation(collective);
+    if collective == Collective::Barrier {
+        rules.extend(["seed", "input", "output"].map(|id| (id, "a barrier moves no data".to_owned())));
+    }
+    if !arguments.input.is_empty() {
+        rules.push(("seed", "the data comes from --input".to_owned()));
+    }
+    rules
+}
+
+fn of_operation(collective: Collective) -> Rules {
+    let mut rules = Rules::new();
+    if collective == Collective::Barrier {
+        rules.extend(["bytes", "dtype", "eager_limit"].map(|id| (id, "a barrier moves no data".to_owned())));
+    }
+    if !collective.has_root() {
+        rules.push(("root", format!("{collective} has no root")));
+    }
+    if !matches!(collective, Collective::Send | Collective::Recv) {
+        rules.push(("peer", format!("it is for send and recv, not for {collective}")));
+    }
+    if !collective.reduces() {
+        rules.extend(["op", "order"].map(|id| (id, format!("{collective} reduces nothing"))));
+    }
+    if !collective.has_counts() {
+        rules.push(("counts", format!("{collective} has blocks of one length; the v forms take --counts")));
+    }
+    rules
+}
+
+fn of_run(arguments: &cli::Run) -> Rules {
+    let has_extension = |path: &std::path::Path, extension| path.extension() == Some(OsStr::new(extension));
+    let mut rules = Rules::new();
+    if !has_extension(&arguments.file, "seq") {
+        rules.push(("root", "assembled words include no files".to_owned()));
+    }
+    if !arguments.dump.iter().any(|dump| has_extension(&dump.path, "npy")) {
+        rules.push(("dtype", "no .npy file is written".to_owned()));
+    }
+    rules
+}

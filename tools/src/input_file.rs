@@ -1,0 +1,114 @@
+//! Files that the command reads, and the rule that no output replaces one of them.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Failure, Result};
+
+/// Opens a regular file. Pipes and devices are refused before they are opened: opening a pipe waits for its other end.
+pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    if !path.metadata().map_err(failed)?.is_file() {
+        return Err(Failure::refused(format!("{} is not a regular file", path.display())));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    Ok((file, metadata))
+}
+
+/// What two names of one file have in common.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    /// Device and inode, which links share.
+    Existing(u64, u64),
+    /// Where the file will be.
+    New(PathBuf),
+}
+
+impl Identity {
+    /// `None` for pipes and devices, which are not replaced.
+    fn of(path: &Path) -> Option<Identity> {
+        match path.metadata() {
+            Ok(found) if found.is_file() => Some(Identity::Existing(found.dev(), found.ino())),
+            Ok(_) => None,
+            Err(_) => {
+                let folder = folder(path).canonicalize().ok()?;
+                Some(Identity::New(folder.join(path.file_name()?)))
+            }
+        }
+    }
+}
+
+/// The directory that a file is in.
+pub(crate) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses, before any work is done, outputs that could not be written, that would replace an input, by whatever name or
+/// link, or that would replace each other.
+pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], outputs: &[O]) -> Result<()> {
+    let inputs: Vec<(&Path, Option<Identity>)> =
+        inputs.iter().map(|path| (path.as_ref(), Identity::of(path.as_ref()))).collect();
+    let mut seen: Vec<(&Path, Identity)> = Vec::new();
+    for path in outputs.iter().map(AsRef::as_ref) {
+        let shown = path.display();
+        if path.is_dir() || path.file_name().is_none() {
+            return Err(Failure::refused(format!("the output {shown} is a directory")));
+        }
+        let found = folder(path).metadata().map_err(|error| Failure::file(folder(path), &error))?;
+        if !found.is_dir() {
+            return Err(Failure::file(folder(path), &std::io::ErrorKind::NotADirectory.into()));
+        }
+        let Some(identity) = Identity::of(path) else { continue };
+        if let Some((input, _)) = inputs.iter().find(|(_, one)| one.as_ref() == Some(&identity)) {
+            let same =
+                if *input == path { String::new() } else { format!(", by another name than {}", input.display()) };
+            return Err(Failure::refused(format!("the output {shown} is also an input{same}")));
+        }
+        if let Some((other, _)) = seen.iter().find(|(_, one)| *one == identity) {
+            return Err(Failure::refused(format!("two outputs are one file: {} and {shown}", other.display())));
+        }
+        seen.push((path, identity));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_output_is_no_input_by_whatever_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("in"), "data").unwrap();
+        fs::write(at("other"), "data").unwrap();
+        symlink("in", at("link")).unwrap();
+        fs::hard_link(at("in"), at("hard")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let inputs = [at("in")];
+        for same in [at("in"), at("link"), at("hard"), at("folder").join("../in")] {
+            let refused = check_outputs(&inputs, &[&same]).unwrap_err();
+            assert_eq!(refused.exit(), Exit::Refused);
+            assert!(refused.message().contains("is also an input"), "{}", refused.message());
+        }
+        check_outputs(&inputs, &[at("other"), at("new"), "/dev/null".into(), "/dev/null".into()]).unwrap();
+        for twice in [[at("new"), at("folder").join("../new")], [at("other"), at("other")]] {
+            assert!(check_outputs(&inputs, &twice).unwrap_err().message().contains("one file"));
+        }
+        assert_eq!(check_outputs(&inputs, &[at("none/new")]).unwrap_err().exit(), Exit::NoFile);
+        assert_eq!(check_outputs(&inputs, &[at("in/new")]).unwrap_err().exit(), Exit::NoFile);
+        assert_eq!(check_outputs(&inputs, &[at("folder")]).unwrap_err().exit(), Exit::Refused);
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        assert_eq!(open(Path::new("/dev/zero")).unwrap_err().exit(), Exit::Refused);
+        assert_eq!(open(Path::new("/")).unwrap_err().exit(), Exit::Refused);
+        assert_eq!(open(Path::new("/nowhere/x")).unwrap_err().exit(), Exit::NoFile);
+    }
+}

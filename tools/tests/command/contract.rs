@@ -1,0 +1,301 @@
+//! What the command promises beside its results: no option is ignored, no input is lost, and real cards are never passed over.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::tree::Tree;
+use crate::{command, json, run, stdout};
+
+fn error(arguments: &[&str]) -> (i32, String) {
+    let output = run(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), text)
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    for arguments in [
+        &["list", "--all", "--cards", "mock:optweb:2"] as &[&str],
+        &["info", "0000:3b:00.0", "--cards", "mock:optweb:2"],
+        &["doctor", "mock:optweb:2", "--cards", "mock:optweb:2"],
+        &["bind", "0000:3b:00.0", "--cards", "mock:optweb:2"],
+        &["--cards", "mock:optweb:2", "unbind", "0000:3b:00.0"],
+        &["reset", "mock:optweb:2", "--force"],
+        &["reset", "mock:optweb:2", "--cards", "mock:optweb:2"],
+        &["reg", "mock:optweb:2", "NODE", "--cards", "mock:optweb:2"],
+        &["coll", "barrier", "--bytes", "64"],
+        &["coll", "barrier", "--output", "x.npy"],
+        &["coll", "barrier", "--input", "x.npy"],
+        &["coll", "barrier", "--seed", "1"],
+        &["coll", "barrier", "--dtype", "f32"],
+        &["coll", "barrier", "--eager-limit", "0"],
+        &["coll", "allgather", "--peer", "1"],
+        &["coll", "allgather", "--root", "0"],
+        &["coll", "allgather", "--op", "sum"],
+        &["coll", "allgather", "--order", "rank"],
+        &["coll", "allgather", "--counts", "1,2,3,4"],
+        &["coll", "scatter", "--peer", "1"],
+        &["coll", "send", "--input", "x.npy", "--seed", "1"],
+        &["plan", "barrier", "--bytes", "64"],
+        &["plan", "alltoall", "--root", "1"],
+        &["asm", "x.seq", "--cards", "mock:optweb:2"],
+        &["disasm", "x.seqb", "--cards", "mock:optweb:2"],
+        &["run", "x.seqb", "--root", "."],
+        &["run", "x.seq", "--dtype", "f32", "--dump", "a=x"],
+        &["run", "x.seq", "--repeat", "2"],
+        &["bench", "optweb", "--cards", "mock:optweb:2"],
+        &["bench", "optweb", "--figure", "12"],
+        &["topo", "--dragonfly", "6", "--cards", "mock:optweb:2"],
+        &["mock", "serve", "--socket-dir", "x", "--cards", "mock:optweb:2"],
+        &["completions", "bash", "--cards", "mock:optweb:2"],
+        &["completions", "bash", "--json"],
+        &["asm", "x.seq", "--sysfs-root", "/"],
+    ] {
+        let (code, text) = error(arguments);
+        assert_eq!(code, 2, "{arguments:?}: {text}");
+    }
+    // What the environment says is for other commands too.
+    let output = command(&["completions", "bash"]).env("FPGACTL_CARDS", "mock:optweb:2").output().unwrap();
+    assert!(output.status.success());
+}
+
+/// Commands that need cards, on a machine with two that are bound: mock cards are not taken in silence.
+#[test]
+fn bound_cards_must_be_named() {
+    let tree = Tree::new(&["machine"]);
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/programs/ring.seq");
+    let (file, program) = (tree.path("calibration"), program.to_str().unwrap().to_owned());
+    for arguments in [
+        &["coll", "barrier"] as &[&str],
+        &["plan", "allgather"],
+        &["calibrate", "--output", file.to_str().unwrap()],
+        &["run", &program],
+        &["info"],
+        &["topo"],
+    ] {
+        let output = command(arguments).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(output.stdout.is_empty());
+        for words in ["vfio:0000:3b:00.0 (free)", "vfio:0000:5e:00.1 (held by 4711 (train))", "--cards mock:optweb:4"] {
+            assert!(text.contains(words), "{text}");
+        }
+        let named = [arguments, &["--cards", "mock:optweb:4"]].concat();
+        let output = command(&named).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();
+        assert!(output.status.success(), "{named:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // Cards that their kernel's driver has are no cards to use.
+    let tree = Tree::new(&["machine", "wrong-driver"]);
+    fs::remove_dir_all(tree.path("sys/bus/pci/devices/0000:5e:00.1"))
+        .or_else(|_| fs::remove_file(tree.path("sys/bus/pci/devices/0000:5e:00.1")))
+        .unwrap();
+    let output = command(&["coll", "barrier"]).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn no_output_replaces_an_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    stdout(&[
+        "coll",
+        "broadcast",
+        "--bytes",
+        "64",
+        "--cards",
+        "mock:optweb:2",
+        "--group",
+        "1,0",
+        "--output",
+        &path("x.npy"),
+    ]);
+    fs::rename(path("x-0.npy"), path("in.npy")).unwrap();
+    fs::hard_link(path("in.npy"), path("hard.npy")).unwrap();
+    symlink("in.npy", path("soft.npy")).unwrap();
+    let program = "ranks 2\nbuffer a = card size 4KiB\ninclude \"more.seq\"\n";
+    fs::write(path("p.seq"), program).unwrap();
+    fs::write(path("more.seq"), "nop\n").unwrap();
+    let before = fs::read(path("in.npy")).unwrap();
+    let two = ["--cards", "mock:optweb:2"];
+    let calibration = path("calibration");
+    stdout(&["calibrate", "--cards", "mock:optweb:2", "--output", &calibration]);
+    let (load, dump) = (format!("a={}", path("in.npy")), |name: &str| format!("a@0={}", path(name)));
+    for (arguments, on_cards) in [
+        (&["coll", "send", "--input", &path("in.npy"), "--output", &path("in.npy")] as &[&str], true),
+        (&["coll", "send", "--input", &path("in.npy"), "--output", &path("hard.npy")], true),
+        (&["coll", "send", "--input", &path("in.npy"), "--output", &path("soft.npy")], true),
+        (&["coll", "send", "--calibration", &calibration, "--output", &calibration], true),
+        (&["plan", "send", "--calibration", &calibration, "--save", &calibration], true),
+        (&["asm", &path("p.seq"), "-o", &path("p.seq")], false),
+        (&["asm", &path("p.seq"), "-o", &path("more.seq")], false),
+        (&["run", &path("p.seq"), "--load", &load, "--dump", &dump("hard.npy")], true),
+        (&["run", &path("p.seq"), "--dump", &dump("p.seq")], true),
+        (&["run", &path("p.seq"), "--dump", &dump("new"), "--dump", &dump("new")], true),
+    ] {
+        let (code, text) = error(&[arguments, if on_cards { &two } else { &[] }].concat());
+        assert_eq!(code, 7, "{arguments:?}: {text}");
+        assert!(text.contains("is also an input") || text.contains("are one file"), "{text}");
+    }
+    assert_eq!(fs::read(path("in.npy")).unwrap(), before);
+    assert_eq!(fs::read_to_string(path("p.seq")).unwrap(), program);
+}
+
+/// One code for a file that is not there, whichever command looks for it.
+#[test]
+fn a_missing_file_is_4() {
+    for arguments in [
+        &["coll", "send", "--input", "/nowhere/x.npy"] as &[&str],
+        &["coll", "send", "--output", "/nowhere/x.npy"],
+        &["coll", "send", "--calibration", "/nowhere/x"],
+        &["plan", "send", "--save", "/nowhere/x"],
+        &["plan", "send", "--calibration", "/nowhere/x"],
+        &["calibrate", "--output", "/nowhere/x"],
+        &["asm", "/nowhere/x.seq"],
+        &["asm", "tests/command/programs/ring.seq", "-o", "/nowhere/x"],
+        &["disasm", "/nowhere/x"],
+        &["lint", "/nowhere/x.seq"],
+        &["run", "/nowhere/x.seq"],
+        &["run", "/nowhere/x"],
+        &["mock", "serve", "--socket-dir", "/nowhere/x"],
+        &["bench", "optweb", "--row", "barrier/total", "--svg", "/dev/null/x"],
+    ] {
+        let output = run(&[arguments, &["--json"]].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {text}");
+        let error: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&error["kind"], &error["exit"]), (&"no-file".into(), &4.into()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn data_beyond_the_memory_of_the_machine_is_refused() {
+    let (code, text) = error(&["coll", "allgather", "--bytes", "100M", "--cards", "mock:optweb:64"]);
+    assert_eq!(code, 7, "{text}");
+    assert!(text.contains("three quarters of the") && text.contains("--bytes"), "{text}");
+}
+
+#[test]
+fn bad_offsets_and_several_cards_are_2() {
+    for register in ["0x3", "0x1001", "0x100000000", "0xfffffffffffffffc", "bar5:0"] {
+        let (code, text) = error(&["reg", "mock:optweb:4", register]);
+        assert_eq!(code, 2, "{register}: {text}");
+        assert!(text.contains("mock:optweb:4/0"), "{text}");
+    }
+    assert_eq!(error(&["reg", "mock:optweb:4/0,mock:optweb:4/1", "NODE"]).0, 2);
+    assert_eq!(json(&["reg", "mock:optweb:4/0", "NODE"])["mock"], true);
+}
+
+#[test]
+fn a_delay_no_card_can_wait_is_refused() {
+    let (code, text) = error(&["coll", "barrier", "--start-delay", "0,86400000000,0,0"]);
+    assert_eq!(code, 7, "{text}");
+    assert!(text.contains("rank 1"), "{text}");
+}
+
+#[test]
+fn many_skews_are_counted() {
+    let text = stdout(&["coll", "barrier", "--repeat", "40", "--cards", "mock:optweb:3"]);
+    assert!(text.contains("and 24 more") && text.lines().all(|line| line.len() < 250), "{text}");
+}
+
+/// Nobody reads stderr: the exit code is the same.
+#[test]
+fn errors_need_no_reader() {
+    for arguments in [&["nothing"] as &[&str], &["coll", "nothing", "--json"], &["coll", "send", "--peer", "9"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let code = error(arguments).0;
+        let status = command(arguments).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+/// Sockets that `mock serve` makes: `list` shows which are held, a directory selects them all, and Ctrl-C is 130.
+#[test]
+fn sockets_are_listed_and_selected_by_their_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let mut server = command(&["mock", "serve", "mock:optweb:3", "--socket-dir", path]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut announced = Vec::new();
+    while announced.len() < 3 {
+        announced.extend(lines.next().unwrap().ok().filter(|line| line.starts_with("vfio-user:")));
+    }
+    let all = format!("vfio-user:{path}");
+    let coll = json(&["coll", "allgather", "--bytes", "64", "--cards", &all]);
+    assert_eq!((&coll["ranks"], &coll["mock"]), (&3.into(), &true.into()));
+    let list = |states: [&str; 3]| {
+        let mut list = command(&["list", "--json", "--cards", &all]);
+        let output = list.env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let cards = printed["cards"].as_array().unwrap();
+        let found: Vec<_> = cards.iter().map(|card| card["state"].as_str().unwrap()).collect();
+        let selectors: Vec<_> = cards.iter().map(|card| card["selector"].as_str().unwrap()).collect();
+        assert_eq!((selectors, found), (announced.iter().map(String::as_str).collect(), states.to_vec()));
+    };
+    let client = std::os::unix::net::UnixStream::connect(directory.path().join("1.sock")).unwrap();
+    list(["free", "held", "free"]);
+    drop(client);
+    let interrupt = Command::new("kill").args(["-s", "INT", &server.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let output = server.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What `list` prints selects the same cards.
+#[test]
+fn listed_selectors_select() {
+    let listed = json(&["list", "--cards", "mock:optweb:3"]);
+    let cards: Vec<&str> =
+        listed["cards"].as_array().unwrap().iter().map(|card| card["selector"].as_str().unwrap()).collect();
+    for card in &cards {
+        assert_eq!(json(&["list", "--cards", card])["cards"][0]["selector"], *card);
+    }
+    let coll = json(&["coll", "allgather", "--bytes", "64K", "--cards", &cards.join(",")]);
+    assert_eq!((&coll["ranks"], &coll["bytes"]), (&3.into(), &65536.into()));
+}
+
+/// No line of any help is wider than 80 columns.
+#[test]
+fn help_fits_80_columns() {
+    for words in
+        ["", "list", "info", "doctor", "bind", "unbind", "reset", "reg", "coll", "plan", "calibrate", "asm", "disasm"]
+            .iter()
+            .chain(&["lint", "run", "bench", "bench optweb", "topo", "mock", "mock serve", "completions"])
+    {
+        let line: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
+        let text = stdout(&line);
+        let long = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{words}");
+    }
+}
+
+/// A card of a vendor's driver is not to be taken for nothing, and no card that cannot run `coll` passes.
+#[test]
+fn doctor_ends_with_the_sequencer() {
+    let doctor = |tree: &Tree, card: &str| {
+        let output = command(&["doctor", card, "--json"]).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), printed["checks"].as_array().unwrap().clone())
+    };
+    let check = |checks: &[serde_json::Value], id: &str| checks.iter().find(|one| one["id"] == id).unwrap().clone();
+    let tree = Tree::new(&["machine"]);
+    let (code, checks) = doctor(&tree, "0000:3b:00.0");
+    let last = checks.last().unwrap();
+    assert_eq!((code, &last["id"], &last["verdict"]), (0, &"sequencer".into(), &"unknown".into()));
+    assert!(last["found"].as_str().unwrap().starts_with("unknown until opened"), "{last}");
+    // A disk, on the same machine.
+    let (code, checks) = doctor(&tree, "0000:01:00.0");
+    let last = checks.last().unwrap();
+    assert_eq!((code, &last["id"], &last["ok"]), (1, &"sequencer".into(), &false.into()));
+    assert!(last["found"].as_str().unwrap().starts_with("not a card of ours: "), "{last}");
+    // A card that OPAE has.
+    let (_, checks) = doctor(&tree, "0000:5e:00.0");
+    let driver = check(&checks, "driver");
+    assert_eq!((&driver["ok"], &driver["by"]), (&false.into(), &"hand".into()), "{driver}");
+    assert!(driver["mend"].as_str().unwrap().starts_with("keep dfl-pci, unless"), "{driver}");
+    assert!(driver["cost"].as_str().unwrap().contains("OPAE"), "{driver}");
+}
