@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Plan, Request, candidates};
 use cmdseq::{Combine, Completion, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Card, Cluster, Error, Report};
+use fpga_driver::{Bound, Card, Cluster, Error, Report};
 use fpga_hal::{BarIndex, DmaBuffer, Function, InterruptKind, Window};
 use fpga_mock::Profile;
 
@@ -257,7 +257,7 @@ fn unmapped(bus: &Bus<'_>) {
         (Instruction::copy(Operand::host(iova.0), Operand::card(0), 4096), Status::HostReadFault),
         (Instruction::copy(Operand::card(0), Operand::host(1 << 46), 64), Status::HostWriteFault),
     ] {
-        match card.run(&[instruction], LONG) {
+        match card.run([Bound::dangerously_unowned(instruction)], LONG) {
             Err(Error::Failed { status: found, .. }) => assert_eq!(found, status),
             other => panic!("{other:?}"),
         }
@@ -362,7 +362,7 @@ fn signals(bus: &Bus<'_>) {
         })
         .collect();
     for (card, token) in tokens {
-        let completion = cluster.card_mut(card).queue_mut().wait(token, LONG).expect("a completion");
+        let completion = cluster.card_mut(card).queue_mut().wait(&token, LONG).expect("a completion");
         assert_eq!(completion.status, Status::Done, "card {card}");
     }
     for round in 0..ROUNDS {
@@ -401,7 +401,7 @@ fn abort(bus: &Bus<'_>) {
     let card = cluster.card_mut(2);
     let token = card.queue_mut().submit(&Instruction::barrier()).expect("a submission");
     card.abort().expect("an abort");
-    let completion = card.queue_mut().wait(token, LONG).expect("a completion");
+    let completion = card.queue_mut().wait(&token, LONG).expect("a completion");
     assert_eq!(completion.status, Status::Aborted);
     card.write_memory(0, &[3; 4096]).expect("a write");
 }

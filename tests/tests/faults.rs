@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Status};
-use fpga_driver::{Card, Cluster, Error, Execution};
+use fpga_driver::{Bound, Card, Cluster, Error, Execution};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::run::{open, plan_all};
@@ -24,7 +24,8 @@ fn two_cards() -> (Fabric, Card, Card) {
 /// The status with which a card refuses `instruction`.
 fn refused(instruction: Instruction) -> (Status, u16) {
     let (_fabric, mut card, _other) = two_cards();
-    match card.run(&[instruction], Duration::from_secs(5)).unwrap_err() {
+    let unowned = Bound::dangerously_unowned(instruction);
+    match card.run([unowned], Duration::from_secs(5)).unwrap_err() {
         Error::Failed { status, detail, instruction: 0, .. } => (status, detail),
         other => panic!("{other}"),
     }
@@ -151,7 +152,7 @@ fn a_group_without_the_card_is_refused_by_it() {
     let table = card.function().domain().allocate(4096, 4096).unwrap();
     table.write(0, &1u16.to_le_bytes()).unwrap();
     let group = Instruction::group(1, table.iova().0, 1);
-    let error = card.run(&[group], Duration::from_secs(5)).unwrap_err();
+    let error = card.run([Bound::from(group).holding(table)], Duration::from_secs(5)).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::NotMember, .. }), "{error}");
 }
 

@@ -115,7 +115,7 @@ fn cards_go_through_their_rounds_together() {
     let launch = |(place, resident)| cluster.card_mut(place).launch(resident, [0; 3]).unwrap();
     let tokens: Vec<_> = launches.iter().enumerate().map(launch).collect();
     for (place, token) in tokens.into_iter().enumerate() {
-        cluster.card_mut(place).wait(token, SECONDS).unwrap();
+        cluster.card_mut(place).wait(&token, SECONDS).unwrap();
     }
     for rank in 0..RANKS {
         let card = cluster.card_mut(rank as usize);

@@ -246,7 +246,7 @@ fn launches_pile_up_until_the_rings_are_full() {
         match cluster.launch(&mut prepared) {
             Ok(()) => {}
             Err(Error::Full { instruction, .. }) => {
-                assert_eq!(instruction.operation, Operation::Launch);
+                assert_eq!(instruction.instruction().operation, Operation::Launch);
                 break;
             }
             Err(error) => panic!("{error}"),

@@ -20,7 +20,7 @@ fn programs_longer_than_the_ring_run_in_order() {
     assert!(completions.iter().enumerate().all(|(index, completion)| completion.tag == index as u16));
     let operations: Vec<_> = program.iter().map(|instruction| instruction.operation).collect();
     assert_eq!(fake.state().ran, operations);
-    assert!(card.run(&[], SECOND).unwrap().is_empty());
+    assert!(card.run(&[] as &[Instruction], SECOND).unwrap().is_empty());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn room_taken_by_others_is_waited_for() {
     fake.release();
     card.run(&[Instruction::nop()], SECOND).unwrap();
     for token in others {
-        card.wait(token, SECOND).unwrap();
+        card.wait(&token, SECOND).unwrap();
     }
 }
 
@@ -83,14 +83,14 @@ fn an_abort_ends_everything_in_flight_and_the_card_goes_on() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     let mut first = card.queue_mut().submit(&Instruction::nop()).unwrap();
-    card.wait(first, SECOND).unwrap();
+    card.wait(&first, SECOND).unwrap();
     fake.plant(1, Reply::Hang);
     first = card.queue_mut().submit(&Instruction::barrier()).unwrap();
     let second = card.queue_mut().submit(&Instruction::nop()).unwrap();
     let third = card.queue_mut().push(&Instruction::nop()).unwrap();
     card.abort().unwrap();
     for token in [first, second, third] {
-        assert_eq!(card.queue_mut().wait(token, SECOND).unwrap().status, Status::Aborted);
+        assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Aborted);
     }
     fake.state().script.clear();
     card.run(&[Instruction::nop(); 9], SECOND).unwrap();
@@ -106,7 +106,7 @@ fn a_card_that_ignores_an_abort_is_reset() {
     assert!(matches!(&error, Error::Timeout { what, .. } if what.contains("stop")), "{error}");
     fake.state().script.clear();
     card.reset().unwrap();
-    assert_eq!(card.queue_mut().wait(token, SECOND).unwrap().status, Status::Aborted);
+    assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Aborted);
     card.run(&[Instruction::nop(); 9], SECOND).unwrap();
     // The interrupt works again as well.
     fake.plant(9, Reply::Hang);
@@ -115,7 +115,7 @@ fn a_card_that_ignores_an_abort_is_reset() {
         std::thread::sleep(Duration::from_millis(20));
         fake.release();
     });
-    card.wait(token, Duration::from_secs(5)).unwrap();
+    card.wait(&token, Duration::from_secs(5)).unwrap();
     releaser.join().unwrap();
 }
 
@@ -136,7 +136,7 @@ fn resident_programs_live_as_long_as_their_slot() {
     assert_eq!((resident.slot(), resident.words()), (2, 2));
     fake.counts();
     let token = card.launch(&resident, [1, 2, 3]).unwrap();
-    card.wait(token, SECOND).unwrap();
+    card.wait(&token, SECOND).unwrap();
     assert_eq!(fake.counts(), (0, 1), "one doorbell");
     let other = card.store(3, &program).unwrap();
     card.run_resident(&resident, [0; 3]).unwrap();
