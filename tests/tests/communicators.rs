@@ -21,7 +21,7 @@ const GENERATIONS: usize = 256;
 
 /// How `node` ends one instruction.
 fn status(cluster: &mut Cluster, node: u32, instruction: Instruction) -> Status {
-    let queue = cluster.cards_mut()[node as usize].queue_mut();
+    let queue = cluster.card_mut(node as usize).queue_mut();
     let token = queue.submit(&instruction).unwrap();
     queue.wait(token, SECONDS).unwrap().status
 }
@@ -34,18 +34,18 @@ fn gathers(cluster: &mut Cluster, id: u16, members: &[u32], seed: u64) {
     let gather = Instruction::allgather(Operand::card(HERE), Operand::card(THERE), 8).on(id);
     let mut tokens = Vec::new();
     for (rank, node) in members.iter().enumerate() {
-        let queue = cluster.cards_mut()[*node as usize].queue_mut();
+        let queue = cluster.card_mut(*node as usize).queue_mut();
         for instruction in [Instruction::fill(Operand::card(HERE), 8, value(rank)), gather] {
             tokens.push((*node, queue.submit(&instruction).unwrap()));
         }
     }
     for (node, token) in tokens {
-        cluster.cards_mut()[node as usize].wait(token, SECONDS).unwrap();
+        cluster.card_mut(node as usize).wait(token, SECONDS).unwrap();
     }
     let expected: Vec<u8> = (0..members.len()).flat_map(|rank| value(rank).to_le_bytes()).collect();
     for node in members {
         let mut found = vec![0; expected.len()];
-        cluster.cards_mut()[*node as usize].read_memory(THERE, &mut found).unwrap();
+        cluster.card_mut(*node as usize).read_memory(THERE, &mut found).unwrap();
         assert_eq!(found, expected, "communicator {id} of {members:?} at node {node}");
     }
 }
@@ -251,7 +251,7 @@ impl Walk {
     fn forged(&mut self) {
         let (communicator, members) = self.any();
         let (id, node) = (communicator.id(), members[0]);
-        let card = &mut self.cluster.cards_mut()[node as usize];
+        let card = self.cluster.card_mut(node as usize);
         let buffer = card.allocate(4).unwrap();
         let other = (node + 1) % NODES;
         buffer.write(0, &[node as u8, 0, other as u8, 0]).unwrap();
@@ -306,7 +306,7 @@ impl Walk {
     }
 
     fn reset_card(&mut self, node: u32) {
-        self.cluster.cards_mut()[node as usize].reset().unwrap();
+        self.cluster.card_mut(node as usize).reset().unwrap();
         self.model.told.remove(&node);
         for (communicator, members) in self.model.live.clone() {
             if members.contains(&node) {
@@ -360,7 +360,7 @@ fn walk(seed: u64, steps: u32) {
         walk.free();
     }
     // All that was given out has come back.
-    walk.cluster.cards_mut().iter_mut().for_each(|card| card.reset().unwrap());
+    (0..walk.cluster.cards().len()).for_each(|place| walk.cluster.card_mut(place).reset().unwrap());
     let all: Vec<_> = (1..ENTRIES).map(|_| walk.cluster.duplicate(&walk.world).unwrap()).collect();
     assert!(matches!(walk.cluster.duplicate(&walk.world), Err(Error::TableFull { cards: 8, limit: 32 })));
     for (number, one) in (0..).zip(&all) {
@@ -396,11 +396,11 @@ fn no_id_is_given_twice_before_a_reset() {
     assert!(matches!(cluster.execute(&turned, &Execution::default()), Err(Error::IdsSpent { .. })));
     gathers(&mut cluster, held.id(), &[0, 1], 3);
 
-    cluster.cards_mut()[0].reset().unwrap();
+    cluster.card_mut(0).reset().unwrap();
     cluster.restore(&held).unwrap();
     assert!(matches!(cluster.duplicate(&world), Err(Error::IdsSpent { .. })), "one card has had them all");
     let alone = cluster.create(&world, &[0]).unwrap();
-    cluster.cards_mut()[1].reset().unwrap();
+    cluster.card_mut(1).reset().unwrap();
     cluster.restore(&held).unwrap();
     let both = cluster.duplicate(&world).unwrap();
     assert_eq!(BTreeSet::from([held.id(), alone.id(), both.id()]).len(), 3);
