@@ -15,7 +15,7 @@ use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::{oracle, pattern, reduction, run};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const BUFFERS: usize = 4;
@@ -162,7 +162,7 @@ fn graphs_leave_what_their_collectives_leave_one_by_one() {
     let (kept, rebound) = (Cell::new(0), Cell::new(0));
     let cases = if is_full() { 3000 } else { 80 };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new(config);
     let outcome = runner.run(&random_graph(), |random| {
         let mut clusters = clusters.borrow_mut();
         let (_, cluster) =
