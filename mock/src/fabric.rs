@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cmdseq::Tables;
 use fpga_hal::Endpoint;
 
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, Time};
 use crate::card::{Card, Link, RESIDENT_PROGRAMS, SIGNALS};
 use crate::clock::{Clock, Pace, Shared};
 use crate::communicators::{Communicators, Members};
@@ -56,7 +56,7 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// The fabric's time, picoseconds.
-    pub now_ps: u64,
+    pub now_ps: u128,
     /// Events handled.
     pub events: u64,
     /// Blocks that went from one card to another.
@@ -196,7 +196,7 @@ pub(crate) enum Step {
 pub(crate) struct Core {
     pub(crate) profile: Profile,
     pub(crate) ports: Ports,
-    pub(crate) now: u64,
+    pub(crate) now: Time,
     pub(crate) cards: Vec<Card>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
@@ -277,18 +277,25 @@ impl Core {
     }
 
     /// The value of `index`'s free-running counter. Counters of different cards have nothing to do with each other.
-    pub(crate) fn counter(&self, index: usize, at: u64) -> u64 {
-        at / self.profile.cycle_ps + self.cards[index].node as u64 * 1_000_003
+    pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
+        // A register: it wraps.
+        let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
+        cycles.wrapping_add(u64::from(self.cards[index].node) * 1_000_003)
     }
 
-    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.agenda.add(at, event);
+    }
+
+    /// Schedules `event` for `delay` picoseconds from now.
+    pub(crate) fn schedule_in(&mut self, delay: u64, event: Event) {
+        self.schedule(self.now + Time::from(delay), event);
     }
 
     /// Schedules a step of the instruction that `card` runs, `delay` from now.
     pub(crate) fn schedule_step(&mut self, card: usize, delay: u64, step: Step) {
         let epoch = self.cards[card].epoch;
-        self.schedule(self.now.saturating_add(delay), Event::Step { card, epoch, step });
+        self.schedule_in(delay, Event::Step { card, epoch, step });
     }
 
     /// Lets time go on until nothing is left to happen, or host memory has to be waited for: now, or by the clock.
@@ -357,7 +364,7 @@ impl Core {
     fn plant(&mut self, fault: Fault) {
         match fault {
             Fault::Freeze { after_ps, .. } | Fault::Cut { after_ps, .. } if after_ps > 0 => {
-                self.schedule(self.now.saturating_add(after_ps), Event::Strike(fault));
+                self.schedule_in(after_ps, Event::Strike(fault));
             }
             _ => self.strike(fault),
         }

@@ -81,11 +81,11 @@ impl Core {
         match self.rdma(index) {
             // Without data the beat with address and size carries the signal.
             Some((Rdma { signal: Some(_), .. }, 0)) => {
-                self.schedule(self.now + self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
             }
             Some((_, 0)) => self.finish(index),
             Some(_) => {
-                self.schedule(self.now + self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
             }
             None => {}
         }
@@ -116,7 +116,7 @@ impl Core {
         {
             *counted_out = now;
         }
-        self.schedule(now + self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
+        self.schedule_in(self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
     }
 
     pub(crate) fn rdma_counted(&mut self, issuer: usize) {

@@ -10,6 +10,7 @@ use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operation};
 use fpga_hal::endpoint::DmaFault;
 use fpga_regs::bits::Errors;
 
+use crate::agenda::Time;
 use crate::card::{RESIDENT_WORDS, TABLES};
 use crate::fabric::{Core, Event, Step};
 use crate::host_dma::Job;
@@ -70,7 +71,7 @@ pub(crate) struct Sequencer {
     pub(crate) retired: u64,
     stage: Stage,
     /// Earliest time of the next issue.
-    ready_at: u64,
+    ready_at: Time,
     launch: Option<Launch>,
 }
 
@@ -89,8 +90,8 @@ struct Launch {
     next: usize,
     rounds: Option<Rounds>,
     arguments: [u64; ARGUMENTS],
-    issued: u64,
-    arrival: Option<u64>,
+    issued: Time,
+    arrival: Option<Time>,
     bytes: u64,
 }
 
@@ -129,10 +130,10 @@ impl Launch {
 pub(crate) struct Running {
     pub(crate) instruction: Instruction,
     /// When it was issued, and when its last beat was counted out: picoseconds of the fabric's time.
-    pub(crate) issued: u64,
-    pub(crate) counted_out: u64,
+    pub(crate) issued: Time,
+    pub(crate) counted_out: Time,
     /// When the last byte for this card was counted in.
-    pub(crate) arrival: Option<u64>,
+    pub(crate) arrival: Option<Time>,
     pub(crate) bytes: u64,
     pub(crate) status: Status,
     pub(crate) detail: u16,
@@ -140,7 +141,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn begun(instruction: Instruction, now: u64) -> Self {
+    fn begun(instruction: Instruction, now: Time) -> Self {
         Running {
             instruction,
             issued: now,
@@ -189,7 +190,7 @@ impl Core {
         if in_launch || (!sequencer.prefetched.is_empty() && card.rings[QUEUE].has_room()) {
             card.sequencer.stage = Stage::Issuing;
             let epoch = card.epoch;
-            let at = card.sequencer.ready_at.max(self.now).next_multiple_of(self.profile.cycle_ps);
+            let at = card.sequencer.ready_at.max(self.now).next_multiple_of(self.profile.cycle_ps.into());
             self.schedule(at, Event::Issue { card: index, epoch });
         } else if card.sequencer.prefetched.is_empty() && card.rings[QUEUE].next_fetch(1).is_some() {
             card.sequencer.stage = Stage::Fetching;
@@ -423,7 +424,7 @@ impl Core {
             bytes: 0,
         });
         card.sequencer.stage = Stage::Idle;
-        card.sequencer.ready_at = self.now + self.profile.cycles(self.profile.dispatch_cycles);
+        card.sequencer.ready_at = self.now + Time::from(self.profile.cycles(self.profile.dispatch_cycles));
         self.kick(index);
         Ok(())
     }
@@ -523,7 +524,7 @@ impl Core {
             (link.send, link.receive) = (None, None);
         }
         self.statistics.instructions += 1;
-        card.sequencer.ready_at = self.now + handover;
+        card.sequencer.ready_at = self.now + Time::from(handover);
         let mut over = Over {
             tag: running.instruction.tag,
             flags: running.instruction.flags,
@@ -540,7 +541,7 @@ impl Core {
             if running.status == Status::Done && launch.next < card.resident[launch.slot].len() {
                 if turns {
                     let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-                    card.sequencer.ready_at = card.sequencer.ready_at.saturating_add(dispatch);
+                    card.sequencer.ready_at += Time::from(dispatch);
                 }
                 card.sequencer.launch = Some(launch);
                 card.sequencer.stage = Stage::Idle;
@@ -552,7 +553,7 @@ impl Core {
             over = Over { tag, flags, issued, arrival, bytes, detail };
         }
         card.sequencer.stage = Stage::Completing;
-        let cycles = |at: u64| (at - over.issued) / self.profile.cycle_ps;
+        let cycles = |at: Time| (at.saturating_sub(over.issued) / Time::from(self.profile.cycle_ps)) as u64;
         let completion = Completion {
             tag: over.tag,
             status: running.status,
@@ -615,8 +616,8 @@ impl Core {
 struct Over {
     tag: u16,
     flags: Flags,
-    issued: u64,
-    arrival: Option<u64>,
+    issued: Time,
+    arrival: Option<Time>,
     bytes: u64,
     detail: u16,
 }

@@ -220,7 +220,7 @@ impl Core {
 
     fn send_control(&mut self, index: usize, port: usize, delay: u64) {
         if let Some((card, port)) = self.far_end(index, port) {
-            self.schedule(self.now + delay, Event::Control { card, port });
+            self.schedule_in(delay, Event::Control { card, port });
         }
     }
 
@@ -599,7 +599,7 @@ impl Core {
         }
         for (port, id, data) in bursts {
             if let Some((card, port)) = self.far_end(index, port) {
-                self.schedule(self.now + to_buffer, Event::BurstHead { card, port, id, data });
+                self.schedule_in(to_buffer, Event::BurstHead { card, port, id, data });
             }
         }
     }
@@ -653,9 +653,9 @@ impl Core {
         let Some((card, far)) = self.far_end(index, port) else { return };
         if is_rendezvous {
             let event = Event::DirectCounted { card, port: far, source: index, address, bytes };
-            self.schedule(now + self.profile.data_ps(), event);
+            self.schedule_in(self.profile.data_ps(), event);
         } else {
-            self.schedule(now + self.profile.to_receive_buffer_ps(), Event::BurstTail { card, port: far, id });
+            self.schedule_in(self.profile.to_receive_buffer_ps(), Event::BurstTail { card, port: far, id });
         }
     }
 
@@ -753,7 +753,7 @@ impl Core {
         let is_complete = |burst: &Burst| burst.is_whole && burst.is_drained;
         if !card.is_frozen && card.links[port].inbound.bursts.front().is_some_and(is_complete) {
             let event = Event::BufferedCounted { card: index, epoch: card.epoch, port };
-            self.schedule(self.now + self.profile.past_receive_buffer_ps(), event);
+            self.schedule_in(self.profile.past_receive_buffer_ps(), event);
         }
     }
 
