@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cmdseq::completion::{Completion, Status};
+use cmdseq::completion::{Completion, OUT_OF_MEMORY, Status};
 use cmdseq::instruction::{self, ARGUMENTS, offset};
 use cmdseq::table::{ENTRY_BYTES, Table};
 use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operation};
@@ -13,10 +13,9 @@ use fpga_regs::bits::Errors;
 use crate::agenda::Time;
 use crate::card::{RESIDENT_WORDS, TABLES};
 use crate::fabric::{Core, Event, Step};
-use crate::host_dma::Job;
+use crate::host_dma::{Job, REQUEST_BYTES};
 use crate::inbound::Inbound;
-use crate::memory::CardMemory;
-
+use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;
 use crate::switch::{Barrier, Transfer};
@@ -115,7 +114,7 @@ impl Launch {
         {
             *value = value.wrapping_add(by);
         }
-        rounds.left -= 1;
+        rounds.left = rounds.left.saturating_sub(1);
         if rounds.left == 0 {
             self.rounds = None;
             return false;
@@ -170,8 +169,10 @@ pub(crate) enum Work {
     Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory.
     Local { source: Option<u64>, destination: u64 },
-    /// Host memory.
-    Host,
+    /// A table in host memory.
+    HostTable,
+    /// A copy from or to host memory, so far done.
+    HostCopy { done: u64 },
 }
 
 /// Why an instruction cannot be run: status and detail of its completion.
@@ -211,6 +212,12 @@ impl Core {
         self.kick(index);
     }
 
+    /// The queue was switched off while its instructions were being fetched, or a completion written.
+    pub(crate) fn queue_changed(&mut self, index: usize) {
+        self.cards[index].sequencer.stage = Stage::Idle;
+        self.kick(index);
+    }
+
     /// Stops the sequencer until the host has looked.
     pub(crate) fn halt(&mut self, index: usize, why: Errors) {
         let card = &mut self.cards[index];
@@ -226,9 +233,12 @@ impl Core {
         card.sequencer.stage = Stage::Running;
         let (instruction, unreadable) = match &mut card.sequencer.launch {
             Some(launch) => {
-                let instruction = card.resident[launch.slot][launch.next];
+                let instruction = card.resident.get(launch.slot).and_then(|program| program.get(launch.next));
                 launch.next += 1;
-                (instruction.with_arguments(&launch.arguments), None)
+                match instruction {
+                    Some(instruction) => (instruction.with_arguments(&launch.arguments), None),
+                    None => (Instruction::nop(), Some((Status::BadProgram, 0))),
+                }
             }
             None => {
                 let Some(word) = card.sequencer.prefetched.pop_front() else {
@@ -338,7 +348,7 @@ impl Core {
     }
 
     fn begin_table(&mut self, index: usize, instruction: &Instruction) {
-        self.set_work(index, Work::Host);
+        self.set_work(index, Work::HostTable);
         self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
     }
 
@@ -464,37 +474,59 @@ impl Core {
                 self.check_memory(index, operand.address, bytes)?;
             }
         }
-        let job = match (source.space, destination.space) {
-            (AddressSpace::Card, AddressSpace::Card) => {
-                if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
-                    return Err((Status::Overlap, 0));
-                }
-                self.begin_local(index, Some(source.address), destination.address);
-                return Ok(());
+        if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
+            if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
+                return Err((Status::Overlap, 0));
             }
-            (AddressSpace::Host, AddressSpace::Card) => {
-                Job::In { iova: source.address, address: destination.address, bytes }
-            }
-            (AddressSpace::Card, AddressSpace::Host) => {
-                Job::Out { address: source.address, iova: destination.address, bytes }
-            }
-            (AddressSpace::Host, AddressSpace::Host) => {
-                Job::Through { from: source.address, to: destination.address, bytes }
-            }
-        };
-        self.set_work(index, Work::Host);
-        self.push_host_job(index, job);
+            self.begin_local(index, Some(source.address), destination.address);
+            return Ok(());
+        }
+        self.set_work(index, Work::HostCopy { done: 0 });
+        self.host_piece(index);
         Ok(())
     }
 
-    /// Bytes have moved between host and card; what that took on the host link is still to pass.
+    /// Moves the next piece between host and card. Pieces are apart in the fabric's time by what they take on the host link,
+    /// so that other cards go on in between.
+    pub(crate) fn host_piece(&mut self, index: usize) {
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &self.cards[index].running else {
+            return;
+        };
+        let (Instruction { source, destination, .. }, done) = (*instruction, *done);
+        let bytes = (instruction.bytes - done).min(REQUEST_BYTES);
+        // Of card memory the range is checked; what leaves host memory, the bus refuses.
+        let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
+        let job = match (source.space, destination.space) {
+            (AddressSpace::Host, AddressSpace::Card) => {
+                if let Err(error) = self.cards[index].memory.slice_mut(to, bytes) {
+                    let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+                    let (status, detail) = memory_refusal(error);
+                    return self.fail_after(index, status, detail, dispatch);
+                }
+                Job::In { iova: from, address: to, bytes }
+            }
+            (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
+            (AddressSpace::Host, AddressSpace::Host) => Job::Through { from, to, bytes },
+        };
+        self.push_host_job(index, job);
+    }
+
+    /// A piece has moved between host and card; what that took on the host link is still to pass.
     pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
-        let Some(running) = &mut self.cards[index].running else { return };
-        let bits = u128::from(running.instruction.bytes) * 8_000_000;
-        let on_the_link = u64::try_from(bits / u128::from(self.profile.host_mbps.max(1))).unwrap_or(u64::MAX);
+        let host_mbps = u128::from(self.profile.host_mbps.max(1));
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &mut self.cards[index].running else {
+            return;
+        };
+        // Both ends of the piece are rounded alike, so that all pieces take what the whole does.
+        let on_the_link = |bytes: u64| u128::from(bytes) * 8_000_000 / host_mbps;
+        let before = on_the_link(*done);
+        *done += (instruction.bytes - *done).min(REQUEST_BYTES);
+        let piece = u64::try_from(on_the_link(*done) - before).unwrap_or(u64::MAX);
+        let is_last = *done == instruction.bytes;
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         match result {
-            Ok(()) => self.schedule_step(index, dispatch.saturating_add(on_the_link), Step::Finish),
+            Ok(()) if is_last => self.schedule_step(index, dispatch.saturating_add(piece), Step::Finish),
+            Ok(()) => self.schedule_step(index, piece, Step::HostPiece),
             Err((_, true)) => self.fail_after(index, Status::HostWriteFault, 0, dispatch),
             Err((_, false)) => self.fail_after(index, Status::HostReadFault, 0, dispatch),
         }
@@ -508,6 +540,14 @@ impl Core {
 
     pub(crate) fn check_memory(&self, index: usize, address: u64, bytes: u64) -> Result<(), Refusal> {
         if self.cards[index].memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
+    }
+
+    /// The running instruction fails, now.
+    pub(crate) fn fail(&mut self, index: usize, (status, detail): Refusal) {
+        if let Some(running) = &mut self.cards[index].running {
+            (running.status, running.detail) = (status, detail);
+        }
+        self.finish(index);
     }
 
     /// The running instruction is over, now.
@@ -535,10 +575,10 @@ impl Core {
         };
         if let Some(mut launch) = card.sequencer.launch.take() {
             launch.arrival = launch.arrival.max(running.arrival);
-            launch.bytes += running.bytes;
+            launch.bytes = launch.bytes.saturating_add(running.bytes);
             let at = launch.next;
             let turns = launch.turn();
-            if running.status == Status::Done && launch.next < card.resident[launch.slot].len() {
+            if running.status == Status::Done && launch.next < card.resident.get(launch.slot).map_or(0, Vec::len) {
                 if turns {
                     let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
                     card.sequencer.ready_at += Time::from(dispatch);
@@ -548,7 +588,7 @@ impl Core {
                 return self.kick(index);
             }
             // Of a resident program that fails, the detail is the place of the instruction that failed.
-            let detail = if running.status == Status::Done { 0 } else { (at - 1) as u16 };
+            let detail = if running.status == Status::Done { 0 } else { at.saturating_sub(1) as u16 };
             let Launch { tag, flags, issued, arrival, bytes, .. } = launch;
             over = Over { tag, flags, issued, arrival, bytes, detail };
         }
@@ -633,6 +673,14 @@ fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
         body_end = end;
     }
     Ok(())
+}
+
+/// What an instruction ends with whose data card memory cannot take.
+pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
+    match error {
+        MemoryError::OutOfRange { .. } => (error.into(), 0),
+        MemoryError::Exhausted { .. } => (error.into(), OUT_OF_MEMORY),
+    }
 }
 
 /// The slot of a table.
