@@ -96,7 +96,7 @@ fn what_cannot_be_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     /// Inserts and removals in any order against a map from place to entry.
     #[test]

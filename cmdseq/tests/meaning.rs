@@ -63,7 +63,7 @@ fn every_plan_means_what_was_asked() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
     fn every_plan_of_a_subgroup_means_what_was_asked(

@@ -284,12 +284,22 @@ proptest! {
             (0..plan.programs.len()).filter(|rank| !plan.programs[*rank].instructions.is_empty()).collect();
         let rank = busy[rank.index(busy.len())];
         let mut changed = plan.clone();
-        let index = at.index(changed.programs[rank].instructions.len());
+        let own_rank = |members: &[u32]| members.iter().position(|node| *node == request.group[rank]).unwrap() as u32;
+        // Who contradicts a table are the partners of the instruction that reads it.
+        let slot = plan.programs[rank].tables.keys().next().copied().filter(|_| change == 8);
+        let reader = slot.map(|slot| {
+            let reads = |one: &Instruction| {
+                let members = members(&plan, &capabilities, request.group[rank], one.communicator);
+                reads_table(one, own_rank(&members), slot)
+            };
+            plan.programs[rank].instructions.iter().position(reads).expect("every table of a plan is read")
+        });
+        let index = reader.unwrap_or_else(|| at.index(changed.programs[rank].instructions.len()));
         let instruction = &mut changed.programs[rank].instructions[index];
         let before = *instruction;
         let fields = before.operation.fields();
         let members = members(&plan, &capabilities, request.group[rank], before.communicator);
-        let own = members.iter().position(|node| *node == request.group[rank]).unwrap() as u32;
+        let own = own_rank(&members);
         let (ranks, stripe_bytes) = (members.len() as u32, capabilities.stripe_bytes());
         let tables = &plan.programs[rank].tables;
         let touched = card_ranges(&before, &Context { rank: own, ranks, stripe_bytes, tables }).unwrap();
@@ -308,7 +318,7 @@ proptest! {
             _ => {}
         }
         let gathers_from = before.operation == Operation::Gatherv && u32::from(before.root) != own;
-        if change == 8 && let Some(table) = changed.programs[rank].tables.values_mut().next() {
+        if let Some(table) = slot.and_then(|slot| changed.programs[rank].tables.get_mut(&slot)) {
             let entry = at.index(table.entries.len());
             table.entries[entry].bytes += 32;
         }
@@ -327,6 +337,18 @@ proptest! {
                 prop_assert!(members.contains(&request.group[named]), "{} is none of its partners", refusal);
             }
         }
+    }
+}
+
+/// Whether `instruction`, of rank `own` of its communicator, goes by the table in `slot`.
+fn reads_table(instruction: &Instruction, own: u32, slot: u16) -> bool {
+    let slot = u64::from(slot);
+    let is_root = u32::from(instruction.root) == own;
+    match instruction.operation {
+        Operation::Scatterv | Operation::Gatherv => is_root && instruction.extent == slot,
+        Operation::Allgatherv => instruction.extent == slot,
+        Operation::Alltoallv => [instruction.extent & 0xffff, instruction.extent >> 16].contains(&slot),
+        _ => false,
     }
 }
 

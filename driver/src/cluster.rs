@@ -1,5 +1,7 @@
 //! The cards of one fabric, held together.
 
+use std::time::Duration;
+
 use cmdseq::Capabilities;
 use cmdseq::plan::{Piece, Plan};
 use fpga_hal::Function;
@@ -12,6 +14,8 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct Cluster {
     cards: Vec<Card>,
+    /// Node and name of the card at each place, as they were opened.
+    order: Vec<(u32, Box<str>)>,
     pub(crate) registry: Registry,
 }
 
@@ -46,7 +50,8 @@ impl Cluster {
         }
         let of = first.capabilities();
         let registry = Registry::new(of.nodes, of.communicators, of.communicator_generations);
-        Ok(Cluster { cards, registry })
+        let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
+        Ok(Cluster { cards, order, registry })
     }
 
     /// The cards, by node.
@@ -54,9 +59,23 @@ impl Cluster {
         &self.cards
     }
 
-    /// The cards, by node.
-    pub fn cards_mut(&mut self) -> &mut [Card] {
+    /// The card at `place` in [`cards`](Cluster::cards). The order of the cards cannot be changed: a card that was put
+    /// in the place of another is refused by everything that looks for a node.
+    ///
+    /// # Panics
+    /// If there are not as many cards, as an index does.
+    pub fn card_mut(&mut self, place: usize) -> &mut Card {
+        &mut self.cards[place]
+    }
+
+    /// All cards, by node.
+    pub(crate) fn all_mut(&mut self) -> &mut [Card] {
         &mut self.cards
+    }
+
+    /// Sets on every card how long one instruction of the driver's own may take: see [`Card::set_timeout`].
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.cards.iter_mut().for_each(|card| card.set_timeout(timeout));
     }
 
     /// What every one of the cards can do.
@@ -132,10 +151,16 @@ impl Cluster {
 
     /// Index of the card that is node `node`.
     pub(crate) fn place(&self, node: u32) -> Result<usize> {
-        self.cards.binary_search_by_key(&node, Card::node).map_err(|_| {
-            let held: Vec<_> = self.cards.iter().map(|card| card.node().to_string()).collect();
+        let place = self.order.binary_search_by_key(&node, |(node, _)| *node).map_err(|_| {
+            let held: Vec<_> = self.order.iter().map(|(node, _)| node.to_string()).collect();
             Error::argument("node", node, format!("the cards held are nodes {}", held.join(", ")))
-        })
+        })?;
+        let (name, card) = (&self.order[place].1, &self.cards[place]);
+        if card.node() != node || card.name() != &**name {
+            let what = format!("{name} was opened as node {node}, and {} is in its place", card.name());
+            return Err(Error::Mismatch { node, other: card.node(), what });
+        }
+        Ok(place)
     }
 }
 

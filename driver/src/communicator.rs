@@ -464,7 +464,7 @@ impl Cluster {
         let place = self.place(node)?;
         // Others the card has refused.
         if let Some(id) = ContextId::from_raw(id) {
-            let entry = &mut self.cards_mut()[place].entries[id.index() as usize];
+            let entry = &mut self.card_mut(place).entries[id.index() as usize];
             let unknown = || Defined { id, members: [].into(), is_certain: false };
             entry.get_or_insert_with(unknown).is_certain = false;
         }
@@ -557,7 +557,7 @@ impl Cluster {
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(missing.len());
         for place in missing {
-            let card = &mut self.cards_mut()[place];
+            let card = self.card_mut(place);
             card.spent.add(id);
             card.entries[id.index() as usize] = Some(Defined { id, members: Arc::clone(&members), is_certain: false });
             match card.push_group(id, &table) {
@@ -566,7 +566,7 @@ impl Cluster {
             }
         }
         for (place, token) in tokens {
-            let card = &mut self.cards_mut()[place];
+            let card = self.card_mut(place);
             let (node, timeout) = (card.node(), card.timeout());
             let waited = card.queue_mut().wait(token, timeout);
             let entry = &mut card.entries[id.index() as usize];
@@ -593,7 +593,7 @@ impl Cluster {
         let is_there = |place: &usize| self.cards()[*place].entries[id.index() as usize].is_some();
         self.forget(places.iter().copied().filter(is_there).map(|place| (place, id)).collect())?;
         if !is_told {
-            places.into_iter().for_each(|place| self.cards_mut()[place].spent.remove(id));
+            places.into_iter().for_each(|place| self.card_mut(place).spent.remove(id));
         }
         Ok(())
     }
@@ -603,7 +603,7 @@ impl Cluster {
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(defined.len());
         for (place, id) in defined {
-            let card = &mut self.cards_mut()[place];
+            let card = self.card_mut(place);
             if !card.capabilities().runs(Operation::Free) {
                 // Such a card defines over what is there.
                 card.entries[id.index() as usize] = None;
@@ -617,10 +617,10 @@ impl Cluster {
         }
         // All cards begin before the first is waited for.
         for (place, ..) in &tokens {
-            outcome = outcome.and(self.cards_mut()[*place].queue_mut().ring());
+            outcome = outcome.and(self.card_mut(*place).queue_mut().ring());
         }
         for (place, id, token) in tokens {
-            let card = &mut self.cards_mut()[place];
+            let card = self.card_mut(place);
             let (node, timeout) = (card.node(), card.timeout());
             let freed = card.queue_mut().wait(token, timeout).and_then(|completion| match completion.status {
                 Status::BadCommunicator => Ok(completion),

@@ -77,7 +77,7 @@ impl Cluster {
 
     /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
     fn load_tables(&mut self, plan: &Plan, places: &[usize]) -> Result<()> {
-        let cards = self.cards_mut();
+        let cards = self.all_mut();
         let mut loading = Vec::new();
         for (place, program) in places.iter().zip(&plan.programs) {
             let tokens = cards[*place].push_tables(&program.tables)?;
@@ -90,7 +90,7 @@ impl Cluster {
 
     /// Fills the rings, and runs the lanes until all are done, or some have failed and the others had time to.
     fn run_lanes(&mut self, lanes: &mut [Rank<'_>], began: Instant, timeout: Duration) -> Result<()> {
-        let cards = self.cards_mut();
+        let cards = self.all_mut();
         for lane in lanes.iter_mut() {
             lane.fill(&mut cards[lane.place])?;
         }
@@ -103,7 +103,7 @@ impl Cluster {
     /// Ends what is not done. Cards that have failed are told as well: what came in for them is of no use any more.
     fn abort_all(&mut self, lanes: &mut [Rank<'_>]) {
         lanes.iter_mut().flat_map(|lane| lane.tokens.drain(..)).for_each(Token::abandon);
-        lanes::abort(self.cards_mut(), lanes.iter().map(|lane| lane.place));
+        lanes::abort(self.all_mut(), lanes.iter().map(|lane| lane.place));
     }
 }
 

@@ -215,7 +215,7 @@ impl Cluster {
             if program.instructions.is_empty() {
                 continue;
             }
-            let card = &mut self.cards_mut()[place];
+            let card = self.card_mut(place);
             let slot = card.free_slot()?;
             let resident = card.store(slot, &contexts.translate(card.node(), &program.instructions))?;
             ranks.push(Rank {
@@ -241,7 +241,7 @@ impl Cluster {
     /// [`Error::Full`] if a ring is: then nothing was launched. If a bus or a queue fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
-        let cards = self.cards_mut();
+        let cards = self.all_mut();
         for rank in &prepared.ranks {
             let Some(card) = cards.get_mut(rank.place).filter(|card| card.has(&rank.resident)) else {
                 return Err(Error::Stale { what: "prepared schedule" });
@@ -284,7 +284,7 @@ impl Cluster {
         if prepared.in_flight == 0 {
             return Err(Error::argument("finish", "no launch", "a launch in flight"));
         }
-        let cards = self.cards_mut();
+        let cards = self.all_mut();
         if prepared.ranks.iter().any(|rank| cards.get(rank.place).is_none_or(|card| !card.has(&rank.resident))) {
             prepared.forget();
             return Err(Error::Stale { what: "prepared schedule" });

@@ -67,7 +67,7 @@ fn one(bus: &Bus<'_>) -> Function {
 
 fn cluster(bus: &Bus<'_>) -> Cluster {
     let mut cluster = Cluster::open((bus.open)()).expect("cards that agree");
-    cluster.cards_mut().iter_mut().for_each(|card| card.set_timeout(LONG));
+    cluster.set_timeout(LONG);
     cluster
 }
 
@@ -347,7 +347,7 @@ fn signals(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
     let source = |round: u64| Operand::card(round * BYTES);
     for round in 0..ROUNDS {
-        cluster.cards_mut()[0].write_memory(round * BYTES, &[round as u8 + 1; BYTES as usize]).expect("a write");
+        cluster.card_mut(0).write_memory(round * BYTES, &[round as u8 + 1; BYTES as usize]).expect("a write");
     }
     let tokens: Vec<_> = (0..ROUNDS)
         .flat_map(|round| {
@@ -358,16 +358,16 @@ fn signals(bus: &Bus<'_>) {
             [(0, put), (0, Instruction::wait_signal(9, 1)), (2, wait), (2, keep), (2, taken)]
         })
         .map(|(card, instruction)| {
-            (card, cluster.cards_mut()[card].queue_mut().submit(&instruction).expect("a submission"))
+            (card, cluster.card_mut(card).queue_mut().submit(&instruction).expect("a submission"))
         })
         .collect();
     for (card, token) in tokens {
-        let completion = cluster.cards_mut()[card].queue_mut().wait(token, LONG).expect("a completion");
+        let completion = cluster.card_mut(card).queue_mut().wait(token, LONG).expect("a completion");
         assert_eq!(completion.status, Status::Done, "card {card}");
     }
     for round in 0..ROUNDS {
         let mut data = [0; BYTES as usize];
-        cluster.cards_mut()[2].read_memory(1 << 20 | round << 12, &mut data).expect("a read");
+        cluster.card_mut(2).read_memory(1 << 20 | round << 12, &mut data).expect("a read");
         assert!(data.iter().all(|byte| *byte == round as u8 + 1), "round {round}");
     }
 }
@@ -385,20 +385,20 @@ fn many(bus: &Bus<'_>) {
 
 fn reset(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
-    cluster.cards_mut()[1].write_memory(64, &[9; 64]).expect("a write");
+    cluster.card_mut(1).write_memory(64, &[9; 64]).expect("a write");
     // It waits for partners that never come.
-    let token = cluster.cards_mut()[1].queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    let token = cluster.card_mut(1).queue_mut().submit(&Instruction::barrier()).expect("a submission");
     token.abandon();
-    cluster.cards_mut()[1].reset().expect("a reset");
+    cluster.card_mut(1).reset().expect("a reset");
     let mut data = [1; 64];
-    cluster.cards_mut()[1].read_memory(64, &mut data).expect("a read");
+    cluster.card_mut(1).read_memory(64, &mut data).expect("a read");
     assert_eq!(data, [0; 64], "a reset forgets memory");
     move_checked(&mut cluster, "allgather", 5000, 3);
 }
 
 fn abort(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
-    let card = &mut cluster.cards_mut()[2];
+    let card = cluster.card_mut(2);
     let token = card.queue_mut().submit(&Instruction::barrier()).expect("a submission");
     card.abort().expect("an abort");
     let completion = card.queue_mut().wait(token, LONG).expect("a completion");
@@ -427,9 +427,9 @@ fn again(bus: &Bus<'_>) {
     for round in 0..5 {
         let mut cluster = cluster(bus);
         let mut data = [0xff; 256];
-        cluster.cards_mut()[0].read_memory(512, &mut data).expect("a read");
+        cluster.card_mut(0).read_memory(512, &mut data).expect("a read");
         assert_eq!(data, [0; 256], "opening resets");
-        cluster.cards_mut()[0].write_memory(512, &[round; 256]).expect("a write");
+        cluster.card_mut(0).write_memory(512, &[round; 256]).expect("a write");
         move_checked(&mut cluster, "alltoall", 1000, u64::from(round));
     }
 }

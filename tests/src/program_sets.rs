@@ -86,7 +86,7 @@ impl Both {
     /// # Panics
     /// If one of them fails.
     pub fn run_before(&mut self, rank: usize, instructions: &[Instruction]) {
-        self.cluster.cards_mut()[rank].run(instructions, TIMEOUT).expect("instructions that do not fail");
+        self.cluster.card_mut(rank).run(instructions, TIMEOUT).expect("instructions that do not fail");
     }
 
     /// From now on, after every run, compares a range on every card, whichever of them uses it.
@@ -111,7 +111,7 @@ impl Both {
     /// # Panics
     /// If the card does not take it.
     pub fn put(&mut self, rank: usize, address: u64, data: &[u8]) {
-        self.cluster.cards_mut()[rank].write_memory(address, data).expect("card memory");
+        self.cluster.card_mut(rank).write_memory(address, data).expect("card memory");
         self.memory[rank].write(address, data);
         self.watch(address, data.len() as u64);
     }
@@ -213,7 +213,7 @@ impl Both {
             }
             let address = first * PAGE;
             let mut data = vec![0; ((end - first) * PAGE) as usize];
-            let card = &mut self.cluster.cards_mut()[rank];
+            let card = self.cluster.card_mut(rank);
             card.read_memory(address, &mut data).map_err(|error| format!("the cards: {error}"))?;
             let expected = self.memory[rank].read(address, data.len() as u64);
             if let Some(at) = data.iter().zip(&expected).position(|(found, right)| found != right) {
@@ -240,10 +240,10 @@ mod tests {
         let programs = [vec![fill], vec![]].map(|instructions| Program { instructions, ..Program::default() });
         both.run(&programs, &[], &[]).expect("both do the same");
         for (rank, stray) in [(1, 0x10_000), (0, 0x10_fff), (1, 0x20_040), (0, 0x20_800)] {
-            both.cluster.cards_mut()[rank].write_memory(stray, &[1]).expect("card memory");
+            both.cluster.card_mut(rank).write_memory(stray, &[1]).expect("card memory");
             let wrong = both.run(&programs, &[], &[]).expect_err("a stray byte");
             assert_eq!(wrong, format!("rank {rank}: the byte at {stray:#x} is not what the interpreter has"));
-            both.cluster.cards_mut()[rank].write_memory(stray, &[0]).expect("card memory");
+            both.cluster.card_mut(rank).write_memory(stray, &[0]).expect("card memory");
             both.put(rank, stray, &[0]);
         }
     }

@@ -81,8 +81,8 @@ impl Sweep {
         let mut parts = self.cluster.split(&world, &choices);
         if let Err(Error::IdsSpent { .. }) = parts {
             // After some thousand cases no id is left until then.
-            for card in self.cluster.cards_mut() {
-                card.reset().map_err(|error| error.to_string())?;
+            for place in 0..self.cluster.cards().len() {
+                self.cluster.card_mut(place).reset().map_err(|error| error.to_string())?;
             }
             parts = self.cluster.split(&world, &choices);
         }
@@ -129,7 +129,8 @@ pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) ->
             }
         }
         let node = request.group[rank as usize];
-        let card = cluster.cards_mut().iter_mut().find(|card| card.node() == node).ok_or("no such card")?;
+        let card = cluster.cards().iter().position(|card| card.node() == node).map(|place| cluster.card_mut(place));
+        let card = card.ok_or("no such card")?;
         for piece in &plan.programs[rank as usize].input {
             for (offset, bytes) in chunks(piece.bytes) {
                 again.resize(bytes, 0);

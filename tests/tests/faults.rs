@@ -75,7 +75,7 @@ fn in_place_is_allowed_where_it_means_something() {
         let address = destination.address + stripe * rank as u64;
         program.instructions[0].source = Operand::card(address);
         program.input[0].address = address;
-        cluster.cards_mut()[rank].write_memory(address, &[rank as u8 + 1; 64]).unwrap();
+        cluster.card_mut(rank).write_memory(address, &[rank as u8 + 1; 64]).unwrap();
     }
     cluster.execute(&plan, &Execution::default()).unwrap();
     for rank in 0..2 {
@@ -160,11 +160,9 @@ fn a_card_can_be_used_after_it_was_stopped() {
     let (_fabric, mut cluster) = open(Profile::optweb(4));
     let plan = plan_all(&cluster, "allgather", 64, None, None).unwrap();
     // A barrier that nobody else joins.
-    let alone = cluster.cards_mut()[1].run(&[Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
+    let alone = cluster.card_mut(1).run(&[Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
     assert!(matches!(alone, Error::Timeout { .. }), "{alone}");
-    for card in cluster.cards_mut() {
-        card.reset().unwrap();
-    }
+    (0..4).for_each(|place| cluster.card_mut(place).reset().unwrap());
     cluster.execute(&plan, &Execution::default()).unwrap();
 }
 

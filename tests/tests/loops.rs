@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const SECONDS: Duration = Duration::from_secs(5);
 
 fn refusal(cluster: &mut Cluster, program: &[Instruction]) -> (Status, u16) {
-    match cluster.cards_mut()[0].store(0, program) {
+    match cluster.card_mut(0).store(0, program) {
         Err(Error::Failed { status, detail, operation: Operation::Store, .. }) => (status, detail),
         other => panic!("{other:?}"),
     }
@@ -43,9 +43,9 @@ fn programs_that_would_not_end_are_not_stored() {
         assert_eq!(refusal(&mut cluster, &program), (Status::BadProgram, place), "{program:?}");
     }
     for program in [vec![repeat(2, 1), nop, repeat(2, 1), nop], vec![repeat(u16::MAX, 2), nop, nop, nop]] {
-        cluster.cards_mut()[0].store(0, &program).unwrap();
+        cluster.card_mut(0).store(0, &program).unwrap();
     }
-    let error = cluster.cards_mut()[0].run(&[repeat(1, 1), nop], SECONDS).unwrap_err();
+    let error = cluster.card_mut(0).run(&[repeat(1, 1), nop], SECONDS).unwrap_err();
     assert!(matches!(error, Error::Failed { instruction: 0, status: Status::BadOperation, detail: 37, .. }), "{error}");
 }
 
@@ -54,7 +54,7 @@ fn a_round_takes_its_body_and_one_dispatch() {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
     let timing = cluster.capabilities().timing;
     let (dispatch, handover) = (u64::from(timing.dispatch_cycles), u64::from(timing.handover_cycles));
-    let card = &mut cluster.cards_mut()[0];
+    let card = cluster.card_mut(0);
     let mut cycles = |program: &[Instruction]| {
         let resident = card.store(0, program).unwrap();
         card.run_resident(&resident, [0; 3]).unwrap().t2
@@ -71,7 +71,7 @@ fn a_round_takes_its_body_and_one_dispatch() {
 fn a_loop_that_fails_says_where() {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
     let memory = cluster.capabilities().memory_bytes;
-    let card = &mut cluster.cards_mut()[0];
+    let card = cluster.card_mut(0);
     let fill = Instruction::fill(Operand::card(0).plus_argument(1), 64, 0x0101_0101_0101_0101);
     let program = [Instruction::nop(), moving(9, 2, 1, memory / 4), Instruction::nop(), fill, Instruction::nop()];
     let resident = card.store(3, &program).unwrap();
@@ -107,16 +107,18 @@ fn cards_go_through_their_rounds_together() {
     let (_fabric, mut cluster) = open(Profile::optweb(RANKS));
     let data = |rank: u32| (0..64 * ROUNDS).map(|at| (at * 7 + u64::from(rank) * 13) as u8).collect::<Vec<_>>();
     let mut launches = Vec::new();
-    for (rank, card) in (0..).zip(cluster.cards_mut()) {
+    for rank in 0..RANKS {
+        let card = cluster.card_mut(rank as usize);
         card.write_memory(0, &data(rank)).unwrap();
         launches.push(card.store(5, &programs[rank as usize].instructions).unwrap());
     }
-    let cards = cluster.cards_mut().iter_mut().zip(&launches);
-    let tokens: Vec<_> = cards.map(|(card, resident)| card.launch(resident, [0; 3]).unwrap()).collect();
-    for (card, token) in cluster.cards_mut().iter_mut().zip(tokens) {
-        card.wait(token, SECONDS).unwrap();
+    let launch = |(place, resident)| cluster.card_mut(place).launch(resident, [0; 3]).unwrap();
+    let tokens: Vec<_> = launches.iter().enumerate().map(launch).collect();
+    for (place, token) in tokens.into_iter().enumerate() {
+        cluster.card_mut(place).wait(token, SECONDS).unwrap();
     }
-    for (rank, card) in (0..).zip(cluster.cards_mut()) {
+    for rank in 0..RANKS {
+        let card = cluster.card_mut(rank as usize);
         let mut found = vec![0; 64 * ROUNDS as usize];
         card.read_memory(0x200_0000, &mut found).unwrap();
         assert_eq!(found, data((rank + 1) % RANKS), "rank {rank}");
@@ -213,7 +215,7 @@ proptest! {
         let mut expected = Vec::new();
         interpret(&parts, arguments, &mut expected);
         let (_fabric, mut cluster) = open(Profile::optweb(2));
-        let card = &mut cluster.cards_mut()[0];
+        let card = cluster.card_mut(0);
         let resident = card.store(1, &program).unwrap();
         card.run_resident(&resident, arguments).unwrap();
         let mut found = vec![0; expected.len()];

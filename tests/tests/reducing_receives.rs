@@ -37,7 +37,7 @@ fn execute(cluster: &mut Cluster, programs: Vec<Vec<Instruction>>) -> Report {
 
 fn read(cluster: &mut Cluster, rank: usize, address: u64, bytes: u64) -> Vec<u8> {
     let mut data = vec![0; bytes as usize];
-    cluster.cards_mut()[rank].read_memory(address, &mut data).unwrap();
+    cluster.card_mut(rank).read_memory(address, &mut data).unwrap();
     data
 }
 
@@ -52,7 +52,8 @@ fn what_comes_is_folded_with_what_is_there() {
             let bytes = [1, 77, 999][number % 3] * element_bytes(element) as u64;
             let inputs = |seed| (0..RANKS as u32).map(|rank| input(seed, rank, element, bytes)).collect::<Vec<_>>();
             let (sources, owns) = (inputs(number as u64), inputs(number as u64 + 1000));
-            for (card, (source, own)) in cluster.cards_mut().iter_mut().zip(sources.iter().zip(&owns)) {
+            for (place, (source, own)) in sources.iter().zip(&owns).enumerate() {
+                let card = cluster.card_mut(place);
                 card.write_memory(SOURCE, source).unwrap();
                 card.write_memory(OWN, own).unwrap();
             }
@@ -109,7 +110,7 @@ fn cards_refuse_what_overlaps_and_oneself() {
         (Instruction::recv_reduce(sum, 1, own, result, 63), Status::BadField),
         (Instruction::recv_reduce(how("minloc", "f32"), 1, own, result, 64), Status::BadField),
     ] {
-        match cluster.cards_mut()[0].run(&[wrong], Duration::from_secs(10)) {
+        match cluster.card_mut(0).run(&[wrong], Duration::from_secs(10)) {
             Err(Error::Failed { status: found, .. }) => assert_eq!(found, status, "{wrong:?}"),
             other => panic!("{wrong:?}: {other:?}"),
         }

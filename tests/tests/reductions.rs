@@ -322,7 +322,7 @@ fn one_wrong_bit_would_be_seen() {
 
 /// What a card says to an instruction that no planner would make.
 fn refused(cluster: &mut Cluster, instruction: &Instruction) -> Status {
-    match cluster.cards_mut()[0].run(std::slice::from_ref(instruction), Duration::from_secs(10)) {
+    match cluster.card_mut(0).run(std::slice::from_ref(instruction), Duration::from_secs(10)) {
         Err(Error::Failed { status, .. }) => status,
         other => panic!("{instruction:?}: {other:?}"),
     }

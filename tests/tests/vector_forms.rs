@@ -60,7 +60,7 @@ fn run(cluster: &mut Cluster, case: &VectorCase, plan: &Plan, seed: u64) -> Resu
         }
     }
     for (node, address) in &guards {
-        cluster.cards_mut()[*node].write_memory(*address, &GUARD).map_err(fail)?;
+        cluster.card_mut(*node).write_memory(*address, &GUARD).map_err(fail)?;
     }
     let execution = Execution { timeout: Duration::from_secs(120), ..Execution::default() };
     let report = cluster.execute(plan, &execution).map_err(fail)?;
@@ -77,7 +77,7 @@ fn run(cluster: &mut Cluster, case: &VectorCase, plan: &Plan, seed: u64) -> Resu
     }
     for (node, address) in &guards {
         let mut found = [0; GUARD.len()];
-        cluster.cards_mut()[*node].read_memory(*address, &mut found).map_err(fail)?;
+        cluster.card_mut(*node).read_memory(*address, &mut found).map_err(fail)?;
         if found != GUARD {
             return Err(format!("node {node} has written past an output, at {address:#x}"));
         }
@@ -256,14 +256,12 @@ fn tables_are_loaded_once() {
     assert_eq!(retired(&mut cluster), 3);
     // Another table in one of the slots; its sender is not the driver.
     let other = Table::packed([1, 2, 3], 1);
-    let card = &mut cluster.cards_mut()[1];
+    let card = cluster.card_mut(1);
     let buffer = card.allocate(48).unwrap();
     buffer.write(0, &other.encode()).unwrap();
     card.run(&[Instruction::table(1, buffer.iova().0, 3)], Duration::from_secs(5)).unwrap();
     assert_eq!(retired(&mut cluster), 4);
-    for card in cluster.cards_mut() {
-        card.reset().unwrap();
-    }
+    (0..cluster.cards().len()).for_each(|place| cluster.card_mut(place).reset().unwrap());
     assert_eq!(retired(&mut cluster), 5, "a reset clears the tables");
     run(&mut cluster, &case, &plan, 9).unwrap();
 }
@@ -286,10 +284,11 @@ fn tables_of_a_user_s_own() {
             Instruction::scatterv(1, Operand::card(1000), Operand::card(5000), 5, 15),
         ];
         let data = vec![rank as u8 + 1; own.bytes as usize];
-        cluster.cards_mut()[rank].write_memory(1000 + own.displacement, &data).unwrap();
+        cluster.card_mut(rank).write_memory(1000 + own.displacement, &data).unwrap();
     }
     cluster.execute(&plan, &Execution::default()).unwrap();
-    for card in cluster.cards_mut() {
+    for place in 0..cluster.cards().len() {
+        let card = cluster.card_mut(place);
         let mut found = vec![0; 240];
         card.read_memory(1000, &mut found).unwrap();
         let mut expected = vec![0; 240];
@@ -306,7 +305,7 @@ fn tables_of_a_user_s_own() {
 /// entries in slot 3.
 fn refused(instruction: Instruction) -> (Status, u16) {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
-    let card = &mut cluster.cards_mut()[0];
+    let card = cluster.card_mut(0);
     card.load_table(2, &Table::packed([10, 20], 1)).unwrap();
     match card.run(&[instruction], Duration::from_secs(5)).unwrap_err() {
         Error::Failed { status, detail, .. } => (status, detail),
@@ -341,7 +340,7 @@ fn cards_refuse_tables_that_do_not_fit() {
         assert_eq!(refused(instruction), (status, detail), "{instruction:?}");
     }
     let (_fabric, mut cluster) = open(Profile::optweb(2));
-    let card = &mut cluster.cards_mut()[0];
+    let card = cluster.card_mut(0);
     assert!(matches!(card.load_table(16, &Table::packed([1], 1)), Err(Error::BadArgument { .. })));
     assert!(matches!(card.load_table(0, &Table::packed([1, 2, 3], 1)), Err(Error::BadArgument { .. })));
 }

@@ -76,9 +76,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
         check_directory(path)?;
     }
 
-    for card in cards.cluster.cards_mut() {
-        card.set_timeout(execution.timeout);
-    }
+    cards.cluster.set_timeout(execution.timeout);
     write_inputs(&mut cards, &plan, &source, &interrupt)?;
     let report = interrupt.at_once(|| cards.cluster.execute(&plan, &execution))??;
     check_barrier(&plan, &report)?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
 use cmdseq::plan::Program;
 use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_driver::{Card, Error, Token, check};
+use fpga_driver::{Card, Cluster, Error, Token, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
@@ -84,8 +84,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let layouts = assembly.programs.iter().map(HostLayout::of).collect::<Result<Vec<_>>>()?;
     host_memory::check(layouts.iter().fold(0, |sum, layout| sum.saturating_add(layout.bytes)))?;
     let mut lanes = Vec::new();
-    for ((card, program), layout) in cards.cluster.cards_mut().iter_mut().zip(&assembly.programs).zip(layouts) {
-        card.set_timeout(timeout);
+    cards.cluster.set_timeout(timeout);
+    for (place, (program, layout)) in assembly.programs.iter().zip(layouts).enumerate() {
+        let card = cards.cluster.card_mut(place);
         lanes.push(Lane::new(card, program, layout)?);
         card.load_tables(&program.tables)?;
     }
@@ -98,7 +99,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     for load in &loads {
         for rank in &load.ranks {
             interrupt.check()?;
-            load.put(&mut cards.cluster.cards_mut()[*rank as usize], &lanes[*rank as usize])?;
+            load.put(cards.cluster.card_mut(*rank as usize), &lanes[*rank as usize])?;
         }
     }
     let (persistent, failure) = if arguments.persistent {
@@ -111,14 +112,14 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         let launched = run_persistent::run(&mut cards, programs, communicators, arguments.repeat, timeout, &interrupt)?;
         (Some(launched), None)
     } else {
-        let outcome = interrupt.at_once(|| run_lanes(cards.cluster.cards_mut(), &mut lanes, timeout))?;
+        let outcome = interrupt.at_once(|| run_lanes(&mut cards.cluster, &mut lanes, timeout))?;
         (None, failure(&lanes, &nodes, outcome, &loaded))
     };
     let mut outputs = Vec::new();
     if failure.is_none() {
         for dump in &dumps {
             interrupt.check()?;
-            outputs.push(dump.take(&mut cards.cluster.cards_mut()[dump.rank as usize], &lanes[dump.rank as usize])?);
+            outputs.push(dump.take(cards.cluster.card_mut(dump.rank as usize), &lanes[dump.rank as usize])?);
         }
     }
 
@@ -230,9 +231,10 @@ impl<'p> Lane<'p> {
 
 /// Runs all lanes to their end, or until the time is over, or others have had a while after one failed. What is not
 /// complete then is aborted.
-fn run_lanes(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
-    let outcome = advance_all(cards, lanes, timeout);
-    for (card, lane) in cards.iter_mut().zip(lanes).filter(|(_, lane)| !lane.is_done()) {
+fn run_lanes(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+    let outcome = advance_all(cluster, lanes, timeout);
+    for (place, lane) in lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.is_done()) {
+        let card = cluster.card_mut(place);
         lane.tokens.drain(..).for_each(Token::abandon);
         if let Err(error) = card.abort() {
             log::warn!("{}: abort: {error}", card.name());
@@ -241,14 +243,14 @@ fn run_lanes(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) -> f
     outcome
 }
 
-fn advance_all(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+fn advance_all(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
     let began = Instant::now();
     let mut failed_at: Option<Instant> = None;
     let mut sleeper = 0;
     loop {
         let mut is_busy = false;
-        for (card, lane) in cards.iter_mut().zip(lanes.iter_mut()) {
-            is_busy |= lane.advance(card)?;
+        for (place, lane) in lanes.iter_mut().enumerate() {
+            is_busy |= lane.advance(cluster.card_mut(place))?;
         }
         if lanes.iter().all(Lane::is_done) {
             return Ok(());
@@ -265,7 +267,7 @@ fn advance_all(cards: &mut [Card], lanes: &mut [Lane<'_>], timeout: Duration) ->
         // Every unfinished card in turn, so that one that is gone or halted is found out.
         let turns = (1..=lanes.len()).map(|step| (sleeper + step) % lanes.len());
         sleeper = turns.into_iter().find(|lane| !lanes[*lane].is_done()).unwrap_or(0);
-        cards[sleeper].queue_mut().wait_progress(SLEEP)?;
+        cluster.card_mut(sleeper).queue_mut().wait_progress(SLEEP)?;
     }
 }
 

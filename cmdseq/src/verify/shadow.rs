@@ -275,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 
         #[test]
         fn uses_conflict_as_those_of_each_byte_do(steps in prop::collection::vec(step(), 1..120)) {

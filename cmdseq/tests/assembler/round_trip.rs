@@ -198,7 +198,7 @@ fn assembly() -> impl Strategy<Value = Assembly> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn disassembled_programs_assemble_to_the_same(assembly in assembly()) {

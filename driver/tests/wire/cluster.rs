@@ -165,3 +165,18 @@ fn plans_that_do_not_fit_the_cards_are_refused() {
     refused(&plan, &Execution::default());
     assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
 }
+
+#[test]
+fn a_card_in_the_place_of_another_is_found_out() {
+    let (fakes, mut cluster) = open(2, 64);
+    let (_others, mut other) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1]);
+    std::mem::swap(cluster.card_mut(0), other.card_mut(1));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Mismatch { node: 0, other: 1, .. }), "{error}");
+    let world = cluster.world();
+    assert!(matches!(cluster.create(&world, &[1, 0]), Err(Error::Mismatch { .. })));
+    assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
+    std::mem::swap(cluster.card_mut(0), other.card_mut(1));
+    cluster.execute(&plan, &Execution::default()).unwrap();
+}

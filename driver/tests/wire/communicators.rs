@@ -42,7 +42,7 @@ fn what_one_card_refuses_stays_on_none() {
 fn a_card_that_does_not_say_what_it_has_is_told_to_free_it_first() {
     let (fakes, mut cluster) = open(2);
     let world = cluster.world();
-    cluster.cards_mut()[1].set_timeout(Duration::from_millis(30));
+    cluster.card_mut(1).set_timeout(Duration::from_millis(30));
     fakes[1].plant(0, Reply::Hang);
     let start = Instant::now();
     let error = cluster.create(&world, &[1, 0]).unwrap_err();
@@ -50,7 +50,7 @@ fn a_card_that_does_not_say_what_it_has_is_told_to_free_it_first() {
     assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(ran(&fakes[0]), [GROUP, FREE]);
     fakes[1].release();
-    cluster.cards_mut()[1].set_timeout(Duration::from_secs(10));
+    cluster.card_mut(1).set_timeout(Duration::from_secs(10));
     // The order to free it was given and not waited for to its end; it is given once more.
     cluster.define(&plan::Communicator { id: 33, members: vec![1] }).unwrap();
     assert_eq!(ran(&fakes[1]), [GROUP, FREE, FREE, GROUP]);
@@ -80,11 +80,11 @@ fn a_reset_card_is_told_again() {
     let world = cluster.world();
     let both = cluster.create(&world, &[1, 0]).unwrap();
     cluster.restore(&both).unwrap();
-    cluster.cards_mut()[0].reset().unwrap();
+    cluster.card_mut(0).reset().unwrap();
     cluster.restore(&both).unwrap();
     assert_eq!([0, 1].map(|node| ran(&fakes[node])), [vec![GROUP, GROUP], vec![GROUP]]);
     // What a reset has freed is not freed once more.
-    cluster.cards_mut()[0].reset().unwrap();
+    cluster.card_mut(0).reset().unwrap();
     cluster.free(&both).unwrap();
     assert_eq!([0, 1].map(|node| ran(&fakes[node])), [vec![GROUP, GROUP], vec![GROUP, FREE]]);
 }

@@ -103,7 +103,7 @@ fn copy(addresses: &[PciAddress]) -> Outcome<()> {
 
 fn gather(addresses: &[PciAddress]) -> Outcome<()> {
     let mut cluster = Cluster::open(open(addresses)?)?;
-    cluster.cards_mut().iter_mut().for_each(|card| card.set_timeout(BOUND));
+    cluster.set_timeout(BOUND);
     let plan = plan_all(&cluster, "allgather", 64 << 10, None, None)?;
     let execution = Execution { timeout: BOUND, ..Execution::default() };
     for round in 0u64.. {
