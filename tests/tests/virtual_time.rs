@@ -40,7 +40,7 @@ fn collectives_after_1e20_picoseconds_take_as_long_as_at_time_zero() {
     // The longest delay there is, 344 s of the fabric's time.
     let delays = vec![Instruction::delay(1 << 36); 1000];
     while fabric.statistics().now_ps < 10u128.pow(20) {
-        let done = cluster.cards_mut()[3].run(&delays, Duration::from_secs(60)).unwrap();
+        let done = cluster.card_mut(3).run(&delays, Duration::from_secs(60)).unwrap();
         assert!(done.iter().all(|completion| completion.t2 == 1 << 36));
     }
     assert_eq!(counted(&mut cluster), before);
