@@ -1,6 +1,7 @@
 //! The sequencer's register block, reached through the bus.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fpga_hal::Window;
 use fpga_regs::bits::{Errors, Status};
@@ -10,6 +11,9 @@ use crate::error::{Error, Result};
 
 /// What a register of a function that is gone reads.
 pub(crate) const ALL_ONES: u32 = u32::MAX;
+
+/// How long a sequencer that was told to stop may take.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The block of one card. Clones reach the same registers.
 #[derive(Debug, Clone)]
@@ -62,6 +66,37 @@ impl Block {
             return Err(self.removed());
         }
         Ok(u64::from(low) | u64::from(high) << 32)
+    }
+
+    /// Stops a sequencer that runs before anybody told it to, because its function was opened without a reset. It would go on
+    /// with addresses of its last user as soon as the function masters the bus.
+    pub(crate) fn quiesce(&self) -> Result<()> {
+        let status = |status| Status::from_bits_retain(status);
+        if self.read(sequencer::CONTROL)? & 1 == 0
+            && !status(self.read_present(sequencer::STATUS)?).contains(Status::BUSY)
+        {
+            return Ok(());
+        }
+        log::warn!("{} runs what its last user started: it is stopped", self.name);
+        self.write(sequencer::CONTROL, 0)?;
+        self.write(sequencer::ABORT, sequencer::ABORT_VALUE)?;
+        for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
+            self.write(sequencer::queue::base(number) + sequencer::queue::ENABLE, 0)?;
+        }
+        let start = Instant::now();
+        loop {
+            let last_seen = self.read_present(sequencer::STATUS)?;
+            if !status(last_seen).contains(Status::BUSY) {
+                return Ok(());
+            }
+            let waited = start.elapsed();
+            if waited > QUIET {
+                let what = format!("the sequencer of {} to stop what its last user started", self.name);
+                let last_seen = format!("STATUS {last_seen:#x}");
+                return Err(Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether the card answers and its sequencer has not stopped by itself.

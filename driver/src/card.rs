@@ -60,13 +60,14 @@ impl Card {
     fn set_up(function: Function) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
-        function.set_bus_master(true).map_err(bus)?;
         let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
         let window = function.window(bar).map_err(bus)?;
         let offset = discover::find_sequencer(&window, &name)?;
         let block = Block::new(window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?, name.clone());
         let described = discover::describe(&block)?;
         function.limit_dma_bits(described.dma_bits);
+        block.quiesce()?;
+        function.set_bus_master(true).map_err(bus)?;
         let interrupt = enable_interrupt(&function, &block)?;
         let queue =
             QueuePair::create(&function, &block, described.node, described.capabilities.queue_depth_max, interrupt)?;
@@ -314,13 +315,14 @@ impl Card {
         self.entries = Entries::default();
         self.spent = Spent::default();
         self.function.reset().map_err(|error| self.bus(error))?;
-        self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
         let described = discover::describe(&self.block)?;
         if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {
             let what = "after a reset the card says it is another".to_owned();
             return Err(Error::Mismatch { node: self.node, other: described.node, what });
         }
         self.capabilities = described.capabilities;
+        self.block.quiesce()?;
+        self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
         let interrupt = enable_interrupt(&self.function, &self.block)?;
         self.queue.restart(Some(interrupt))
     }

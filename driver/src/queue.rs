@@ -620,7 +620,7 @@ impl Drop for QueuePair {
             let _ = self.block.write(self.base + registers::ENABLE, 0);
             return;
         }
-        if self.stop() || matches!(self.function.reset(), Ok(()) | Err(fpga_hal::Error::Removed)) {
+        if self.stop() || matches!(self.function.reset(), Ok(_) | Err(fpga_hal::Error::Removed)) {
             return;
         }
         log::error!("{} could not be stopped: the memory it may still use is kept for good", self.block.name());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cmdseq::{Flags, Instruction, Operation, Status};
-use fpga_driver::Error;
+use fpga_driver::{Card, Error};
 
 use crate::fake::{BLOCK, Fake, Reply};
 
@@ -94,6 +94,21 @@ fn an_abort_ends_everything_in_flight_and_the_card_goes_on() {
     }
     fake.state().script.clear();
     card.run(&[Instruction::nop(); 9], SECOND).unwrap();
+}
+
+/// The fake itself refuses to be let onto the bus while it runs.
+#[test]
+fn a_sequencer_that_was_not_reset_is_stopped_before_it_masters_the_bus() {
+    for reply in [Reply::Hang, Reply::Deaf] {
+        let fake = Fake::new(4);
+        let function = fake.function();
+        fake.run_what_was_left(reply);
+        match (reply, Card::open(function)) {
+            (Reply::Hang, Ok(mut card)) => drop(card.run(&[Instruction::nop(); 9], SECOND).unwrap()),
+            (Reply::Deaf, Err(Error::Timeout { what, .. })) => assert!(what.contains("last user"), "{what}"),
+            (_, other) => panic!("{reply:?}: {other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::codec::{
     RegionAccess, RegionInfo, SetInterrupts, Version, decode_areas,
 };
 use super::connection::{Connection, Failure, Reply, refused, unless_gone};
-use crate::bus::{Bus, BusKind, Piece};
+use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::endpoint::BarLayout;
 use crate::interrupt::InterruptKind;
 use crate::iommu::InProcessIommu;
@@ -47,11 +47,14 @@ pub struct Options {
     pub map_bars: bool,
     /// Whether buffers are passed to the server; otherwise it has to ask for their bytes one message at a time.
     pub share_memory: bool,
+    /// Whether a function whose server cannot reset it is opened all the same: see
+    /// [`vfio::Options`](crate::vfio::Options::without_reset).
+    pub without_reset: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { patience: PATIENCE, map_bars: true, share_memory: true }
+        Options { patience: PATIENCE, map_bars: true, share_memory: true, without_reset: false }
     }
 }
 
@@ -84,7 +87,7 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
     remote.read_layouts()?;
     remote.maps.attach(&remote.connection, options.share_memory)?;
     let name = format!("vfio-user:{}", path.display());
-    Function::open(Box::new(remote), domain.attach(&name, 64), &name)
+    Function::open(Box::new(remote), domain.attach(&name, 64), &name, options.without_reset)
 }
 
 /// Connects, waiting at most `patience` for a server that accepts.
@@ -336,16 +339,18 @@ impl Bus for Remote {
         self.set_interrupts(SetInterrupts::DATA_NONE | SetInterrupts::UNMASK, INTX, 0..1, &[])
     }
 
-    fn reset(&self) -> Result<()> {
+    fn can_reset(&self) -> ResetOutcome {
+        if self.can_reset { ResetOutcome::Function } else { ResetOutcome::None }
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
         for kind in InterruptKind::ALL {
             if self.vectors[slot(kind)] > 0 {
                 self.disable_interrupts(kind)?;
             }
         }
-        if !self.can_reset {
-            return Err(Error::NoReset);
-        }
-        self.ask("reset", Command::Reset, &[]).map(drop)
+        self.ask("reset", Command::Reset, &[])?;
+        Ok(ResetOutcome::Function)
     }
 
     fn close(&self) {
@@ -397,7 +402,9 @@ fn map_areas(descriptor: &OwnedFd, info: &RegionInfo, areas: &[Area]) -> Result<
         map.advise(Advice::DontFork).map_err(failed)?;
         let map = Mapped { map: Some(map), owner };
         let start = map.map.as_ref().map_or(std::ptr::null_mut(), MmapRaw::as_mut_ptr);
-        pieces.push(Piece { offset: area.offset, len: area.size, start, owner, _memory: Arc::new(map) });
+        // SAFETY: the mapping has `area.size` bytes and lives in `map`, which lends none; it begins on a page, as the offset
+        // does. The file cannot shrink: `is_safe` saw its seals.
+        pieces.push(unsafe { Piece::new(area.offset, area.size, start, owner, Arc::new(map)) });
     }
     Ok(pieces)
 }
