@@ -24,11 +24,8 @@ struct Copying;
 
 impl UserLogic for Copying {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
-            return Err(Status::OutOfRange);
-        }
-        let data = memory.slice(call.source, call.bytes).to_vec();
-        memory.slice_mut(call.destination, call.bytes).copy_from_slice(&data);
+        let data = memory.slice(call.source, call.bytes)?.to_vec();
+        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&data);
         Ok(call.bytes.div_ceil(32))
     }
 }

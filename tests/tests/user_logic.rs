@@ -13,11 +13,8 @@ struct Invert;
 
 impl UserLogic for Invert {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
-            return Err(Status::OutOfRange);
-        }
-        let inverted: Vec<u8> = memory.slice(call.source, call.bytes).iter().map(|byte| !byte).collect();
-        memory.slice_mut(call.destination, call.bytes).copy_from_slice(&inverted);
+        let inverted: Vec<u8> = memory.slice(call.source, call.bytes)?.iter().map(|byte| !byte).collect();
+        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&inverted);
         Ok(call.bytes.div_ceil(32))
     }
 }
