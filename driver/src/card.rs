@@ -308,7 +308,7 @@ impl Card {
         if bytes == 0 {
             return Ok(());
         }
-        self.run(&[Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
+        self.run([Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
     }
 
     pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<()> {

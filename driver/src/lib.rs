@@ -22,7 +22,7 @@
 //! let mut card = Card::open(function)?;
 //! card.write_memory(0, b"sixteen bytes...")?;
 //! let copy = Instruction::copy(Operand::card(0), Operand::card(4096), 16);
-//! let token = card.queue_mut().submit(&copy)?;
+//! let token = card.queue_mut().submit(copy)?;
 //! let completion = card.wait(&token, Duration::from_secs(1))?;
 //! println!("{} cycles of a {} kHz clock", completion.t2, card.capabilities().clock_khz);
 //! let mut back = [0; 16];

@@ -101,7 +101,7 @@ impl Card {
         if !self.has(resident) {
             return Err(Error::Stale { what: "resident program" });
         }
-        self.queue_mut().submit(&Instruction::launch(u64::from(resident.slot), arguments))
+        self.queue_mut().submit(Instruction::launch(u64::from(resident.slot), arguments))
     }
 
     /// [`launch`](Card::launch), then waits for the completion and checks its status.

@@ -358,7 +358,7 @@ fn signals(bus: &Bus<'_>) {
             [(0, put), (0, Instruction::wait_signal(9, 1)), (2, wait), (2, keep), (2, taken)]
         })
         .map(|(card, instruction)| {
-            (card, cluster.card_mut(card).queue_mut().submit(&instruction).expect("a submission"))
+            (card, cluster.card_mut(card).queue_mut().submit(instruction).expect("a submission"))
         })
         .collect();
     for (card, token) in tokens {
@@ -387,7 +387,7 @@ fn reset(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
     cluster.card_mut(1).write_memory(64, &[9; 64]).expect("a write");
     // It waits for partners that never come.
-    let token = cluster.card_mut(1).queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    let token = cluster.card_mut(1).queue_mut().submit(Instruction::barrier()).expect("a submission");
     token.abandon();
     cluster.card_mut(1).reset().expect("a reset");
     let mut data = [1; 64];
@@ -399,7 +399,7 @@ fn reset(bus: &Bus<'_>) {
 fn abort(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
     let card = cluster.card_mut(2);
-    let token = card.queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    let token = card.queue_mut().submit(Instruction::barrier()).expect("a submission");
     card.abort().expect("an abort");
     let completion = card.queue_mut().wait(&token, LONG).expect("a completion");
     assert_eq!(completion.status, Status::Aborted);
@@ -411,7 +411,7 @@ fn no_partner(bus: &Bus<'_>) {
     let seen = [50, 500, 5000].map(Duration::from_millis).into_iter().find_map(|bound| {
         let mut card = card(bus);
         let begin = Instant::now();
-        let outcome = card.run(&[Instruction::barrier()], bound);
+        let outcome = card.run([Instruction::barrier()], bound);
         assert!(begin.elapsed() >= bound && begin.elapsed() < bound + LONG);
         match outcome {
             Err(Error::Timeout { node: Some(1), last_seen, .. }) => {

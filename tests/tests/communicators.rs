@@ -36,7 +36,7 @@ fn gathers(cluster: &mut Cluster, id: u16, members: &[u32], seed: u64) {
     for (rank, node) in members.iter().enumerate() {
         let queue = cluster.card_mut(*node as usize).queue_mut();
         for instruction in [Instruction::fill(Operand::card(HERE), 8, value(rank)), gather] {
-            tokens.push((*node, queue.submit(&instruction).unwrap()));
+            tokens.push((*node, queue.submit(instruction).unwrap()));
         }
     }
     for (node, token) in tokens {

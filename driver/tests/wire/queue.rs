@@ -49,7 +49,7 @@ fn every_status_planted_on_the_wire_is_seen() {
     for (count, (code, expected)) in by_hand.into_iter().chain(unknown).enumerate() {
         let detail = 7 * u16::from(code);
         fake.plant(count as u32, Reply::Code(code, detail));
-        let token = card.queue_mut().submit(&Instruction::barrier()).unwrap();
+        let token = card.queue_mut().submit(Instruction::barrier()).unwrap();
         let completion = card.queue_mut().wait(&token, SECOND).unwrap();
         assert_eq!((completion.status, completion.detail), (expected, detail));
         let error = check(completion, 3, 9, Operation::Barrier).unwrap_err();
@@ -67,7 +67,7 @@ fn submitting_is_one_write_and_no_read() {
     fake.counts();
     let mut tokens = Vec::new();
     for _ in 0..8 {
-        tokens.push(card.queue_mut().push(&Instruction::nop()).unwrap());
+        tokens.push(card.queue_mut().push(Instruction::nop()).unwrap());
     }
     assert_eq!(fake.counts(), (0, 0), "storing is no MMIO");
     card.queue_mut().ring().unwrap();
@@ -79,7 +79,7 @@ fn submitting_is_one_write_and_no_read() {
     }
     assert_eq!(fake.counts(), (0, 0), "8 of 64 completions are not worth a write");
     for _ in 0..1000 {
-        let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let token = card.queue_mut().submit(Instruction::nop()).unwrap();
         card.queue_mut().wait(&token, SECOND).unwrap();
     }
     assert_eq!(fake.counts(), (0, 1000 + 31), "a doorbell each, and one write for 32 completions");
@@ -91,9 +91,9 @@ fn a_full_ring_gives_the_instruction_back() {
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::Hang);
     let queue = card.queue_mut();
-    let tokens: Vec<_> = (0..4).map(|cycles| queue.push(&Instruction::delay(cycles)).unwrap()).collect();
+    let tokens: Vec<_> = (0..4).map(|cycles| queue.push(Instruction::delay(cycles)).unwrap()).collect();
     let more = Instruction::delay(99);
-    let error = queue.submit(&more).unwrap_err();
+    let error = queue.submit(more).unwrap_err();
     let Error::Full { instruction, in_flight: 4, depth: 4 } = error else { panic!("{error}") };
     assert_eq!(*instruction.instruction(), more);
     queue.ring().unwrap();
@@ -115,7 +115,7 @@ fn a_small_ring_wraps_many_times() {
     for round in 0..50_000 {
         // Four behind one: the completion not yet announced must be, before the ring is filled.
         let tokens: Vec<_> =
-            (0..[1, 4, 3, 2, 4, 1][round % 6]).map(|_| card.queue_mut().push(&Instruction::nop()).unwrap()).collect();
+            (0..[1, 4, 3, 2, 4, 1][round % 6]).map(|_| card.queue_mut().push(Instruction::nop()).unwrap()).collect();
         card.queue_mut().ring().unwrap();
         // Tokens may be waited for in any order.
         for token in tokens.into_iter().rev() {
@@ -132,8 +132,8 @@ fn a_small_ring_wraps_many_times() {
 fn depth_two_works() {
     let mut card = Fake::new(2).open().unwrap();
     for _ in 0..9 {
-        let first = card.queue_mut().submit(&Instruction::nop()).unwrap();
-        let second = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let first = card.queue_mut().submit(Instruction::nop()).unwrap();
+        let second = card.queue_mut().submit(Instruction::nop()).unwrap();
         card.queue_mut().wait(&first, SECOND).unwrap();
         card.queue_mut().wait(&second, SECOND).unwrap();
     }
@@ -145,20 +145,20 @@ fn a_wrong_tag_is_no_completion() {
         let fake = Fake::new(4);
         let mut card = fake.open().unwrap();
         for _ in 0..count {
-            let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+            let token = card.queue_mut().submit(Instruction::nop()).unwrap();
             card.queue_mut().wait(&token, SECOND).unwrap();
         }
         fake.plant(count, Reply::WrongTag);
-        let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let token = card.queue_mut().submit(Instruction::nop()).unwrap();
         let error = card.queue_mut().wait(&token, SECOND).unwrap_err();
         let Error::BadCompletion { expected, found, .. } = error else { panic!("{error}") };
         assert_eq!((u32::from(expected), u32::from(found)), (count, count ^ 0x40));
         // Nothing more is believed until the card is reset.
-        let error = card.queue_mut().submit(&Instruction::nop()).unwrap_err();
+        let error = card.queue_mut().submit(Instruction::nop()).unwrap_err();
         assert!(matches!(error, Error::BadCompletion { .. }), "{error}");
         fake.state().script.clear();
         card.reset().unwrap();
-        card.run(&[Instruction::nop()], SECOND).unwrap();
+        card.run([Instruction::nop()], SECOND).unwrap();
     }
 }
 
@@ -167,9 +167,9 @@ fn a_completion_nobody_asked_for_is_an_error() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(1, Reply::Twice);
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     card.queue_mut().wait(&token, SECOND).unwrap();
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, SECOND).unwrap_err();
     assert!(matches!(error, Error::BadCompletion { .. }), "{error}");
 }
@@ -179,7 +179,7 @@ fn a_wrong_phase_is_not_seen_and_the_timeout_says_so() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::WrongPhase);
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, Duration::from_millis(50)).unwrap_err();
     let Error::Timeout { last_seen, .. } = error else { panic!("{error}") };
     assert!(last_seen.contains("1 completed") && last_seen.contains("of which 0 arrived"), "{last_seen}");
@@ -191,8 +191,8 @@ fn a_timeout_is_bounded_and_names_what_it_waited_for() {
     let mut card = fake.open().unwrap();
     fake.plant(1, Reply::Hang);
     fake.set(BLOCK + 0x124, 4);
-    let first = card.queue_mut().submit(&Instruction::nop()).unwrap();
-    let second = card.queue_mut().submit(&Instruction::barrier()).unwrap();
+    let first = card.queue_mut().submit(Instruction::nop()).unwrap();
+    let second = card.queue_mut().submit(Instruction::barrier()).unwrap();
     card.queue_mut().wait(&first, SECOND).unwrap();
     let start = Instant::now();
     let error = card.queue_mut().wait(&second, Duration::from_millis(120)).unwrap_err();
@@ -205,7 +205,7 @@ fn a_timeout_is_bounded_and_names_what_it_waited_for() {
     assert!(last_seen.contains("2 fetched, 1 completed"), "{last_seen}");
     // The instruction went on; so does the queue.
     fake.release();
-    card.run(&[Instruction::nop()], SECOND).unwrap();
+    card.run([Instruction::nop()], SECOND).unwrap();
 }
 
 #[test]
@@ -213,10 +213,10 @@ fn silence_is_a_timeout() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::Silence);
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, Duration::from_millis(30)).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, Duration::ZERO).unwrap_err();
     assert!(matches!(error, Error::BadCompletion { .. } | Error::Timeout { .. }), "{error}");
 }
@@ -252,7 +252,7 @@ fn a_halt_is_told_long_before_the_timeout() {
         let fake = Fake::new(4);
         let mut card = fake.open().unwrap();
         fake.plant(0, Reply::Halt(1 << bit));
-        let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let token = card.queue_mut().submit(Instruction::nop()).unwrap();
         let start = Instant::now();
         let error = card.queue_mut().wait(&token, Duration::from_secs(20)).unwrap_err();
         let Error::Halted { health, .. } = error else { panic!("{error}") };
@@ -261,7 +261,7 @@ fn a_halt_is_told_long_before_the_timeout() {
         // What halted it is cleared when it is set going again.
         fake.state().script.clear();
         card.abort().unwrap();
-        card.run(&[Instruction::nop()], SECOND).unwrap();
+        card.run([Instruction::nop()], SECOND).unwrap();
     }
 }
 
@@ -270,7 +270,7 @@ fn a_card_that_vanishes_is_removed() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::Hang);
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     fake.state().is_gone = true;
     let start = Instant::now();
     let error = card.queue_mut().wait(&token, Duration::from_secs(20)).unwrap_err();
@@ -287,7 +287,7 @@ fn tokens_given_up_never_wedge_the_queue() {
     let mut card = fake.open().unwrap();
     for round in 0..1000 {
         let queue = card.queue_mut();
-        let tokens: Vec<_> = (0..4).map(|_| queue.push(&Instruction::nop()).unwrap()).collect();
+        let tokens: Vec<_> = (0..4).map(|_| queue.push(Instruction::nop()).unwrap()).collect();
         if round % 3 == 0 {
             queue.ring().unwrap();
             queue.poll().unwrap();
@@ -303,7 +303,7 @@ fn tokens_given_up_never_wedge_the_queue() {
         queue.ring().unwrap();
         queue.poll().unwrap();
     }
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Done);
 }
 
@@ -311,14 +311,14 @@ fn tokens_given_up_never_wedge_the_queue() {
 fn tokens_kept_do_not_stop_others_until_there_are_too_many() {
     let mut card = Fake::new(4).open().unwrap();
     let queue = card.queue_mut();
-    let kept = queue.submit(&Instruction::nop()).unwrap();
+    let kept = queue.submit(Instruction::nop()).unwrap();
     for _ in 0..100 {
-        let token = queue.submit(&Instruction::nop()).unwrap();
+        let token = queue.submit(Instruction::nop()).unwrap();
         queue.wait(&token, SECOND).unwrap();
     }
     let mut more = Vec::new();
     let error = loop {
-        match queue.submit(&Instruction::nop()) {
+        match queue.submit(Instruction::nop()) {
             Ok(token) => more.push(token),
             Err(error) => break error,
         }
@@ -328,14 +328,14 @@ fn tokens_kept_do_not_stop_others_until_there_are_too_many() {
     assert_eq!(more.len() + 1, 8);
     drop(more);
     assert_eq!(queue.wait(&kept, SECOND).unwrap().tag, 0);
-    let token = queue.submit(&Instruction::nop()).unwrap();
+    let token = queue.submit(Instruction::nop()).unwrap();
     queue.wait(&token, SECOND).unwrap();
 }
 
 #[test]
 fn a_token_of_another_queue_is_stale() {
     let (mut one, mut other) = (Fake::new(4).open().unwrap(), Fake::new(4).open().unwrap());
-    let token = one.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = one.queue_mut().submit(Instruction::nop()).unwrap();
     assert!(matches!(other.queue_mut().wait(&token, SECOND).unwrap_err(), Error::Stale { .. }));
 }
 

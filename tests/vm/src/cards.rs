@@ -124,8 +124,8 @@ fn queue(count: usize, addresses: &[PciAddress]) -> Outcome<()> {
     let program = card.store(0, [Instruction::repeat(u16::MAX, 1).into(), transfer])?;
     let launch = Instruction::launch(program.slot().into(), [0; 3]);
     let queue = card.queue_mut();
-    let mut tokens = (0..count).map(|_| queue.push(&launch)).collect::<Result<Vec<_>, _>>()?;
-    tokens.push(queue.push(&Instruction::wait_signal(1, 1))?);
+    let mut tokens = (0..count).map(|_| queue.push(launch)).collect::<Result<Vec<_>, _>>()?;
+    tokens.push(queue.push(Instruction::wait_signal(1, 1))?);
     queue.ring()?;
     println!("at work");
     while queue.in_flight() > 0 {
