@@ -21,7 +21,7 @@ use super::codec::{
 use super::connection::{Connection, Failure, Reply, refused, unless_gone};
 use super::mapped;
 use super::waits::{Slowness, Waits};
-use crate::bus::{Bus, BusKind, Piece};
+use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::endpoint::BarLayout;
 use crate::interrupt::InterruptKind;
 use crate::iommu::InProcessIommu;
@@ -47,11 +47,14 @@ pub struct Options {
     pub map_bars: bool,
     /// Whether buffers are passed to the server; otherwise it has to ask for their bytes one message at a time.
     pub share_memory: bool,
+    /// Whether a function whose server cannot reset it is opened all the same: see
+    /// [`vfio::Options`](crate::vfio::Options::without_reset).
+    pub without_reset: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { patience: PATIENCE, map_bars: true, share_memory: true }
+        Options { patience: PATIENCE, map_bars: true, share_memory: true, without_reset: false }
     }
 }
 
@@ -106,7 +109,7 @@ fn open(
     remote.read_layouts()?;
     remote.maps.attach(&remote.connection, options.share_memory)?;
     let name = format!("vfio-user:{}", path.display());
-    Function::open(Box::new(remote), domain.attach(&name, 64), &name)
+    Function::open(Box::new(remote), domain.attach(&name, 64), &name, options.without_reset)
 }
 
 /// Connects, waiting at most `patience` for a server that accepts.
@@ -362,16 +365,18 @@ impl Bus for Remote {
         self.set_interrupts(SetInterrupts::DATA_NONE | SetInterrupts::UNMASK, INTX, 0..1, &[])
     }
 
-    fn reset(&self) -> Result<()> {
+    fn can_reset(&self) -> ResetOutcome {
+        if self.can_reset { ResetOutcome::Function } else { ResetOutcome::None }
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
         for kind in InterruptKind::ALL {
             if self.vectors[slot(kind)] > 0 {
                 self.disable_interrupts(kind)?;
             }
         }
-        if !self.can_reset {
-            return Err(Error::NoReset);
-        }
-        self.ask("reset", Command::Reset, &[]).map(drop)
+        self.ask("reset", Command::Reset, &[])?;
+        Ok(ResetOutcome::Function)
     }
 
     fn close(&self) {

@@ -110,7 +110,9 @@ pub(crate) fn map(
         let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
         let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner });
         let memory = Arc::clone(&mapped) as Arc<_>;
-        pieces.push((Piece { offset: area.offset, len: area.size, start, owner, _memory: memory }, mapped));
+        // SAFETY: the mapping has `area.size` bytes and lives in `memory`, which lends none; it begins on a page, as the
+        // offset does. The file cannot shrink: `mappable` saw its seals.
+        pieces.push((unsafe { Piece::new(area.offset, area.size, start, owner, memory) }, mapped));
     }
     Ok(pieces)
 }
