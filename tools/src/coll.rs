@@ -112,7 +112,12 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
         let message = format!("rank {rank}: --start-delay is longer than the cards can wait, {most:.0} us");
         return Err(Failure::refused(message).of_rank(rank as u32));
     }
-    Ok(Execution { start_delay_cycles, repeat: arguments.repeat, timeout: Duration::from_secs_f64(arguments.timeout) })
+    Ok(Execution {
+        start_delay_cycles,
+        repeat: arguments.repeat,
+        timeout: Duration::from_secs_f64(arguments.timeout),
+        ..Execution::default()
+    })
 }
 
 /// The ranks that get any data.

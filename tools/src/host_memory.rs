@@ -29,19 +29,19 @@ pub(crate) fn check(bytes: u64) -> Result<()> {
     )))
 }
 
-/// Refuses a plan on mock cards of this process whose data takes more than three quarters of the memory that is available:
-/// mock cards keep what they hold in memory of the host. The rest is for what algorithms put down on the way.
+/// Refuses a plan on mock cards of this process whose data takes more than half of the memory that is available: mock cards
+/// keep what they hold in memory of the host, and would fail in the middle of the work where it ends.
 pub(crate) fn check_mock(plan: &Plan) -> Result<()> {
     let request = &plan.request;
     let data = |rank| request.input_bytes(rank).saturating_add(request.output_bytes(rank));
     let bytes = (0..request.ranks()).fold(0_u64, |sum, rank| sum.saturating_add(data(rank)));
     let available = available()?;
-    if bytes <= available / 4 * 3 {
+    if bytes <= available / 2 {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "inputs and outputs of all ranks take {} in the memory of mock cards, and may take three quarters of the {} of memory \
-         that this machine has available; --bytes sets their size",
+        "inputs and outputs of all ranks take {} in the memory of mock cards, and may take half of the {} of memory that \
+         this machine has available; --bytes sets their size",
         size::show(bytes),
         size::show(available)
     )))

@@ -8,7 +8,7 @@ use super::chart::{self, Area, Bars, Line, OverSize, Scale};
 use super::measure::{CARDS, Case, LARGE, Lab, SMALL};
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
 use super::sizes;
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Failure, Result};
 use crate::progress;
 use crate::topo::dragonflies;
 use crate::units::gbps;

@@ -174,7 +174,7 @@ fn a_missing_file_is_4() {
 fn data_beyond_the_memory_of_the_machine_is_refused() {
     let (code, text) = error(&["coll", "allgather", "--bytes", "100M", "--cards", "mock:optweb:64"]);
     assert_eq!(code, 7, "{text}");
-    assert!(text.contains("three quarters of the") && text.contains("--bytes"), "{text}");
+    assert!(text.contains("may take half of the") && text.contains("--bytes"), "{text}");
 }
 
 #[test]
