@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
+        Err(error) if error.use_stderr() && is_for_scripts() => {
             return Failure::usage(one_line(&error.to_string())).report(true);
         }
         Err(error) => {
@@ -65,6 +65,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::helped(&cli, failure).report(cli.json),
     }
+}
+
+/// Whether a command line that clap refuses asks for JSON. What comes after `--` is no option.
+fn is_for_scripts() -> bool {
+    std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
 /// A usage error without its decoration and without the hints for people.

@@ -46,7 +46,11 @@ impl Turn {
         let path = sysfs.path(FILE);
         let failed = |source| NoTurn::Failed { path: path.clone(), source };
         if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
+            // Only the directory itself: where its parent is missing, there is no machine to lock.
+            match fs::create_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => {}
+            }
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW);

@@ -19,9 +19,10 @@ use super::link::Link;
 use super::regions::{Described, Place, Regions};
 use super::stalls::Stalls;
 use super::wire::{Descriptors, Ended, Reader, Socket, events, poll_until};
+use crate::Iova;
 use crate::SharedMemory;
 use crate::config;
-use crate::endpoint::{DmaPort, Endpoint, InterruptPort, ResetKind};
+use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
 use crate::msix::Msix;
 
 /// Bytes of a message's body at most: a write of all that one transfer may move.
@@ -450,9 +451,30 @@ impl Drop for Session {
             }
             self.interrupts.disconnect();
             self.endpoint.reset(ResetKind::OwnerLost);
+            // The ports of this session keep its socket: while that is open, the card looks held to the machine.
+            self.endpoint.attach(Arc::new(NoHost), Arc::new(NoHost));
         }
         self.link.socket.shut_down();
     }
+}
+
+/// Ports of an endpoint without a client.
+struct NoHost;
+
+impl DmaPort for NoHost {
+    fn read(&self, _tag: DmaTag, _iova: Iova, _data: &mut [u8]) -> DmaProgress {
+        DmaProgress::Done(Err(DmaFault::HostGone))
+    }
+
+    fn write(&self, _tag: DmaTag, _iova: Iova, _data: &[u8]) -> DmaProgress {
+        DmaProgress::Done(Err(DmaFault::HostGone))
+    }
+}
+
+impl InterruptPort for NoHost {
+    fn raise(&self, _vector: u16) {}
+
+    fn set_intx(&self, _asserted: bool) {}
 }
 
 fn complete(endpoint: &dyn Endpoint, finished: Finished) {

@@ -3,8 +3,11 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::tree::Tree;
 use crate::{command, json, run, stdout};
@@ -227,18 +230,28 @@ fn sockets_are_listed_and_selected_by_their_directory() {
     let all = format!("vfio-user:{path}");
     let coll = json(&["coll", "allgather", "--bytes", "64", "--cards", &all]);
     assert_eq!((&coll["ranks"], &coll["mock"]), (&3.into(), &true.into()));
-    let list = |states: [&str; 3]| {
+    let states = || {
         let mut list = command(&["list", "--json", "--cards", &all]);
         let output = list.env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
         let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let cards = printed["cards"].as_array().unwrap();
-        let found: Vec<_> = cards.iter().map(|card| card["state"].as_str().unwrap()).collect();
         let selectors: Vec<_> = cards.iter().map(|card| card["selector"].as_str().unwrap()).collect();
-        assert_eq!((selectors, found), (announced.iter().map(String::as_str).collect(), states.to_vec()));
+        assert_eq!(selectors, announced);
+        cards.iter().map(|card| card["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let client = std::os::unix::net::UnixStream::connect(directory.path().join("1.sock")).unwrap();
-    list(["free", "held", "free"]);
+    // The server takes a moment to see that a client has gone.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let until = |expected: [&str; 3]| {
+        while states() != expected {
+            assert!(Instant::now() < deadline, "{:?}, and not {expected:?}", states());
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(["free", "free", "free"]);
+    let client = UnixStream::connect(directory.path().join("1.sock")).unwrap();
+    until(["free", "held", "free"]);
     drop(client);
+    until(["free", "free", "free"]);
     let interrupt = Command::new("kill").args(["-s", "INT", &server.id().to_string()]).status().unwrap();
     assert!(interrupt.success());
     let output = server.wait_with_output().unwrap();

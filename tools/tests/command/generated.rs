@@ -302,7 +302,8 @@ impl Place {
         if text.contains("panicked at") || (code == 0) != text.is_empty() {
             return Some(format!("{status}: {text:?}"));
         }
-        if code != 0 && line.iter().any(|word| word == "--json") {
+        // What comes after "--" is no option.
+        if code != 0 && line.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
             let error: serde_json::Value = match serde_json::from_str(&text) {
                 Ok(error) => error,
                 Err(error) => return Some(format!("{error}: {text:?}")),
@@ -315,6 +316,14 @@ impl Place {
         let mut after = self.listing();
         if line[0] == "asm" && after.remove("ring.seqb").is_some() {
             fs::remove_file(self.0.path().join("ring.seqb")).unwrap();
+        }
+        // Odd values may be names of outputs.
+        let is_named = |name: &String| line.iter().any(|word| !word.is_empty() && name.starts_with(word.as_str()));
+        let named: Vec<String> =
+            after.keys().filter(|name| !before.contains_key(*name) && is_named(name)).cloned().collect();
+        for name in named {
+            after.remove(&name);
+            fs::remove_file(self.0.path().join(name)).unwrap();
         }
         (after != *before).then(|| format!("{status}: files are {:?}", after.keys()))
     }
