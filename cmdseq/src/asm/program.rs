@@ -272,6 +272,17 @@ impl RankProgram {
         Ok(instructions)
     }
 
+    /// The first instruction with an address in host memory that is in no host buffer: a card reads or writes there what
+    /// nobody checks.
+    pub fn raw_host(&self) -> Option<usize> {
+        let is_raw = |index: usize, instruction: &Instruction, side: Side| {
+            side.operand(instruction).space == AddressSpace::Host && self.buffer_of(index, side).is_none()
+        };
+        let mut all = self.instructions.iter().enumerate();
+        all.find(|(index, one)| is_raw(*index, one, Side::Source) || is_raw(*index, one, Side::Destination))
+            .map(|(index, _)| index)
+    }
+
     /// The buffer that an operand names by a binding.
     pub fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
         let key = (u32::try_from(instruction).ok()?, side);
