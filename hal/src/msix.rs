@@ -68,7 +68,22 @@ impl Msix {
     }
 
     /// Turns MSI-X on, with the vectors for which `is_open` says so unmasked.
+    ///
+    /// The table lies in a BAR, and a function whose memory decoding is off drops writes to a BAR. So decoding is on
+    /// meanwhile, as the kernel does it (`vfio_pci_memory_lock_and_enable`).
     pub(crate) fn enable(&self, endpoint: &dyn Endpoint, is_open: impl Fn(u16) -> bool) -> Result<()> {
+        // A function that is gone reads as all-ones, and takes no writes.
+        let command = read_u16(endpoint, config::COMMAND);
+        if command & config::COMMAND_MEMORY != 0 {
+            return self.write_table(endpoint, is_open);
+        }
+        endpoint.config_write(config::COMMAND, &(command | config::COMMAND_MEMORY).to_le_bytes());
+        let written = self.write_table(endpoint, is_open);
+        endpoint.config_write(config::COMMAND, &command.to_le_bytes());
+        written
+    }
+
+    fn write_table(&self, endpoint: &dyn Endpoint, is_open: impl Fn(u16) -> bool) -> Result<()> {
         // On with everything masked first, so that no half-written entry is ever used.
         let control = self.control(endpoint) & !(config::MSIX_ENABLE | config::MSIX_MASK_ALL);
         self.set_control(endpoint, control | config::MSIX_ENABLE | config::MSIX_MASK_ALL);

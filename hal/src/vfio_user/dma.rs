@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 
@@ -16,6 +16,7 @@ use super::capabilities::PAGE;
 use super::client_memory::{ClientFile, ClientFiles, InMemory};
 use super::codec::{Command, DEFAULT_MAPS, DmaAccess, DmaMap, DmaUnmap, Header};
 use super::link::Link;
+use super::stalls::Stalls;
 use crate::Iova;
 use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag};
 
@@ -32,6 +33,7 @@ const MOST_WAITING_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Dma {
     link: Arc<Link>,
+    stalls: Arc<Stalls>,
     /// Copies hold it for reading, so what was taken out of it is touched no more.
     table: RwLock<Table>,
     line: Mutex<Line>,
@@ -66,8 +68,8 @@ struct Line {
     waiting_bytes: usize,
     /// Messages that are out, all of the first request.
     out: Vec<Message>,
-    /// When the client last answered, or was asked.
-    since: Instant,
+    /// When the client was first asked for the first request.
+    asked: Option<Instant>,
     next_id: u16,
     /// Bytes that one message may move.
     piece: u64,
@@ -102,18 +104,19 @@ pub(crate) struct Finished {
 }
 
 impl Dma {
-    pub(crate) fn new(link: Arc<Link>, dma_bits: u8, transfer_bytes: u64) -> Self {
+    pub(crate) fn new(link: Arc<Link>, stalls: Arc<Stalls>, dma_bits: u8, transfer_bytes: u64) -> Self {
         let line = Line {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             out: Vec::new(),
-            since: Instant::now(),
+            asked: None,
             next_id: 0,
             piece: transfer_bytes.min(PIECE_BYTES),
             closed: false,
         };
         Dma {
             link,
+            stalls,
             table: RwLock::default(),
             line: Mutex::new(line),
             is_busy: AtomicBool::new(false),
@@ -226,19 +229,18 @@ impl Dma {
             request.data[offset..offset + bytes].copy_from_slice(data);
         }
         line.out.swap_remove(at);
-        line.since = Instant::now();
         let mut finished = Vec::new();
         self.go_on(line, &mut finished);
         Some(finished)
     }
 
-    /// Until when the client must have answered, if it was asked.
-    pub(crate) fn deadline(&self, patience: Duration) -> Option<Instant> {
+    /// Until when the client must have answered all messages of the request at work, if it was asked.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if !self.is_busy.load(Ordering::Acquire) {
             return None;
         }
         let line = self.line();
-        (!line.out.is_empty()).then(|| line.since + patience)
+        line.asked?.checked_add(self.stalls.limit(line.waiting.front()?.data.len()))
     }
 
     /// The client is gone: nothing is touched any more. Gives back what had not been completed.
@@ -247,6 +249,7 @@ impl Dma {
         let mut line = self.line();
         line.closed = true;
         line.out.clear();
+        self.note_wait(&mut line);
         line.waiting_bytes = 0;
         let waiting = std::mem::take(&mut line.waiting);
         drop(line);
@@ -294,7 +297,6 @@ impl Dma {
         if !was_idle {
             return DmaProgress::Pending;
         }
-        line.since = Instant::now();
         let mut finished = Vec::new();
         self.go_on(&mut line, &mut finished);
         drop(line);
@@ -333,6 +335,10 @@ impl Dma {
                     request.next += left as usize;
                     continue;
                 }
+                if self.stalls.is_barred() {
+                    request.fault = Some(DmaFault::HostGone);
+                    break;
+                }
                 let bytes = left.min(line.piece) as usize;
                 let id = line.next_id;
                 line.next_id = id.wrapping_add(1);
@@ -347,6 +353,7 @@ impl Dma {
                     request.fault = Some(DmaFault::HostGone);
                     break;
                 }
+                line.asked.get_or_insert_with(Instant::now);
                 line.out.push(Message { id, offset: request.next, bytes });
                 request.next += bytes;
             }
@@ -357,9 +364,16 @@ impl Dma {
             line.waiting_bytes -= request.data.len();
             let data = if request.is_write { Vec::new() } else { request.data };
             finished.push(Finished { tag: request.tag, result: request.fault.map_or(Ok(data), Err) });
-            line.since = Instant::now();
+            self.note_wait(line);
         }
         self.is_busy.store(false, Ordering::Release);
+    }
+
+    /// The first request is over, or given up: notes how long the client was waited for.
+    fn note_wait(&self, line: &mut Line) {
+        if let Some(asked) = line.asked.take() {
+            self.stalls.note(asked.elapsed());
+        }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

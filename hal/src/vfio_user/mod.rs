@@ -20,6 +20,7 @@ mod regions;
 mod server;
 mod session;
 mod signals;
+mod stalls;
 mod wire;
 
 pub(crate) use client::Maps;

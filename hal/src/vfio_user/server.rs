@@ -22,8 +22,9 @@ use nix::unistd::geteuid;
 use super::codec::{Command, Header};
 use super::interrupts::Interrupts;
 use super::link::Link;
-use super::session::{Patience, Session};
+use super::session::Session;
 use super::signals::STUCK;
+use super::stalls::Stalls;
 use super::wire::{Reader, Sender as MessageSender, Socket, Wake, events, poll_until};
 use crate::endpoint::Endpoint;
 use crate::{Error, Result, in_process};
@@ -34,6 +35,9 @@ const BACKLOG: i32 = 64;
 const REFUSAL: Duration = Duration::from_secs(1);
 /// Clients that are being refused at a time; more are just hung up on.
 const MOST_REFUSED: usize = 16;
+/// How long a client may take to answer a request for its memory. Other clients of a fabric wait meanwhile, for as long
+/// as their own timeouts of some seconds.
+const DMA_PATIENCE: Duration = Duration::from_secs(1);
 /// How long ending takes at most: endpoints return promptly, and nothing else is waited for.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -43,7 +47,7 @@ pub struct Server {
     listener: UnixListener,
     path: SocketPath,
     endpoint: ServedEndpoint,
-    patience: Patience,
+    dma_patience: Duration,
 }
 
 /// For `Debug`.
@@ -66,14 +70,18 @@ impl Server {
         let path = path.as_ref();
         let failed = |source: io::Error| Error::Socket { action: "serve", path: path.to_owned(), source };
         let (listener, path) = make_socket(path).map_err(failed)?;
-        Ok(Server { listener, path, endpoint: ServedEndpoint(endpoint), patience: Patience::default() })
+        Ok(Server { listener, path, endpoint: ServedEndpoint(endpoint), dma_patience: DMA_PATIENCE })
     }
 
-    /// Limits how long a client may take to answer a request for its memory (10 s unless told otherwise); then it is
-    /// hung up on.
+    /// Limits how long a client may take to answer all messages of a request for its memory (1 s unless told otherwise, and
+    /// as much again for each MiB of the request). Then the request fails, and the client is hung up on.
+    ///
+    /// A request that takes more than a tenth of that is slow. Once the slow requests of all clients of this endpoint took
+    /// three times `patience` together, less a tenth of the time since, requests by message fail at once for 30 times
+    /// `patience`. Memory that a client has passed a descriptor of is copied as before.
     #[must_use]
     pub fn with_dma_patience(mut self, patience: Duration) -> Self {
-        self.patience.dma = patience;
+        self.dma_patience = patience;
         self
     }
 
@@ -84,7 +92,7 @@ impl Server {
 
     /// Serves clients, one at a time, from threads of its own, until the result is dropped.
     pub fn spawn(self) -> Result<Serving> {
-        let Server { listener, path, endpoint, patience } = self;
+        let Server { listener, path, endpoint, dma_patience } = self;
         let failed = |source: io::Error| Error::Socket { action: "serve", path: path.path.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let wake = Arc::new(Wake::new().map_err(|errno| failed(errno.into()))?);
@@ -93,7 +101,7 @@ impl Server {
         let mut acceptor = Acceptor {
             listener,
             endpoint: endpoint.0,
-            patience,
+            stalls: Arc::new(Stalls::new(path.path.display().to_string(), dma_patience)),
             wake: Arc::clone(&wake),
             stopped: Arc::clone(&stopped),
             session: None,
@@ -112,7 +120,8 @@ impl Server {
 /// The endpoint is left clean: outstanding DMA is completed, its ports reach nobody, and it was reset.
 pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<()> {
     in_process::check_layout(&endpoint.layout())?;
-    let made = Session::new(stream, endpoint, Patience::default());
+    let stalls = Arc::new(Stalls::new("A function on a stream".to_owned(), DMA_PATIENCE));
+    let made = Session::new(stream, endpoint, stalls);
     let failed = |errno: Errno| Error::Socket { action: "serve", path: PathBuf::new(), source: errno.into() };
     let mut session = made.map_err(failed)?;
     let (link, interrupts) = (Arc::clone(session.link()), Arc::clone(session.interrupts()));
@@ -181,7 +190,7 @@ impl Drop for Serving {
 struct Acceptor {
     listener: UnixListener,
     endpoint: Arc<dyn Endpoint>,
-    patience: Patience,
+    stalls: Arc<Stalls>,
     wake: Arc<Wake>,
     stopped: Arc<AtomicBool>,
     session: Option<Running>,
@@ -284,7 +293,7 @@ impl Acceptor {
     }
 
     fn begin(&mut self, stream: UnixStream) {
-        let made = Session::new(stream, Arc::clone(&self.endpoint), self.patience);
+        let made = Session::new(stream, Arc::clone(&self.endpoint), Arc::clone(&self.stalls));
         let mut session = match made {
             Ok(session) => session,
             Err(errno) => return log::warn!("Serving a client: {errno}"),

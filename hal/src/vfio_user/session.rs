@@ -17,6 +17,7 @@ use super::dma::{Dma, Finished};
 use super::interrupts::{self, Interrupts};
 use super::link::Link;
 use super::regions::{Described, Place, Regions};
+use super::stalls::Stalls;
 use super::wire::{Descriptors, Ended, Reader, Socket, events, poll_until};
 use crate::SharedMemory;
 use crate::config;
@@ -28,30 +29,17 @@ const BODY_BYTES: usize = 32 + DEFAULT_TRANSFER_BYTES as usize;
 /// Bytes of unread replies from which on a client is not listened to.
 const ENOUGH_UNREAD: usize = 4 << 20;
 
-/// How long a client may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    /// For its first message.
-    pub(crate) version: Duration,
-    /// For the rest of a message it has begun, and to read what is sent to it.
-    pub(crate) message: Duration,
-    /// To answer a request for its memory.
-    pub(crate) dma: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Patience { version: seconds(5), message: seconds(30), dma: seconds(10) }
-    }
-}
+/// How long a client may take for its first message.
+const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take for the rest of a message it has begun, and to read what is sent to it.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client being served. Dropping it leaves the endpoint clean.
 pub(crate) struct Session {
     endpoint: Arc<dyn Endpoint>,
     link: Arc<Link>,
     reader: Reader,
-    patience: Patience,
+    stalls: Arc<Stalls>,
     interrupts: Arc<Interrupts>,
     msix: Option<Msix>,
     regions: Regions,
@@ -93,7 +81,7 @@ pub(crate) enum End {
 }
 
 impl Session {
-    pub(crate) fn new(stream: UnixStream, endpoint: Arc<dyn Endpoint>, patience: Patience) -> Result<Self, Errno> {
+    pub(crate) fn new(stream: UnixStream, endpoint: Arc<dyn Endpoint>, stalls: Arc<Stalls>) -> Result<Self, Errno> {
         let link = Arc::new(Link::new(Socket::new(stream))?);
         let layout = endpoint.layout();
         let msix = Msix::find(&*endpoint).unwrap_or_else(|error| {
@@ -103,9 +91,18 @@ impl Session {
         let dma_bits = layout.dma_bits;
         let regions = Regions::new(Arc::clone(&endpoint), layout, msix);
         let interrupts = Arc::new(Interrupts::new(Arc::clone(&link)));
-        let reader = Reader::new(BODY_BYTES);
-        let scratch = Vec::new();
-        Ok(Session { endpoint, link, reader, patience, interrupts, msix, regions, dma_bits, open: None, scratch })
+        Ok(Session {
+            endpoint,
+            link,
+            reader: Reader::new(BODY_BYTES),
+            stalls,
+            interrupts,
+            msix,
+            regions,
+            dma_bits,
+            open: None,
+            scratch: Vec::new(),
+        })
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {
@@ -121,7 +118,7 @@ impl Session {
         self.interrupts.signals().adopt();
         let begin = Instant::now();
         loop {
-            let deadline = self.open.is_none().then(|| begin + self.patience.version);
+            let deadline = self.open.is_none().then(|| begin + VERSION_PATIENCE);
             let served = self.next_message(deadline).and_then(|header| self.serve(&header));
             if let Err(end) = served {
                 return end;
@@ -147,11 +144,11 @@ impl Session {
                 _ => (now, unread),
             };
             unread_since = (unread > 0).then_some(stalled);
-            let dma = self.open.as_ref().and_then(|open| open.dma.deadline(self.patience.dma));
+            let dma = self.open.as_ref().and_then(|open| open.dma.deadline());
             let limits = [
                 (deadline, "it did not name its version in time"),
-                (amid_since.map(|since| since + self.patience.message), "it began a message and did not go on"),
-                (unread_since.map(|(since, _)| since + self.patience.message), "it does not read its replies"),
+                (amid_since.map(|since| since + MESSAGE_PATIENCE), "it began a message and did not go on"),
+                (unread_since.map(|(since, _)| since + MESSAGE_PATIENCE), "it does not read its replies"),
                 (dma, "it does not answer requests for its memory"),
             ];
             if let Some((_, why)) = limits.iter().find(|(limit, _)| limit.is_some_and(|limit| limit <= now)) {
@@ -224,7 +221,8 @@ impl Session {
         let answer = client.answer();
         let agreed =
             Version { major: Version::MAJOR, minor: proposed.minor.min(Version::MINOR), data: &answer }.encode();
-        let dma = Arc::new(Dma::new(Arc::clone(&self.link), self.dma_bits, client.transfer_bytes));
+        let dma =
+            Arc::new(Dma::new(Arc::clone(&self.link), Arc::clone(&self.stalls), self.dma_bits, client.transfer_bytes));
         self.open = Some(Open { dma: Arc::clone(&dma), descriptors: client.descriptors });
         self.endpoint.attach(dma as Arc<dyn DmaPort>, Arc::clone(&self.interrupts) as Arc<dyn InterruptPort>);
         // As the kernel does when a device is opened.

@@ -45,6 +45,8 @@ pub struct Card {
     pub is_gone: AtomicBool,
     /// Whether reads of its registers panic.
     pub panics: AtomicBool,
+    /// Whether it answers accesses to its BARs only while memory decoding is on, as functions do.
+    pub needs_decoding: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -167,6 +169,10 @@ impl Card {
         self.ports().unwrap().dma.write(DmaTag(u64::MAX), Iova(iova), data)
     }
 
+    fn decodes(&self) -> bool {
+        self.command() & 2 != 0 || !self.needs_decoding.load(Ordering::Relaxed)
+    }
+
     pub fn outstanding(&self) -> usize {
         self.state().copies.len()
     }
@@ -266,7 +272,7 @@ impl Endpoint for Card {
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
         assert!(data.len() <= 8 && offset % data.len() as u64 == 0, "{} at {offset:#x}", data.len());
-        if !self.is_gone.load(Ordering::Relaxed) && bar.index() == 0 {
+        if !self.is_gone.load(Ordering::Relaxed) && bar.index() == 0 && self.decodes() {
             data.copy_from_slice(&self.state().registers[offset as usize..][..data.len()]);
         }
     }
@@ -274,6 +280,9 @@ impl Endpoint for Card {
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         assert!(data.len() <= 8 && offset % data.len() as u64 == 0, "{} at {offset:#x}", data.len());
         assert_eq!(bar.index(), 0);
+        if !self.decodes() {
+            return;
+        }
         if offset == DOORBELL && data.len() == 4 {
             return self.ring(u32::from_le_bytes(data.try_into().unwrap()) as u16);
         }

@@ -4,8 +4,10 @@
 mod answers;
 mod card;
 mod functions;
+mod interrupts;
 mod malformed;
 mod others;
 mod protocol;
 mod raw;
 mod setting;
+mod stalls;

@@ -57,6 +57,9 @@ impl Drop for Directory {
     }
 }
 
+/// How long a test waits to see that nothing happens.
+pub const QUICK: Duration = Duration::from_millis(100);
+
 /// A card being served.
 pub struct Served {
     pub card: Arc<Card>,
@@ -67,7 +70,8 @@ pub struct Served {
 
 impl Served {
     pub fn new() -> Self {
-        Self::with(|server| server)
+        // A busy machine is not what tests are about that leave this to chance.
+        Self::with(|server| server.with_dma_patience(Duration::from_secs(10)))
     }
 
     pub fn with(change: impl FnOnce(Server) -> Server) -> Self {
