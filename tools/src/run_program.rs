@@ -73,7 +73,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let mut cards = Cards::open(&cli.cards)?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
-    let options = Options { ranks: Some(ranks), ..Options::default() };
+    let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let loaded = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
     let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
