@@ -4,6 +4,7 @@ use cmdseq::completion;
 use cmdseq::instruction::{self, AddressSpace, Layout, offset, seal};
 use cmdseq::{Combine, Completion, DecodeError, Element, Flags, Instruction, Operand, Operation, Reduction, Status};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 /// A gather of 13000 B in blocks of 4096 B, typed by hand from `docs/isa.md`. The checksum was computed bit by bit with the
 /// Castagnoli polynomial, without this crate.
@@ -136,7 +137,7 @@ fn flipped(mut word: [u8; 64], bits: &[usize]) -> [u8; 64] {
 
 #[test]
 fn every_operation_comes_back() {
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() });
     for operation in Operation::ALL {
         runner
             .run(&instruction(*operation), |instruction| {

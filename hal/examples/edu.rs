@@ -54,7 +54,9 @@ struct Edu {
 
 impl Edu {
     fn open(address: PciAddress, domain: &Domain, kind: InterruptKind) -> Outcome<Self> {
-        let function = vfio::open(address, domain)?;
+        // On the root complex it has no reset. Its engine moves nothing that it was not told to.
+        let options = vfio::Options { without_reset: true, ..vfio::Options::default() };
+        let function = vfio::open_with(address, domain, &options)?;
         let identity = function.identity();
         if (identity.vendor, identity.device) != (0x1234, 0x11e8) {
             return Err(format!("{identity} is no edu device").into());

@@ -32,6 +32,34 @@ impl fmt::Display for BusKind {
     }
 }
 
+/// How much of a card a reset has reached.
+///
+/// Whatever it was, all that a function was told but its BARs is forgotten, its engines included, unless it is
+/// [`None`](Self::None).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResetOutcome {
+    /// The function alone: a function-level reset, or another of its own that the kernel knows.
+    Function,
+    /// Every function of the slot or bus. All of them belong to this process, and no other of them was open.
+    Hot,
+    /// The bus, on which the function is alone.
+    Bus,
+    /// Nothing was reset: what the function's last user started may still run. It does not master the bus.
+    None,
+}
+
+impl fmt::Display for ResetOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ResetOutcome::Function => "function",
+            ResetOutcome::Hot => "hot",
+            ResetOutcome::Bus => "bus",
+            ResetOutcome::None => "none",
+        })
+    }
+}
+
 /// What a bus does for one function.
 ///
 /// Callers have checked that accesses are aligned and lie inside. What is read of a function that is gone is all-ones, and
@@ -75,8 +103,12 @@ pub(crate) trait Bus: Send + Sync {
     /// Lets a level interrupt through again.
     fn unmask_intx(&self) -> Result<()>;
 
-    /// Resets the function: all it was told but its BARs is forgotten, as interrupts are by this side too.
-    fn reset(&self) -> Result<()>;
+    /// What [`reset`](Self::reset) would reset now. Asking changes nothing.
+    fn can_reset(&self) -> ResetOutcome;
+
+    /// Resets the function: all it was told but its BARs is forgotten, as interrupts are by this side too. Called only
+    /// where [`can_reset`](Self::can_reset) promised something.
+    fn reset(&self) -> Result<ResetOutcome>;
 
     /// The host is gone, as far as the device can tell. The function was reset before.
     fn close(&self);
@@ -93,20 +125,55 @@ pub(crate) trait Bus: Send + Sync {
 /// A stretch of a BAR that lies in this process's address space.
 #[derive(Clone)]
 pub(crate) struct Piece {
-    /// Where it begins in the BAR.
-    pub(crate) offset: u64,
-    /// Its bytes.
-    pub(crate) len: u64,
-    /// Where it begins in memory; valid for `len` bytes as long as `memory` lives.
-    pub(crate) start: *mut u8,
-    /// The process that mapped it.
-    pub(crate) owner: Owner,
+    offset: u64,
+    len: u64,
+    start: *mut u8,
+    owner: Owner,
     /// What holds the mapping.
-    pub(crate) _memory: Arc<dyn Any + Send + Sync>,
+    _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: `start` points into the mapping that `memory` owns and keeps in place. It is only used for volatile accesses,
-// which may come from any thread just as a device's own may.
+impl Piece {
+    /// A stretch of `len` bytes from `offset` of a BAR on, which `owner` has mapped at `start`. `memory` holds the mapping.
+    ///
+    /// # Safety
+    /// As long as `memory` lives, and in the process `owner`:
+    /// - `start` is aligned to 8 and valid for reads and writes of `len` bytes;
+    /// - the mapping stays where it is, and no reference into it is made: a device may write it at any time;
+    /// - an access faults never, or a handler that the bus has installed answers it (see `sigbus`).
+    ///
+    /// `offset` is a multiple of 8 and `offset + len` does not overflow, so that a register that is aligned in the BAR is
+    /// aligned in memory.
+    pub(crate) unsafe fn new(
+        offset: u64,
+        len: u64,
+        start: *mut u8,
+        owner: Owner,
+        memory: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        debug_assert!(offset.is_multiple_of(8) && start.addr().is_multiple_of(8) && offset.checked_add(len).is_some());
+        Piece { offset, len, start, owner, _memory: memory }
+    }
+
+    /// Whether `len` bytes of the BAR, from `base` on, lie in it.
+    pub(crate) fn holds(&self, base: u64, len: u64) -> bool {
+        base >= self.offset && len <= self.len && base - self.offset <= self.len - len
+    }
+
+    /// Address of the register at `at` of the BAR. A forked child has no mapping.
+    ///
+    /// # Safety
+    /// A `T` at `at` lies inside: the piece [`holds`](Self::holds) it.
+    #[inline]
+    pub(crate) unsafe fn register<T>(&self, at: u64) -> Result<*mut T> {
+        self.owner.check()?;
+        // SAFETY: the caller promises that `at` lies inside, and `new`'s caller that the memory is as long.
+        Ok(unsafe { self.start.add((at - self.offset) as usize) }.cast::<T>())
+    }
+}
+
+// SAFETY: `start` points into the mapping that `_memory` owns and keeps in place, as `Piece::new` demands. It is only used
+// for volatile accesses, which may come from any thread just as a device's own may.
 unsafe impl Send for Piece {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared `Piece` gives no more than an owned one: volatile accesses to memory that no reference points into.
 unsafe impl Sync for Piece {}

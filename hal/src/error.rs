@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::vfio::OpenError;
 use crate::{BarIndex, BusKind, InterruptKind, Iova};
@@ -179,6 +180,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A server took too long to answer while its function was opened.
+    #[error("The server of {} did not answer in time: opening may take {patience:?}", .path.display())]
+    Unresponsive {
+        /// The socket's file.
+        path: PathBuf,
+        /// How long opening may take.
+        patience: Duration,
+    },
     /// The function behind a socket has another client.
     #[error("Another client has the function at {}", .path.display())]
     Busy {
@@ -218,9 +227,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The function cannot be reset alone: it has no function-level reset, nor anything like it.
-    #[error("The function has no way to be reset alone")]
+    /// The function cannot be reset, neither alone nor with all that shares its bus.
+    #[error(
+        "The function cannot be reset: it has no reset of its own, and this process does not hold all functions that share \
+         its bus"
+    )]
     NoReset,
+    /// The function cannot be reset, so it was not opened.
+    #[error(
+        "The function cannot be reset, so what its last user started may still run; open every function that shares its bus, \
+         or, if its engines are known to be stopped, open it without a reset (selector option +without-reset)"
+    )]
+    NotReset,
     /// The domain has no function, so that nobody can say what it maps.
     #[error("The domain has no function, so that nobody can say what it maps: open one first")]
     EmptyDomain,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::bus::{Bus, BusKind};
+use crate::bus::{Bus, BusKind, ResetOutcome};
 use crate::config;
 use crate::domain::Attachment;
 use crate::endpoint::BarLayout;
@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     attachment: Attachment,
     bus: Box<dyn Bus>,
     owner: Owner,
+    /// What was reset when it was opened.
+    opening_reset: ResetOutcome,
     state: Mutex<State>,
 }
 
@@ -63,19 +65,35 @@ struct State {
 }
 
 impl Function {
-    /// Opens a function: resets it, reads who it is, turns on memory decoding.
-    pub(crate) fn open(bus: Box<dyn Bus>, attachment: Attachment, name: &str) -> Result<Self> {
+    /// Opens a function: resets it, reads who it is, turns on memory decoding, and bus mastering off.
+    ///
+    /// One that cannot be reset is opened only `without_reset`: nobody knows what its last user left running.
+    pub(crate) fn open(bus: Box<dyn Bus>, attachment: Attachment, name: &str, without_reset: bool) -> Result<Self> {
         let identity = Identity { name: name.to_owned(), vendor: 0, device: 0, class: 0, revision: 0 };
+        let (owner, opening_reset) = (Owner::current(), ResetOutcome::None);
         // From here on, whatever fails closes what was opened.
-        let mut inner = Inner { identity, attachment, bus, owner: Owner::current(), state: Mutex::default() };
-        match inner.bus.reset() {
-            // Then the bus has done what it could when it opened the function.
-            Err(error @ Error::NoReset) => log::debug!("Opening {name}: {error}"),
-            other => other?,
-        }
+        let mut inner = Inner { identity, attachment, bus, owner, opening_reset, state: Mutex::default() };
+        inner.opening_reset = match inner.bus.can_reset() {
+            ResetOutcome::None if !without_reset => return Err(inner.removed_or(Error::NotReset)),
+            ResetOutcome::None => {
+                log::warn!("{name} is opened without a reset: what its last user started may still run");
+                ResetOutcome::None
+            }
+            _ => inner.bus.reset()?,
+        };
+        log::debug!("Opening {name}: reset {}", inner.opening_reset);
         inner.identify()?;
-        inner.set_command(config::COMMAND_MEMORY, 0)?;
+        inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)?;
         Ok(Function { inner: Arc::new(inner) })
+    }
+
+    /// What was reset when the function was opened.
+    ///
+    /// After [`ResetOutcome::None`] the function does not master the bus, and its engines may still run what its last user
+    /// started: stop them before [`set_bus_master`](Self::set_bus_master), or they go on with addresses that mean
+    /// something else by now.
+    pub fn opening_reset(&self) -> ResetOutcome {
+        self.inner.opening_reset
     }
 
     /// How it is reached.
@@ -147,6 +165,8 @@ impl Function {
     }
 
     /// Lets the function master the bus (DMA, and MSI-X, which is a memory write), or stops it.
+    ///
+    /// Its engines must be quiet: a reset makes them so. Without one, stop them first ([`opening_reset`](Self::opening_reset)).
     pub fn set_bus_master(&self, on: bool) -> Result<()> {
         let _state = self.inner.state();
         let (set, clear) = if on { (config::COMMAND_MASTER, 0) } else { (0, config::COMMAND_MASTER) };
@@ -198,20 +218,26 @@ impl Function {
         }
     }
 
-    /// Function-level reset. Afterwards memory decoding is on, and bus mastering and interrupts are off: enable them
-    /// again if they were on. Descriptors of interrupts given before are not raised any more. Fails with
-    /// [`Error::NoReset`] if there is no way to reset it alone.
-    pub fn reset(&self) -> Result<()> {
+    /// Resets the function, and tells what was reset. Afterwards memory decoding is on, and bus mastering and interrupts
+    /// are off: enable them again if they were on. Descriptors of interrupts given before are not raised any more.
+    ///
+    /// Fails with [`Error::NoReset`] if there is no way to reset it; then nothing has changed, interrupts included. It
+    /// never gives [`ResetOutcome::None`].
+    pub fn reset(&self) -> Result<ResetOutcome> {
         self.inner.owner.check()?;
         // The kernel would wait for one that is gone, for as long as a minute.
         if self.is_removed() {
             return Err(Error::Removed);
         }
         let mut state = self.inner.state();
+        if self.inner.bus.can_reset() == ResetOutcome::None {
+            return Err(self.removed_or(Error::NoReset));
+        }
         // Resetting ends interrupts, on a bus whose own side has to be told as well.
         state.interrupts = None;
-        self.inner.bus.reset().map_err(|error| self.removed_or(error))?;
-        self.inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)
+        let outcome = self.inner.bus.reset().map_err(|error| self.removed_or(error))?;
+        self.inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)?;
+        Ok(outcome)
     }
 
     /// Whether the function has reported an error that was not corrected (PCIe advanced error reporting) since this was
@@ -348,22 +374,26 @@ impl Inner {
         state.interrupts.take().map_or(Ok(()), |kind| self.bus.disable_interrupts(kind))
     }
 
-    /// Puts the function back as it was found. What fails is left: a function that is gone needs none of it.
+    /// Puts the function back as it was found. Each step is tried whatever became of those before it, and each failure is
+    /// logged: bus mastering ends although interrupts could not be disabled. A function that is gone needs none of it.
     fn close(&self) {
-        // One that was only asked back still masters the bus.
+        // A release request does not stop DMA, so a function that still answers is quiesced first.
         if self.is_silent() {
             return self.bus.close();
         }
         let mut state = self.state();
-        let steps = self
-            .disable_interrupts(&mut state)
-            .and_then(|()| self.set_command(0, config::COMMAND_MASTER))
-            .and_then(|()| self.set_command(0, config::COMMAND_MEMORY));
-        if let Err(error) = steps {
-            log::debug!("Closing {}: {error}", self.name());
-        }
-        if let Err(error) = self.bus.reset() {
-            log::debug!("Resetting {} at close: {error}", self.name());
+        let report = |step: &str, result: Result<()>| {
+            if let Err(error) = result {
+                log::warn!("Closing {}: cannot {step}: {error}", self.name());
+            }
+        };
+        report("disable interrupts", self.disable_interrupts(&mut state));
+        report("turn bus mastering off", self.set_command(0, config::COMMAND_MASTER));
+        report("turn memory decoding off", self.set_command(0, config::COMMAND_MEMORY));
+        if self.bus.can_reset() == ResetOutcome::None {
+            log::debug!("Closing {}: it cannot be reset", self.name());
+        } else {
+            report("reset", self.bus.reset().map(drop));
         }
         self.bus.close();
     }
@@ -384,3 +414,6 @@ fn check_config_access(offset: u16, width: u16) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

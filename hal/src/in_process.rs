@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nix::sys::eventfd::EventFd;
 
-use crate::bus::{Bus, BusKind, Piece};
+use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::config;
 use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use crate::interrupt::InterruptKind;
@@ -33,7 +33,7 @@ pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Resul
     endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
     let attachment = domain.attach(name, layout.dma_bits);
     let bus = InProcess { endpoint, layout, link, removal: Arc::default() };
-    Function::open(Box::new(bus), attachment, name)
+    Function::open(Box::new(bus), attachment, name, false)
 }
 
 pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
@@ -95,7 +95,8 @@ impl Bus for InProcess {
             return Err(Error::Layout { reason });
         }
         let (start, owner) = (memory.region().base(), memory.region().owner());
-        Ok(vec![Piece { offset: 0, len: bytes, start, owner, _memory: memory }])
+        // SAFETY: `SharedMemory` is page-aligned, as long as was just checked, lends no reference, and its size is sealed.
+        Ok(vec![unsafe { Piece::new(0, bytes, start, owner, memory) }])
     }
 
     #[inline]
@@ -162,11 +163,15 @@ impl Bus for InProcess {
         Ok(())
     }
 
-    fn reset(&self) -> Result<()> {
+    fn can_reset(&self) -> ResetOutcome {
+        ResetOutcome::Function
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
         self.disconnect();
         self.endpoint.reset(ResetKind::Function);
         self.note_bus_master();
-        Ok(())
+        Ok(ResetOutcome::Function)
     }
 
     fn close(&self) {

@@ -89,7 +89,7 @@ pub mod vfio_user;
 pub mod window;
 
 pub use address::{BarIndex, Iova, PciAddress};
-pub use bus::BusKind;
+pub use bus::{BusKind, ResetOutcome};
 pub use dma::{Backing, DmaBuffer};
 pub use domain::Domain;
 pub use endpoint::Endpoint;

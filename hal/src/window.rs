@@ -72,8 +72,9 @@ impl Window {
         let at = self.at(offset, 4)?;
         match &self.access {
             Access::Mapped(piece) => {
-                let register = piece.register::<u32>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
+                // SAFETY: `at` checked that the register lies inside of the window, which the piece holds: `access` saw to it.
+                let register = unsafe { piece.register::<u32>(at) }?;
+                // SAFETY: the register is inside, as above, and aligned: `at` checked it in the BAR, and the piece is as aligned.
                 Ok(u32::from_le(unsafe { register.read_volatile() }))
             }
             Access::Trapped => self.trapped_read(at).map(u32::from_le_bytes),
@@ -86,8 +87,9 @@ impl Window {
         let at = self.at(offset, 4)?;
         match &self.access {
             Access::Mapped(piece) => {
-                let register = piece.register::<u32>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
+                // SAFETY: `at` checked that the register lies inside of the window, which the piece holds: `access` saw to it.
+                let register = unsafe { piece.register::<u32>(at) }?;
+                // SAFETY: the register is inside, as above, and aligned: `at` checked it in the BAR, and the piece is as aligned.
                 unsafe { register.write_volatile(value.to_le()) };
                 Ok(())
             }
@@ -101,8 +103,9 @@ impl Window {
         let at = self.at(offset, 8)?;
         match &self.access {
             Access::Mapped(piece) => {
-                let register = piece.register::<u64>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
+                // SAFETY: `at` checked that the register lies inside of the window, which the piece holds: `access` saw to it.
+                let register = unsafe { piece.register::<u64>(at) }?;
+                // SAFETY: the register is inside, as above, and aligned: `at` checked it in the BAR, and the piece is as aligned.
                 Ok(u64::from_le(unsafe { register.read_volatile() }))
             }
             Access::Trapped => self.trapped_read(at).map(u64::from_le_bytes),
@@ -115,8 +118,9 @@ impl Window {
         let at = self.at(offset, 8)?;
         match &self.access {
             Access::Mapped(piece) => {
-                let register = piece.register::<u64>(at)?;
-                // SAFETY: `at` checked that the register lies inside of the window, and so of the piece, and is aligned.
+                // SAFETY: `at` checked that the register lies inside of the window, which the piece holds: `access` saw to it.
+                let register = unsafe { piece.register::<u64>(at) }?;
+                // SAFETY: the register is inside, as above, and aligned: `at` checked it in the BAR, and the piece is as aligned.
                 unsafe { register.write_volatile(value.to_le()) };
                 Ok(())
             }
@@ -163,18 +167,7 @@ impl Window {
 
 /// How a range of a BAR is reached of which `pieces` are mapped.
 fn access(pieces: &[Piece], base: u64, len: u64) -> Access {
-    let holds = |piece: &&Piece| base >= piece.offset && len <= piece.len && base - piece.offset <= piece.len - len;
-    pieces.iter().find(holds).map_or(Access::Trapped, |piece| Access::Mapped(piece.clone()))
-}
-
-impl Piece {
-    /// Address of the register at `at` of the BAR, which [`Window::at`] has checked. A forked child has no mapping.
-    #[inline]
-    fn register<T>(&self, at: u64) -> Result<*mut T> {
-        self.owner.check()?;
-        // SAFETY: `Window::at` checked `at` against the window, which lies inside of the piece: `access` saw to it.
-        Ok(unsafe { self.start.add((at - self.offset) as usize) }.cast::<T>())
-    }
+    pieces.iter().find(|piece| piece.holds(base, len)).map_or(Access::Trapped, |piece| Access::Mapped(piece.clone()))
 }
 
 impl fmt::Debug for Window {

@@ -25,7 +25,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && forked(buffer.write_word64(0, &[0; 64]))
                 && forked(window.read_u32(0).map(drop))
                 && forked(function.config_read_u32(0).map(drop))
-                && forked(function.reset())
+                && forked(function.reset().map(drop))
                 && forked(domain.allocate(4096, 1).map(drop));
             drop((function, window, buffer));
             let quiet = fake.take_events().is_empty();

@@ -33,6 +33,6 @@ fn a_machine_has_vfio_or_says_why_not() {
 
 #[test]
 fn protection_is_on_unless_somebody_says_otherwise() {
-    let Options { vf_token, no_iommu, handle_sigbus } = Options::default();
-    assert!(vf_token.is_none() && !no_iommu && handle_sigbus);
+    let Options { vf_token, no_iommu, handle_sigbus, without_reset } = Options::default();
+    assert!(vf_token.is_none() && !no_iommu && handle_sigbus && !without_reset);
 }

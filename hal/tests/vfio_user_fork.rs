@@ -28,7 +28,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
             ForkResult::Child => {
                 let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
                 let told = forked(function.config_read_u32(0).map(drop))
-                    && forked(function.reset())
+                    && forked(function.reset().map(drop))
                     && forked(lent.read_u32(0).map(drop))
                     && forked(registers.write_u32(card::SCRATCH, 5))
                     && forked(registers.read_u32(card::SCRATCH).map(drop))

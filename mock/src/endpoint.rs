@@ -25,7 +25,7 @@ impl CardEndpoint {
 
     /// Runs `access` on the fabric unless the card does not answer.
     fn answering<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
-        self.shared.access(|core| (!core.cards[self.index].is_gone).then(|| access(core)))
+        self.shared.try_access(|core| (!core.cards[self.index].is_gone).then(|| access(core))).flatten()
     }
 
     /// Runs `access` unless the card does not answer, or does not decode memory accesses.
@@ -55,7 +55,7 @@ impl Endpoint for CardEndpoint {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.shared.access(|core| core.cards[self.index].bus = Some(BusPorts::new(dma, interrupts)));
+        self.shared.try_access(|core| core.cards[self.index].bus = Some(BusPorts::new(dma, interrupts)));
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
@@ -120,6 +120,6 @@ impl Endpoint for CardEndpoint {
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.shared.access(|core| core.host_dma_completed(tag, result));
+        self.shared.try_access(|core| core.host_dma_completed(tag, result));
     }
 }

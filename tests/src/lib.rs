@@ -9,6 +9,7 @@ mod persistent_examples {}
 
 pub mod bus_times;
 pub mod conformance;
+pub mod dice;
 pub mod folding;
 pub mod interpreter;
 pub mod oracle;

@@ -15,7 +15,7 @@ use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::{oracle, pattern, reduction, run};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const BUFFERS: usize = 4;
@@ -162,7 +162,7 @@ fn graphs_leave_what_their_collectives_leave_one_by_one() {
     let (kept, rebound) = (Cell::new(0), Cell::new(0));
     let cases = if is_full() { 3000 } else { 80 };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new(config);
     let outcome = runner.run(&random_graph(), |random| {
         let mut clusters = clusters.borrow_mut();
         let (_, cluster) =
@@ -246,7 +246,7 @@ fn launches_pile_up_until_the_rings_are_full() {
         match cluster.launch(&mut prepared) {
             Ok(()) => {}
             Err(Error::Full { instruction, .. }) => {
-                assert_eq!(instruction.operation, Operation::Launch);
+                assert_eq!(instruction.instruction().operation, Operation::Launch);
                 break;
             }
             Err(error) => panic!("{error}"),
@@ -275,7 +275,7 @@ fn slots_come_back_and_what_is_gone_is_stale() {
         cluster.finish(one, TIMEOUT).unwrap();
     }
     // Somebody stores over one of them.
-    cluster.card_mut(1).store(0, &[Instruction::nop()]).unwrap();
+    cluster.card_mut(1).store(0, [Instruction::nop()]).unwrap();
     let stale = |cluster: &mut Cluster, one: &mut Prepared| matches!(cluster.launch(one), Err(Error::Stale { .. }));
     assert_eq!(all.iter_mut().filter_map(|one| stale(&mut cluster, one).then_some(())).count(), 1);
     cluster.card_mut(0).reset().unwrap();
@@ -384,7 +384,7 @@ fn a_rank_that_does_not_come_is_waited_for_no_longer_than_asked() {
     let (_fabric, mut cluster) = run::open(Profile::optweb(3));
     let mut prepared = prepared(&mut cluster);
     // Rank 1 is busy with a barrier that nobody else comes to.
-    let busy = cluster.card_mut(1).queue_mut().submit(&Instruction::barrier()).unwrap();
+    let busy = cluster.card_mut(1).queue_mut().submit(Instruction::barrier()).unwrap();
     let error = failure(&mut cluster, &mut prepared, Duration::from_millis(50));
     let Error::Timeout { rank, what, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*rank, Some(0));

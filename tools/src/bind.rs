@@ -32,6 +32,8 @@ struct Changed {
 struct Reset<'a> {
     schema: &'static str,
     cards: Vec<&'a str>,
+    /// What was reset of each: function, hot or bus.
+    resets: Vec<String>,
 }
 
 pub(crate) fn bind(cli: &Cli, arguments: &cli::Bind) -> Result<()> {
@@ -53,19 +55,20 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
     if let Some(address) = functions::address(&arguments.card) {
         let options = Options { force: arguments.force, ..Options::default() };
         let sysfs = functions::sysfs(cli);
-        sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;
-        names.push(address.to_string());
+        let outcome = sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;
+        names.push((address.to_string(), outcome));
     } else {
         for function in Selector::parse(&arguments.card)?.open()?.functions {
-            function.reset()?;
-            names.push(function.identity().name.clone());
+            let outcome = function.reset()?;
+            names.push((function.identity().name.clone(), outcome));
         }
     }
     if cli.json {
-        let cards = names.iter().map(String::as_str).collect();
-        return output::json(&Reset { schema: "fpgactl.reset/1", cards });
+        let cards = names.iter().map(|(name, _)| name.as_str()).collect();
+        let resets = names.iter().map(|(_, outcome)| outcome.to_string()).collect();
+        return output::json(&Reset { schema: "fpgactl.reset/1", cards, resets });
     }
-    let lines: String = names.iter().map(|name| format!("{name}: reset\n")).collect();
+    let lines: String = names.iter().map(|(name, outcome)| format!("{name}: reset ({outcome})\n")).collect();
     output::write(lines.as_bytes())
 }
 
@@ -113,7 +116,7 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         | BindError::NotViable { .. }
         | BindError::InUse { .. }
         | BindError::NoReset { .. } => Exit::Refused,
-        BindError::TimedOut { .. } | BindError::Unfinished { .. } => Exit::Timeout,
+        BindError::TimedOut { .. } | BindError::Unfinished { .. } | BindError::Locked { .. } => Exit::Timeout,
         BindError::Interrupted { .. } => Exit::Interrupted,
         _ => Exit::Failed,
     };

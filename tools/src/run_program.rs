@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
 use cmdseq::plan::Program;
 use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_driver::{Card, Cluster, Error, Token, check};
+use fpga_driver::{Bound, Card, Cluster, Token, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
@@ -193,15 +193,10 @@ impl<'p> Lane<'p> {
     fn advance(&mut self, card: &mut Card) -> fpga_driver::Result<bool> {
         let (queue, mut is_busy) = (card.queue_mut(), false);
         while let Some(instruction) = self.instructions.get(self.next) {
-            let pushed = match &self.region {
-                Some(region) => queue.push_holding(instruction, Arc::clone(region)),
-                None => queue.push(instruction),
-            };
-            match pushed {
-                Ok(token) => self.tokens.push_back(token),
-                Err(Error::Full { .. }) => break,
-                Err(error) => return Err(error),
+            if !queue.has_room() {
+                break;
             }
+            self.tokens.push_back(queue.push(Bound::covered_by(instruction, self.region.as_slice()))?);
             self.next += 1;
             is_busy = true;
         }

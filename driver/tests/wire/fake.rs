@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) reads: u32,
     pub(crate) writes: u32,
     pub(crate) resets: u32,
+    /// How often the interrupt was armed.
+    pub(crate) arms: u32,
     tail: u32,
     fetched: u32,
     completed: u32,
@@ -120,6 +122,7 @@ impl Fake {
             reads: 0,
             writes: 0,
             resets: 0,
+            arms: 0,
             tail: 0,
             fetched: 0,
             completed: 0,
@@ -157,6 +160,13 @@ impl Fake {
         self.state().registers.insert(offset, value);
     }
 
+    /// Has the sequencer run what nobody of this process has started, as one does that was not reset.
+    pub(crate) fn run_what_was_left(&self, reply: Reply) {
+        self.set(BLOCK + 0x100, 1);
+        self.set(BLOCK + 0x414, 1);
+        self.state().hanging = Some((Instruction::nop(), reply));
+    }
+
     /// MMIO reads and writes since the last call.
     pub(crate) fn counts(&self) -> (u32, u32) {
         let mut state = self.state();
@@ -170,6 +180,11 @@ impl Fake {
         let Some((instruction, _)) = state.hanging.take() else { panic!("nothing hangs") };
         state.complete(&ports, &instruction, 0, 0);
         state.run(&ports);
+    }
+
+    /// Raises the interrupt for nothing.
+    pub(crate) fn raise(&self) {
+        self.ports().1.raise(0);
     }
 
     fn ports(&self) -> Ports {
@@ -208,7 +223,10 @@ impl State {
             0x108 => *self.registers.entry(offset).or_default() &= !value,
             0x110 if value == 0x504f_5453 && self.hanging.is_some_and(|(_, reply)| reply != Reply::Deaf) => {
                 self.registers.insert(BLOCK + 0x100, 0);
-                if let Some((instruction, _)) = self.hanging.take() {
+                // What was left by a user before has no ring to complete to.
+                if let Some((instruction, _)) =
+                    self.hanging.take().filter(|_| self.registers.contains_key(&(BLOCK + 0x410)))
+                {
                     self.complete(ports, &instruction, 14, 0);
                 }
             }
@@ -229,6 +247,7 @@ impl State {
             }
             0x420 => {
                 self.armed = Some(value);
+                self.arms += 1;
                 self.interrupt(ports);
             }
             0x100 => {
@@ -362,7 +381,12 @@ impl Endpoint for Fake {
     }
 
     fn config_write(&self, offset: u16, data: &[u8]) {
-        self.state().config[usize::from(offset)..][..data.len()].copy_from_slice(data);
+        let mut state = self.state();
+        if offset == 4 && data[0] & 4 != 0 && state.config[4] & 4 == 0 {
+            let runs = state.register(0x100) != 0 || state.hanging.is_some();
+            assert!(!runs, "a sequencer that runs is let onto the bus");
+        }
+        state.config[usize::from(offset)..][..data.len()].copy_from_slice(data);
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {

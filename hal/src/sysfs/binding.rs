@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use super::function::reset_by;
 use super::group::leaves_to_user_space;
-use super::usage::Use;
-use super::{Error, Member, PciFunction, Sysfs};
-use crate::PciAddress;
+use super::turn::{NoTurn, Turn};
+use super::{BindError, Error, Member, PciFunction, Sysfs};
+use crate::{PciAddress, ResetOutcome};
 
 /// The kernel's driver that hands a function to user space.
 pub const VFIO_PCI: &str = "vfio-pci";
@@ -78,6 +79,8 @@ struct Patience<'a> {
     timeout: Duration,
     /// Ends it before that.
     interrupt: Option<&'a AtomicBool>,
+    /// Held until the kernel has answered everything, even what is not waited for any more.
+    turn: &'a Arc<Turn>,
 }
 
 impl Patience<'_> {
@@ -102,13 +105,13 @@ impl Patience<'_> {
 }
 
 impl Options {
-    fn patience(&self) -> Patience<'_> {
-        Patience { timeout: self.timeout, interrupt: self.interrupt.as_deref() }
+    fn patience<'a>(&'a self, turn: &'a Arc<Turn>) -> Patience<'a> {
+        Patience { timeout: self.timeout, interrupt: self.interrupt.as_deref(), turn }
     }
 
     /// To put something back with.
-    fn patience_to_restore(&self) -> Patience<'static> {
-        Patience { timeout: self.timeout.max(RESTORE), interrupt: None }
+    fn patience_to_restore<'a>(&self, turn: &'a Arc<Turn>) -> Patience<'a> {
+        Patience { timeout: self.timeout.max(RESTORE), interrupt: None, turn }
     }
 }
 
@@ -121,157 +124,6 @@ pub struct Bound {
     pub before: Option<String>,
     /// The driver it has.
     pub now: Option<String>,
-}
-
-/// Why a function was not bound, unbound or reset. Unless it is [`NotRestored`](BindError::NotRestored) or
-/// [`Unfinished`](BindError::Unfinished), every function has the driver and the override it had before.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// There is no such function.
-    #[error("There is no PCI function {address}")]
-    NoFunction {
-        /// Who was asked for.
-        address: PciAddress,
-    },
-    /// The function went away meanwhile.
-    #[error("{address} is gone")]
-    Gone {
-        /// Which.
-        address: PciAddress,
-    },
-    /// A name that no driver has.
-    #[error("{driver:?} is not the name of a driver")]
-    DriverName {
-        /// As given.
-        driver: String,
-    },
-    /// The driver is not there.
-    #[error("There is no driver {driver}: its module is not loaded (modprobe {driver})")]
-    DriverMissing {
-        /// Its name.
-        driver: String,
-    },
-    /// The function has no IOMMU group.
-    #[error("{address} has no IOMMU group: the IOMMU is off, and without it no driver of user space may do DMA")]
-    NoIommu {
-        /// Which.
-        address: PciAddress,
-    },
-    /// Drivers of other members keep the group from being opened.
-    #[error("IOMMU group {group} of {address} is not viable: {}", names(foreign))]
-    NotViable {
-        /// Which.
-        address: PciAddress,
-        /// Its group.
-        group: u32,
-        /// Those members.
-        foreign: Vec<Member>,
-    },
-    /// Something uses the function.
-    #[error("{address} is in use: {}", sentences(uses))]
-    InUse {
-        /// Which.
-        address: PciAddress,
-        /// By what.
-        uses: Vec<Use>,
-    },
-    /// This user may not.
-    #[error("No permission to write {}", path.display())]
-    NoPermission {
-        /// The attribute.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel refused.
-    #[error("The kernel refused to {step} {address}")]
-    Refused {
-        /// Which.
-        address: PciAddress,
-        /// What it was to do.
-        step: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel took it, and the function has another driver than it should have.
-    #[error("The kernel was told to {step} {address}, and its driver is {}", found.as_deref().unwrap_or("none"))]
-    Ineffective {
-        /// Which.
-        address: PciAddress,
-        /// What it was to do.
-        step: &'static str,
-        /// The driver it has.
-        found: Option<String>,
-    },
-    /// The kernel did not finish in time.
-    #[error("The kernel did not {step} {address} within {} ms", waited.as_millis())]
-    TimedOut {
-        /// Which.
-        address: PciAddress,
-        /// What it was to do.
-        step: &'static str,
-        /// How long that was waited for.
-        waited: Duration,
-    },
-    /// The kernel has not finished at all. When it does, what was put back meanwhile may be undone.
-    #[error(
-        "The kernel was told to {step} {address} and has not answered in {} ms: it may still do it, so how {address} ends \
-         is not known",
-        waited.as_millis()
-    )]
-    Unfinished {
-        /// Which.
-        address: PciAddress,
-        /// What it was to do.
-        step: &'static str,
-        /// How long that was waited for.
-        waited: Duration,
-        /// The driver that the function had before all began.
-        before: Option<String>,
-    },
-    /// It was to end before it was done.
-    #[error("Interrupted at {address}")]
-    Interrupted {
-        /// The function whose turn it was.
-        address: PciAddress,
-    },
-    /// The function cannot be reset.
-    #[error("{address} cannot be reset: the kernel has no way to")]
-    NoReset {
-        /// Which.
-        address: PciAddress,
-    },
-    /// The state cannot be seen.
-    #[error(transparent)]
-    Sysfs(#[from] Error),
-    /// Something failed, and what was before could not be brought back.
-    #[error("{failure}; and {address} could not be put back to {}", driver.as_deref().unwrap_or("no driver"))]
-    NotRestored {
-        /// Which.
-        address: PciAddress,
-        /// The driver it had.
-        driver: Option<String>,
-        /// What failed first.
-        failure: Box<BindError>,
-        /// What failed when it was put back.
-        #[source]
-        restore: Box<BindError>,
-    },
-}
-
-fn names(members: &[Member]) -> String {
-    let name = |member: &Member| {
-        let driver = member.driver.as_deref().unwrap_or("no driver");
-        format!("{} is bound to {driver}", member.name)
-    };
-    members.iter().map(name).collect::<Vec<_>>().join(", ")
-}
-
-fn sentences(uses: &[Use]) -> String {
-    uses.iter().map(Use::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What a function was before it was touched.
@@ -293,6 +145,8 @@ impl Sysfs {
         if driver.is_empty() || driver.len() > 64 || !driver.bytes().all(is_letter) {
             return Err(BindError::DriverName { driver: driver.to_owned() });
         }
+        let Some(&first) = addresses.first() else { return Ok(Vec::new()) };
+        let turn = self.turn(first, options)?;
         let functions = self.known(addresses)?;
         if !self.has_driver(driver) {
             return Err(BindError::DriverMissing { driver: driver.to_owned() });
@@ -303,11 +157,11 @@ impl Sysfs {
             }
             self.check_uses(function, options)?;
         }
-        self.change(&functions, options, |function| {
+        self.change(&functions, options, &turn, |function| {
             if function.driver.as_deref() == Some(driver) {
                 return Ok(());
             }
-            let (address, patience) = (function.address, options.patience());
+            let (address, patience) = (function.address, options.patience(&turn));
             self.write_override(address, Some(driver), patience)?;
             if let Some(present) = &function.driver {
                 self.detach(address, present, patience)?;
@@ -322,12 +176,14 @@ impl Sysfs {
     /// # Errors
     /// Any [`BindError`]; what was changed has then been put back.
     pub fn unbind(&self, addresses: &[PciAddress], options: &Options) -> Result<Vec<Bound>, BindError> {
+        let Some(&first) = addresses.first() else { return Ok(Vec::new()) };
+        let turn = self.turn(first, options)?;
         let functions = self.known(addresses)?;
         for function in &functions {
             self.check_uses(function, options)?;
         }
-        self.change(&functions, options, |function| {
-            let (address, patience) = (function.address, options.patience());
+        self.change(&functions, options, &turn, |function| {
+            let (address, patience) = (function.address, options.patience(&turn));
             let is_released = function.driver.as_deref().is_none_or(is_of_user_space);
             if function.driver_override.is_some() {
                 self.write_override(address, None, patience)?;
@@ -343,25 +199,36 @@ impl Sysfs {
         })
     }
 
-    /// Resets a function by the kernel's first way that works.
+    /// Resets a function by the kernel's first way that works, and tells what that resets.
     ///
     /// # Errors
     /// [`BindError::NoReset`], [`BindError::InUse`], or what the kernel says. [`BindError::Gone`] if it does not answer
     /// afterwards.
-    pub fn reset(&self, address: PciAddress, options: &Options) -> Result<(), BindError> {
+    pub fn reset(&self, address: PciAddress, options: &Options) -> Result<ResetOutcome, BindError> {
+        let turn = self.turn(address, options)?;
         let [function] = &self.known(&[address])?[..] else { return Err(BindError::NoFunction { address }) };
         let path = self.directory(address).join("reset");
         if !path.exists() {
             return Err(BindError::NoReset { address });
         }
         self.check_uses(function, options)?;
-        self.write(address, "reset", path, "1", options.patience())?;
+        self.write(address, "reset", path, "1", options.patience(&turn))?;
         let after = self.function(address).map_err(|error| gone_or(address, error))?;
         // Reading its ids from memory of the kernel proves nothing; its configuration space must answer.
         if after.config.is_some_and(|config| config.is_gone()) {
             return Err(BindError::Gone { address });
         }
-        Ok(())
+        Ok(reset_by(&function.reset_methods))
+    }
+
+    /// Waits until no other bind, unbind or reset runs.
+    fn turn(&self, address: PciAddress, options: &Options) -> Result<Arc<Turn>, BindError> {
+        let is_interrupted = || options.interrupt.as_deref().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed));
+        Turn::take(self, options.timeout, is_interrupted).map(Arc::new).map_err(|error| match error {
+            NoTurn::Interrupted => BindError::Interrupted { address },
+            NoTurn::Held { path, by } => BindError::Locked { path, by, waited: options.timeout },
+            NoTurn::Failed { path, source } => BindError::NoPermission { path, source },
+        })
     }
 
     /// What there is at `addresses`, each once: what was read of a function holds for one change of it.
@@ -405,13 +272,15 @@ impl Sysfs {
         &self,
         functions: &[PciFunction],
         options: &Options,
+        turn: &Arc<Turn>,
         step: impl Fn(&PciFunction) -> Result<(), BindError>,
     ) -> Result<Vec<Bound>, BindError> {
         let mut touched = Vec::new();
         for function in functions {
             let address = function.address;
-            if options.patience().is_interrupted() {
-                return Err(self.restore_all(&touched, BindError::Interrupted { address }, options));
+            if options.patience(turn).is_interrupted() {
+                let failure = BindError::Interrupted { address };
+                return Err(self.restore_all(&touched, failure, options.patience_to_restore(turn)));
             }
             let (driver, driver_override) = (function.driver.clone(), function.driver_override.clone());
             touched.push(Before { address, driver, driver_override });
@@ -419,7 +288,7 @@ impl Sysfs {
                 if let BindError::Unfinished { before, .. } = &mut failure {
                     before.clone_from(&function.driver);
                 }
-                return Err(self.restore_all(&touched, failure, options));
+                return Err(self.restore_all(&touched, failure, options.patience_to_restore(turn)));
             }
         }
         let bound = |before: &Before| Bound {
@@ -430,9 +299,8 @@ impl Sysfs {
         Ok(touched.iter().map(bound).collect())
     }
 
-    fn restore_all(&self, touched: &[Before], failure: BindError, options: &Options) -> BindError {
+    fn restore_all(&self, touched: &[Before], failure: BindError, patience: Patience<'_>) -> BindError {
         let mut result = failure;
-        let patience = options.patience_to_restore();
         for before in touched.iter().rev() {
             if let Err(restore) = self.restore(before, patience) {
                 // A function that is gone has nothing to be put back to.
@@ -529,7 +397,13 @@ impl Sysfs {
         let begun = Instant::now();
         let (sender, answers) = mpsc::channel();
         let (writer, value, to) = (Arc::clone(&self.writer), value.to_owned(), path.clone());
-        let work = move || drop(sender.send(writer.write(&to, &value)));
+        let turn = Arc::clone(patience.turn);
+        let work = move || {
+            let answer = writer.write(&to, &value);
+            // Before the answer: whoever gets it may want to go on at once.
+            drop(turn);
+            drop(sender.send(answer));
+        };
         if let Err(source) = thread::Builder::new().name("attribute".into()).spawn(work) {
             return Err(BindError::Refused { address, step, source });
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::attribute::{self, Notes};
 use super::{Error, Result, Sysfs, parse};
+use crate::ResetOutcome;
 use crate::config::{Lanes, Space};
 use crate::{BarIndex, PciAddress};
 
@@ -297,8 +298,18 @@ fn virtual_functions(directory: &Path, notes: &mut Notes) -> Option<VirtualFunct
     Some(VirtualFunctions { total, enabled, addresses })
 }
 
+/// What a reset by the kernel resets that has these methods. It goes through them in order, and stops at the first that the
+/// function has (Linux `drivers/pci/pci.c`, `__pci_reset_function_locked`).
+pub(crate) fn reset_by(methods: &[String]) -> ResetOutcome {
+    match methods.first().map(String::as_str) {
+        // The bus above it; the kernel does that only where the function is alone on it.
+        Some("bus" | "cxl_bus") => ResetOutcome::Bus,
+        _ => ResetOutcome::Function,
+    }
+}
+
 /// Kernels before 5.15 have no list, only a file that is there if there is any way.
-fn reset_methods(directory: &Path, notes: &mut Notes) -> Vec<String> {
+pub(super) fn reset_methods(directory: &Path, notes: &mut Notes) -> Vec<String> {
     let methods = notes.keep(attribute::text(&directory.join("reset_method")));
     let methods = methods.or_else(|| directory.join("reset").exists().then(|| "unnamed".to_owned()));
     methods.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()

@@ -19,6 +19,7 @@
 //! ```
 
 mod attribute;
+mod bind_error;
 mod binding;
 mod function;
 mod group;
@@ -26,13 +27,16 @@ mod host;
 mod iommu;
 mod owner;
 mod parse;
+mod turn;
 mod usage;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use binding::{AttributeWriter, BindError, Bound, DirectWriter, Options, VFIO_PCI};
+pub use bind_error::BindError;
+pub use binding::{AttributeWriter, Bound, DirectWriter, Options, VFIO_PCI};
+pub(crate) use function::reset_by;
 pub use function::{Bar, BarKind, Errors, Ids, Link, PciFunction, RuntimePower, VirtualFunctions};
 pub(crate) use group::leaves_to_user_space;
 pub use group::{Group, Member};
@@ -202,6 +206,11 @@ impl Sysfs {
     /// Number of the IOMMU group a function is in, if an IOMMU translates for it.
     pub(crate) fn group_number(&self, address: PciAddress) -> Result<Option<u32>> {
         function::group_number(&self.directory(address))
+    }
+
+    /// The kernel's ways to reset a function, in the order it tries them. None if that cannot be read.
+    pub(crate) fn reset_methods(&self, address: PciAddress) -> Vec<String> {
+        function::reset_methods(&self.directory(address), &mut attribute::Notes::default())
     }
 
     /// The driver that alone may take a function, if one is set.

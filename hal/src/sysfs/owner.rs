@@ -33,35 +33,44 @@ impl Sysfs {
     /// # Errors
     /// If `/proc` is there and cannot be read.
     pub fn owners(&self, nodes: &[PathBuf]) -> Result<Owners> {
+        let (found, hidden) = self.holders(&|target, _| nodes.iter().any(|node| node == target).then_some(()))?;
+        Ok(Owners { found: found.into_iter().map(|(process, ())| process).collect(), hidden })
+    }
+
+    /// Processes of which a descriptor is wanted, each with what `wanted` gives for the first such one, and how many this
+    /// user may not look into. `wanted` is given what a descriptor points to, and the path by which that can be looked at.
+    pub(super) fn holders<T>(&self, wanted: &dyn Fn(&Path, &Path) -> Option<T>) -> Result<(Vec<(Process, T)>, usize)> {
         let processes = self.path("/proc");
         let names = attribute::names(&processes)?.unwrap_or_default();
         let mut ids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
         ids.sort_unstable();
-        let mut owners = Owners::default();
+        let (mut found, mut hidden) = (Vec::new(), 0);
         for id in ids {
-            let directory = processes.join(id.to_string());
-            match has_open(&directory, nodes) {
-                Ok(true) => {
-                    let name = attribute::text(&directory.join("comm")).ok().flatten().unwrap_or_default();
-                    owners.found.push(Process { id, name });
-                }
-                Ok(false) => {}
+            match first_open(&processes.join(id.to_string()), wanted) {
+                Ok(Some(open)) => found.push((self.process(id), open)),
+                Ok(None) => {}
                 // One that has ended meanwhile holds nothing.
                 Err(error) if attribute::is_absence(&error) => {}
-                Err(_) => owners.hidden += 1,
+                Err(_) => hidden += 1,
             }
         }
-        Ok(owners)
+        Ok((found, hidden))
+    }
+
+    /// The process `id`, which may have ended.
+    pub(super) fn process(&self, id: u32) -> Process {
+        let directory = self.path("/proc").join(id.to_string());
+        Process { id, name: attribute::text(&directory.join("comm")).ok().flatten().unwrap_or_default() }
     }
 }
 
-fn has_open(process: &Path, nodes: &[PathBuf]) -> std::io::Result<bool> {
+fn first_open<T>(process: &Path, wanted: &dyn Fn(&Path, &Path) -> Option<T>) -> std::io::Result<Option<T>> {
     for entry in fs::read_dir(process.join("fd"))?.take(MOST_DESCRIPTORS) {
-        let target = entry.and_then(|entry| fs::read_link(entry.path()));
         // A descriptor may be closed while they are read.
-        if target.is_ok_and(|target| nodes.contains(&target)) {
-            return Ok(true);
+        let Ok(path) = entry.map(|entry| entry.path()) else { continue };
+        if let Some(open) = fs::read_link(&path).ok().and_then(|target| wanted(&target, &path)) {
+            return Ok(Some(open));
         }
     }
-    Ok(false)
+    Ok(None)
 }

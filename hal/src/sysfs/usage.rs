@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use nix::sys::stat::makedev;
 
 use super::attribute;
 use super::group::leaves_to_user_space;
 use super::owner::Process;
 use super::{PciFunction, Result, Sysfs};
+use crate::PciAddress;
 
 /// Directories below a function that are looked into; a controller with hundreds of disks has thousands.
 const MOST_DIRECTORIES: usize = 1 << 14;
@@ -18,12 +23,30 @@ const CLASS_DISPLAY: u32 = 0x03;
 /// An interface that is up (Linux `include/uapi/linux/if.h`).
 const INTERFACE_UP: u64 = 1;
 
+/// Where nodes of devices are.
+const NODES: &str = "/dev";
+
 /// One use of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Use {
     /// A process has it open through VFIO.
     Process(Process),
+    /// A process has a character device of its driver open: a channel of XDMA, a render node, a port of DFL.
+    Node {
+        /// Which process.
+        process: Process,
+        /// The device's node, as the kernel names it.
+        node: PathBuf,
+    },
+    /// It is a physical function, and a virtual function of it has a driver. A reset, or taking its driver away, ends the
+    /// virtual function.
+    VirtualFunction {
+        /// Which virtual function.
+        address: PciAddress,
+        /// Its driver.
+        driver: String,
+    },
     /// A file system on it is mounted.
     Mounted {
         /// Name of the disk or partition.
@@ -58,6 +81,12 @@ impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Use::Process(process) => write!(f, "process {} ({}) has it open", process.id, process.name),
+            Use::Node { process, node } => {
+                write!(f, "process {} ({}) has {} open", process.id, process.name, node.display())
+            }
+            Use::VirtualFunction { address, driver } => {
+                write!(f, "its virtual function {address} is bound to {driver}")
+            }
             Use::Mounted { disk, at } => write!(f, "its disk {disk} is mounted at {at}"),
             Use::Swap { disk } => write!(f, "memory is swapped to its disk {disk}"),
             Use::Held { disk, by } => write!(f, "{by} is built on its disk {disk}"),
@@ -102,14 +131,24 @@ impl Sysfs {
         if function.is_bridge() {
             uses.push(Use::Bridge);
         }
+        for &address in function.virtual_functions.iter().flat_map(|functions| &functions.addresses) {
+            match self.driver(address) {
+                Ok(Some(driver)) => uses.push(Use::VirtualFunction { address, driver }),
+                // It has none, or went meanwhile.
+                Ok(None) | Err(super::Error::NoFunction { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let Some(driver) = &function.driver else { return Ok(uses) };
         if function.class >> 16 == CLASS_DISPLAY && !leaves_to_user_space(driver) {
             uses.push(Use::Display);
         }
         let devices = self.devices_below(&self.directory(function.address))?;
         let mounts = Mounts::read(self)?;
+        uses.extend(self.node_uses(&devices)?);
         for device in devices {
             match device.kind {
+                Kind::Node { .. } => {}
                 Kind::Disk => uses.extend(mounts.uses_of(&device)?),
                 Kind::Interface => {
                     let flags = attribute::parsed(&device.directory.join("flags"), "flags of an interface", |text| {
@@ -124,7 +163,26 @@ impl Sysfs {
         Ok(uses)
     }
 
-    /// Disks, partitions and network interfaces below a function.
+    /// Who has character devices open. A node may have been made elsewhere, in a container say: it has the same number.
+    fn node_uses(&self, devices: &[Device]) -> Result<Vec<Use>> {
+        let nodes: Vec<(&Path, u64)> = devices.iter().filter_map(Device::node).collect();
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (found, _) = self.holders(&|target, path| {
+            // Nothing else is looked at: a file system of somebody's could keep us waiting.
+            if !target.starts_with(NODES) {
+                return None;
+            }
+            let is_character = |entry: &fs::Metadata| entry.file_type().is_char_device();
+            let number = fs::metadata(path).ok().filter(is_character).map(|entry| entry.rdev());
+            let open = nodes.iter().find(|(node, of)| *node == target || number == Some(*of));
+            open.map(|(node, _)| node.to_path_buf())
+        })?;
+        Ok(found.into_iter().map(|(process, node)| Use::Node { process, node }).collect())
+    }
+
+    /// Disks, partitions, network interfaces and character devices below a function.
     fn devices_below(&self, function: &Path) -> Result<Vec<Device>> {
         let mut found = Vec::new();
         let mut open = vec![(function.to_owned(), 0)];
@@ -143,7 +201,9 @@ impl Sysfs {
                 let kind = match attribute::link_name(&path.join("subsystem")).ok().flatten().as_deref() {
                     Some("block") => Some(Kind::Disk),
                     Some("net") => Some(Kind::Interface),
-                    _ => None,
+                    // Opened through VFIO: `owners_of` knows.
+                    Some("vfio-dev") => None,
+                    _ => character_device(&path, &name)?,
                 };
                 // Of other functions behind a bridge those answer themselves.
                 if path.join("vendor").exists() && path.join("resource").exists() {
@@ -167,10 +227,39 @@ struct Device {
     directory: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Kind {
     Disk,
     Interface,
+    /// A character device: its node and its number.
+    Node {
+        node: PathBuf,
+        number: u64,
+    },
+}
+
+impl Device {
+    fn node(&self) -> Option<(&Path, u64)> {
+        match &self.kind {
+            Kind::Node { node, number } => Some((node, *number)),
+            Kind::Disk | Kind::Interface => None,
+        }
+    }
+}
+
+/// The character device that a directory stands for, if it does: it has a number, and may have a name below `/dev` (Linux
+/// `Documentation/ABI/testing/sysfs-devices`, `uevent`).
+fn character_device(directory: &Path, name: &str) -> Result<Option<Kind>> {
+    let parse = |text: &str| {
+        let (major, minor) = text.split_once(':')?;
+        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+    };
+    let number = attribute::parsed(&directory.join("dev"), "the number of a device, as 10:200", parse)?;
+    let Some(number) = number else { return Ok(None) };
+    let event = attribute::text(&directory.join("uevent"))?.unwrap_or_default();
+    let named = event.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let node = Path::new(NODES).join(named.unwrap_or(name).trim_start_matches('/'));
+    Ok(Some(Kind::Node { node, number }))
 }
 
 /// What is mounted, and what is swapped to.

@@ -4,13 +4,14 @@
 //! drop for the last of its group (with two functions in one, the kernel refuses and the mappings of the domain may go
 //! with it), unwraps a link in sysfs that an unplugged function no longer has, and keeps the kernel's reasons to itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -20,9 +21,11 @@ use vfio_bindings::bindings::vfio::{
 use vfio_ioctls::{VfioContainer, VfioError};
 
 use super::error::OpenError;
+use super::hot_reset::{self, Reached};
 use super::info::IommuInfo;
 use super::token::VfToken;
 use super::{ioctl, memlock};
+use crate::bus::ResetOutcome;
 use crate::owner::Owner;
 use crate::sysfs::{self, Member, Sysfs};
 use crate::{Error, Iova, PciAddress};
@@ -41,15 +44,33 @@ pub(crate) struct Container {
 #[derive(Default)]
 struct State {
     groups: Vec<Group>,
-    /// Addresses of the mappings that exist or are being made. The kernel drops them all when the last group leaves.
-    mapped: BTreeSet<Iova>,
+    /// Mappings that exist or are being made.
+    mapped: BTreeMap<Iova, Mapping>,
+    /// Mappings that the kernel has dropped with the last group, which left because it was unplugged. Their buffers live, so
+    /// they are made again before another function is opened: it must not find something else at their addresses, or
+    /// nothing.
+    lost: BTreeMap<Iova, Mapping>,
 }
+
+/// Memory that is mapped until its buffer is dropped.
+#[derive(Debug, Clone, Copy)]
+struct Mapping {
+    bytes: usize,
+    start: *mut u8,
+    /// Whether it is to be made again when it is lost: not while it is being made, nor from when it is being unmapped.
+    is_settled: bool,
+}
+
+// SAFETY: the pointer is only ever given to the kernel; whoever called `Container::map` keeps the memory in place.
+unsafe impl Send for Mapping {}
 
 struct Group {
     number: u32,
     has_iommu: bool,
     /// Addresses of the functions that are open.
     open: Vec<PciAddress>,
+    /// Functions that a hot reset of another has reached, and that nobody has opened since.
+    reset: BTreeSet<PciAddress>,
     file: Arc<File>,
 }
 
@@ -98,6 +119,10 @@ impl Container {
                 let group = self.open_group(request, is_first)?;
                 if has_iommu {
                     adopt(&self.ask_iommu(address)?, is_first);
+                    // SAFETY: nothing that is in `lost` was unmapped, so its memory is still in place.
+                    map_again(&mut state, |iova, mapping| unsafe {
+                        self.vfio.vfio_dma_map(iova.0, mapping.bytes, mapping.start).map_err(cause)
+                    })?;
                 }
                 state.groups.push(group);
                 state.groups.len() - 1
@@ -105,9 +130,10 @@ impl Container {
         };
         let group = &mut state.groups[index];
         group.open.push(address);
+        let was_reset = group.reset.remove(&address);
         let file = Arc::clone(&group.file);
         // From here on, whatever fails gives the place back.
-        let membership = Membership { container: Arc::clone(self), number, address };
+        let membership = Membership { container: Arc::clone(self), number, address, was_reset: was_reset.into() };
         // The kernel resets the device now, which takes as long as it takes: others need not wait.
         drop(state);
         let device = open_device(&file, request)?;
@@ -129,7 +155,7 @@ impl Container {
             let kind = if has_iommu { VFIO_TYPE1v2_IOMMU } else { VFIO_NOIOMMU_IOMMU };
             ioctl::set_iommu(&self.vfio, kind).map_err(|source| OpenError::Iommu { address, source })?;
         }
-        Ok(Group { number, has_iommu, open: Vec::new(), file: Arc::new(file) })
+        Ok(Group { number, has_iommu, open: Vec::new(), reset: BTreeSet::new(), file: Arc::new(file) })
     }
 
     fn ask_iommu(&self, address: PciAddress) -> Result<IommuInfo> {
@@ -158,12 +184,11 @@ impl Container {
     pub(crate) unsafe fn map(&self, iova: Iova, bytes: u64, start: *mut u8, entry_limit: usize) -> Result<()> {
         let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
         // Noted first, so that the groups stay whatever happens meanwhile.
-        self.state().mapped.insert(iova);
+        self.state().mapped.insert(iova, Mapping { bytes: size, start, is_settled: false });
         // SAFETY: as the caller promises.
         let mapped = unsafe { self.vfio.vfio_dma_map(iova.0, size, start) };
-        mapped.map_err(|error| {
+        mapped.map_err(cause).and_then(|()| self.settle(iova, size)).map_err(|source| {
             self.forget(iova);
-            let source = cause(error);
             match source.raw_os_error().map(Errno::from_raw) {
                 Some(Errno::ENOSPC) => Error::EntryLimit { limit: entry_limit },
                 Some(Errno::ENOMEM) => memlock::refused(bytes, source),
@@ -172,13 +197,29 @@ impl Container {
         })
     }
 
+    /// Notes that a mapping is made. It may have gone with all others at that moment: then it is taken back, wherever it is.
+    fn settle(&self, iova: Iova, bytes: usize) -> io::Result<()> {
+        match self.state().mapped.get_mut(&iova) {
+            Some(mapping) => {
+                mapping.is_settled = true;
+                Ok(())
+            }
+            None => {
+                let _ = self.vfio.vfio_dma_unmap(iova.0, bytes);
+                Err(Errno::ENODEV.into())
+            }
+        }
+    }
+
     /// Unmaps what was mapped at `iova`.
     pub(crate) fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
         let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
         let is_mapped = || {
             let mut state = self.state();
             forget_unplugged(&mut state);
-            state.mapped.contains(&iova)
+            // From now on, nobody makes it again.
+            state.lost.remove(&iova);
+            state.mapped.get_mut(&iova).map(|mapping| mapping.is_settled = false).is_some()
         };
         if is_mapped()
             && let Err(error) = self.vfio.vfio_dma_unmap(iova.0, size)
@@ -194,6 +235,38 @@ impl Container {
         let mut state = self.state();
         state.mapped.remove(&iova);
         sweep(&mut state);
+    }
+
+    /// The functions that a hot reset of `device`, the function at `address`, would reach, and the groups that prove that they
+    /// are ours.
+    fn hot_reset_of(
+        &self,
+        state: &State,
+        address: PciAddress,
+        device: impl AsFd,
+    ) -> Option<(Vec<Reached>, BTreeSet<u32>)> {
+        let reached = match ioctl::hot_reset_info(device) {
+            Ok(words) => Reached::parse(&words?)?,
+            Err(error) => {
+                log::debug!("What a hot reset of {address} reaches is not known: {error}");
+                return None;
+            }
+        };
+        let held = state.groups.iter().map(|group| group.number).collect();
+        let open = state.groups.iter().flat_map(|group| group.open.iter().copied()).collect();
+        let groups = hot_reset::groups_to_prove(&reached, address, &held, &open)?;
+        Some((reached, groups))
+    }
+
+    fn hot_reset(&self, address: PciAddress, device: impl AsFd) -> io::Result<()> {
+        // Held throughout: nothing of the slot is opened meanwhile.
+        let mut state = self.state();
+        let (reached, groups) = self.hot_reset_of(&state, address, &device).ok_or(io::Error::from(Errno::EPERM))?;
+        let proofs: Vec<_> = state.groups.iter().filter(|group| groups.contains(&group.number)).collect();
+        let proofs: Vec<_> = proofs.iter().map(|group| group.file.as_raw_fd()).collect();
+        ioctl::hot_reset(&device, &proofs)?;
+        note_reset(&mut state, address, &reached);
+        Ok(())
     }
 
     fn leave(&self, number: u32, address: PciAddress) {
@@ -234,6 +307,32 @@ fn sweep(state: &mut State) {
     }
 }
 
+/// Notes that a hot reset of the function at `own` has reset others too.
+fn note_reset(state: &mut State, own: PciAddress, reached: &[Reached]) {
+    for function in reached.iter().filter(|function| function.address != own) {
+        for group in state.groups.iter_mut().filter(|group| group.number == function.group) {
+            group.reset.insert(function.address);
+        }
+    }
+}
+
+/// Makes mappings again that went with the last group. When one is refused, those before it are counted as lost still: the
+/// kernel drops them with the group that is about to leave.
+fn map_again(state: &mut State, mut map: impl FnMut(Iova, Mapping) -> io::Result<()>) -> Result<()> {
+    for (&iova, &mapping) in &state.lost {
+        let bytes = mapping.bytes as u64;
+        map(iova, mapping).map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOMEM) => memlock::refused(bytes, source),
+            _ => Error::DmaMap { iova, bytes, source },
+        })?;
+    }
+    if !state.lost.is_empty() {
+        log::info!("{} buffers of the domain were mapped again, after its functions were unplugged", state.lost.len());
+    }
+    state.mapped.append(&mut state.lost);
+    Ok(())
+}
+
 /// Gives groups up that have left the container by themselves, because their functions were unplugged. With the last one
 /// all mappings went.
 fn forget_unplugged(state: &mut State) {
@@ -242,8 +341,14 @@ fn forget_unplugged(state: &mut State) {
     }
     state.groups.retain(|group| !group.open.is_empty() || is_attached(ioctl::group_status(&group.file)));
     if state.groups.is_empty() {
-        state.mapped.clear();
+        lose_mappings(state);
     }
+}
+
+/// Notes that the kernel has dropped all mappings.
+fn lose_mappings(state: &mut State) {
+    state.mapped.retain(|_, mapping| mapping.is_settled);
+    state.lost.append(&mut state.mapped);
 }
 
 /// What a group's state says of its place in the container.
@@ -259,6 +364,26 @@ pub(super) struct Membership {
     container: Arc<Container>,
     number: u32,
     address: PciAddress,
+    /// Whether a hot reset of another function had reached this one before it was opened, and nothing was reset since.
+    was_reset: AtomicBool,
+}
+
+impl Membership {
+    /// What a hot reset of `device`, this function, would come to: [`ResetOutcome::Hot`] if this process holds all that is
+    /// reached and uses nothing else of it, or if it was reached already and is not in use yet.
+    pub(super) fn can_hot_reset(&self, device: impl AsFd) -> ResetOutcome {
+        let is_possible = self.was_reset.load(Ordering::Acquire)
+            || self.container.hot_reset_of(&self.container.state(), self.address, device).is_some();
+        if is_possible { ResetOutcome::Hot } else { ResetOutcome::None }
+    }
+
+    /// Resets the slot or bus, unless that has just happened for another function of it.
+    pub(super) fn hot_reset(&self, device: impl AsFd) -> io::Result<ResetOutcome> {
+        if !self.was_reset.swap(false, Ordering::AcqRel) {
+            self.container.hot_reset(self.address, device)?;
+        }
+        Ok(ResetOutcome::Hot)
+    }
 }
 
 impl Drop for Membership {
@@ -333,10 +458,13 @@ mod tests {
             number,
             has_iommu: true,
             open: open.iter().map(|address| address.parse().unwrap()).collect(),
+            reset: BTreeSet::new(),
             file: Arc::new(File::open("/dev/null").unwrap()),
         };
         let left = |mappings, groups: Vec<Group>| {
-            let mut state = State { groups, mapped: (0..mappings).map(Iova).collect() };
+            let mapping = Mapping { bytes: 4096, start: std::ptr::null_mut(), is_settled: true };
+            let mapped = (0..mappings).map(|at| (Iova(at), mapping)).collect();
+            let mut state = State { groups, mapped, lost: BTreeMap::new() };
             sweep(&mut state);
             state.groups.iter().map(|group| group.number).collect::<Vec<_>>()
         };
@@ -350,6 +478,54 @@ mod tests {
     fn a_group_of_which_all_was_unplugged_is_not_attached() {
         assert!(is_attached(Ok(0b11)) && !is_attached(Ok(0b01)));
         assert!(!is_attached(Err(Errno::ENODEV.into())) && is_attached(Err(Errno::EINTR.into())));
+    }
+
+    /// The domain's last function was unplugged while buffers live: another function finds them at their addresses, or is
+    /// refused.
+    #[test]
+    fn what_went_with_the_last_group_is_mapped_again_or_refused() {
+        let mapping = |pages, is_settled| Mapping { bytes: pages << 12, start: std::ptr::null_mut(), is_settled };
+        let mapped = [1, 2, 3].map(|at| (Iova(at << 12), mapping(at as usize, true)));
+        let mut state = State { mapped: mapped.into(), ..State::default() };
+        // One that is being made or unmapped at that moment is nobody's to make again.
+        state.mapped.insert(Iova(4 << 12), mapping(4, false));
+        lose_mappings(&mut state);
+        assert!(state.mapped.is_empty());
+        // A buffer that is dropped meanwhile is not mapped again.
+        state.lost.remove(&Iova(2 << 12));
+        let failed =
+            map_again(&mut state, |iova, _| if iova.0 == 3 << 12 { Err(Errno::EINVAL.into()) } else { Ok(()) });
+        assert!(matches!(failed, Err(Error::DmaMap { iova: Iova(0x3000), bytes: 0x3000, .. })), "{failed:?}");
+        assert!(matches!(
+            map_again(&mut state, |_, _| Err(Errno::ENOMEM.into())),
+            Err(Error::Memlock { bytes: 0x1000, .. })
+        ));
+        assert_eq!((state.lost.len(), state.mapped.len()), (2, 0), "a function that was refused changes nothing");
+        let mut asked = Vec::new();
+        map_again(&mut state, |iova, mapping| {
+            asked.push((iova.0, mapping.bytes));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(asked, [(0x1000, 0x1000), (0x3000, 0x3000)]);
+        assert_eq!((state.lost.len(), state.mapped.len()), (0, 2));
+        map_again(&mut state, |_, _| panic!("once")).unwrap();
+    }
+
+    #[test]
+    fn a_function_that_was_reset_with_another_is_known() {
+        let address = |text: &str| text.parse::<PciAddress>().unwrap();
+        let group = Group {
+            number: 7,
+            has_iommu: true,
+            open: vec![address("3b:00.0")],
+            reset: BTreeSet::new(),
+            file: Arc::new(File::open("/dev/null").unwrap()),
+        };
+        let mut state = State { groups: vec![group], ..State::default() };
+        let reached = ["3b:00.0", "3b:00.1"].map(|at| Reached { group: 7, address: address(at) });
+        note_reset(&mut state, address("3b:00.0"), &reached);
+        assert_eq!(state.groups[0].reset, BTreeSet::from([address("3b:00.1")]), "not the one that asked");
     }
 
     #[test]

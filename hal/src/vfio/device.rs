@@ -23,7 +23,7 @@ use super::container::Membership;
 use super::error::OpenError;
 use super::info::RegionInfo;
 use super::ioctl;
-use crate::bus::{Bus, BusKind, Piece};
+use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::config;
 use crate::endpoint::BarLayout;
 use crate::interrupt::InterruptKind;
@@ -31,6 +31,7 @@ use crate::owner::Owner;
 use crate::region::page_size;
 use crate::removal::Removal;
 use crate::sigbus::{self, Watch};
+use crate::sysfs;
 use crate::{BarIndex, Error, Interrupt, PciAddress, Result};
 
 /// Regions that are looked at: BARs, ROM, configuration space.
@@ -52,10 +53,11 @@ pub(super) struct Device {
     /// Raised when the function has reported an error that is not corrected.
     errors: Option<EventFd>,
     enabled: Mutex<Option<InterruptKind>>,
-    can_reset: bool,
+    /// What the kernel resets when it is asked to; [`ResetOutcome::None`] if it has no way for this function alone.
+    own_reset: ResetOutcome,
     handle_sigbus: bool,
     file: Arc<File>,
-    _membership: Membership,
+    membership: Membership,
 }
 
 impl Device {
@@ -63,6 +65,7 @@ impl Device {
         address: PciAddress,
         device: OwnedFd,
         membership: Membership,
+        reset_methods: &[String],
         handle_sigbus: bool,
     ) -> Result<Self> {
         let file = File::from(device);
@@ -100,10 +103,10 @@ impl Device {
             removal: Arc::new(removal),
             errors,
             enabled: Mutex::default(),
-            can_reset: info.flags & VFIO_DEVICE_FLAGS_RESET != 0,
+            own_reset: own_reset(info.flags, reset_methods),
             handle_sigbus,
             file: Arc::new(file),
-            _membership: membership,
+            membership,
         };
         device.read_layouts()?;
         device.msix = device.find_msix_table()?;
@@ -189,7 +192,9 @@ impl Device {
             log::warn!("Too many BARs are mapped for all to be watched: removal would be a SIGBUS");
         }
         let mapping = Mapping { watch, map: ManuallyDrop::new(map), owner, _file: Arc::clone(&self.file) };
-        Ok(Piece { offset: stretch.start, len: bytes as u64, start, owner, _memory: Arc::new(mapping) })
+        // SAFETY: the mapping has `bytes` bytes and lives in `mapping`, which lends none; it begins on a page, as the stretch
+        // does. An access to a device that is gone is a SIGBUS, which `watch` answers, unless the caller said otherwise.
+        Ok(unsafe { Piece::new(stretch.start, bytes as u64, start, owner, Arc::new(mapping)) })
     }
 
     fn enabled(&self) -> MutexGuard<'_, Option<InterruptKind>> {
@@ -293,15 +298,23 @@ impl Bus for Device {
         ioctl::unmask_irq(&*self.file, VFIO_PCI_INTX_IRQ_INDEX).map_err(kernel("unmask the interrupt of"))
     }
 
-    fn reset(&self) -> Result<()> {
+    fn can_reset(&self) -> ResetOutcome {
+        match self.own_reset {
+            ResetOutcome::None => self.membership.can_hot_reset(&*self.file),
+            own => own,
+        }
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
         // The kernel puts interrupts back after a reset; they are to be forgotten.
         let enabled = *self.enabled();
         enabled.map_or(Ok(()), |kind| self.disable_interrupts(kind))?;
-        if !self.can_reset {
-            return Err(Error::NoReset);
-        }
+        let reset = || match self.own_reset {
+            ResetOutcome::None => self.membership.hot_reset(&*self.file),
+            own => ioctl::reset(&*self.file).map(|()| own),
+        };
         for _ in 1..RESET_TRIES {
-            match ioctl::reset(&*self.file) {
+            match reset() {
                 // Whoever removes the device holds its lock until we have closed it: there is nothing to wait for.
                 Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) && !self.removal.check() => {
                     thread::sleep(RESET_PAUSE);
@@ -309,7 +322,7 @@ impl Bus for Device {
                 other => return other.map_err(kernel("reset")),
             }
         }
-        ioctl::reset(&*self.file).map_err(kernel("reset"))
+        reset().map_err(kernel("reset"))
     }
 
     // Closing the descriptor is all there is to do, and that goes with the fields.
@@ -322,6 +335,11 @@ impl Bus for Device {
     fn take_error(&self) -> bool {
         self.errors.as_ref().is_some_and(|errors| errors.read().is_ok())
     }
+}
+
+/// What `VFIO_DEVICE_RESET` resets: what the kernel's methods do, where one of them worked when the function was opened.
+fn own_reset(flags: u32, methods: &[String]) -> ResetOutcome {
+    if flags & VFIO_DEVICE_FLAGS_RESET == 0 { ResetOutcome::None } else { sysfs::reset_by(methods) }
 }
 
 fn irq_index(kind: InterruptKind) -> u32 {
@@ -386,6 +404,19 @@ mod tests {
         {
             assert_eq!(nobody_answers(&errno.into()), !answers, "{errno}");
         }
+    }
+
+    #[test]
+    fn what_is_reset_is_what_the_kernel_names_first() {
+        let outcome = |flags, methods: &[&str]| {
+            own_reset(flags, &methods.iter().map(|method| (*method).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &["flr", "bus"]), ResetOutcome::Function);
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &["bus"]), ResetOutcome::Bus);
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &["cxl_bus"]), ResetOutcome::Bus);
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &["unnamed"]), ResetOutcome::Function, "kernels before 5.15");
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &[]), ResetOutcome::Function);
+        assert_eq!(outcome(VFIO_DEVICE_FLAGS_PCI, &["flr"]), ResetOutcome::None, "VFIO has tried, and it did not work");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nix::{ioctl_none_bad, ioctl_readwrite_bad, ioctl_write_int_bad, ioctl_write_
 use vfio_bindings::bindings::vfio::{
     VFIO_BASE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
     VFIO_IRQ_SET_DATA_NONE, VFIO_TYPE, vfio_device_info, vfio_group_status, vfio_iommu_type1_info, vfio_irq_info,
-    vfio_irq_set, vfio_region_info,
+    vfio_irq_set, vfio_pci_hot_reset, vfio_pci_hot_reset_info, vfio_region_info,
 };
 
 const fn request(number: u32) -> u8 {
@@ -29,10 +29,14 @@ ioctl_readwrite_bad!(device_get_region_info, request_code_none!(VFIO_TYPE, reque
 ioctl_readwrite_bad!(device_get_irq_info, request_code_none!(VFIO_TYPE, request(9)), vfio_irq_info);
 ioctl_write_ptr_bad!(device_set_irqs, request_code_none!(VFIO_TYPE, request(10)), vfio_irq_set);
 ioctl_none_bad!(device_reset, request_code_none!(VFIO_TYPE, request(11)));
+ioctl_readwrite_bad!(device_hot_reset_info, request_code_none!(VFIO_TYPE, request(12)), vfio_pci_hot_reset_info);
+ioctl_write_ptr_bad!(device_hot_reset, request_code_none!(VFIO_TYPE, request(13)), vfio_pci_hot_reset);
 ioctl_readwrite_bad!(iommu_get_info, request_code_none!(VFIO_TYPE, request(12)), vfio_iommu_type1_info);
 
 /// Longest answer that is believed: thousands of capabilities would fit.
 const LONGEST_INFO: usize = 1 << 16;
+/// More functions than a hot reset reaches: a bus has 256.
+const MOST_REACHED: u32 = 1 << 10;
 
 /// Chooses the container's kind of IOMMU.
 pub(super) fn set_iommu(container: &impl AsRawFd, kind: u32) -> io::Result<()> {
@@ -182,6 +186,44 @@ fn set_irqs(device: impl AsFd, words: &[u32]) -> io::Result<i32> {
     Ok(unsafe { device_set_irqs(device.as_fd().as_raw_fd(), words.as_ptr().cast()) }?)
 }
 
+/// The functions that a hot reset would reach, two words each, as the kernel lays them out. `None` if it names them by
+/// something else than their groups.
+pub(super) fn hot_reset_info(device: impl AsFd) -> io::Result<Option<Vec<u32>>> {
+    reached(|words| {
+        // SAFETY: the words are aligned for the structure, and as many bytes as the first of them says.
+        unsafe { device_hot_reset_info(device.as_fd().as_raw_fd(), words.as_mut_ptr().cast()) }
+    })
+}
+
+/// Asks for a list whose length only the kernel knows: it refuses what is too short, and says how many there are.
+fn reached(mut ask: impl FnMut(&mut [u32]) -> Result<i32, Errno>) -> io::Result<Option<Vec<u32>>> {
+    let mut count = 0;
+    loop {
+        let mut words = vec![0; 3 + 2 * count as usize];
+        words[0] = 4 * words.len() as u32;
+        match ask(&mut words) {
+            Ok(_) if words[2] <= count => {
+                let flags = words[1];
+                words.truncate(3 + 2 * words[2] as usize);
+                return Ok((flags == 0).then(|| words.split_off(3)));
+            }
+            Err(Errno::ENOSPC) if words[2] > count && words[2] <= MOST_REACHED => count = words[2],
+            Ok(_) => return Err(Errno::EMSGSIZE.into()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Resets the slot or bus that the device is in. `groups` prove that all of it is the caller's.
+pub(super) fn hot_reset(device: impl AsFd, groups: &[RawFd]) -> io::Result<()> {
+    let mut words = vec![0, 0, groups.len() as u32];
+    words.extend(groups.iter().map(|group| *group as u32));
+    words[0] = 4 * words.len() as u32;
+    // SAFETY: the words are aligned for the structure, and as many bytes as the first of them says.
+    unsafe { device_hot_reset(device.as_fd().as_raw_fd(), words.as_ptr().cast()) }?;
+    Ok(())
+}
+
 /// Resets the device.
 pub(super) fn reset(device: impl AsFd) -> io::Result<()> {
     // SAFETY: the kernel takes no argument.
@@ -225,6 +267,39 @@ mod tests {
         });
         assert_eq!(answer.unwrap_err().raw_os_error(), Some(Errno::EMSGSIZE as i32));
         assert_eq!(whole_info(24, &[], |_| Err(Errno::EPERM)).unwrap_err().raw_os_error(), Some(Errno::EPERM as i32));
+    }
+
+    #[test]
+    fn a_list_is_asked_for_until_it_fits() {
+        let mut asked = Vec::new();
+        let mut kernel = |words: &mut [u32]| {
+            asked.push((words[0], words.len()));
+            words[2] = 2;
+            if words.len() < 7 {
+                return Err(Errno::ENOSPC);
+            }
+            words[3..].copy_from_slice(&[1, 2, 3, 4]);
+            Ok(0)
+        };
+        assert_eq!(reached(&mut kernel).unwrap(), Some(vec![1, 2, 3, 4]));
+        assert_eq!(asked, [(12, 3), (28, 7)]);
+        let refused = |count: u32, errno: Option<Errno>| {
+            reached(|words| {
+                words[2] = count;
+                errno.map_or(Ok(0), Err)
+            })
+        };
+        let errno = |result: io::Result<Option<Vec<u32>>>| result.unwrap_err().raw_os_error();
+        assert_eq!(errno(refused(u32::MAX, Some(Errno::ENOSPC))), Some(Errno::ENOSPC as i32));
+        assert_eq!(errno(refused(0, Some(Errno::ENOSPC))), Some(Errno::ENOSPC as i32));
+        assert_eq!(errno(refused(3, None)), Some(Errno::EMSGSIZE as i32), "more than there was room for");
+        assert_eq!(errno(refused(0, Some(Errno::ENODEV))), Some(Errno::ENODEV as i32));
+        // Flags say that the numbers are device ids.
+        let by_device = reached(|words| {
+            words[1] = 1;
+            Ok(0)
+        });
+        assert_eq!(by_device.unwrap(), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@
 mod container;
 mod device;
 mod error;
+mod hot_reset;
 mod info;
 mod ioctl;
 mod memlock;
@@ -58,11 +59,17 @@ pub struct Options {
     /// must not be replaced later by one that does not do so too. A function whose memory decoding is turned off in its
     /// command register while windows are used counts as gone as well: the kernel makes no difference.
     pub handle_sigbus: bool,
+    /// Open the function even if it cannot be reset: neither alone nor, because this process does not hold all functions that
+    /// share its bus, together with them.
+    ///
+    /// What its last user started may then still run. Say so only for a function whose engines are known to be stopped, or
+    /// stop them before [`Function::set_bus_master`]: [`Function::opening_reset`] tells that nothing was reset.
+    pub without_reset: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { vf_token: None, no_iommu: false, handle_sigbus: true }
+        Options { vf_token: None, no_iommu: false, handle_sigbus: true, without_reset: false }
     }
 }
 
@@ -101,7 +108,8 @@ pub fn open_with(address: PciAddress, domain: &Domain, options: &Options) -> Res
     let (device, membership) = container.join(&request, |info, is_first| {
         domain.adopt(info.smallest_page, info.ranges.as_deref(), info.available, is_first);
     })?;
-    let device = Device::new(address, device, membership, options.handle_sigbus)?;
+    let methods = sysfs.reset_methods(address);
+    let device = Device::new(address, device, membership, &methods, options.handle_sigbus)?;
     let name = address.to_string();
-    Function::open(Box::new(device), domain.attach(&name, 64), &name)
+    Function::open(Box::new(device), domain.attach(&name, 64), &name, options.without_reset)
 }

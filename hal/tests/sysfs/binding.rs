@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpga_hal::PciAddress;
-use fpga_hal::sysfs::{AttributeWriter, BindError, Options, Sysfs, Use, VFIO_PCI};
+use fpga_hal::sysfs::{AttributeWriter, BindError, Options, Process, Sysfs, Use, VFIO_PCI};
+use fpga_hal::{PciAddress, ResetOutcome};
 use nix::errno::Errno;
 
 use crate::tree::Tree;
@@ -281,7 +281,7 @@ fn what_is_interrupted_is_put_back() {
     let two = [address(CARD), address("0000:5e:00.0")];
     for number in 0..6 {
         let fault = Some((number, Fault::Signal));
-        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma"], Some("xdma"), fault);
+        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma", "vf-unbound"], Some("xdma"), fault);
         let states = || [machine.state(CARD), machine.state("0000:5e:00.0")];
         let before = states();
         match machine.sysfs.bind(&two, VFIO_PCI, &machine.interruptible()) {
@@ -322,6 +322,8 @@ fn what_the_kernel_may_still_do_is_said() {
         assert_eq!(before.as_deref(), Some("xdma"));
         assert!(error.to_string().contains("how 0000:3b:00.0 ends is not known"), "{error}");
         assert_eq!(machine.state(CARD), of(Some("xdma"), None));
+        // Nobody else begins before the kernel is done.
+        assert!(matches!(machine.bind(&QUICK), Err(BindError::Locked { .. })));
         machine.kernel.release();
         let deadline = Instant::now() + Duration::from_secs(60);
         while machine.state(CARD) != of(None, None) {
@@ -376,7 +378,7 @@ fn all_or_none() {
     let two = [address(CARD), address("0000:5e:00.0")];
     for number in 0..6 {
         let fault = Some((number, Fault::Errno(Errno::EBUSY)));
-        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma"], Some("xdma"), fault);
+        let machine = Machine::new(&["machine", "wrong-driver", "both-xdma", "vf-unbound"], Some("xdma"), fault);
         let states = || [machine.state(CARD), machine.state("0000:5e:00.0")];
         let before = states();
         let error = machine.sysfs.bind(&two, VFIO_PCI, &PATIENT).unwrap_err();
@@ -431,17 +433,114 @@ fn refusals_come_before_any_write() {
 
 #[test]
 fn both_functions_of_a_group_may_be_bound_together() {
-    let machine = Machine::new(&["machine", "wrong-driver", "both-xdma", "one-group"], Some("xdma"), None);
+    let mut machine = Machine::new(&["machine", "wrong-driver", "both-xdma", "one-group"], Some("xdma"), None);
     let error = machine.bind(&PATIENT).unwrap_err();
     assert!(matches!(error, BindError::NotViable { .. }), "{error}");
+    machine.tree.add("vf-unbound");
     machine.sysfs.bind(&[address(CARD), address("0000:5e:00.0")], VFIO_PCI, &PATIENT).unwrap();
     assert_eq!(machine.state("0000:5e:00.0"), of(Some("vfio-pci"), Some("vfio-pci")));
 }
 
+/// What each of the three says of a function in use: the same.
+fn in_use(machine: &Machine, function: &str) -> Vec<Use> {
+    let functions = [address(function)];
+    let bind = || machine.sysfs.bind(&functions, VFIO_PCI, &PATIENT).map(drop);
+    let unbind = || machine.sysfs.unbind(&functions, &PATIENT).map(drop);
+    let reset = || machine.sysfs.reset(functions[0], &PATIENT).map(drop);
+    let said = [bind(), unbind(), reset()].map(|result| match result {
+        Err(BindError::InUse { uses, .. }) => uses,
+        other => panic!("{other:?}"),
+    });
+    assert!(said.iter().all(|uses| *uses == said[0]), "{said:?}");
+    assert!(machine.writes().is_empty());
+    said[0].clone()
+}
+
+#[test]
+fn who_has_a_character_device_below_open_is_seen() {
+    let uses = |lines: &str| {
+        let mut machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+        machine.tree.apply("proc/815/comm = simulate");
+        machine.tree.apply(lines);
+        in_use(&machine, CARD)
+    };
+    let node = |node: &str| {
+        let process = Process { id: 815, name: "simulate".into() };
+        [Use::Node { process, node: node.into() }]
+    };
+    let channel = "$card/xdma/xdma0_user/dev = 511:0\n$card/xdma/xdma0_user/uevent = MAJOR=511\\nDEVNAME=xdma0_user\n";
+    let found = uses(&format!("{channel}proc/815/fd/7 -> /dev/xdma0_user"));
+    assert_eq!(found, node("/dev/xdma0_user"));
+    assert_eq!(found[0].to_string(), "process 815 (simulate) has /dev/xdma0_user open");
+    let render = "$card/drm/renderD128/dev = 226:128\n$card/drm/renderD128/uevent = DEVNAME=dri/renderD128\n";
+    assert_eq!(uses(&format!("{render}proc/815/fd/7 -> /dev/dri/renderD128")), node("/dev/dri/renderD128"));
+    // Deeper, and without a name of its own.
+    let port = "$card/fpga_region/region0/dfl-port.0/dev = 510:1\n";
+    assert_eq!(uses(&format!("{port}proc/815/fd/7 -> /dev/dfl-port.0")), node("/dev/dfl-port.0"));
+    // Another node of the same number: this machine's /dev/full stands for it.
+    assert_eq!(uses("$card/xdma/xdma0_user/dev = 1:7\nproc/815/fd/7 -> /dev/full"), node("/dev/xdma0_user"));
+    // Nobody has it open.
+    let mut machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    machine.tree.apply(channel);
+    machine.tree.apply("proc/815/fd/7 -> /dev/xdma1_user");
+    machine.bind(&PATIENT).unwrap();
+    // What is no number is an error, and not nobody.
+    let mut machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    machine.tree.apply("$card/xdma/xdma0_user/dev = none");
+    assert!(matches!(machine.bind(&PATIENT), Err(BindError::Sysfs(_))));
+}
+
+#[test]
+fn virtual_functions_go_with_the_physical_one() {
+    let machine = Machine::new(&["machine"], Some("dfl-pci"), None);
+    let uses = in_use(&machine, "0000:5e:00.0");
+    assert_eq!(uses, [Use::VirtualFunction { address: address("0000:5e:00.1"), driver: "vfio-pci".into() }]);
+    assert_eq!(uses[0].to_string(), "its virtual function 0000:5e:00.1 is bound to vfio-pci");
+    let forced = Options { force: true, ..PATIENT };
+    machine.sysfs.unbind(&[address("0000:5e:00.0")], &forced).unwrap();
+}
+
+#[test]
+fn one_binds_at_a_time() {
+    let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), Some((1, Fault::Held)));
+    let other = Sysfs::with_writer(machine.tree.root(), machine.kernel.clone());
+    let functions = [address("0000:5e:00.0")];
+    thread::scope(|scope| {
+        let first = scope.spawn(|| machine.bind(&PATIENT));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while machine.writes().len() < 2 {
+            assert!(Instant::now() < deadline, "the first one does not begin");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let refused = [
+            other.bind(&functions, VFIO_PCI, &QUICK).map(drop),
+            other.unbind(&functions, &QUICK).map(drop),
+            other.reset(functions[0], &QUICK).map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            let BindError::Locked { path, waited, .. } = &error else { panic!("{error:?}") };
+            assert!(path.ends_with("run/fpgactl.lock") && *waited == QUICK.timeout, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("Process {} ", std::process::id())) && text.contains("100 ms"), "{text}");
+        }
+        machine.kernel.signalled.store(true, Ordering::Relaxed);
+        assert!(matches!(other.unbind(&functions, &machine.interruptible()), Err(BindError::Interrupted { .. })));
+        assert_eq!(machine.writes().len(), 2, "they wrote nothing");
+        machine.kernel.release();
+        first.join().unwrap().unwrap();
+    });
+    // It is free again.
+    other.reset(address(CARD), &QUICK).unwrap();
+}
+
 #[test]
 fn a_reset_that_fails_is_an_error() {
+    let mut machine = Machine::new(&["machine"], None, None);
+    machine.tree.apply("$card/reset_method = bus");
+    assert_eq!(machine.sysfs.reset(address(CARD), &PATIENT).unwrap(), ResetOutcome::Bus);
     let machine = Machine::new(&["machine"], None, None);
-    machine.sysfs.reset(address(CARD), &PATIENT).unwrap();
+    assert_eq!(machine.sysfs.reset(address(CARD), &PATIENT).unwrap(), ResetOutcome::Function);
     assert_eq!(machine.writes(), [format!("sys/bus/pci/devices/{CARD}/reset 1")]);
     let machine = Machine::new(&["machine"], None, Some((0, Fault::Errno(Errno::ENOTTY))));
     assert!(matches!(machine.sysfs.reset(address(CARD), &PATIENT), Err(BindError::Refused { .. })));

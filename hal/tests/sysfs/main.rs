@@ -172,7 +172,9 @@ fn what_must_not_be_taken_away() {
     assert_eq!(uses("0000:00:1f.6"), [Use::Interface { name: "eno1".into() }]);
     assert_eq!(uses("0000:00:02.0"), [Use::Display]);
     assert_eq!(uses("0000:3a:00.0"), [Use::Bridge]);
-    assert!(uses(CARD).is_empty() && uses("0000:5e:00.0").is_empty());
+    assert!(uses(CARD).is_empty());
+    let virtual_function = Use::VirtualFunction { address: address("0000:5e:00.1"), driver: "vfio-pci".into() };
+    assert_eq!(uses("0000:5e:00.0"), [virtual_function], "it would go with the physical one");
     assert!(matches!(&uses("0000:5e:00.1")[..], [Use::Process(_)]));
 }
 

@@ -7,7 +7,7 @@
 //!   microseconds late.
 //! - `vfio:0000:3b:00.0`, or the bare address, is a function bound to the kernel's VFIO driver. `+vf-token=UUID` behind it
 //!   gives the token that a virtual function shares with its physical one; `+no-iommu` accepts that nothing protects the
-//!   host's memory from the card (see [`vfio::Options`]).
+//!   host's memory from the card; `+without-reset` opens a card that cannot be reset (see [`vfio::Options`]).
 //! - `vfio-user:/run/fpga/0.sock` is a function behind a vfio-user socket.
 //!
 //! Several cards of one bus are separated by commas.
@@ -126,6 +126,7 @@ struct OnVfio {
     address: PciAddress,
     vf_token: Option<VfToken>,
     no_iommu: bool,
+    without_reset: bool,
 }
 
 impl Selector {
@@ -258,11 +259,13 @@ pub fn select(selector: &str) -> Result<Selection, Error> {
 
 fn on_vfio(text: &str) -> Option<OnVfio> {
     let mut parts = text.strip_prefix("vfio:").unwrap_or(text).split('+');
-    let mut function = OnVfio { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false };
+    let mut function =
+        OnVfio { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false, without_reset: false };
     for option in parts {
         match option.split_once('=') {
             Some(("vf-token", token)) => function.vf_token = Some(token.parse().ok()?),
             None if option == "no-iommu" => function.no_iommu = true,
+            None if option == "without-reset" => function.without_reset = true,
             _ => return None,
         }
     }
@@ -270,8 +273,8 @@ fn on_vfio(text: &str) -> Option<OnVfio> {
 }
 
 fn open_on_vfio(function: &OnVfio, domain: &Domain) -> Result<Function, Error> {
-    let &OnVfio { address, vf_token, no_iommu } = function;
-    let options = vfio::Options { vf_token, no_iommu, ..vfio::Options::default() };
+    let &OnVfio { address, vf_token, no_iommu, without_reset } = function;
+    let options = vfio::Options { vf_token, no_iommu, without_reset, ..vfio::Options::default() };
     let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
     vfio::open_with(address, domain, &options).map_err(named)
 }
@@ -367,7 +370,10 @@ mod tests {
         let token = "83a1b1c0-1d2e-4f3a-8b4c-5d6e7f809102";
         let options = Selector::parse(&format!("vfio:3b:00.0+vf-token={token}+no-iommu")).unwrap().cards;
         let vf_token = Some(token.parse().unwrap());
-        assert_eq!(options, Cards::Vfio(vec![OnVfio { address: card, vf_token, no_iommu: true }]));
+        let (no_iommu, without_reset) = (true, false);
+        assert_eq!(options, Cards::Vfio(vec![OnVfio { address: card, vf_token, no_iommu, without_reset }]));
+        let unreset = OnVfio { address: card, vf_token: None, no_iommu: false, without_reset: true };
+        assert_eq!(Selector::parse("3b:00.0+without-reset").unwrap().cards, Cards::Vfio(vec![unreset]));
         let sockets = Selector::parse("vfio-user:/run/a.sock,vfio-user:b.sock").unwrap();
         assert_eq!(sockets.kind(), Kind::VfioUser);
         assert_eq!(sockets.cards, Cards::VfioUser(vec!["/run/a.sock".into(), "b.sock".into()]));

@@ -145,7 +145,10 @@ fn mappings_are_refused_at_the_kernels_limit(guest: &Guest) {
 fn a_bar_smaller_than_a_page_is_trapped(guest: &Guest) {
     let [device] = given([at("0000:00:14.0")]);
     let domain = Domain::vfio().expect("a domain");
-    let function = vfio::open(device.address.parse().expect("an address"), &domain).expect("the function");
+    // Nothing is started on it, so that it need not have a reset.
+    let options = vfio::Options { without_reset: true, ..vfio::Options::default() };
+    let address = device.address.parse().expect("an address");
+    let function = vfio::open_with(address, &domain, &options).expect("the function");
     let registers = function.window(BarIndex::new(1).expect("an index")).expect("its registers");
     assert!(registers.len() == 256 && !registers.is_mapped(), "{registers:?}");
     let read = || (registers.read_u32(0).expect("a read"), registers.read_u64(0).expect("a read") & 0xffff_ffff_ffff);

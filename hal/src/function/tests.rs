@@ -1,0 +1,196 @@
+//! A function on a bus that refuses what it is told to.
+
+use super::*;
+use crate::bus::Piece;
+use crate::removal::Removal;
+
+/// A step of the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Enable,
+    Disable,
+    Command(u16),
+    Reset,
+    Close,
+}
+
+/// What a bus did, and what it refuses to do.
+#[derive(Debug)]
+struct Told {
+    can_reset: ResetOutcome,
+    refused: Vec<Step>,
+    command: u16,
+    steps: Vec<Step>,
+}
+
+/// A bus that does what it is told, unless it is to refuse it. The function has one INTx interrupt.
+struct Refusing {
+    told: Arc<Mutex<Told>>,
+    removal: Arc<Removal>,
+}
+
+impl Refusing {
+    fn step(&self, step: Step) -> Result<()> {
+        let mut told = self.told.lock().unwrap();
+        told.steps.push(step);
+        if told.refused.contains(&step) {
+            Err(Error::Refused { what: "do", source: std::io::ErrorKind::Other.into() })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Bus for Refusing {
+    fn kind(&self) -> BusKind {
+        BusKind::Vfio
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
+        data.fill(0);
+        if offset == config::COMMAND {
+            data.copy_from_slice(&self.told.lock().unwrap().command.to_le_bytes()[..data.len()]);
+        }
+        Ok(())
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) -> Result<()> {
+        assert_eq!(offset, config::COMMAND);
+        let command = u16::from_le_bytes([data[0], data[1]]);
+        self.step(Step::Command(command))?;
+        self.told.lock().unwrap().command = command;
+        Ok(())
+    }
+
+    fn bar(&self, _: BarIndex) -> Option<BarLayout> {
+        None
+    }
+
+    fn bar_pieces(&self, _: BarIndex) -> Result<Vec<Piece>> {
+        Ok(Vec::new())
+    }
+
+    fn bar_read(&self, _: BarIndex, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn bar_write(&self, _: BarIndex, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn vectors(&self, kind: InterruptKind) -> Result<u16> {
+        Ok(u16::from(kind == InterruptKind::Intx))
+    }
+
+    fn enable_interrupts(&self, _: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
+        crate::intx::raise(&interrupts[0].counter());
+        self.step(Step::Enable)
+    }
+
+    fn disable_interrupts(&self, _: InterruptKind) -> Result<()> {
+        self.step(Step::Disable)
+    }
+
+    fn trigger(&self, _: InterruptKind, _: u16) -> Result<()> {
+        Ok(())
+    }
+
+    fn unmask_intx(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn can_reset(&self) -> ResetOutcome {
+        self.told.lock().unwrap().can_reset
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
+        self.step(Step::Reset)?;
+        Ok(self.can_reset())
+    }
+
+    fn close(&self) {
+        let _ = self.step(Step::Close);
+    }
+
+    fn removal(&self) -> &Arc<Removal> {
+        &self.removal
+    }
+}
+
+/// The bus's memory of what it was told, and the function or why it was not opened. Its last user left it mastering the bus.
+fn open(can_reset: ResetOutcome, without_reset: bool) -> (Arc<Mutex<Told>>, Result<Function>) {
+    let command = config::COMMAND_MASTER;
+    let told = Arc::new(Mutex::new(Told { can_reset, refused: Vec::new(), command, steps: Vec::new() }));
+    let bus = Refusing { told: Arc::clone(&told), removal: Arc::default() };
+    let attachment = Domain::in_process().attach("card", 64);
+    let function = Function::open(Box::new(bus), attachment, "card", without_reset);
+    (told, function)
+}
+
+fn steps(told: &Arc<Mutex<Told>>) -> Vec<Step> {
+    std::mem::take(&mut told.lock().unwrap().steps)
+}
+
+const MEMORY: Step = Step::Command(config::COMMAND_MEMORY);
+const ALL: u16 = config::COMMAND_MEMORY | config::COMMAND_MASTER;
+
+#[test]
+fn opening_and_resetting_tell_what_was_reset() {
+    for outcome in [ResetOutcome::Function, ResetOutcome::Hot, ResetOutcome::Bus] {
+        let (told, function) = open(outcome, false);
+        let function = function.unwrap();
+        assert_eq!(function.opening_reset(), outcome);
+        assert_eq!(steps(&told), [Step::Reset, MEMORY], "bus mastering is off, however it was found");
+        assert_eq!(function.reset().unwrap(), outcome);
+    }
+}
+
+#[test]
+fn what_cannot_be_reset_is_opened_only_if_told_to() {
+    let (told, refused) = open(ResetOutcome::None, false);
+    assert!(matches!(refused, Err(Error::NotReset)), "{refused:?}");
+    assert!(!steps(&told).contains(&Step::Command(ALL)), "it never masters the bus");
+    assert_eq!(
+        told.lock().unwrap().command & config::COMMAND_MASTER,
+        0,
+        "what was left running reaches nothing any more"
+    );
+    let (told, function) = open(ResetOutcome::None, true);
+    assert_eq!(function.as_ref().unwrap().opening_reset(), ResetOutcome::None);
+    assert_eq!(steps(&told), [MEMORY], "it does not master the bus");
+}
+
+#[test]
+fn a_reset_that_is_refused_leaves_interrupts_alive() {
+    let (told, function) = open(ResetOutcome::None, true);
+    let function = function.unwrap();
+    let interrupts = function.enable_interrupts(1).unwrap();
+    function.set_bus_master(true).unwrap();
+    steps(&told);
+    assert!(matches!(function.reset(), Err(Error::NoReset)));
+    assert_eq!(steps(&told), [], "the bus was told nothing");
+    // They are still the function's to disable when it is closed.
+    drop((function, interrupts));
+    assert_eq!(steps(&told), [Step::Disable, MEMORY, Step::Command(0), Step::Close]);
+}
+
+#[test]
+fn each_step_of_closing_is_tried() {
+    let closing = [Step::Disable, MEMORY, Step::Command(0), Step::Reset, Step::Close];
+    let close = |refused: &[Step]| {
+        let (told, function) = open(ResetOutcome::Function, false);
+        let function = function.unwrap();
+        let _interrupts = function.enable_interrupts(1).unwrap();
+        function.set_bus_master(true).unwrap();
+        steps(&told);
+        told.lock().unwrap().refused = refused.to_vec();
+        drop(function);
+        steps(&told)
+    };
+    assert_eq!(close(&[]), closing);
+    assert_eq!(close(&[Step::Disable]), closing);
+    assert_eq!(close(&[Step::Disable, Step::Reset]), closing);
+    // Bus mastering could not be turned off, so that memory decoding goes without it.
+    let still_master = Step::Command(config::COMMAND_MASTER);
+    assert_eq!(close(&[Step::Disable, MEMORY]), [Step::Disable, MEMORY, still_master, Step::Reset, Step::Close]);
+}
