@@ -177,7 +177,8 @@ const NEAR: usize = 2;
 /// The one of `names` that was probably meant: at most two letters away, and fewer than the word has.
 pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = word.chars().collect();
-    let near = names.filter_map(|name| Some((distance(&letters, name)?, name))).min_by_key(|(distance, _)| *distance)?;
+    let near =
+        names.filter_map(|name| Some((distance(&letters, name)?, name))).min_by_key(|(distance, _)| *distance)?;
     (near.0 < letters.len()).then_some(near.1)
 }
 

@@ -272,7 +272,8 @@ fn names_that_come_later_or_are_other_things_are_no_hints() {
                 send peer 1 - rank, source table, bytes 1, tag @tabl\ntabla: nop\nif rank == 0\nconst mine = 1\nend\n\
                 delay extent mine";
     let errors = plain(text).map(drop).unwrap_err();
-    let hints: Vec<Option<&str>> = errors.errors.iter().map(|one| one.message.split_once("; ").map(|it| it.1)).collect();
+    let hints: Vec<Option<&str>> =
+        errors.errors.iter().map(|one| one.message.split_once("; ").map(|it| it.1)).collect();
     let expected = [Some("did you mean `table`?"), None, Some("did you mean `tabla`?"), None];
     assert_eq!(hints, expected, "{errors}");
 }
