@@ -196,7 +196,12 @@ impl<'p> Lane<'p> {
             if !queue.has_room() {
                 break;
             }
-            self.tokens.push_back(queue.push(Bound::covered_by(instruction, self.region.as_slice()))?);
+            // Loading has refused addresses in host memory that are in no host buffer, unless they are allowed.
+            let bound = match self.program.names_raw_host(self.next) {
+                true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
+                false => Bound::covered_by(instruction, self.region.as_slice()),
+            };
+            self.tokens.push_back(queue.push(bound)?);
             self.next += 1;
             is_busy = true;
         }

@@ -272,15 +272,18 @@ impl RankProgram {
         Ok(instructions)
     }
 
-    /// The first instruction with an address in host memory that is in no host buffer: a card reads or writes there what
-    /// nobody checks.
+    /// The first instruction that [names an address in host memory](Self::names_raw_host).
     pub fn raw_host(&self) -> Option<usize> {
-        let is_raw = |index: usize, instruction: &Instruction, side: Side| {
-            side.operand(instruction).space == AddressSpace::Host && self.buffer_of(index, side).is_none()
-        };
-        let mut all = self.instructions.iter().enumerate();
-        all.find(|(index, one)| is_raw(*index, one, Side::Source) || is_raw(*index, one, Side::Destination))
-            .map(|(index, _)| index)
+        (0..self.instructions.len()).find(|index| self.names_raw_host(*index))
+    }
+
+    /// Whether an instruction names an address in host memory that is in no host buffer: the card reads or writes there
+    /// what nobody checks.
+    pub fn names_raw_host(&self, instruction: usize) -> bool {
+        let Some(word) = self.instructions.get(instruction) else { return false };
+        [Side::Source, Side::Destination]
+            .into_iter()
+            .any(|side| side.operand(word).space == AddressSpace::Host && self.buffer_of(instruction, side).is_none())
     }
 
     /// The buffer that an operand names by a binding.

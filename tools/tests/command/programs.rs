@@ -252,7 +252,7 @@ fn addresses_in_host_memory_have_to_be_allowed() {
 fn warnings_past_the_limit_are_counted() {
     let directory = Directory::new();
     let constants: String = (0..150).map(|number| format!("const c{number} = 1\n")).collect();
-    let text = directory.write("many.seq", &format!("ranks 2\n{constants}nop\n"));
+    let text = directory.write("many.seq", format!("ranks 2\n{constants}nop\n"));
     let printed = json(&["lint", &text]);
     assert_eq!((printed["warnings"].as_array().unwrap().len(), &printed["more"]), (100, &50.into()));
     assert!(stdout(&["lint", &text]).ends_with("150 warnings, 50 of them not shown\n"));
