@@ -3,7 +3,7 @@
 use cmdseq::asm::{Assembly, Options, RankProgram, lint};
 use cmdseq::{Flags, Instruction, Operand, Operation};
 
-use crate::{assemble_with, plain, raw_host};
+use crate::{assemble_with, raw_host};
 
 fn programs(text: &str) -> Vec<RankProgram> {
     assemble_with(&[], text, &raw_host()).unwrap_or_else(|errors| panic!("{errors}")).assembly.programs
