@@ -68,7 +68,8 @@ statuses! {
     NotMember = 6, "the card is not a member of the communicator";
     /// Root or peer is not a rank of the communicator.
     BadRank = 7, "root or peer is not a rank of the communicator";
-    /// An address range leaves card memory, or a striped block its stripe.
+    /// An address range leaves card memory, or a striped block its stripe. The detail is [`OUT_OF_MEMORY`] if the range is
+    /// inside, and the machine behind a mock card has no memory for it.
     OutOfRange = 8, "an address range leaves card memory or its stripe";
     /// Source and destination overlap in a way the operation cannot do.
     Overlap = 9, "source and destination overlap";
@@ -160,6 +161,9 @@ impl Completion {
         }
     }
 }
+
+/// Detail of [`Status::OutOfRange`] on a mock card whose fabric has used up its memory budget.
+pub const OUT_OF_MEMORY: u16 = 1;
 
 /// Offset of the word that the card writes last and that carries the phase bit.
 pub const PHASE_WORD: usize = 24;

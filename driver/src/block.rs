@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_hal::Window;
+use fpga_hal::{Function, Window};
 use fpga_regs::bits::{Errors, Status};
 use fpga_regs::sequencer;
 
 use crate::error::{Error, Result};
+use crate::health::{Health, PcieErrors};
 
 /// What a register of a function that is gone reads.
 pub(crate) const ALL_ONES: u32 = u32::MAX;
@@ -20,11 +21,14 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) struct Block {
     window: Window,
     name: Arc<str>,
+    function: Function,
+    /// Offset of the AER capability in configuration space.
+    aer: Option<u16>,
 }
 
 impl Block {
-    pub(crate) fn new(window: Window, name: Arc<str>) -> Self {
-        Block { window, name }
+    pub(crate) fn new(window: Window, name: Arc<str>, function: &Function) -> Self {
+        Block { window, name, function: function.clone(), aer: PcieErrors::find(function) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -50,10 +54,13 @@ impl Block {
         self.window.write_u32(u64::from(offset), value).map_err(|error| self.bus(error))
     }
 
-    /// Reads a register that holds all-ones only if the card is gone.
+    /// Reads a register that never holds all-ones.
     pub(crate) fn read_present(&self, offset: u32) -> Result<u32> {
         match self.read(offset)? {
-            ALL_ONES => Err(self.removed()),
+            ALL_ONES => {
+                self.check_alive()?;
+                Err(Error::AllOnes { name: self.name.to_string(), register: offset })
+            }
             value => Ok(value),
         }
     }
@@ -63,9 +70,24 @@ impl Block {
         let low = self.read(low)?;
         let high = self.read(high)?;
         if low == ALL_ONES && high == ALL_ONES {
-            return Err(self.removed());
+            self.check_alive()?;
         }
         Ok(u64::from(low) | u64::from(high) << 32)
+    }
+
+    /// Makes sure that the card answers: its vendor id, and a register that cannot read all-ones.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.function.is_removed() {
+            return Err(self.removed());
+        }
+        match self.read(sequencer::MAGIC)? {
+            sequencer::MAGIC_VALUE => Ok(()),
+            ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: sequencer::MAGIC }),
+            found => Err(Error::NoSequencer {
+                name: self.name.to_string(),
+                looked: format!("MAGIC reads {found:#010x}; it read FSEQ when the card was opened"),
+            }),
+        }
     }
 
     /// Stops a sequencer that runs before anybody told it to, because its function was opened without a reset. It would go on
@@ -99,14 +121,22 @@ impl Block {
         }
     }
 
-    /// Whether the card answers and its sequencer has not stopped by itself.
+    /// Makes sure that the card answers, its sequencer has not stopped by itself, and its function has not reported an
+    /// error.
     pub(crate) fn check_health(&self) -> Result<()> {
         let status = self.read_present(sequencer::STATUS)?;
-        if Status::from_bits_retain(status).contains(Status::HALTED) {
-            let errors = Errors::from_bits_retain(self.read(sequencer::ERROR)?);
-            return Err(Error::Halted { name: self.name.to_string(), errors });
+        let is_halted = Status::from_bits_retain(status).contains(Status::HALTED);
+        if is_halted || self.function.take_error() {
+            let (name, health) = (self.name.to_string(), self.health()?);
+            return Err(if is_halted { Error::Halted { name, health } } else { Error::Uncorrected { name, health } });
         }
         Ok(())
+    }
+
+    /// What the card says went wrong. Clears nothing.
+    pub(crate) fn health(&self) -> Result<Health> {
+        let errors = Errors::from_bits_retain(self.read_present(sequencer::ERROR)?);
+        Ok(Health { errors, pcie: self.aer.and_then(|offset| PcieErrors::read(&self.function, offset)) })
     }
 }
 

@@ -12,6 +12,7 @@ use cmdseq::instruction::WORLD;
 use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, predict_with};
 use cmdseq::{Capabilities, Combine, Completion, CostModel, Flags, Instruction, Operand, Operation};
 
+use crate::bound::Bound;
 use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::report::Execution;
@@ -211,10 +212,9 @@ impl Measuring<'_> {
         let card = self.cluster.card_mut(0);
         let buffer = card.allocate(most as usize)?;
         let source = Operand::host(buffer.iova().0);
-        let copies: Vec<Instruction> =
-            LARGE.iter().map(|bytes| Instruction::copy(source, Operand::card(0), *bytes)).collect();
-        let counted = card.run(&copies, TIMEOUT)?;
-        drop(buffer);
+        let copy =
+            |bytes: &u64| Bound::from(Instruction::copy(source, Operand::card(0), *bytes)).holding(buffer.clone());
+        let counted = card.run(LARGE.iter().map(copy), TIMEOUT)?;
         let points = LARGE.iter().zip(&counted).map(|(bytes, one)| (*bytes as f64, self.picoseconds(one.t2)));
         self.keep_rate("host_mbps", &points.collect::<Vec<_>>());
         Ok(())

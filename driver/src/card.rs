@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cmdseq::{Capabilities, Completion, Instruction, Operand};
+use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
 use fpga_hal::{BarIndex, BusKind, DmaBuffer, Function, Interrupt};
 use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
 use crate::block::{Block, bus_error};
+use crate::bound::Bound;
 use crate::communicator::{Entries, Spent};
+use crate::deadline::Deadline;
 use crate::discover;
 use crate::error::{Error, Result};
+use crate::ledger::State;
 use crate::queue::{QueuePair, check};
 use crate::state::SequencerState;
+use crate::stopping::STOP;
 use crate::token::Token;
 
 /// How long one instruction of the driver's own may take: a copy of a chunk, a group, a store.
@@ -53,6 +57,8 @@ impl Card {
         Card::set_up(function.clone()).map_err(|error| match error {
             // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
             _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+            // Whose card it is instead, its ids tell.
+            Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
         })
     }
@@ -61,9 +67,13 @@ impl Card {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let window = function.window(bar).map_err(bus)?;
+        let window = function.window(bar).map_err(|error| match error {
+            fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
+            error => bus(error),
+        })?;
         let offset = discover::find_sequencer(&window, &name)?;
-        let block = Block::new(window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?, name.clone());
+        let window = window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
+        let block = Block::new(window, name.clone(), &function);
         let described = discover::describe(&block)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
@@ -200,71 +210,94 @@ impl Card {
         self.function.domain().allocate(bytes, BUFFER_ALIGNMENT).map_err(|error| self.bus(error))
     }
 
-    /// Waits for the completion of `token` and checks its status.
+    /// Whether the card's queue takes instructions, and why not.
+    pub fn state(&self) -> State {
+        self.queue.state()
+    }
+
+    /// Waits for the completion of `token` and checks its status. After a timeout the token may be waited for again.
     ///
     /// # Errors
     /// Those of [`QueuePair::wait`], and [`Error::Failed`].
-    pub fn wait(&mut self, token: Token, timeout: Duration) -> Result<Completion> {
-        let operation = token.operation();
+    pub fn wait(&mut self, token: &Token, timeout: Duration) -> Result<Completion> {
         let completion = self.queue.wait(token, timeout)?;
-        check(completion, self.node, 0, operation)
+        check(completion, self.node, 0, token.operation())
+    }
+
+    /// [`wait`](Card::wait) with a deadline that several waits share.
+    pub(crate) fn wait_done(&mut self, token: &Token, deadline: Deadline) -> Result<Completion> {
+        match self.queue.wait_until(token, deadline)? {
+            Some(completion) => check(completion, self.node, 0, token.operation()),
+            None => Err(self.queue.timeout(format!("{} to complete", token.operation()), deadline.waited())),
+        }
     }
 
     /// Runs `instructions`, however many, and gives their completions in order, all of them done.
     ///
     /// # Errors
-    /// [`Error::Failed`] for the first that was not done (those behind it were run all the same), [`Error::Timeout`]
-    /// naming the first that did not complete within `timeout`, and those of [`QueuePair::wait`].
-    pub fn run(&mut self, instructions: &[Instruction], timeout: Duration) -> Result<Vec<Completion>> {
-        let start = Instant::now();
-        let deadline = start + timeout;
-        let mut completions = Vec::with_capacity(instructions.len());
-        let mut tokens = VecDeque::with_capacity(instructions.len().min(self.queue.depth() as usize));
-        let mut rest = instructions.iter();
-        let mut next = rest.next();
-        while completions.len() < instructions.len() {
-            while let Some(instruction) = next {
-                match self.queue.push(instruction) {
+    /// [`Error::Failed`] for the first that was not done (those after it were run all the same), [`Error::Timeout`]
+    /// naming the first that did not complete within `timeout`, and those of [`QueuePair::push`] and [`QueuePair::wait`].
+    /// What is in flight then goes on, and the buffers bound to it are kept until it is complete.
+    pub fn run(
+        &mut self,
+        instructions: impl IntoIterator<Item = impl Into<Bound>>,
+        timeout: Duration,
+    ) -> Result<Vec<Completion>> {
+        let deadline = Deadline::after(timeout);
+        let mut operations = Vec::new();
+        let mut completions = Vec::new();
+        let mut tokens = VecDeque::new();
+        let mut rest = instructions.into_iter().map(Into::into).peekable();
+        loop {
+            // Where others have filled the ring, the first waits for room.
+            while let Some(bound) = rest.next_if(|_| tokens.is_empty() || self.queue.has_room()) {
+                let operation = bound.instruction().operation;
+                match self.queue.push_when_room(bound, deadline) {
                     Ok(token) => tokens.push_back(token),
-                    // The ring is full of what others pushed.
-                    Err(Error::Full { .. }) if tokens.is_empty() => {
-                        tokens.push_back(self.queue.push_when_room(instruction, None, deadline)?);
+                    Err(error) => {
+                        // Those before it run: none stays for a later doorbell.
+                        self.queue.ring()?;
+                        return Err(error);
                     }
-                    Err(Error::Full { .. }) => break,
-                    Err(error) => return Err(error),
                 }
-                next = rest.next();
+                operations.push(operation);
             }
-            let Some(token) = tokens.pop_front() else { continue };
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.queue.wait(token, left) {
-                Ok(completion) => completions.push(completion),
-                Err(error) => {
+            let Some(token) = tokens.pop_front() else { break };
+            match self.queue.wait_until(&token, deadline) {
+                Ok(Some(completion)) => {
+                    completions.push(completion);
+                    let _ = self.queue.take(token)?;
+                }
+                outcome => {
+                    token.abandon();
                     tokens.into_iter().for_each(Token::abandon);
                     // A failure seen already is the likely reason for what did not come.
-                    self.check_all(&completions, instructions)?;
-                    return Err(late(error, completions.len(), instructions, start.elapsed()));
-                }
-            }
-            while let Some(token) = tokens.pop_front() {
-                match self.queue.take(token)? {
-                    Ok(completion) => completions.push(completion),
-                    Err(token) => {
-                        tokens.push_front(token);
-                        break;
-                    }
+                    self.check_all(&completions, &operations)?;
+                    outcome?;
+                    return Err(self.late(completions.len(), &operations, deadline));
                 }
             }
         }
-        self.check_all(&completions, instructions)?;
+        self.check_all(&completions, &operations)?;
         Ok(completions)
     }
 
-    fn check_all(&self, completions: &[Completion], instructions: &[Instruction]) -> Result<()> {
-        for (index, (completion, instruction)) in completions.iter().zip(instructions).enumerate() {
-            check(*completion, self.node, index, instruction.operation)?;
+    fn check_all(&self, completions: &[Completion], operations: &[Operation]) -> Result<()> {
+        for (index, (completion, operation)) in completions.iter().zip(operations).enumerate() {
+            check(*completion, self.node, index, *operation)?;
         }
         Ok(())
+    }
+
+    /// A timeout of a program, at instruction `index`.
+    fn late(&self, index: usize, operations: &[Operation], deadline: Deadline) -> Error {
+        let what = format!("instruction {index} ({}) to complete", operations[index]);
+        match self.queue.timeout(what, deadline.waited()) {
+            Error::Timeout { what, node, rank, waited, last_seen, .. } => {
+                Error::Timeout { what, node, rank, instruction: Some(index), waited, last_seen }
+            }
+            other => other,
+        }
     }
 
     /// Fills `bytes` bytes of card memory at `address` with the eight bytes of `pattern`, little-endian, repeated.
@@ -280,7 +313,7 @@ impl Card {
         if bytes == 0 {
             return Ok(());
         }
-        self.run(&[Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
+        self.run([Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
     }
 
     pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<()> {
@@ -296,25 +329,38 @@ impl Card {
     /// it was to write is undefined. Memory, communicators and resident programs stay.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the sequencer does not stop: then [`reset`](Card::reset).
+    /// [`Error::Timeout`] if the sequencer does not stop: then the queue is [poisoned](State::Poisoned), and only
+    /// [`reset`](Card::reset) helps.
     pub fn abort(&mut self) -> Result<()> {
-        let start = Instant::now();
-        if !self.queue.stop() {
-            return Err(self.queue.timeout("the sequencer to stop".into(), start.elapsed()));
+        let deadline = Deadline::after(STOP);
+        let told = self.queue.request_stop();
+        match self.queue.await_stop(told, deadline) {
+            State::Stopped => self.queue.restart(None),
+            State::Gone => Err(self.block.removed()),
+            _ => Err(self.queue.timeout("the sequencer to stop".into(), deadline.waited())),
         }
-        self.queue.restart(None)
     }
 
     /// Resets the function and sets it up again. Everything in flight completes with status aborted, resident programs
     /// and communicators are gone, and the eager limit is the card's own again.
     ///
     /// # Errors
-    /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers.
+    /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers. Then the queue is
+    /// [poisoned](State::Poisoned) or [gone](State::Gone), and what the card was given before counts as lost.
     pub fn reset(&mut self) -> Result<()> {
         self.stored.clear();
         self.entries = Entries::default();
         self.spent = Spent::default();
+        let outcome = self.reset_and_start();
+        if let Err(error) = &outcome {
+            self.queue.reset_failed(error);
+        }
+        outcome
+    }
+
+    fn reset_and_start(&mut self) -> Result<()> {
         self.function.reset().map_err(|error| self.bus(error))?;
+        self.queue.was_reset();
         let described = discover::describe(&self.block)?;
         if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {
             let what = "after a reset the card says it is another".to_owned();
@@ -340,19 +386,4 @@ fn enable_interrupt(function: &Function, block: &Block) -> Result<Interrupt> {
         value: 0,
         expected: "at least one vector",
     })
-}
-
-/// A timeout, told in terms of the program.
-fn late(error: Error, index: usize, instructions: &[Instruction], waited: Duration) -> Error {
-    match error {
-        Error::Timeout { node, last_seen, .. } => Error::Timeout {
-            what: format!("instruction {index} ({}) to complete", instructions[index].operation),
-            node,
-            rank: None,
-            instruction: Some(index),
-            waited,
-            last_seen,
-        },
-        other => other,
-    }
 }

@@ -14,13 +14,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
+use crate::bound::Bound;
 use crate::card::Card;
 use crate::cluster::Cluster;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::queue::check;
 
@@ -568,7 +569,7 @@ impl Cluster {
         for (place, token) in tokens {
             let card = self.card_mut(place);
             let (node, timeout) = (card.node(), card.timeout());
-            let waited = card.queue_mut().wait(token, timeout);
+            let waited = card.queue_mut().wait(&token, timeout);
             let entry = &mut card.entries[id.index() as usize];
             let defined = waited.and_then(|completion| {
                 // It has not taken it, whatever is in the entry now.
@@ -609,8 +610,8 @@ impl Cluster {
                 card.entries[id.index() as usize] = None;
                 continue;
             }
-            let deadline = Instant::now() + card.timeout();
-            match card.queue_mut().push_when_room(&Instruction::free(id.raw()), None, deadline) {
+            let deadline = Deadline::after(card.timeout());
+            match card.queue_mut().push_when_room(Instruction::free(id.raw()), deadline) {
                 Ok(token) => tokens.push((place, id, token)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
@@ -622,7 +623,7 @@ impl Cluster {
         for (place, id, token) in tokens {
             let card = self.card_mut(place);
             let (node, timeout) = (card.node(), card.timeout());
-            let freed = card.queue_mut().wait(token, timeout).and_then(|completion| match completion.status {
+            let freed = card.queue_mut().wait(&token, timeout).and_then(|completion| match completion.status {
                 Status::BadCommunicator => Ok(completion),
                 _ => check(completion, node, 0, Operation::Free),
             });
@@ -649,8 +650,8 @@ impl Card {
         let buffer = self.allocate(table.len())?;
         buffer.write(0, table).map_err(|error| self.bus(error))?;
         let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let deadline = Instant::now() + self.timeout();
-        let token = self.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
+        let deadline = Deadline::after(self.timeout());
+        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
     }

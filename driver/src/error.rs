@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use cmdseq::graph::GraphError;
 use cmdseq::plan::Refusal;
-use cmdseq::{Instruction, Operation, Status};
-use fpga_regs::bits::Errors;
+use cmdseq::{Operation, Status};
+
+use crate::bound::Bound;
+use crate::health::Health;
+use crate::ledger::State;
 
 /// What stands in [`Error::Failed`] for a detail that the card does not say; its own have 15 bits.
 pub const NO_DETAIL: u16 = u16::MAX;
@@ -56,8 +59,8 @@ pub enum Error {
     /// given back.
     #[error("The queue is full: {in_flight} of {depth} instructions in flight, the others not waited for")]
     Full {
-        /// The instruction that was not stored.
-        instruction: Instruction,
+        /// The instruction that was not stored, with its buffers.
+        instruction: Box<Bound>,
         /// Instructions stored and not completed.
         in_flight: u32,
         /// Entries of the ring.
@@ -96,14 +99,55 @@ pub enum Error {
         /// card says in that place which instruction it was.
         detail: u16,
     },
-    /// The card no longer answers: its registers read all-ones.
+    /// The card no longer answers: its registers read all-ones, and so does its vendor id.
     #[error("{name} is gone: its registers read all-ones")]
     Removed {
         /// The card.
         name: String,
     },
-    /// The card wrote a completion that cannot be. Nothing more is believed of the queue until the card is reset.
-    #[error("{name} wrote a completion that cannot be: {what} (tag {found:#06x}, expected {expected:#06x})")]
+    /// A register that cannot read all-ones does, although the card's configuration space answers.
+    #[error(
+        "{name}: the register at {register:#05x} reads all-ones although configuration space answers; reset the card"
+    )]
+    AllOnes {
+        /// The card.
+        name: String,
+        /// Offset in the sequencer's block.
+        register: u32,
+    },
+    /// The card's function has reported a PCIe error that was not corrected. What was in flight may be wrong.
+    #[error("{name} reported an uncorrected PCIe error ({health}); reset the card")]
+    Uncorrected {
+        /// The card.
+        name: String,
+        /// What the card says.
+        health: Health,
+    },
+    /// The queue takes no instructions, because of an abort or a reset that failed.
+    #[error("{name} takes no instructions (its queue is {state}): {why}; reset the card")]
+    NotRunning {
+        /// The card.
+        name: String,
+        /// The queue's state: [`State::Stopped`] or [`State::Poisoned`].
+        state: State,
+        /// What failed.
+        why: String,
+    },
+    /// An instruction names host memory that no buffer bound to it covers. Nothing was stored.
+    #[error(
+        "{operation} names {bytes} bytes of host memory at {address:#x}, which no buffer bound to the instruction covers; \
+         bind the buffer with Bound::holding"
+    )]
+    HostMemoryUnbound {
+        /// What the instruction does.
+        operation: Operation,
+        /// The IOVA it names.
+        address: u64,
+        /// Bytes from there.
+        bytes: u64,
+    },
+    /// The card wrote an invalid completion. The queue is poisoned until the card was aborted or reset.
+    #[error("{name} wrote an invalid completion: {what} (tag {found:#06x}, expected {expected:#06x})")]
     BadCompletion {
         /// The card.
         name: String,
@@ -161,12 +205,12 @@ pub enum Error {
         cards: usize,
     },
     /// The sequencer stopped by itself.
-    #[error("{name}: the sequencer halted: {errors:?}")]
+    #[error("{name}: the sequencer halted: {health}")]
     Halted {
         /// The card.
         name: String,
         /// Why.
-        errors: Errors,
+        health: Health,
     },
     /// A token, resident program or communicator outlived what it belongs to: its card was reset, its slot was stored anew,
     /// it was freed.

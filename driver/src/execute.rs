@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Collective, Communicator, Plan};
 use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, Topology, instruction};
+use fpga_hal::DmaBuffer;
 
+use crate::bound::Bound;
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
@@ -58,13 +61,13 @@ impl Cluster {
                 let mut prologue = contexts.translate(node, &start).into_owned();
                 prologue.extend(delay.map(Instruction::delay));
                 let program = contexts.translate(node, &plan.programs[rank].instructions);
-                Rank::new(rank as u32, places[rank], prologue, synchronising, program, execution.repeat)
+                Rank::new(rank as u32, places[rank], prologue, synchronising, program, execution)
             })
             .collect();
         let began = Instant::now();
-        let outcome = self.run_lanes(&mut lanes, began, execution.timeout);
+        let mut outcome = self.run_lanes(&mut lanes, began, execution.timeout);
         if outcome.is_err() || lanes.iter().any(|lane| !lane.is_done() || lane.has_failed()) {
-            self.abort_all(&mut lanes);
+            outcome = outcome.and(self.abort_all(&mut lanes));
         }
         changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
         first_failure(&lanes, self.cards())?;
@@ -101,9 +104,9 @@ impl Cluster {
     }
 
     /// Ends what is not done. Cards that have failed are told as well: what came in for them is of no use any more.
-    fn abort_all(&mut self, lanes: &mut [Rank<'_>]) {
+    fn abort_all(&mut self, lanes: &mut [Rank<'_>]) -> Result<()> {
         lanes.iter_mut().flat_map(|lane| lane.tokens.drain(..)).for_each(Token::abandon);
-        lanes::abort(self.all_mut(), lanes.iter().map(|lane| lane.place));
+        lanes::abort(self.all_mut(), lanes.iter().map(|lane| lane.place))
     }
 }
 
@@ -115,6 +118,8 @@ struct Rank<'p> {
     /// So many of the prologue bring the cards to one start.
     synchronising: usize,
     program: Cow<'p, [Instruction]>,
+    /// Host memory that the program may name.
+    buffers: &'p [Arc<DmaBuffer>],
     total: usize,
     next: usize,
     tokens: VecDeque<Token>,
@@ -128,11 +133,12 @@ impl<'p> Rank<'p> {
         prologue: Vec<Instruction>,
         synchronising: usize,
         program: Cow<'p, [Instruction]>,
-        repeat: u32,
+        execution: &'p Execution,
     ) -> Self {
-        let total = prologue.len() + program.len() * repeat as usize;
+        let total = prologue.len() + program.len() * execution.repeat as usize;
+        let buffers = &execution.buffers;
         let (tokens, completions) = (VecDeque::new(), Vec::with_capacity(total));
-        Rank { rank, place, prologue, synchronising, program, total, next: 0, tokens, completions }
+        Rank { rank, place, prologue, synchronising, program, buffers, total, next: 0, tokens, completions }
     }
 
     fn instruction(&self, count: usize) -> &Instruction {
@@ -150,12 +156,9 @@ impl<'p> Rank<'p> {
     /// Stores what fits into the ring. Says whether anything did.
     fn fill(&mut self, card: &mut Card) -> Result<bool> {
         let before = self.next;
-        while self.next < self.total {
-            match card.queue_mut().push(self.instruction(self.next)) {
-                Ok(token) => self.tokens.push_back(token),
-                Err(Error::Full { .. }) => break,
-                Err(error) => return Err(error),
-            }
+        while self.next < self.total && card.queue_mut().has_room() {
+            let bound = Bound::covered_by(self.instruction(self.next), self.buffers);
+            self.tokens.push_back(card.queue_mut().push(bound)?);
             self.next += 1;
         }
         Ok(self.next != before)

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::card::Card;
+use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::ledger::State;
+use crate::stopping::STOP;
 
 /// How long other ranks may go on after one has failed: their own failures tell more than that they were aborted.
 const GRACE: Duration = Duration::from_millis(20);
@@ -69,21 +72,28 @@ pub(crate) fn run<L: Lane>(cards: &mut [Card], lanes: &mut [L], began: Instant, 
     }
 }
 
-/// Aborts these cards together: what one of them no longer runs, the others would wait for. Each is stopped before any goes
-/// on, and then drops what the others have still sent.
-pub(crate) fn abort(cards: &mut [Card], places: impl Iterator<Item = usize>) {
-    let mut stopped = Vec::new();
-    for place in places {
-        let card = &mut cards[place];
-        match card.queue_mut().stop() {
-            true => stopped.push(place),
-            false => log::warn!("{} could not be stopped; it needs a reset", card.name()),
+/// Aborts these cards together: what one of them no longer runs, the others would wait for. All are told to stop before the
+/// first is waited for, within one deadline, and each is stopped before any goes on. Then each drops what the others have
+/// still sent.
+///
+/// # Errors
+/// The first card's that could not be aborted: it takes nothing more before it is reset.
+pub(crate) fn abort(cards: &mut [Card], places: impl Iterator<Item = usize>) -> Result<()> {
+    let told: Vec<_> = places.map(|place| (place, cards[place].queue().request_stop())).collect();
+    let deadline = Deadline::after(STOP);
+    let mut outcome = Ok(());
+    let mut stopped = Vec::with_capacity(told.len());
+    for (place, told) in told {
+        match cards[place].queue_mut().await_stop(told, deadline) {
+            State::Stopped => stopped.push(place),
+            _ => outcome = outcome.and(Err(cards[place].queue().refusal())),
         }
     }
     for place in stopped {
-        let card = &mut cards[place];
-        if let Err(error) = card.abort() {
-            log::warn!("{}: abort: {error}", card.name());
-        }
+        outcome = outcome.and(cards[place].abort());
     }
+    if let Err(error) = &outcome {
+        log::warn!("abort: {error}");
+    }
+    outcome
 }

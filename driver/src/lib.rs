@@ -1,7 +1,7 @@
 //! Userspace driver for FPGA cards with a command sequencer.
 //!
 //! What lives here: finding the sequencer on a card and reading what it can do ([`Card`]), its submission and completion
-//! rings ([`QueuePair`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]),
+//! rings ([`QueuePair`], [`Bound`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]),
 //! communicators ([`Communicator`]), collectives that are launched again and again ([`Prepared`]), and running the planner's
 //! programs on the cards of a group and timing them ([`Cluster`], [`Report`]). How a card is reached is `fpga-hal`'s, what an
 //! instruction means is `cmdseq`'s.
@@ -22,8 +22,8 @@
 //! let mut card = Card::open(function)?;
 //! card.write_memory(0, b"sixteen bytes...")?;
 //! let copy = Instruction::copy(Operand::card(0), Operand::card(4096), 16);
-//! let token = card.queue_mut().submit(&copy)?;
-//! let completion = card.wait(token, Duration::from_secs(1))?;
+//! let token = card.queue_mut().submit(copy)?;
+//! let completion = card.wait(&token, Duration::from_secs(1))?;
 //! println!("{} cycles of a {} kHz clock", completion.t2, card.capabilities().clock_khz);
 //! let mut back = [0; 16];
 //! card.read_memory(4096, &mut back)?;
@@ -32,34 +32,45 @@
 //! ```
 //!
 //! Submitting costs one MMIO write and no MMIO read, lock, allocation or system call; taking completions costs one MMIO
-//! write for every half ring. Every wait is bounded.
+//! write for every half ring. Every wait is bounded. Host memory that an instruction names is kept until the card has
+//! completed the instruction, or has stopped for sure: see [`Bound`] and [`State`].
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod block;
+mod bound;
 mod calibrate;
 mod card;
 mod cluster;
 mod communicator;
+mod deadline;
 mod discover;
 mod error;
 mod execute;
+mod health;
+mod host_ring;
 mod lanes;
+mod ledger;
 mod memory;
 mod persistent;
 mod queue;
 mod report;
 mod resident;
 mod state;
+mod stopping;
 mod tables;
 mod token;
+mod waiting;
 
+pub use bound::Bound;
 pub use calibrate::calibrate;
 pub use card::Card;
 pub use cluster::Cluster;
 pub use communicator::{Choice, Communicator, Contexts};
 pub use discover::find_sequencer;
 pub use error::{Error, NO_DETAIL, Result};
+pub use health::{Health, PcieErrors};
+pub use ledger::State;
 pub use persistent::Prepared;
 pub use queue::{QueuePair, check};
 pub use report::{Execution, RankReport, Report, Times};

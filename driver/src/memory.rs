@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use cmdseq::{Instruction, Operand};
 use fpga_hal::DmaBuffer;
 
+use crate::bound::Bound;
 use crate::card::Card;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::token::Token;
 
@@ -152,9 +153,9 @@ impl<'c, 'd> Stage<'c, 'd> {
     }
 
     fn push(&mut self, copy: &Instruction, at: usize, bytes: usize, destination: &'d mut [u8]) -> Result<()> {
-        let deadline = Instant::now() + self.card.timeout();
-        let held = Some(Arc::clone(&self.buffer));
-        let token = self.card.queue_mut().push_when_room(copy, held, deadline)?;
+        let deadline = Deadline::after(self.card.timeout());
+        let copy = Bound::from(copy).holding(Arc::clone(&self.buffer));
+        let token = self.card.queue_mut().push_when_room(copy, deadline)?;
         let at = at + bytes - destination.len();
         self.copies[self.half].push_back(Copy { token, at, destination });
         self.used += bytes.next_multiple_of(LINE.max(self.align as usize));
@@ -165,7 +166,7 @@ impl<'c, 'd> Stage<'c, 'd> {
     fn settle(&mut self, half: usize) -> Result<()> {
         let timeout = self.card.timeout();
         while let Some(Copy { token, at, destination }) = self.copies[half].pop_front() {
-            self.card.wait(token, timeout)?;
+            self.card.wait(&token, timeout)?;
             if !destination.is_empty() {
                 self.buffer.read(at, destination).map_err(|error| self.card.bus(error))?;
             }

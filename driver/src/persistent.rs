@@ -217,7 +217,7 @@ impl Cluster {
             }
             let card = self.card_mut(place);
             let slot = card.free_slot()?;
-            let resident = card.store(slot, &contexts.translate(card.node(), &program.instructions))?;
+            let resident = card.store(slot, &*contexts.translate(card.node(), &program.instructions))?;
             ranks.push(Rank {
                 rank: rank as u32,
                 place,
@@ -249,6 +249,7 @@ impl Cluster {
             let queue = card.queue_mut();
             if !queue.has_room() {
                 let instruction = rank.instruction(prepared.schedule.arguments());
+                let instruction = Box::new(instruction.into());
                 return Err(Error::Full { instruction, in_flight: queue.in_flight(), depth: queue.depth() });
             }
         }
@@ -267,7 +268,7 @@ impl Cluster {
             }
         }
         if launched.is_err() {
-            give_up(cards, prepared);
+            return launched.and(give_up(cards, prepared));
         }
         launched
     }
@@ -296,11 +297,12 @@ impl Cluster {
         };
         prepared.in_flight -= 1;
         let is_done = |rank: &Rank| rank.is_done() && !rank.has_failed();
+        let mut aborted = Ok(());
         if ended.is_err() || !prepared.ranks.iter().all(is_done) {
-            give_up(cards, prepared);
+            aborted = give_up(cards, prepared);
         }
         prepared.first_failure(cards)?;
-        ended.map(|_| prepared.times())
+        ended.and_then(|_| aborted.map(|()| prepared.times()))
     }
 
     /// Writes bytes `offset` and on of a buffer of rank `rank`.
@@ -350,7 +352,7 @@ impl Prepared {
 }
 
 /// Gives up all that is in flight, on the cards too.
-fn give_up(cards: &mut [Card], prepared: &mut Prepared) {
+fn give_up(cards: &mut [Card], prepared: &mut Prepared) -> Result<()> {
     prepared.forget();
-    lanes::abort(cards, prepared.ranks.iter().map(|rank| rank.place));
+    lanes::abort(cards, prepared.ranks.iter().map(|rank| rank.place))
 }

@@ -1,6 +1,9 @@
 //! What became of an executed plan: the cards' own cycle counts, and what is computed from them.
 
+use std::sync::Arc;
+
 use cmdseq::Completion;
+use fpga_hal::DmaBuffer;
 
 use crate::state::CYCLES_MASK;
 
@@ -13,11 +16,14 @@ pub struct Execution {
     pub repeat: u32,
     /// The most that all of it may take, in the host's time.
     pub timeout: std::time::Duration,
+    /// Host memory that the programs name. Each instruction in flight keeps the buffers that it names.
+    pub buffers: Vec<Arc<DmaBuffer>>,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Execution { start_delay_cycles: Vec::new(), repeat: 1, timeout: std::time::Duration::from_secs(10) }
+        let timeout = std::time::Duration::from_secs(10);
+        Execution { start_delay_cycles: Vec::new(), repeat: 1, timeout, buffers: Vec::new() }
     }
 }
 

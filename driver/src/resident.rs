@@ -1,13 +1,13 @@
 //! Programs stored on the card, launched again by one doorbell.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use cmdseq::{Completion, Flags, Instruction, instruction};
 
+use crate::bound::{Bound, Held};
 use crate::card::Card;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::queue::check;
 use crate::token::Token;
 
 /// A program stored in a slot of a card. It is there as long as its card is held, is not reset, and nothing else is
@@ -32,12 +32,15 @@ impl Resident {
 }
 
 impl Card {
-    /// Stores `program` in `slot`. What was there before is gone. The last instruction is marked as such.
+    /// Stores `program` in `slot`. What was there before is gone. The last instruction is marked as such. Buffers bound to
+    /// the instructions are kept until another program is stored in the slot, or the card is reset.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if the card has no such slot or the program does not fit; [`Error::Failed`] if the card
-    /// refuses it.
-    pub fn store(&mut self, slot: u32, program: &[Instruction]) -> Result<Resident> {
+    /// [`Error::BadArgument`] if the card has no such slot or the program does not fit; [`Error::HostMemoryUnbound`] if an
+    /// instruction names host memory that no buffer bound to it covers, or adds a launch argument to a host address;
+    /// [`Error::Failed`] if the card refuses it.
+    pub fn store(&mut self, slot: u32, program: impl IntoIterator<Item = impl Into<Bound>>) -> Result<Resident> {
+        let program: Vec<Bound> = program.into_iter().map(Into::into).collect();
         let capabilities = self.capabilities();
         if slot >= capabilities.resident_programs {
             let expected = format!("the card has {} slots", capabilities.resident_programs);
@@ -47,25 +50,31 @@ impl Card {
             let expected = format!("a resident program has 1 to {} instructions", capabilities.resident_words);
             return Err(Error::argument("program length", program.len(), expected));
         }
-        if let Some(index) = program[..program.len() - 1].iter().position(|one| one.flags.contains(Flags::LAST)) {
+        if let Some(index) =
+            program[..program.len() - 1].iter().position(|one| one.instruction.flags.contains(Flags::LAST))
+        {
             return Err(Error::argument("last flag at instruction", index, "only the last instruction has it"));
         }
+        program.iter().try_for_each(|one| one.check_operands(self.function().domain()))?;
         let buffer = self.allocate(program.len() * instruction::BYTES)?;
         for (index, one) in program.iter().enumerate() {
-            let mut flags = one.flags;
+            let mut flags = one.instruction.flags;
             flags.set(Flags::LAST, index + 1 == program.len());
-            let word = one.with_flags(flags).encode();
+            let word = one.instruction.with_flags(flags).encode();
             buffer.write_word64(index * instruction::BYTES, &word).map_err(|error| self.bus(error))?;
         }
         let instruction = Instruction::store(u64::from(slot), buffer.iova().0, program.len() as u64);
+        let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
         // The slot's old program is gone however this ends.
         let stored = Arc::new(());
         self.stored.insert(slot, Arc::clone(&stored));
-        let timeout = self.timeout();
-        let deadline = Instant::now() + timeout;
-        let token = self.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?;
-        let completion = self.queue_mut().wait(token, timeout)?;
-        check(completion, self.node(), 0, instruction.operation)?;
+        let deadline = Deadline::after(self.timeout());
+        let queue = self.queue_mut();
+        // Until the store is done, either program may be there.
+        queue.ledger.keep_resident(slot, &named);
+        let token = queue.push_when_room(Bound::checked(instruction, Held::One(buffer)), deadline)?;
+        self.wait_done(&token, deadline)?;
+        self.queue_mut().ledger.set_resident(slot, named);
         Ok(Resident { stored, slot, words: program.len() })
     }
 
@@ -92,7 +101,7 @@ impl Card {
         if !self.has(resident) {
             return Err(Error::Stale { what: "resident program" });
         }
-        self.queue_mut().submit(&Instruction::launch(u64::from(resident.slot), arguments))
+        self.queue_mut().submit(Instruction::launch(u64::from(resident.slot), arguments))
     }
 
     /// [`launch`](Card::launch), then waits for the completion and checks its status.
@@ -105,8 +114,6 @@ impl Card {
         arguments: [u64; instruction::ARGUMENTS],
     ) -> Result<Completion> {
         let token = self.launch(resident, arguments)?;
-        let timeout = self.timeout();
-        let completion = self.queue_mut().wait(token, timeout)?;
-        check(completion, self.node(), 0, cmdseq::Operation::Launch)
+        self.wait(&token, self.timeout())
     }
 }

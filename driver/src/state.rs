@@ -8,6 +8,7 @@ use fpga_regs::sequencer;
 
 use crate::block::{ALL_ONES, Block};
 use crate::error::Result;
+use crate::health::{Health, PcieErrors};
 
 /// The part of the counter that completions carry: 48 bits.
 pub(crate) const CYCLES_MASK: u64 = (1 << 48) - 1;
@@ -28,6 +29,8 @@ pub struct SequencerState {
     pub status: Status,
     /// What went wrong outside of any instruction.
     pub errors: Errors,
+    /// What the PCIe function has seen, if it has advanced error reporting.
+    pub pcie: Option<PcieErrors>,
     /// What it is running.
     pub current: Option<Current>,
     /// The node that waits for.
@@ -41,18 +44,19 @@ pub struct SequencerState {
 impl SequencerState {
     pub(crate) fn read(block: &Block) -> Result<Self> {
         let status = Status::from_bits_retain(block.read_present(sequencer::STATUS)?);
-        let errors = Errors::from_bits_retain(block.read(sequencer::ERROR)?);
+        let Health { errors, pcie } = block.health()?;
         let current = block.read(sequencer::CURRENT)?;
         let waiting_peer = block.read(sequencer::WAITING_PEER)?;
         let queue = sequencer::queue::base(0);
         let fetched = block.read(queue + sequencer::queue::SUBMISSION_HEAD)?;
         let completed = block.read(queue + sequencer::queue::COMPLETION_TAIL)?;
         if current == ALL_ONES {
-            return Err(block.removed());
+            block.check_alive()?;
         }
         Ok(SequencerState {
             status,
             errors,
+            pcie,
             current: (current >> 24 & 1 == 1).then_some(Current { tag: current as u16, code: (current >> 16) as u8 }),
             waiting_peer: (waiting_peer != sequencer::NO_PEER).then_some(waiting_peer),
             fetched,
@@ -76,9 +80,7 @@ impl fmt::Display for SequencerState {
             write!(f, ", waiting for node {peer}")?;
         }
         write!(f, "; {} fetched, {} completed", self.fetched, self.completed)?;
-        if !self.errors.is_empty() {
-            write!(f, "; errors {:?}", self.errors)?;
-        }
-        Ok(())
+        let health = Health { errors: self.errors, pcie: self.pcie };
+        if health.is_good() { Ok(()) } else { write!(f, "; {health}") }
     }
 }

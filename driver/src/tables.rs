@@ -1,12 +1,11 @@
 //! Tables of the vector forms, loaded into the cards' slots.
 
-use std::time::Instant;
+use cmdseq::{Instruction, Table, Tables};
 
-use cmdseq::{Instruction, Operation, Table, Tables};
-
+use crate::bound::Bound;
 use crate::card::Card;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::queue::check;
 use crate::token::Token;
 
 impl Card {
@@ -29,6 +28,7 @@ impl Card {
 
     /// Stores and rings what loads those of `tables` that the card does not have.
     pub(crate) fn push_tables(&mut self, tables: &Tables) -> Result<Vec<(u16, Token)>> {
+        let deadline = Deadline::after(self.timeout());
         let mut loading = Vec::new();
         for (slot, table) in tables {
             if self.queue().tables().get(slot) == Some(table) {
@@ -41,8 +41,8 @@ impl Card {
             let buffer = self.allocate(encoded.len())?;
             buffer.write(0, &encoded).map_err(|error| self.bus(error))?;
             let instruction = Instruction::table(*slot, buffer.iova().0, table.entries.len() as u64);
-            let deadline = Instant::now() + self.timeout();
-            loading.push((*slot, self.queue_mut().push_when_room(&instruction, Some(buffer), deadline)?));
+            let instruction = Bound::from(instruction).holding(buffer);
+            loading.push((*slot, self.queue_mut().push_when_room(instruction, deadline)?));
         }
         if !loading.is_empty() {
             self.queue_mut().ring()?;
@@ -52,10 +52,9 @@ impl Card {
 
     /// Waits for what [`push_tables`](Card::push_tables) has begun.
     pub(crate) fn await_tables(&mut self, tables: &Tables, loading: Vec<(u16, Token)>) -> Result<()> {
-        let timeout = self.timeout();
+        let deadline = Deadline::after(self.timeout());
         for (slot, token) in loading {
-            let completion = self.queue_mut().wait(token, timeout)?;
-            check(completion, self.node(), 0, Operation::Table)?;
+            self.wait_done(&token, deadline)?;
             if let Some(table) = tables.get(&slot) {
                 self.queue_mut().has_table(slot, table.clone());
             }

@@ -64,8 +64,9 @@ impl Cells {
 
 /// The promise of one completion: what [`QueuePair::push`](crate::QueuePair::push) gives for an instruction.
 ///
-/// It must be [waited for](crate::QueuePair::wait) or [abandoned](Token::abandon). Dropping it abandons it too, with a
-/// line in the log; the instruction runs all the same, and buffers pushed with it are kept until it is complete.
+/// [Wait for it](crate::QueuePair::wait), [test it](crate::QueuePair::test) or [abandon it](Token::abandon). It keeps its
+/// completion until it is dropped. Dropping it before the completion has come abandons it, with a line in the log; the
+/// instruction runs all the same, and the buffers bound to it are kept until it is complete.
 #[derive(Debug)]
 #[must_use = "wait for the token, or abandon it"]
 pub struct Token {
@@ -110,8 +111,8 @@ impl Token {
         self.cell
     }
 
-    /// The queue has taken the completion out of the cell.
-    pub(crate) fn taken(mut self) {
+    /// The queue has taken the cell back.
+    pub(crate) fn settle(mut self) {
         self.settled = true;
     }
 
@@ -126,7 +127,9 @@ impl Token {
 impl Drop for Token {
     fn drop(&mut self) {
         if !self.settled {
-            log::debug!("token of the instruction with tag {} dropped without waiting for it", self.tag());
+            if !self.is_done() {
+                log::debug!("token of the instruction with tag {} dropped without waiting for it", self.tag());
+            }
             self.settle_abandoned();
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::vfio::OpenError;
 use crate::{BarIndex, BusKind, InterruptKind, Iova};
@@ -178,6 +179,14 @@ pub enum Error {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// A server took too long to answer while its function was opened.
+    #[error("The server of {} did not answer in time: opening may take {patience:?}", .path.display())]
+    Unresponsive {
+        /// The socket's file.
+        path: PathBuf,
+        /// How long opening may take.
+        patience: Duration,
     },
     /// The function behind a socket has another client.
     #[error("Another client has the function at {}", .path.display())]

@@ -11,7 +11,7 @@ use fpga_regs::bits::Errors;
 use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::inbound::Inbound;
-use crate::memory::CardMemory;
+use crate::memory::{CardMemory, Pages};
 use crate::msix::Msix;
 use crate::rates::ResourceId;
 use crate::rings::Rings;
@@ -28,6 +28,9 @@ pub(crate) const RESIDENT_WORDS: u32 = 1024;
 pub(crate) const SIGNALS: usize = 64;
 /// Slots for tables.
 pub(crate) const TABLES: u16 = 16;
+
+/// What becomes of a request for card memory that is not to be had: the range was checked, and charged, before.
+const NOT_IN_MEMORY: DmaProgress = DmaProgress::Done(Err(DmaFault::NotMaster));
 
 /// One link of a card.
 #[derive(Debug)]
@@ -92,11 +95,12 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Forgets everything a reset forgets. Ports, links and planted absence stay.
-    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) {
+    /// Forgets everything a reset forgets. Ports, links and planted absence stay. Gives the pages of its memory to be given
+    /// back.
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Option<Pages> {
         self.config = ConfigSpace::new();
         self.msix = Msix::new();
-        self.memory.clear();
+        let pages = self.memory.clear();
         for link in &mut self.links {
             link.inbound = Inbound::default();
             (link.send, link.receive) = (None, None);
@@ -114,6 +118,7 @@ impl Card {
         self.epoch += 1;
         self.is_frozen = false;
         self.deliver_interrupts();
+        pages
     }
 
     /// Words fetched ahead of the one being run.
@@ -131,7 +136,10 @@ impl Card {
     /// Reads host memory into card memory at `address`.
     pub(crate) fn read_host_to_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
         match self.dma().cloned() {
-            Ok(port) => port.read(tag, iova, self.memory.slice_mut(address, bytes)),
+            Ok(port) => match self.memory.slice_mut(address, bytes) {
+                Ok(memory) => port.read(tag, iova, memory),
+                Err(_) => NOT_IN_MEMORY,
+            },
             Err(fault) => DmaProgress::Done(Err(fault)),
         }
     }
@@ -144,7 +152,10 @@ impl Card {
     /// Writes card memory at `address` to host memory.
     pub(crate) fn write_host_from_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
         match self.dma().cloned() {
-            Ok(port) => port.write(tag, iova, self.memory.slice(address, bytes)),
+            Ok(port) => match self.memory.slice(address, bytes) {
+                Ok(memory) => port.write(tag, iova, memory),
+                Err(_) => NOT_IN_MEMORY,
+            },
             Err(fault) => DmaProgress::Done(Err(fault)),
         }
     }

@@ -1,5 +1,7 @@
 //! Who makes the fabric's time go on: whoever gives it something to do, or a thread of its own.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,6 +21,8 @@ pub(crate) struct Shared {
     work: Condvar,
     /// Accesses that wait for the lock, which is not fair by itself.
     waiting: AtomicUsize,
+    /// Why the model is not to be believed any more.
+    failure: Mutex<Option<String>>,
 }
 
 /// What the thread is to do.
@@ -37,7 +41,7 @@ pub(crate) enum Pace {
 
 impl Shared {
     pub(crate) fn new(core: Core) -> Self {
-        Shared { core: Mutex::new(core), work: Condvar::new(), waiting: AtomicUsize::new(0) }
+        Shared { core: Mutex::new(core), work: Condvar::new(), waiting: AtomicUsize::new(0), failure: Mutex::default() }
     }
 
     /// Runs `access` on the fabric, and wakes its clock if that gave it something to do.
@@ -45,14 +49,47 @@ impl Shared {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut core = self.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        core.hold_bytes = 0;
         let result = access(&mut core);
         if core.pace == Pace::Due {
             self.work.notify_one();
         }
+        self.release(core);
         result
     }
 
-    // A model that panicked has said so; its state is still the best there is for the others.
+    /// As [`Shared::access`], by a host. If the model panics, the fabric has failed, and whoever made the access goes on.
+    pub(crate) fn try_access<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        self.access(|core| match catch_unwind(AssertUnwindSafe(|| access(core))) {
+            Ok(result) => Some(result),
+            Err(panic) => {
+                self.fail(core, &*panic);
+                None
+            }
+        })
+    }
+
+    /// Gives the lock back, and then the memory that cards have no more use for, which may take a while.
+    fn release(&self, mut core: MutexGuard<'_, Core>) {
+        core.statistics.most_held_bytes = core.statistics.most_held_bytes.max(core.hold_bytes);
+        let discarded = std::mem::take(&mut core.discarded);
+        drop(core);
+        drop(discarded);
+    }
+
+    /// Nobody knows what state the cards are in: they are gone, all of them, and hosts see that.
+    fn fail(&self, core: &mut Core, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let reason = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        log::error!("The mock fabric has failed, and its cards are gone: {reason}");
+        core.give_up();
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,10 +103,16 @@ impl Shared {
                 core.pace = Pace::Access;
                 return;
             }
-            if !core.run_some(SLICE) {
+            core.hold_bytes = 0;
+            let goes_on = catch_unwind(AssertUnwindSafe(|| core.run_some(SLICE)));
+            let goes_on = goes_on.unwrap_or_else(|panic| {
+                self.fail(&mut core, &*panic);
+                false
+            });
+            if !goes_on {
                 core.pace = Pace::Idle;
             }
-            drop(core);
+            self.release(core);
             let start = Instant::now();
             while self.waiting.load(Ordering::Relaxed) > 0 && start.elapsed() < STAND_BACK {
                 thread::yield_now();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cmdseq::Tables;
 use fpga_hal::Endpoint;
 
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, Time};
+use crate::budget::{self, Budget};
 use crate::card::{Card, Link, RESIDENT_PROGRAMS, SIGNALS};
 use crate::clock::{Clock, Pace, Shared};
 use crate::communicators::{Communicators, Members};
@@ -14,7 +15,8 @@ use crate::endpoint::CardEndpoint;
 use crate::host_dma::HostDma;
 use crate::inbound::Inbound;
 use crate::links::Ports;
-use crate::memory::CardMemory;
+use crate::memory::{CardMemory, Pages};
+use crate::moves::{HOLD_BYTES, Move};
 use crate::msix::Msix;
 use crate::profile::{Profile, ProfileError};
 use crate::rates::{End, Rates, StreamId};
@@ -56,7 +58,7 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// The fabric's time, picoseconds.
-    pub now_ps: u64,
+    pub now_ps: u128,
     /// Events handled.
     pub events: u64,
     /// Blocks that went from one card to another.
@@ -65,6 +67,8 @@ pub struct Statistics {
     pub bytes: u64,
     /// Instructions completed.
     pub instructions: u64,
+    /// Most bytes of memory read and written while the fabric's lock was held once. Hosts wait for the lock.
+    pub most_held_bytes: u64,
 }
 
 /// Cards on a network, all on one clock of virtual time. Clones are handles to the same fabric.
@@ -96,6 +100,23 @@ impl Fabric {
         let nodes = self.shared.access(|core| core.cards.len());
         assert!((node as usize) < nodes, "the fabric has no node {node}");
         Arc::new(CardEndpoint::new(Arc::clone(&self.shared), node as usize))
+    }
+
+    /// Bounds the memory that all cards of the fabric use of this machine, in bytes: half of it divided among the cards,
+    /// half for whoever asks first. An instruction that needs more ends with [`Status::OutOfRange`](cmdseq::Status) and
+    /// detail [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). Before, it is half of what this process can have.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.shared.access(|core| core.budget.set_total(bytes));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Why the fabric has failed, if it has: a part of the model panicked. All its cards read as all-ones from then on.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure()
     }
 
     /// What happened so far.
@@ -188,6 +209,8 @@ pub(crate) enum Step {
     Folded,
     /// The signal that ends a one-sided write is here.
     Acknowledged,
+    /// The next piece of a copy from or to host memory is due.
+    HostPiece,
     /// The time it takes is over.
     Finish,
 }
@@ -196,12 +219,20 @@ pub(crate) enum Step {
 pub(crate) struct Core {
     pub(crate) profile: Profile,
     pub(crate) ports: Ports,
-    pub(crate) now: u64,
+    pub(crate) now: Time,
     pub(crate) cards: Vec<Card>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
     pub(crate) statistics: Statistics,
     pub(crate) next_burst: u64,
+    /// Data that moves at this instant, and before which nothing else happens.
+    pub(crate) moving: Option<Move>,
+    /// Bytes read and written since the lock was taken.
+    pub(crate) hold_bytes: u64,
+    /// Card memory that is to be given back once the lock is not held.
+    pub(crate) discarded: Vec<Pages>,
+    pub(crate) budget: Arc<Budget>,
+    has_failed: bool,
     world: Members,
     agenda: Agenda<Event>,
     ends: Vec<End>,
@@ -209,11 +240,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    fn new(profile: Profile) -> Self {
+    pub(crate) fn new(profile: Profile) -> Self {
         let mut rates = Rates::new();
         let ports = Ports::new(profile.topology, profile.nodes);
         let world: Members = (0..profile.nodes).collect();
-        let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, node)).collect();
+        let budget = Budget::new(budget::of_this_machine(), profile.nodes);
+        let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, &budget, node)).collect();
         Core {
             profile,
             ports,
@@ -223,6 +255,11 @@ impl Core {
             host: HostDma::default(),
             statistics: Statistics::default(),
             next_burst: 0,
+            moving: None,
+            hold_bytes: 0,
+            discarded: Vec::new(),
+            budget,
+            has_failed: false,
             world,
             agenda: Agenda::default(),
             ends: Vec::new(),
@@ -230,14 +267,20 @@ impl Core {
         }
     }
 
-    fn card(profile: &Profile, rates: &mut Rates<StreamPurpose>, world: &Members, node: u32) -> Card {
+    fn card(
+        profile: &Profile,
+        rates: &mut Rates<StreamPurpose>,
+        world: &Members,
+        budget: &Arc<Budget>,
+        node: u32,
+    ) -> Card {
         let link = |out| Link { out, is_up: true, inbound: Inbound::default(), send: None, receive: None };
         let mut card = Card {
             node,
             config: ConfigSpace::new(),
             msix: Msix::new(),
             bus: None,
-            memory: CardMemory::new(profile.memory_bytes),
+            memory: CardMemory::new(profile.memory_bytes, node, budget),
             links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
             local: rates.add_resource(profile.link_mbps.into()),
@@ -273,22 +316,30 @@ impl Core {
                 self.cards[peer as usize].links[back].inbound = Inbound::default();
             }
         }
-        self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
+        let pages = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
+        self.discarded.extend(pages);
     }
 
     /// The value of `index`'s free-running counter. Counters of different cards have nothing to do with each other.
-    pub(crate) fn counter(&self, index: usize, at: u64) -> u64 {
-        at / self.profile.cycle_ps + self.cards[index].node as u64 * 1_000_003
+    pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
+        // A register: it wraps.
+        let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
+        cycles.wrapping_add(u64::from(self.cards[index].node) * 1_000_003)
     }
 
-    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.agenda.add(at, event);
+    }
+
+    /// Schedules `event` for `delay` picoseconds from now.
+    pub(crate) fn schedule_in(&mut self, delay: u64, event: Event) {
+        self.schedule(self.now + Time::from(delay), event);
     }
 
     /// Schedules a step of the instruction that `card` runs, `delay` from now.
     pub(crate) fn schedule_step(&mut self, card: usize, delay: u64, step: Step) {
         let epoch = self.cards[card].epoch;
-        self.schedule(self.now.saturating_add(delay), Event::Step { card, epoch, step });
+        self.schedule_in(delay, Event::Step { card, epoch, step });
     }
 
     /// Lets time go on until nothing is left to happen, or host memory has to be waited for: now, or by the clock.
@@ -300,9 +351,32 @@ impl Core {
         }
     }
 
-    /// Handles as many as `events` events; false if nothing is left to happen, or host memory has to be waited for.
+    /// The model has panicked: all cards are gone for good, and nothing happens any more.
+    pub(crate) fn give_up(&mut self) {
+        for card in &mut self.cards {
+            card.epoch += 1;
+            (card.is_gone, card.is_frozen) = (true, true);
+        }
+        self.agenda = Agenda::default();
+        self.moving = None;
+        self.has_failed = true;
+    }
+
+    /// Whether the lock has to be given back. Without a clock, whoever started something waits for all of it.
+    pub(crate) fn has_held_enough(&self) -> bool {
+        self.pace != Pace::Access && self.hold_bytes >= HOLD_BYTES
+    }
+
+    /// Handles as many as `events` events, or fewer that move much; false if nothing is left to happen, or host memory has
+    /// to be waited for.
     pub(crate) fn run_some(&mut self, events: usize) -> bool {
         for _ in 0..events {
+            if self.has_failed {
+                return false;
+            }
+            if !self.go_on_moving() || self.has_held_enough() {
+                return true;
+            }
             if !self.run_host_dma() {
                 return false;
             }
@@ -357,7 +431,7 @@ impl Core {
     fn plant(&mut self, fault: Fault) {
         match fault {
             Fault::Freeze { after_ps, .. } | Fault::Cut { after_ps, .. } if after_ps > 0 => {
-                self.schedule(self.now.saturating_add(after_ps), Event::Strike(fault));
+                self.schedule_in(after_ps, Event::Strike(fault));
             }
             _ => self.strike(fault),
         }

@@ -12,17 +12,22 @@ use cmdseq::reduction::{Accumulator, Combine};
 
 use crate::card::Card;
 use crate::fabric::{Core, Step};
+use crate::memory::MemoryError;
+use crate::moves::{Data, HOLD_BYTES, Then};
 use crate::sequencer::{Running, Work};
 use crate::switch::{ReceiveState, SendState, StreamPurpose, Transfer};
 
 /// Bytes folded at a time: whole elements of every type, and little enough for a processor's cache.
 const CHUNK: u64 = 64 << 10;
+/// Less than that is not worth a round. Whole elements too.
+const CHUNK_UNIT: u64 = 4 << 10;
 
 /// The fold of one instruction.
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(crate) reduced: Reduced,
-    combine: Combine,
+    /// Of the bytes at hand.
+    accumulator: Option<Accumulator>,
     /// How many of the receives come from lower ranks.
     lower: usize,
     /// What came from other cards, in the order of the receives.
@@ -49,7 +54,16 @@ impl Fold {
     pub(crate) fn new(reduced: Reduced, combine: Combine, lower: usize, receives: usize) -> Self {
         let missing = receives + usize::from(reduced.own.is_some());
         let contributions = vec![Contribution::Missing; receives];
-        Fold { reduced, combine, lower, contributions, missing, is_drained: false, is_counted: false }
+        let accumulator = Accumulator::new(combine);
+        Fold { reduced, accumulator, lower, contributions, missing, is_drained: false, is_counted: false }
+    }
+
+    /// Cards out of whose memory contributions are read.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = usize> {
+        self.contributions.iter().filter_map(|contribution| match contribution {
+            Contribution::Memory { card, .. } => Some(*card),
+            _ => None,
+        })
     }
 }
 
@@ -156,12 +170,15 @@ impl Core {
         });
         if let Some((_, port)) = gone {
             let peer = self.ports.peer(self.cards[index].node, *port);
-            if let Some(running) = &mut self.cards[index].running {
-                (running.status, running.detail) = (Status::Mismatch, peer as u16);
-            }
-            return self.finish(index);
+            return self.fail(index, (Status::Mismatch, peer as u16));
         }
-        self.write_fold(index, &fold);
+        self.start_move(index, Data::Result(Box::new(fold)), Then::Folded);
+    }
+
+    /// The result lies in memory: all receives are over.
+    pub(crate) fn all_received(&mut self, index: usize) {
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &self.cards[index].running else { return };
+        let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
         for (place, port) in ports.into_iter().enumerate() {
             self.received(index, port, place);
         }
@@ -176,32 +193,31 @@ impl Core {
         }
     }
 
-    fn write_fold(&mut self, index: usize, fold: &Fold) {
-        if self.cards[index].memory.is_hollow() {
-            return;
-        }
-        let Some(mut accumulator) = Accumulator::new(fold.combine) else { return };
+    /// Folds the next bytes of all contributions, from `done` on, and says how many that were.
+    pub(crate) fn fold_piece(&mut self, index: usize, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
+        let left = fold.reduced.bytes - done;
+        let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !self.cards[index].memory.is_hollow()) else {
+            return Ok(left);
+        };
         let own = fold.reduced.own.map(|address| Contribution::Memory { card: index, address });
         let (lower, higher) = fold.contributions.split_at(fold.lower.min(fold.contributions.len()));
-        let in_order: Vec<&Contribution> = lower.iter().chain(&own).chain(higher).collect();
-        let mut offset = 0;
-        while offset < fold.reduced.bytes {
-            let bytes = (fold.reduced.bytes - offset).min(CHUNK);
-            accumulator.clear();
-            for contribution in &in_order {
-                match contribution {
-                    Contribution::Missing => {}
-                    Contribution::Memory { card, address } => {
-                        accumulator.add(self.cards[*card].memory.slice(address + offset, bytes));
-                    }
-                    Contribution::Buffer(data) => {
-                        accumulator.add(&data[offset as usize..(offset + bytes) as usize]);
-                    }
+        let in_order = || lower.iter().chain(&own).chain(higher);
+        let moved = in_order().count() as u64 + 1;
+        let bytes = left.min(CHUNK).min((HOLD_BYTES / moved).next_multiple_of(CHUNK_UNIT));
+        self.hold_bytes += moved * bytes;
+        accumulator.clear();
+        for contribution in in_order() {
+            match contribution {
+                Contribution::Missing => {}
+                Contribution::Memory { card, address } => {
+                    accumulator.add(self.cards[*card].memory.slice(address + done, bytes)?);
+                }
+                Contribution::Buffer(data) => {
+                    accumulator.add(&data[done as usize..(done + bytes) as usize]);
                 }
             }
-            let result = self.cards[index].memory.slice_mut(fold.reduced.destination + offset, bytes);
-            accumulator.result(result);
-            offset += bytes;
         }
+        accumulator.result(self.cards[index].memory.slice_mut(fold.reduced.destination + done, bytes)?);
+        Ok(bytes)
     }
 }

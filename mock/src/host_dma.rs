@@ -1,4 +1,6 @@
 //! The cards' way to host memory: requests one after another, with the fabric's clock standing still meanwhile.
+//!
+//! A job is one request, or two for a copy within host memory, of at most a mebibyte: that is what others wait for.
 
 use std::collections::VecDeque;
 
@@ -10,7 +12,7 @@ use fpga_hal::endpoint::{DmaFault, DmaProgress, DmaTag};
 use crate::fabric::Core;
 
 /// Most bytes that one request asks for.
-const REQUEST_BYTES: u64 = 1 << 20;
+pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
 /// Most instructions that are fetched at once.
 pub(crate) const FETCH_WORDS: u32 = 64;
 /// Most bytes of a table of node numbers or of a resident program.
@@ -38,9 +40,9 @@ pub(crate) enum Job {
 struct Active {
     card: usize,
     epoch: u64,
+    /// Which life of the queue it is for.
+    life: u32,
     job: Job,
-    /// Bytes dealt with.
-    done: u64,
     /// Data of jobs that do not move it straight to or from card memory.
     buffer: Vec<u8>,
     /// A copy within host memory has been read and is being written.
@@ -62,8 +64,12 @@ impl Core {
     /// left to do, since it may be done when this returns.
     pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
         let epoch = self.cards[card].epoch;
-        let buffer = std::mem::take(&mut self.host.spare);
-        let active = Active { card, epoch, job, done: 0, buffer, is_writing: false };
+        let life = self.cards[card].rings[0].life();
+        let mut buffer = std::mem::take(&mut self.host.spare);
+        buffer.clear();
+        let active = Active { card, epoch, life, job, buffer, is_writing: false };
+        // A card has one job at a time; what waits from before its last reset is void.
+        self.host.waiting.retain(|other| other.card != card || other.epoch == epoch);
         if self.host.outstanding.is_some() || !self.host.waiting.is_empty() {
             self.host.waiting.push_back(active);
         } else {
@@ -83,7 +89,7 @@ impl Core {
             return false;
         }
         while let Some(active) = self.host.waiting.pop_front() {
-            if !self.drive(active) {
+            if active.epoch == self.cards[active.card].epoch && !self.drive(active) {
                 return false;
             }
         }
@@ -124,35 +130,31 @@ impl Core {
     }
 
     fn request(&mut self, active: &mut Active) -> DmaProgress {
-        self.host.tag += 1;
+        self.host.tag = self.host.tag.wrapping_add(1);
         let tag = DmaTag(self.host.tag);
+        self.hold_bytes += active.bytes();
         let card = &mut self.cards[active.card];
-        let (done, chunk) = (active.done, active.chunk());
         match active.job {
             Job::Fetch { queue } => {
-                let Some((address, words)) = card.rings[queue].next_fetch(FETCH_WORDS) else {
-                    return DmaProgress::Done(Ok(()));
-                };
+                // The host may have switched the queue off, or off and on, since there was something to fetch.
+                let next =
+                    card.rings[queue].next_fetch(FETCH_WORDS).filter(|_| card.rings[queue].life() == active.life);
+                let Some((address, words)) = next else { return DmaProgress::Done(Ok(())) };
                 active.buffer.resize(words as usize * instruction::BYTES, 0);
                 card.read_host(tag, Iova(address), &mut active.buffer)
             }
             Job::Complete { queue, completion, .. } => {
-                let (address, phase) = card.rings[queue].begin_completion();
+                let next = card.rings[queue].begin_completion(active.life);
+                let Some((address, phase)) = next else { return DmaProgress::Done(Ok(())) };
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
                 card.write_host(tag, Iova(address), &word)
             }
-            Job::In { iova, address, .. } => {
-                card.read_host_to_memory(tag, Iova(iova.wrapping_add(done)), address + done, chunk)
-            }
-            Job::Out { address, iova, .. } => {
-                card.write_host_from_memory(tag, Iova(iova.wrapping_add(done)), address + done, chunk)
-            }
-            Job::Through { to, .. } if active.is_writing => {
-                card.write_host(tag, Iova(to.wrapping_add(done)), &active.buffer)
-            }
-            Job::Through { from, .. } => {
-                active.buffer.resize(chunk as usize, 0);
-                card.read_host(tag, Iova(from.wrapping_add(done)), &mut active.buffer)
+            Job::In { iova, address, bytes } => card.read_host_to_memory(tag, Iova(iova), address, bytes),
+            Job::Out { address, iova, bytes } => card.write_host_from_memory(tag, Iova(iova), address, bytes),
+            Job::Through { to, .. } if active.is_writing => card.write_host(tag, Iova(to), &active.buffer),
+            Job::Through { from, bytes, .. } => {
+                active.buffer.resize(bytes as usize, 0);
+                card.read_host(tag, Iova(from), &mut active.buffer)
             }
             Job::Table { iova, bytes } => {
                 active.buffer.resize((bytes as usize).min(TABLE_BYTES), 0);
@@ -163,10 +165,16 @@ impl Core {
 
     /// Puts the answer of a pending read where a read that was done at once would have put it.
     fn take_answer(&mut self, active: &mut Active, data: &[u8]) {
+        self.hold_bytes += active.bytes();
         match active.job {
-            Job::In { address, .. } if data.len() as u64 == active.chunk() => {
-                let memory = &mut self.cards[active.card].memory;
-                memory.slice_mut(address + active.done, data.len() as u64).copy_from_slice(data);
+            Job::In { address, bytes, .. } if data.len() as u64 == bytes => {
+                let card = &mut self.cards[active.card];
+                // Of a reset card the memory is another's by now. The range was charged before.
+                if card.epoch == active.epoch
+                    && let Ok(memory) = card.memory.slice_mut(address, bytes)
+                {
+                    memory.copy_from_slice(data);
+                }
             }
             Job::Fetch { .. } | Job::Through { .. } | Job::Table { .. }
                 if !active.is_writing && data.len() == active.buffer.len() =>
@@ -190,21 +198,19 @@ impl Core {
         match active.job {
             Job::Through { .. } if !active.is_writing => {
                 active.is_writing = true;
-                return None;
+                None
             }
-            Job::In { .. } | Job::Out { .. } | Job::Through { .. } => {
-                active.done += active.chunk();
-                active.is_writing = false;
-            }
-            Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => return Some(Ok(())),
+            _ => Some(Ok(())),
         }
-        (active.done >= active.bytes()).then_some(Ok(()))
     }
 
     fn job_ended(&mut self, active: Active, result: Result<(), (DmaFault, bool)>) {
-        let Active { card, epoch, job, buffer, .. } = active;
+        let Active { card, epoch, life, job, buffer, .. } = active;
         if self.cards[card].epoch == epoch {
+            let is_same_queue = self.cards[card].rings[0].life() == life;
             match job {
+                // What is for a queue that was switched off is dropped, and so is what came from it.
+                Job::Fetch { .. } | Job::Complete { .. } if !is_same_queue => self.queue_changed(card),
                 Job::Fetch { queue } => self.fetched(card, queue, &buffer, result.is_ok()),
                 Job::Complete { queue, interrupt, .. } => {
                     self.completion_written(card, queue, interrupt, result.is_ok())
@@ -218,15 +224,11 @@ impl Core {
 }
 
 impl Active {
+    /// Bytes of a piece of a copy.
     fn bytes(&self) -> u64 {
         match self.job {
             Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,
             Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
         }
-    }
-
-    /// Bytes of the request at hand.
-    fn chunk(&self) -> u64 {
-        (self.bytes().saturating_sub(self.done)).min(REQUEST_BYTES)
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Burst {
     pub(crate) is_whole: bool,
     /// Whether it was written to memory up to what had come.
     pub(crate) is_drained: bool,
+    /// Whether its end is on its way to be counted.
+    pub(crate) is_counted: bool,
 }
 
 /// The receiving end of one link.

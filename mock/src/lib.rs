@@ -24,6 +24,7 @@
 #![deny(missing_docs)]
 
 mod agenda;
+mod budget;
 mod card;
 mod clock;
 mod communicators;
@@ -36,6 +37,7 @@ mod inbound;
 mod late;
 mod links;
 mod memory;
+mod moves;
 mod msix;
 mod profile;
 mod rates;
@@ -49,6 +51,6 @@ mod switch;
 pub use clock::Clock;
 pub use fabric::{Fabric, Fault, Statistics};
 pub use late::LateDma;
-pub use memory::CardMemory;
+pub use memory::{CardMemory, MemoryError};
 pub use profile::{Basis, Component, Profile, ProfileError};
 pub use sequencer::{UserCall, UserLogic};

@@ -1,23 +1,83 @@
-//! Card memory: large, zero at first, and costing only what is touched.
+//! Card memory: large, zero at first, and costing only what is written.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use cmdseq::Status;
 use memmap2::{Advice, MmapMut, MmapOptions};
 
-/// The memory of one card.
-#[derive(Debug, Default)]
-pub struct CardMemory {
-    bytes: u64,
-    /// Reserved address space, made at the first write. Reads before it see zeros.
-    pages: Option<MmapMut>,
-    /// Nothing is kept of what cards write by themselves.
-    is_hollow: bool,
+use crate::budget::{Budget, Charge};
+
+/// Memory is charged to the fabric's budget in pieces of this size. No machine's ordinary pages are larger.
+const GRANULE: u64 = 64 << 10;
+/// Bytes of a large page.
+const LARGE_PAGE: usize = 2 << 20;
+/// Stretches at least this long are worth large pages.
+const LARGE: u64 = 4 << 20;
+/// Stretches of one card that have large pages, at most: the kernel counts each as a mapping, and a process has 65 530.
+const LARGE_STRETCHES: usize = 16;
+/// What is read where nothing was written.
+static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// Why card memory could not be read or written. An instruction ends with [`Status::OutOfRange`] either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// The range is not inside.
+    #[error("{bytes} bytes at {address:#x} leave card memory")]
+    OutOfRange {
+        /// First byte.
+        address: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// The fabric's memory budget is used up, or the machine gives no more.
+    #[error("The machine behind the mock card has no memory for {bytes} bytes at {address:#x}")]
+    Exhausted {
+        /// First byte.
+        address: u64,
+        /// Length.
+        bytes: u64,
+    },
 }
 
-/// Stretches at least this long are worth large pages.
-const LARGE: usize = 4 << 20;
+impl From<MemoryError> for Status {
+    fn from(_: MemoryError) -> Self {
+        Status::OutOfRange
+    }
+}
+
+/// The memory of one card.
+#[derive(Debug)]
+pub struct CardMemory {
+    bytes: u64,
+    node: u32,
+    budget: Arc<Budget>,
+    /// Made at the first write. Reads before it see zeros.
+    pages: Option<Pages>,
+    /// How often it was cleared.
+    clears: u64,
+    /// Nothing is kept of what cards write by themselves.
+    is_hollow: bool,
+    /// The log has been told that there was no memory left.
+    is_reported: bool,
+}
+
+/// Reserved address space, and which of it was written. The kernel's pages go before the charge for them.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    map: MmapMut,
+    charge: Charge,
+    /// One bit a granule that was written.
+    written: Vec<u64>,
+    /// Stretches with large pages, apart from each other.
+    large: Vec<Range<usize>>,
+}
 
 impl CardMemory {
-    pub(crate) fn new(bytes: u64) -> Self {
-        CardMemory { bytes, pages: None, is_hollow: false }
+    pub(crate) fn new(bytes: u64, node: u32, budget: &Arc<Budget>) -> Self {
+        let budget = Arc::clone(budget);
+        CardMemory { bytes, node, budget, pages: None, clears: 0, is_hollow: false, is_reported: false }
     }
 
     /// Keeps nothing from now on of what comes from cards: blocks, folds, copies and fills.
@@ -44,87 +104,311 @@ impl CardMemory {
         address.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Forgets everything: zeros again, and no pages.
-    pub(crate) fn clear(&mut self) {
-        self.pages = None;
+    /// Forgets everything: zeros again. To give the pages back takes the kernel its time, so the caller does that where
+    /// nobody waits for it.
+    pub(crate) fn clear(&mut self) -> Option<Pages> {
+        self.clears += 1;
+        self.pages.take()
+    }
+
+    /// How often the memory was cleared.
+    pub(crate) fn clears(&self) -> u64 {
+        self.clears
     }
 
     /// The `bytes` bytes at `address`, to read.
     ///
-    /// # Panics
-    /// If they are not inside: whoever takes an address from a host checks it with [`CardMemory::contains`].
-    pub fn slice(&mut self, address: u64, bytes: u64) -> &[u8] {
-        self.slice_mut(address, bytes)
-    }
-
-    /// The `bytes` bytes at `address`, to write.
-    ///
-    /// # Panics
-    /// If they are not inside, or if the machine has no address space left.
-    pub fn slice_mut(&mut self, address: u64, bytes: u64) -> &mut [u8] {
-        assert!(self.contains(address, bytes), "{bytes} bytes at {address:#x} leave card memory");
-        let (start, length) = (address as usize, bytes as usize);
-        let pages = self.pages();
-        if length >= LARGE {
-            // Only advice: without large pages the same bytes come slower.
-            let _ = pages.advise_range(Advice::HugePage, start, length);
+    /// # Errors
+    /// If they are not inside, or the machine has no address space left.
+    pub fn slice(&mut self, address: u64, bytes: u64) -> Result<&[u8], MemoryError> {
+        self.check(address, bytes)?;
+        if bytes as usize <= ZEROS_BYTES && !self.is_written(address, bytes) {
+            return Ok(&ZEROS[..bytes as usize]);
         }
-        &mut pages[start..start + length]
+        let (start, length) = (address as usize, bytes as usize);
+        Ok(&self.pages(address, bytes)?.map[start..start + length])
     }
 
-    fn pages(&mut self) -> &mut MmapMut {
-        let total = self.bytes as usize;
-        self.pages.get_or_insert_with(|| {
-            MmapOptions::new().len(total).no_reserve_swap().map_anon().expect("address space for card memory")
-        })
+    /// The `bytes` bytes at `address`, to write. What was not written before is charged to the fabric's memory budget.
+    ///
+    /// # Errors
+    /// If they are not inside, or there is no memory for them.
+    pub fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], MemoryError> {
+        let pages = self.writable(address, bytes)?;
+        let (start, length) = (address as usize, bytes as usize);
+        Ok(&mut pages.map[start..start + length])
+    }
+
+    /// Says that all of `bytes` at `address` is going to be written: long stretches come faster in large pages.
+    pub(crate) fn expect_write(&mut self, address: u64, bytes: u64) {
+        if bytes >= LARGE
+            && !self.is_hollow
+            && self.contains(address, bytes)
+            && let Ok(pages) = self.pages(address, bytes)
+        {
+            pages.advise(address as usize..(address + bytes) as usize);
+        }
     }
 
     /// Copies within the memory; the ranges may overlap.
-    pub(crate) fn copy_within(&mut self, source: u64, destination: u64, bytes: u64) {
-        assert!(self.contains(source, bytes) && self.contains(destination, bytes));
-        if self.is_hollow {
-            return;
+    pub(crate) fn copy_within(&mut self, source: u64, destination: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.check(source, bytes)?;
+        self.check(destination, bytes)?;
+        if self.is_hollow || source == destination {
+            return Ok(());
+        }
+        if !self.is_written(source, bytes) {
+            return self.write_zeros(destination, bytes);
         }
         let (from, to) = (source as usize, destination as usize);
-        self.pages().copy_within(from..from + bytes as usize, to);
+        self.writable(destination, bytes)?.map.copy_within(from..from + bytes as usize, to);
+        Ok(())
+    }
+
+    /// Writes `pattern` over and over from `address` on.
+    pub(crate) fn fill(&mut self, address: u64, bytes: u64, pattern: u64) -> Result<(), MemoryError> {
+        if self.is_hollow {
+            return Ok(());
+        }
+        if pattern == 0 {
+            return self.write_zeros(address, bytes);
+        }
+        let pattern = pattern.to_le_bytes();
+        let (whole, rest) = self.slice_mut(address, bytes)?.as_chunks_mut::<8>();
+        whole.fill(pattern);
+        rest.iter_mut().zip(pattern).for_each(|(byte, of_pattern)| *byte = of_pattern);
+        Ok(())
+    }
+
+    /// Writes zeros; what was never written is zero as it is.
+    fn write_zeros(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        let Some(pages) = &mut self.pages else { return Ok(()) };
+        let end = address + bytes;
+        let mut at = address;
+        while at < end {
+            let next = (at / GRANULE + 1).saturating_mul(GRANULE).min(end);
+            if pages.is_written(at / GRANULE) {
+                pages.map[at as usize..next as usize].fill(0);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        if self.contains(address, bytes) { Ok(()) } else { Err(MemoryError::OutOfRange { address, bytes }) }
+    }
+
+    /// Whether something was written to the granules of a range.
+    fn is_written(&self, address: u64, bytes: u64) -> bool {
+        self.pages.as_ref().is_some_and(|pages| granules(address, bytes).any(|granule| pages.is_written(granule)))
+    }
+
+    fn pages(&mut self, address: u64, bytes: u64) -> Result<&mut Pages, MemoryError> {
+        if self.pages.is_none() {
+            let charge = Charge::new(&self.budget, self.node);
+            match Pages::new(self.bytes, charge) {
+                Ok(pages) => self.pages = Some(pages),
+                Err(error) => self.report(&format!("address space of {} bytes: {error}", self.bytes)),
+            }
+        }
+        self.pages.as_mut().ok_or(MemoryError::Exhausted { address, bytes })
+    }
+
+    /// The pages, with a range charged that is going to be written.
+    fn writable(&mut self, address: u64, bytes: u64) -> Result<&mut Pages, MemoryError> {
+        self.check(address, bytes)?;
+        if !self.pages(address, bytes)?.charge_for(address, bytes) {
+            let total = self.budget.total();
+            self.report(&format!("memory: the cards of this fabric may use {total} bytes together"));
+            return Err(MemoryError::Exhausted { address, bytes });
+        }
+        self.pages(address, bytes)
+    }
+
+    /// Tells the log what the machine has no more of, once: hosts can ask again and again.
+    fn report(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            log::warn!("Card {} fails instructions for lack of {what}", self.node);
+        }
     }
 }
 
-/// Copies `bytes` bytes from one card's memory to another's.
-pub(crate) fn copy_between(source: &mut CardMemory, from: u64, destination: &mut CardMemory, to: u64, bytes: u64) {
-    if destination.is_hollow {
-        return;
+impl Pages {
+    fn new(bytes: u64, charge: Charge) -> std::io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        let map = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
+        // What is charged in small pieces must not come in large ones. A kernel without large pages refuses, and is right.
+        let _ = map.advise(Advice::NoHugePage);
+        let written = vec![0; bytes.div_ceil(GRANULE).div_ceil(64) as usize];
+        Ok(Pages { map, charge, written, large: Vec::new() })
     }
-    destination.slice_mut(to, bytes).copy_from_slice(source.slice(from, bytes));
+
+    fn is_written(&self, granule: u64) -> bool {
+        self.written[(granule / 64) as usize] >> (granule % 64) & 1 == 1
+    }
+
+    /// Charges what of a range was not written before; false if there is no memory for all of that.
+    fn charge_for(&mut self, address: u64, bytes: u64) -> bool {
+        let missing = granules(address, bytes).filter(|granule| !self.is_written(*granule)).count() as u64;
+        if missing == 0 {
+            return true;
+        }
+        if !self.charge.add(missing * GRANULE) {
+            return false;
+        }
+        for granule in granules(address, bytes) {
+            self.written[(granule / 64) as usize] |= 1 << (granule % 64);
+        }
+        true
+    }
+
+    /// Asks for large pages where all of one is in `stretch`.
+    fn advise(&mut self, stretch: Range<usize>) {
+        let start = stretch.start.next_multiple_of(LARGE_PAGE);
+        let end = stretch.end / LARGE_PAGE * LARGE_PAGE;
+        let is_inside = self.large.iter().any(|large| large.start <= start && end <= large.end);
+        if start >= end || is_inside {
+            return;
+        }
+        let mut all = start..end;
+        self.large.retain(|large| {
+            let touches = large.start <= all.end && all.start <= large.end;
+            if touches {
+                all = all.start.min(large.start)..all.end.max(large.end);
+            }
+            !touches
+        });
+        self.large.push(all);
+        if self.large.len() > LARGE_STRETCHES {
+            self.large.pop();
+            return;
+        }
+        // Only advice: without large pages the same bytes come slower.
+        let _ = self.map.advise_range(Advice::HugePage, start, end - start);
+    }
+}
+
+/// Granules that a range of a card's memory touches.
+fn granules(address: u64, bytes: u64) -> Range<u64> {
+    if bytes == 0 { 0..0 } else { address / GRANULE..(address + bytes).div_ceil(GRANULE) }
+}
+
+/// Copies `bytes` bytes from one card's memory to another's.
+pub(crate) fn copy_between(
+    source: &mut CardMemory,
+    from: u64,
+    destination: &mut CardMemory,
+    to: u64,
+    bytes: u64,
+) -> Result<(), MemoryError> {
+    if destination.is_hollow {
+        return Ok(());
+    }
+    if !source.is_written(from, bytes) {
+        return destination.write_zeros(to, bytes);
+    }
+    destination.slice_mut(to, bytes)?.copy_from_slice(source.slice(from, bytes)?);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const GIB: u64 = 1 << 30;
+
+    fn memory(bytes: u64) -> CardMemory {
+        CardMemory::new(bytes, 0, &Budget::new(GIB, 1))
+    }
+
+    fn written(memory: &CardMemory) -> u64 {
+        memory.pages.as_ref().map_or(0, |pages| pages.written.iter().map(|word| u64::from(word.count_ones())).sum())
+    }
+
     #[test]
     fn reads_zero_until_written_and_after_clear() {
-        let mut memory = CardMemory::new(8 << 30);
-        assert_eq!(memory.slice((8 << 30) - 3, 3), [0, 0, 0]);
-        memory.slice_mut(5 << 30, 2).copy_from_slice(&[7, 8]);
-        assert_eq!(memory.slice((5 << 30) - 1, 4), [0, 7, 8, 0]);
+        let mut memory = memory(8 * GIB);
+        assert_eq!(memory.slice(8 * GIB - 3, 3).unwrap(), [0, 0, 0]);
+        memory.slice_mut(5 * GIB, 2).unwrap().copy_from_slice(&[7, 8]);
+        assert_eq!(memory.slice(5 * GIB - 1, 4).unwrap(), [0, 7, 8, 0]);
         memory.clear();
-        assert_eq!(memory.slice(5 << 30, 2), [0, 0]);
+        assert_eq!(memory.slice(5 * GIB, 2).unwrap(), [0, 0]);
     }
 
     #[test]
     fn bounds_do_not_wrap() {
-        let memory = CardMemory::new(1 << 20);
+        let mut memory = memory(1 << 20);
         assert!(memory.contains(0, 1 << 20));
         assert!(!memory.contains(1, 1 << 20));
         assert!(!memory.contains(u64::MAX, 2));
+        let outside = MemoryError::OutOfRange { address: u64::MAX, bytes: 2 };
+        assert_eq!(memory.slice(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.slice_mut(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.fill(u64::MAX, 2, 0).unwrap_err(), outside);
+        assert_eq!(memory.copy_within(u64::MAX, 0, 2).unwrap_err(), outside);
+        assert_eq!(memory.copy_within(0, u64::MAX, 2).unwrap_err(), outside);
     }
 
     #[test]
     fn overlapping_copies_keep_the_bytes() {
-        let mut memory = CardMemory::new(1 << 20);
-        memory.slice_mut(10, 4).copy_from_slice(&[1, 2, 3, 4]);
-        memory.copy_within(10, 12, 4);
-        assert_eq!(memory.slice(10, 6), [1, 2, 1, 2, 3, 4]);
+        let mut memory = memory(1 << 20);
+        memory.slice_mut(10, 4).unwrap().copy_from_slice(&[1, 2, 3, 4]);
+        memory.copy_within(10, 12, 4).unwrap();
+        assert_eq!(memory.slice(10, 6).unwrap(), [1, 2, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn zeros_where_nothing_was_written_cost_nothing() {
+        let budget = Budget::new(GIB, 2);
+        let (mut memory, mut other) = (CardMemory::new(8 * GIB, 0, &budget), CardMemory::new(8 * GIB, 1, &budget));
+        memory.fill(0, 8 * GIB, 0).unwrap();
+        memory.copy_within(0, 4 * GIB, 4 * GIB).unwrap();
+        copy_between(&mut other, 0, &mut memory, GIB, GIB).unwrap();
+        assert_eq!(written(&memory), 0);
+        memory.fill(GIB, GRANULE + 3, 0x0807_0605_0403_0201).unwrap();
+        assert_eq!(memory.slice(GIB + GRANULE, 4).unwrap(), [1, 2, 3, 0]);
+        assert_eq!(written(&memory), 2);
+        // But over what was written they are written.
+        memory.fill(GIB + 8, 8, 0).unwrap();
+        assert_eq!(memory.slice(GIB + 7, 10).unwrap(), [8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        copy_between(&mut other, 0, &mut memory, GIB, GIB).unwrap();
+        memory.copy_within(GIB, 0, 16).unwrap();
+        assert_eq!(memory.slice(GIB, 16).unwrap(), [0; 16]);
+        assert_eq!(written(&other), 0);
+    }
+
+    #[test]
+    fn what_the_budget_does_not_hold_is_an_error_and_leaves_the_rest() {
+        let budget = Budget::new(4 * GRANULE, 1);
+        let mut memory = CardMemory::new(8 * GIB, 0, &budget);
+        memory.fill(0, 3 * GRANULE, 1).unwrap();
+        let none_left = |address, bytes| Err(MemoryError::Exhausted { address, bytes });
+        assert_eq!(memory.fill(2 * GRANULE, 3 * GRANULE, 2), none_left(2 * GRANULE, 3 * GRANULE));
+        assert_eq!(memory.slice(2 * GRANULE, 2).unwrap(), [1, 0]);
+        assert_eq!(memory.copy_within(0, GIB - 1, 2 + GRANULE), none_left(GIB - 1, 2 + GRANULE));
+        memory.fill(2 * GRANULE, 2 * GRANULE, 2).unwrap();
+        // Until the pages are back, so is nothing of the budget.
+        let pages = memory.clear();
+        assert!(memory.fill(0, 1, 1).is_err());
+        drop(pages);
+        memory.fill(0, 4 * GRANULE, 1).unwrap();
+    }
+
+    #[test]
+    fn large_pages_are_asked_for_in_few_stretches() {
+        let mut memory = memory(8 * GIB);
+        memory.fill(0, 1, 1).unwrap();
+        let step = 16 << 20;
+        for place in 0..100 {
+            memory.expect_write(place * step + 5, LARGE + 7);
+        }
+        let large = |memory: &CardMemory| memory.pages.as_ref().unwrap().large.clone();
+        assert_eq!(large(&memory).len(), LARGE_STRETCHES);
+        assert_eq!(large(&memory)[0], LARGE_PAGE..2 * LARGE_PAGE);
+        // What joins them is one.
+        memory.expect_write(0, 100 * step);
+        assert_eq!((large(&memory).len(), large(&memory)[0].clone()), (1, 0..100 * step as usize));
     }
 }

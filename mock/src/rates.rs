@@ -4,6 +4,8 @@
 //! not given to others, as with a round-robin arbiter that does not look ahead. Rates are worked out once per instant,
 //! after everything that happens in it, so the cost of an instant is the number of streams it touches.
 
+use crate::agenda::Time;
+
 /// One resource: a link in one direction, a pseudo channel, a card's own path through its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ResourceId(pub(crate) u32);
@@ -13,7 +15,7 @@ pub(crate) struct ResourceId(pub(crate) u32);
 pub(crate) struct StreamId {
     slot: u32,
     /// Tells a stream from a later one in the same slot, and an end from the one it replaced.
-    generation: u32,
+    generation: u64,
 }
 
 #[derive(Debug)]
@@ -27,12 +29,12 @@ struct Resource {
 
 #[derive(Debug)]
 struct Stream<T> {
-    generation: u32,
+    generation: u64,
     passes: Vec<ResourceId>,
     /// Megabit-picoseconds per microsecond, that is bits x 10^6, still to go as of `since`.
     work: u128,
     rate: u64,
-    since: u64,
+    since: Time,
     visited: u32,
     /// What the stream is for; `None` in a free slot.
     purpose: Option<T>,
@@ -49,7 +51,7 @@ pub(crate) struct Rates<T> {
 }
 
 /// An end of a stream that has to be looked at, at this time.
-pub(crate) type End = (u64, StreamId);
+pub(crate) type End = (Time, StreamId);
 
 impl<T> Rates<T> {
     pub(crate) fn new() -> Self {
@@ -68,7 +70,7 @@ impl<T> Rates<T> {
     }
 
     /// Starts a stream of `bytes` at `now`.
-    pub(crate) fn start(&mut self, now: u64, bytes: u64, passes: Vec<ResourceId>, purpose: T) -> StreamId {
+    pub(crate) fn start(&mut self, now: Time, bytes: u64, passes: Vec<ResourceId>, purpose: T) -> StreamId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let (passes, purpose) = (Vec::new(), None);
             self.streams.push(Stream { generation: 0, passes, work: 0, rate: 0, since: 0, visited: 0, purpose });
@@ -132,7 +134,7 @@ impl<T> Rates<T> {
     }
 
     /// Works out the rates of all streams that something changed for, as of `now`, and gives their new ends.
-    pub(crate) fn settle(&mut self, now: u64, ends: &mut Vec<End>) {
+    pub(crate) fn settle(&mut self, now: Time, ends: &mut Vec<End>) {
         self.pass = self.pass.wrapping_add(1);
         for id in std::mem::take(&mut self.dirty) {
             self.resources[id.0 as usize].dirty = false;
@@ -145,7 +147,7 @@ impl<T> Rates<T> {
         }
     }
 
-    fn adjust(&mut self, slot: u32, now: u64) -> Option<End> {
+    fn adjust(&mut self, slot: u32, now: Time) -> Option<End> {
         let share = |id: &ResourceId| {
             let resource = &self.resources[id.0 as usize];
             resource.rate / resource.streams.len().max(1) as u64
@@ -155,13 +157,14 @@ impl<T> Rates<T> {
         if rate == stream.rate {
             return None;
         }
-        stream.work = stream.work.saturating_sub(u128::from(stream.rate) * u128::from(now - stream.since));
+        stream.work =
+            stream.work.saturating_sub(u128::from(stream.rate).saturating_mul(now.saturating_sub(stream.since)));
         stream.rate = rate;
         stream.since = now;
         stream.generation = stream.generation.wrapping_add(1);
         let left = stream.work.div_ceil(u128::from(rate.max(1)));
         let id = StreamId { slot, generation: stream.generation };
-        (rate > 0).then(|| (now.saturating_add(u64::try_from(left).unwrap_or(u64::MAX)), id))
+        (rate > 0).then(|| (now + left, id))
     }
 }
 
@@ -170,10 +173,10 @@ mod tests {
     use super::*;
 
     /// Runs all streams to their ends and gives the times in order of the purposes.
-    fn run(rates: &mut Rates<usize>, starts: &mut [(u64, u64, Vec<ResourceId>)]) -> Vec<u64> {
+    fn run(rates: &mut Rates<usize>, starts: &mut [(Time, u64, Vec<ResourceId>)]) -> Vec<Time> {
         let mut ended = vec![0; starts.len()];
         let mut pending: Vec<End> = Vec::new();
-        let mut waiting: Vec<(u64, usize)> = starts.iter().enumerate().map(|(i, start)| (start.0, i)).collect();
+        let mut waiting: Vec<(Time, usize)> = starts.iter().enumerate().map(|(i, start)| (start.0, i)).collect();
         loop {
             let next_start = waiting.iter().min().copied();
             let next_end = pending.iter().min_by_key(|end| end.0).copied();

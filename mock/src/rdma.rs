@@ -8,7 +8,7 @@ use cmdseq::instruction::offset;
 use cmdseq::{Instruction, Operation};
 
 use crate::fabric::{Core, Event, Step};
-use crate::memory::copy_between;
+use crate::moves::{Data, Then};
 use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work, bad_field};
 use crate::signals::Signal;
@@ -81,11 +81,11 @@ impl Core {
         match self.rdma(index) {
             // Without data the beat with address and size carries the signal.
             Some((Rdma { signal: Some(_), .. }, 0)) => {
-                self.schedule(self.now + self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
             }
             Some((_, 0)) => self.finish(index),
             Some(_) => {
-                self.schedule(self.now + self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
             }
             None => {}
         }
@@ -104,8 +104,8 @@ impl Core {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (from, to) = (rdma.source, rdma.destination);
         let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
-        self.statistics.transfers += 1;
-        self.statistics.bytes += bytes;
+        self.statistics.transfers = self.statistics.transfers.wrapping_add(1);
+        self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
         self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
     }
 
@@ -116,23 +116,25 @@ impl Core {
         {
             *counted_out = now;
         }
-        self.schedule(now + self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
+        self.schedule_in(self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
     }
 
     pub(crate) fn rdma_counted(&mut self, issuer: usize) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (is_read, (from, source), (to, destination)) = (rdma.is_read, rdma.source, rdma.destination);
-        let signal = rdma.signal;
-        if self.cards[to].is_frozen {
-            return;
+        if !self.cards[rdma.destination.0].is_frozen {
+            let block = Data::Block { from: rdma.source, to: rdma.destination, bytes };
+            self.start_move(issuer, block, Then::RdmaMoved);
         }
-        if let Ok([from, to]) = self.cards.get_disjoint_mut([from, to]) {
-            copy_between(&mut from.memory, source, &mut to.memory, destination, bytes);
-        }
+    }
+
+    /// The data is where it goes: its signal follows, and then the issuer is told.
+    pub(crate) fn rdma_moved(&mut self, issuer: usize) {
+        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
+        let (is_read, to, signal) = (rdma.is_read, rdma.destination.0, rdma.signal);
         let now = self.now;
         let signalled = signal.map_or(Ok(()), |signal| self.add_signal(to, signal));
         if let Some(running) = &mut self.cards[issuer].running {
-            running.bytes += bytes;
+            running.bytes = running.bytes.saturating_add(bytes);
             if let Err((status, detail)) = signalled {
                 (running.status, running.detail) = (status, detail);
             }

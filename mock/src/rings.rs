@@ -16,6 +16,8 @@ pub(crate) struct Rings {
     completion_base: u64,
     depth: u32,
     pub(crate) is_enabled: bool,
+    /// Counts how often it was switched on or off.
+    life: u32,
     pub(crate) vector: u32,
     /// Stored by the host.
     tail: u32,
@@ -70,7 +72,14 @@ impl Rings {
         if enable && !self.is_enabled {
             (self.tail, self.fetched, self.completed, self.begun, self.taken, self.armed) = (0, 0, 0, 0, 0, None);
         }
-        self.is_enabled = enable && aligned && deep;
+        let is_enabled = enable && aligned && deep;
+        self.life = self.life.wrapping_add(u32::from(is_enabled != self.is_enabled));
+        self.is_enabled = is_enabled;
+    }
+
+    /// Which life the queue is in: it is another once the queue was switched off or on.
+    pub(crate) fn life(&self) -> u32 {
+        self.life
     }
 
     /// The host stored entries up to `tail`; false if that cannot be.
@@ -113,7 +122,7 @@ impl Rings {
         }
         let place = self.fetched & (self.depth - 1);
         let count = waiting.min(most).min(self.depth - place);
-        Some((self.submission_base + u64::from(place) * WORD_BYTES, count))
+        Some((self.submission_base.wrapping_add(u64::from(place) * WORD_BYTES), count))
     }
 
     pub(crate) fn fetched(&mut self, count: u32) {
@@ -125,12 +134,15 @@ impl Rings {
         self.completed.wrapping_sub(self.taken).cast_signed() < self.depth.cast_signed()
     }
 
-    /// Address and phase of the next completion, which the card begins to write.
-    pub(crate) fn begin_completion(&mut self) -> (u64, bool) {
+    /// Address and phase of the next completion, which the card begins to write; `None` if the queue's life is another.
+    pub(crate) fn begin_completion(&mut self, life: u32) -> Option<(u64, bool)> {
+        if !self.is_enabled || self.life != life {
+            return None;
+        }
         self.begun = self.completed.wrapping_add(1);
         let place = self.completed & (self.depth - 1);
         let phase = self.completed / self.depth % 2 == 0;
-        (self.completion_base + u64::from(place) * COMPLETION_BYTES, phase)
+        Some((self.completion_base.wrapping_add(u64::from(place) * COMPLETION_BYTES), phase))
     }
 
     pub(crate) fn completed(&mut self) {
@@ -175,7 +187,7 @@ mod tests {
     #[test]
     fn a_completion_may_be_taken_before_its_write_is_known_to_be_over() {
         let mut rings = live(2);
-        rings.begin_completion();
+        rings.begin_completion(rings.life()).unwrap();
         assert!(rings.take(1));
         assert!(rings.has_room());
         assert!(!rings.take(2), "the next was not begun");
@@ -198,10 +210,42 @@ mod tests {
     fn phase_turns_with_each_pass() {
         let mut rings = live(2);
         for expected in [true, true, false, false, true] {
-            assert_eq!(rings.begin_completion().1, expected);
+            assert_eq!(rings.begin_completion(rings.life()).unwrap().1, expected);
             rings.completed();
             rings.take(rings.read(queue::COMPLETION_TAIL));
         }
+    }
+
+    #[test]
+    fn a_queue_that_was_switched_off_takes_no_completion_begun_before() {
+        let mut rings = live(4);
+        let life = rings.life();
+        rings.configure(queue::ENABLE, 0);
+        rings.configure(queue::DEPTH, 0);
+        assert_eq!(rings.begin_completion(life), None);
+        rings.configure(queue::DEPTH, 4);
+        rings.configure(queue::ENABLE, 1);
+        assert_eq!(rings.begin_completion(life), None);
+        assert!(rings.begin_completion(rings.life()).is_some());
+    }
+
+    #[test]
+    fn rings_at_the_end_of_the_address_space_wrap() {
+        let mut rings = Rings::default();
+        for register in [queue::SUBMISSION_BASE_LO, queue::COMPLETION_BASE_LO] {
+            rings.configure(register, 0xffff_ffc0);
+            rings.configure(register + 4, 0xffff_ffff);
+        }
+        rings.configure(queue::DEPTH, 4);
+        rings.configure(queue::ENABLE, 1);
+        rings.submit(4);
+        rings.fetched(2);
+        assert_eq!(rings.next_fetch(64), Some((64, 2)));
+        for _ in 0..3 {
+            rings.begin_completion(rings.life()).unwrap();
+            rings.completed();
+        }
+        assert_eq!(rings.begin_completion(rings.life()), Some((32, true)));
     }
 
     #[test]

@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cmdseq::completion::{Completion, Status};
+use cmdseq::completion::{Completion, OUT_OF_MEMORY, Status};
 use cmdseq::instruction::{self, ARGUMENTS, offset};
 use cmdseq::table::{ENTRY_BYTES, Table};
 use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operation};
 use fpga_hal::endpoint::DmaFault;
 use fpga_regs::bits::Errors;
 
+use crate::agenda::Time;
 use crate::card::{RESIDENT_WORDS, TABLES};
 use crate::fabric::{Core, Event, Step};
-use crate::host_dma::Job;
+use crate::host_dma::{Job, REQUEST_BYTES};
 use crate::inbound::Inbound;
-use crate::memory::CardMemory;
-
+use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;
 use crate::switch::{Barrier, Transfer};
@@ -70,7 +70,7 @@ pub(crate) struct Sequencer {
     pub(crate) retired: u64,
     stage: Stage,
     /// Earliest time of the next issue.
-    ready_at: u64,
+    ready_at: Time,
     launch: Option<Launch>,
 }
 
@@ -89,8 +89,8 @@ struct Launch {
     next: usize,
     rounds: Option<Rounds>,
     arguments: [u64; ARGUMENTS],
-    issued: u64,
-    arrival: Option<u64>,
+    issued: Time,
+    arrival: Option<Time>,
     bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Launch {
         {
             *value = value.wrapping_add(by);
         }
-        rounds.left -= 1;
+        rounds.left = rounds.left.saturating_sub(1);
         if rounds.left == 0 {
             self.rounds = None;
             return false;
@@ -129,10 +129,10 @@ impl Launch {
 pub(crate) struct Running {
     pub(crate) instruction: Instruction,
     /// When it was issued, and when its last beat was counted out: picoseconds of the fabric's time.
-    pub(crate) issued: u64,
-    pub(crate) counted_out: u64,
+    pub(crate) issued: Time,
+    pub(crate) counted_out: Time,
     /// When the last byte for this card was counted in.
-    pub(crate) arrival: Option<u64>,
+    pub(crate) arrival: Option<Time>,
     pub(crate) bytes: u64,
     pub(crate) status: Status,
     pub(crate) detail: u16,
@@ -140,7 +140,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn begun(instruction: Instruction, now: u64) -> Self {
+    pub(crate) fn begun(instruction: Instruction, now: Time) -> Self {
         Running {
             instruction,
             issued: now,
@@ -169,8 +169,10 @@ pub(crate) enum Work {
     Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory.
     Local { source: Option<u64>, destination: u64 },
-    /// Host memory.
-    Host,
+    /// A table in host memory.
+    HostTable,
+    /// A copy from or to host memory, so far done.
+    HostCopy { done: u64 },
 }
 
 /// Why an instruction cannot be run: status and detail of its completion.
@@ -189,7 +191,7 @@ impl Core {
         if in_launch || (!sequencer.prefetched.is_empty() && card.rings[QUEUE].has_room()) {
             card.sequencer.stage = Stage::Issuing;
             let epoch = card.epoch;
-            let at = card.sequencer.ready_at.max(self.now).next_multiple_of(self.profile.cycle_ps);
+            let at = card.sequencer.ready_at.max(self.now).next_multiple_of(self.profile.cycle_ps.into());
             self.schedule(at, Event::Issue { card: index, epoch });
         } else if card.sequencer.prefetched.is_empty() && card.rings[QUEUE].next_fetch(1).is_some() {
             card.sequencer.stage = Stage::Fetching;
@@ -210,6 +212,12 @@ impl Core {
         self.kick(index);
     }
 
+    /// The queue was switched off while its instructions were being fetched, or a completion written.
+    pub(crate) fn queue_changed(&mut self, index: usize) {
+        self.cards[index].sequencer.stage = Stage::Idle;
+        self.kick(index);
+    }
+
     /// Stops the sequencer until the host has looked.
     pub(crate) fn halt(&mut self, index: usize, why: Errors) {
         let card = &mut self.cards[index];
@@ -225,9 +233,12 @@ impl Core {
         card.sequencer.stage = Stage::Running;
         let (instruction, unreadable) = match &mut card.sequencer.launch {
             Some(launch) => {
-                let instruction = card.resident[launch.slot][launch.next];
+                let instruction = card.resident.get(launch.slot).and_then(|program| program.get(launch.next));
                 launch.next += 1;
-                (instruction.with_arguments(&launch.arguments), None)
+                match instruction {
+                    Some(instruction) => (instruction.with_arguments(&launch.arguments), None),
+                    None => (Instruction::nop(), Some((Status::BadProgram, 0))),
+                }
             }
             None => {
                 let Some(word) = card.sequencer.prefetched.pop_front() else {
@@ -337,7 +348,7 @@ impl Core {
     }
 
     fn begin_table(&mut self, index: usize, instruction: &Instruction) {
-        self.set_work(index, Work::Host);
+        self.set_work(index, Work::HostTable);
         self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
     }
 
@@ -423,7 +434,7 @@ impl Core {
             bytes: 0,
         });
         card.sequencer.stage = Stage::Idle;
-        card.sequencer.ready_at = self.now + self.profile.cycles(self.profile.dispatch_cycles);
+        card.sequencer.ready_at = self.now + Time::from(self.profile.cycles(self.profile.dispatch_cycles));
         self.kick(index);
         Ok(())
     }
@@ -463,37 +474,59 @@ impl Core {
                 self.check_memory(index, operand.address, bytes)?;
             }
         }
-        let job = match (source.space, destination.space) {
-            (AddressSpace::Card, AddressSpace::Card) => {
-                if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
-                    return Err((Status::Overlap, 0));
-                }
-                self.begin_local(index, Some(source.address), destination.address);
-                return Ok(());
+        if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
+            if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
+                return Err((Status::Overlap, 0));
             }
-            (AddressSpace::Host, AddressSpace::Card) => {
-                Job::In { iova: source.address, address: destination.address, bytes }
-            }
-            (AddressSpace::Card, AddressSpace::Host) => {
-                Job::Out { address: source.address, iova: destination.address, bytes }
-            }
-            (AddressSpace::Host, AddressSpace::Host) => {
-                Job::Through { from: source.address, to: destination.address, bytes }
-            }
-        };
-        self.set_work(index, Work::Host);
-        self.push_host_job(index, job);
+            self.begin_local(index, Some(source.address), destination.address);
+            return Ok(());
+        }
+        self.set_work(index, Work::HostCopy { done: 0 });
+        self.host_piece(index);
         Ok(())
     }
 
-    /// Bytes have moved between host and card; what that took on the host link is still to pass.
+    /// Moves the next piece between host and card. Pieces are apart in the fabric's time by what they take on the host link,
+    /// so that other cards go on in between.
+    pub(crate) fn host_piece(&mut self, index: usize) {
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &self.cards[index].running else {
+            return;
+        };
+        let (Instruction { source, destination, .. }, done) = (*instruction, *done);
+        let bytes = (instruction.bytes - done).min(REQUEST_BYTES);
+        // Of card memory the range is checked; what leaves host memory, the bus refuses.
+        let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
+        let job = match (source.space, destination.space) {
+            (AddressSpace::Host, AddressSpace::Card) => {
+                if let Err(error) = self.cards[index].memory.slice_mut(to, bytes) {
+                    let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+                    let (status, detail) = memory_refusal(error);
+                    return self.fail_after(index, status, detail, dispatch);
+                }
+                Job::In { iova: from, address: to, bytes }
+            }
+            (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
+            (AddressSpace::Host, AddressSpace::Host) => Job::Through { from, to, bytes },
+        };
+        self.push_host_job(index, job);
+    }
+
+    /// A piece has moved between host and card; what that took on the host link is still to pass.
     pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
-        let Some(running) = &mut self.cards[index].running else { return };
-        let bits = u128::from(running.instruction.bytes) * 8_000_000;
-        let on_the_link = u64::try_from(bits / u128::from(self.profile.host_mbps.max(1))).unwrap_or(u64::MAX);
+        let host_mbps = u128::from(self.profile.host_mbps.max(1));
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &mut self.cards[index].running else {
+            return;
+        };
+        // Both ends of the piece are rounded alike, so that all pieces take what the whole does.
+        let on_the_link = |bytes: u64| u128::from(bytes) * 8_000_000 / host_mbps;
+        let before = on_the_link(*done);
+        *done += (instruction.bytes - *done).min(REQUEST_BYTES);
+        let piece = u64::try_from(on_the_link(*done) - before).unwrap_or(u64::MAX);
+        let is_last = *done == instruction.bytes;
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         match result {
-            Ok(()) => self.schedule_step(index, dispatch.saturating_add(on_the_link), Step::Finish),
+            Ok(()) if is_last => self.schedule_step(index, dispatch.saturating_add(piece), Step::Finish),
+            Ok(()) => self.schedule_step(index, piece, Step::HostPiece),
             Err((_, true)) => self.fail_after(index, Status::HostWriteFault, 0, dispatch),
             Err((_, false)) => self.fail_after(index, Status::HostReadFault, 0, dispatch),
         }
@@ -507,6 +540,14 @@ impl Core {
 
     pub(crate) fn check_memory(&self, index: usize, address: u64, bytes: u64) -> Result<(), Refusal> {
         if self.cards[index].memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
+    }
+
+    /// The running instruction fails, now.
+    pub(crate) fn fail(&mut self, index: usize, (status, detail): Refusal) {
+        if let Some(running) = &mut self.cards[index].running {
+            (running.status, running.detail) = (status, detail);
+        }
+        self.finish(index);
     }
 
     /// The running instruction is over, now.
@@ -523,7 +564,7 @@ impl Core {
             (link.send, link.receive) = (None, None);
         }
         self.statistics.instructions += 1;
-        card.sequencer.ready_at = self.now + handover;
+        card.sequencer.ready_at = self.now + Time::from(handover);
         let mut over = Over {
             tag: running.instruction.tag,
             flags: running.instruction.flags,
@@ -534,25 +575,25 @@ impl Core {
         };
         if let Some(mut launch) = card.sequencer.launch.take() {
             launch.arrival = launch.arrival.max(running.arrival);
-            launch.bytes += running.bytes;
+            launch.bytes = launch.bytes.saturating_add(running.bytes);
             let at = launch.next;
             let turns = launch.turn();
-            if running.status == Status::Done && launch.next < card.resident[launch.slot].len() {
+            if running.status == Status::Done && launch.next < card.resident.get(launch.slot).map_or(0, Vec::len) {
                 if turns {
                     let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-                    card.sequencer.ready_at = card.sequencer.ready_at.saturating_add(dispatch);
+                    card.sequencer.ready_at += Time::from(dispatch);
                 }
                 card.sequencer.launch = Some(launch);
                 card.sequencer.stage = Stage::Idle;
                 return self.kick(index);
             }
             // Of a resident program that fails, the detail is the place of the instruction that failed.
-            let detail = if running.status == Status::Done { 0 } else { (at - 1) as u16 };
+            let detail = if running.status == Status::Done { 0 } else { at.saturating_sub(1) as u16 };
             let Launch { tag, flags, issued, arrival, bytes, .. } = launch;
             over = Over { tag, flags, issued, arrival, bytes, detail };
         }
         card.sequencer.stage = Stage::Completing;
-        let cycles = |at: u64| (at - over.issued) / self.profile.cycle_ps;
+        let cycles = |at: Time| (at.saturating_sub(over.issued) / Time::from(self.profile.cycle_ps)) as u64;
         let completion = Completion {
             tag: over.tag,
             status: running.status,
@@ -615,8 +656,8 @@ impl Core {
 struct Over {
     tag: u16,
     flags: Flags,
-    issued: u64,
-    arrival: Option<u64>,
+    issued: Time,
+    arrival: Option<Time>,
     bytes: u64,
     detail: u16,
 }
@@ -632,6 +673,14 @@ fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
         body_end = end;
     }
     Ok(())
+}
+
+/// What an instruction ends with whose data card memory cannot take.
+pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
+    match error {
+        MemoryError::OutOfRange { .. } => (error.into(), 0),
+        MemoryError::Exhausted { .. } => (error.into(), OUT_OF_MEMORY),
+    }
 }
 
 /// The slot of a table.

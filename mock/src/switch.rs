@@ -18,9 +18,9 @@ use crate::communicators::Membership;
 use crate::fabric::{Core, Event, Step};
 use crate::fold::Fold;
 use crate::inbound::Burst;
-use crate::memory::copy_between;
+use crate::moves::{Data, Then};
 use crate::rates::ResourceId;
-use crate::sequencer::{Refusal, Running, Work};
+use crate::sequencer::{Refusal, Running, Work, memory_refusal};
 
 /// A barrier at work.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Card {
                 sends.chain(receives).map(node_at).min()
             }
             Work::Rdma(rdma) => Some(rdma.peer as u32),
-            Work::Timed | Work::Signal { .. } | Work::Local { .. } | Work::Host => None,
+            Work::Timed | Work::Signal { .. } | Work::Local { .. } | Work::HostTable | Work::HostCopy { .. } => None,
         }
     }
 }
@@ -220,7 +220,7 @@ impl Core {
 
     fn send_control(&mut self, index: usize, port: usize, delay: u64) {
         if let Some((card, port)) = self.far_end(index, port) {
-            self.schedule(self.now + delay, Event::Control { card, port });
+            self.schedule_in(delay, Event::Control { card, port });
         }
     }
 
@@ -386,12 +386,13 @@ impl Core {
             Step::SignalsRead => self.signals_read(index),
             Step::FoldCounted => self.fold_counted(index),
             Step::Folded => self.folded(index),
+            Step::HostPiece => self.host_piece(index),
             Step::Acknowledged => self.finish(index),
             Step::Finish => self.timed_finish(index),
         }
     }
 
-    fn timed_finish(&mut self, index: usize) {
+    pub(crate) fn timed_finish(&mut self, index: usize) {
         let now = self.now;
         if let Some(running) = &mut self.cards[index].running {
             running.counted_out = running.counted_out.max(now);
@@ -446,7 +447,8 @@ impl Core {
 
     pub(crate) fn control_came(&mut self, index: usize, port: usize) {
         let card = &mut self.cards[index];
-        card.links[port].inbound.controls += 1;
+        let controls = &mut card.links[port].inbound.controls;
+        *controls = controls.saturating_add(1);
         if !card.is_frozen {
             self.use_control(index, port);
             self.finish_if_done(index);
@@ -555,7 +557,7 @@ impl Core {
         }
         let own_streams = usize::from((own.is_some() && (!is_multicast || sends.is_empty())) || contribution.is_some());
         let streams = if is_multicast { usize::from(!sends.is_empty()) } else { sends.len() };
-        self.statistics.transfers += sends.len() as u64;
+        self.statistics.transfers = self.statistics.transfers.wrapping_add(sends.len() as u64);
         if let Some(transfer) = self.cards[index].transfer() {
             transfer.moving = streams + own_streams;
         }
@@ -575,7 +577,8 @@ impl Core {
         let card = &self.cards[peer];
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return [None; 2] };
         let Some(place) = card.links[back].receive else { return [None; 2] };
-        let channel = Some(card.channel(transfer.receives[place].address));
+        let Some(receive) = transfer.receives.get(place) else { return [None; 2] };
+        let channel = Some(card.channel(receive.address));
         match transfer.fold {
             None => [channel, None],
             Some(_) if place == 0 => [channel, Some(card.fold)],
@@ -591,15 +594,22 @@ impl Core {
         let mut shared: Option<Arc<[u8]>> = None;
         let mut bursts = Vec::with_capacity(transfer.sends.len());
         for send in &mut transfer.sends {
-            let mut read = || Arc::from(card.memory.slice(send.address, send.bytes));
-            let data = if is_multicast { Arc::clone(shared.get_or_insert_with(&mut read)) } else { read() };
+            let data = match shared.take().filter(|_| is_multicast) {
+                Some(data) => data,
+                None => match card.memory.slice(send.address, send.bytes) {
+                    Ok(data) => Arc::from(data),
+                    Err(error) => return self.fail(index, memory_refusal(error)),
+                },
+            };
+            shared = Some(Arc::clone(&data));
+            self.hold_bytes += send.bytes;
             send.burst = self.next_burst;
             self.next_burst += 1;
             bursts.push((send.port, send.burst, data));
         }
         for (port, id, data) in bursts {
             if let Some((card, port)) = self.far_end(index, port) {
-                self.schedule(self.now + to_buffer, Event::BurstHead { card, port, id, data });
+                self.schedule_in(to_buffer, Event::BurstHead { card, port, id, data });
             }
         }
     }
@@ -644,18 +654,18 @@ impl Core {
         let Some(running) = &mut self.cards[index].running else { return };
         let Work::Transfer(transfer) = &mut running.work else { return };
         let is_rendezvous = transfer.is_rendezvous;
-        let send = &mut transfer.sends[place];
+        let Some(send) = transfer.sends.get_mut(place) else { return };
         send.state = SendState::AwaitsAcknowledge;
         running.counted_out = now;
-        running.bytes += send.bytes;
+        running.bytes = running.bytes.saturating_add(send.bytes);
         let (port, id, address, bytes) = (send.port, send.burst, send.address, send.bytes);
-        self.statistics.bytes += bytes;
+        self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
         let Some((card, far)) = self.far_end(index, port) else { return };
         if is_rendezvous {
             let event = Event::DirectCounted { card, port: far, source: index, address, bytes };
-            self.schedule(now + self.profile.data_ps(), event);
+            self.schedule_in(self.profile.data_ps(), event);
         } else {
-            self.schedule(now + self.profile.to_receive_buffer_ps(), Event::BurstTail { card, port: far, id });
+            self.schedule_in(self.profile.to_receive_buffer_ps(), Event::BurstTail { card, port: far, id });
         }
     }
 
@@ -668,12 +678,18 @@ impl Core {
 
     fn own_counted(&mut self, index: usize) {
         let now = self.now;
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Transfer(transfer), arrival, .. }) = &mut card.running else { return };
-        if let Some(own) = transfer.own {
-            card.memory.copy_within(own.source, own.destination, own.bytes);
-            *arrival = Some(now);
-        }
+        let Some(Running { work: Work::Transfer(transfer), arrival, .. }) = &mut self.cards[index].running else {
+            return;
+        };
+        let Some(own) = transfer.own else { return self.own_kept(index) };
+        *arrival = Some(now);
+        let block = Data::Block { from: (index, own.source), to: (index, own.destination), bytes: own.bytes };
+        self.start_move(index, block, Then::OwnKept);
+    }
+
+    /// The own block is where it belongs.
+    pub(crate) fn own_kept(&mut self, index: usize) {
+        let Some(transfer) = self.cards[index].transfer() else { return };
         transfer.own_is_pending = false;
         if transfer.fold.is_some() {
             self.contributed(index, 1);
@@ -689,12 +705,14 @@ impl Core {
         }
         let inbound = &mut card.links[port].inbound;
         let bytes = data.len() as u64;
-        if inbound.buffered_bytes() + bytes > buffer {
+        // Without data a burst still takes its beat.
+        let most = (buffer / self.profile.beat_bytes.max(1)) as usize;
+        if inbound.buffered_bytes() + bytes > buffer || inbound.bursts.len() >= most.max(1) && bytes == 0 {
             // There is no backpressure on a link: what does not fit is lost.
             card.errors |= Errors::RECEIVE_OVERRUN;
             return;
         }
-        inbound.bursts.push_back(Burst { id, bytes, data, is_whole: false, is_drained: false });
+        inbound.bursts.push_back(Burst { id, bytes, data, is_whole: false, is_drained: false, is_counted: false });
         self.drain(index, port);
     }
 
@@ -726,10 +744,7 @@ impl Core {
         let card = &mut self.cards[index];
         card.links[port].inbound.bursts.pop_front();
         let peer = self.ports.peer(card.node, port);
-        if let Some(running) = &mut card.running {
-            (running.status, running.detail) = (Status::Mismatch, peer as u16);
-        }
-        self.finish(index);
+        self.fail(index, (Status::Mismatch, peer as u16));
     }
 
     fn drained(&mut self, index: usize, port: usize) {
@@ -749,11 +764,11 @@ impl Core {
 
     /// Once the oldest burst is whole and written, its last beat still has to pass the switch and be counted.
     fn count_buffered(&mut self, index: usize, port: usize) {
-        let card = &self.cards[index];
-        let is_complete = |burst: &Burst| burst.is_whole && burst.is_drained;
-        if !card.is_frozen && card.links[port].inbound.bursts.front().is_some_and(is_complete) {
+        let card = &mut self.cards[index];
+        let Some(burst) = card.links[port].inbound.bursts.front_mut().filter(|_| !card.is_frozen) else { return };
+        if burst.is_whole && burst.is_drained && !std::mem::replace(&mut burst.is_counted, true) {
             let event = Event::BufferedCounted { card: index, epoch: card.epoch, port };
-            self.schedule(self.now + self.profile.past_receive_buffer_ps(), event);
+            self.schedule_in(self.profile.past_receive_buffer_ps(), event);
         }
     }
 
@@ -762,8 +777,12 @@ impl Core {
         let Some(burst) = card.links[port].inbound.bursts.pop_front() else { return };
         let Some(place) = card.links[port].receive else { return };
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return };
-        let receive = &transfer.receives[place];
-        card.memory.slice_mut(receive.address, receive.bytes).copy_from_slice(&burst.data);
+        let Some(receive) = transfer.receives.get(place).filter(|receive| receive.bytes == burst.bytes) else { return };
+        self.hold_bytes += receive.bytes;
+        match card.memory.slice_mut(receive.address, receive.bytes) {
+            Ok(memory) => memory.copy_from_slice(&burst.data),
+            Err(error) => return self.fail(index, memory_refusal(error)),
+        }
         self.received(index, port, place);
     }
 
@@ -789,10 +808,8 @@ impl Core {
         if card.transfer().is_some_and(|transfer| transfer.fold.is_some()) {
             return self.contribution_came(index, place, source, address);
         }
-        if let Ok([source, destination]) = self.cards.get_disjoint_mut([source, index]) {
-            copy_between(&mut source.memory, address, &mut destination.memory, to, bytes);
-        }
-        self.received(index, port, place);
+        let block = Data::Block { from: (source, address), to: (index, to), bytes };
+        self.start_move(index, block, Then::Received { port, place });
     }
 
     /// All of a block is here: the source is told, and the sequencer when it was the last.
@@ -800,10 +817,12 @@ impl Core {
         let now = self.now;
         if let Some(running) = &mut self.cards[index].running {
             running.arrival = Some(now);
-            if let Work::Transfer(transfer) = &mut running.work {
-                transfer.receives[place].state = ReceiveState::Done;
-                transfer.not_received -= 1;
-                running.bytes += transfer.receives[place].bytes;
+            if let Work::Transfer(transfer) = &mut running.work
+                && let Some(receive) = transfer.receives.get_mut(place)
+            {
+                receive.state = ReceiveState::Done;
+                transfer.not_received = transfer.not_received.saturating_sub(1);
+                running.bytes = running.bytes.saturating_add(receive.bytes);
             }
         }
         self.send_control(index, port, self.profile.acknowledge_ps());
@@ -840,22 +859,16 @@ impl Core {
     }
 
     fn local_ended(&mut self, index: usize) {
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &card.running else {
+        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &self.cards[index].running
+        else {
             return;
         };
-        let (bytes, pattern) = (instruction.bytes, instruction.extent.to_le_bytes());
-        match source {
-            Some(source) => card.memory.copy_within(*source, *destination, bytes),
-            None if card.memory.is_hollow() => {}
-            None => {
-                let (whole, rest) = card.memory.slice_mut(*destination, bytes).as_chunks_mut::<8>();
-                whole.fill(pattern);
-                let length = rest.len();
-                rest.copy_from_slice(&pattern[..length]);
-            }
-        }
-        self.timed_finish(index);
+        let (bytes, to) = (instruction.bytes, (index, *destination));
+        let data = match source {
+            Some(source) => Data::Block { from: (index, *source), to, bytes },
+            None => Data::Pattern { to, bytes, pattern: instruction.extent },
+        };
+        self.start_move(index, data, Then::LocalDone);
     }
 }
 

@@ -25,7 +25,7 @@ fn nops(c: &mut Criterion) {
         b.iter(|| {
             let queue = card.queue_mut();
             for _ in 0..batch {
-                queue.push(&Instruction::nop()).expect("room").abandon();
+                queue.push(Instruction::nop()).expect("room").abandon();
             }
             queue.ring().expect("a card");
             while queue.in_flight() > 0 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Plan, Request, candidates};
 use cmdseq::{Combine, Completion, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Card, Cluster, Error, Report};
+use fpga_driver::{Bound, Card, Cluster, Error, Report};
 use fpga_hal::{BarIndex, DmaBuffer, Function, InterruptKind, Window};
 use fpga_mock::Profile;
 
@@ -257,7 +257,7 @@ fn unmapped(bus: &Bus<'_>) {
         (Instruction::copy(Operand::host(iova.0), Operand::card(0), 4096), Status::HostReadFault),
         (Instruction::copy(Operand::card(0), Operand::host(1 << 46), 64), Status::HostWriteFault),
     ] {
-        match card.run(&[instruction], LONG) {
+        match card.run([Bound::dangerously_unowned(instruction)], LONG) {
             Err(Error::Failed { status: found, .. }) => assert_eq!(found, status),
             other => panic!("{other:?}"),
         }
@@ -358,11 +358,11 @@ fn signals(bus: &Bus<'_>) {
             [(0, put), (0, Instruction::wait_signal(9, 1)), (2, wait), (2, keep), (2, taken)]
         })
         .map(|(card, instruction)| {
-            (card, cluster.card_mut(card).queue_mut().submit(&instruction).expect("a submission"))
+            (card, cluster.card_mut(card).queue_mut().submit(instruction).expect("a submission"))
         })
         .collect();
     for (card, token) in tokens {
-        let completion = cluster.card_mut(card).queue_mut().wait(token, LONG).expect("a completion");
+        let completion = cluster.card_mut(card).queue_mut().wait(&token, LONG).expect("a completion");
         assert_eq!(completion.status, Status::Done, "card {card}");
     }
     for round in 0..ROUNDS {
@@ -387,7 +387,7 @@ fn reset(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
     cluster.card_mut(1).write_memory(64, &[9; 64]).expect("a write");
     // It waits for partners that never come.
-    let token = cluster.card_mut(1).queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    let token = cluster.card_mut(1).queue_mut().submit(Instruction::barrier()).expect("a submission");
     token.abandon();
     cluster.card_mut(1).reset().expect("a reset");
     let mut data = [1; 64];
@@ -399,9 +399,9 @@ fn reset(bus: &Bus<'_>) {
 fn abort(bus: &Bus<'_>) {
     let mut cluster = cluster(bus);
     let card = cluster.card_mut(2);
-    let token = card.queue_mut().submit(&Instruction::barrier()).expect("a submission");
+    let token = card.queue_mut().submit(Instruction::barrier()).expect("a submission");
     card.abort().expect("an abort");
-    let completion = card.queue_mut().wait(token, LONG).expect("a completion");
+    let completion = card.queue_mut().wait(&token, LONG).expect("a completion");
     assert_eq!(completion.status, Status::Aborted);
     card.write_memory(0, &[3; 4096]).expect("a write");
 }
@@ -411,7 +411,7 @@ fn no_partner(bus: &Bus<'_>) {
     let seen = [50, 500, 5000].map(Duration::from_millis).into_iter().find_map(|bound| {
         let mut card = card(bus);
         let begin = Instant::now();
-        let outcome = card.run(&[Instruction::barrier()], bound);
+        let outcome = card.run([Instruction::barrier()], bound);
         assert!(begin.elapsed() >= bound && begin.elapsed() < bound + LONG);
         match outcome {
             Err(Error::Timeout { node: Some(1), last_seen, .. }) => {

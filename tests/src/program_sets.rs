@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, plan};
 use cmdseq::{Capabilities, Instruction, Status};
-use fpga_driver::{Cluster, Error, Execution, Report};
+use fpga_driver::{Bound, Cluster, Error, Execution, Report};
 use fpga_hal::DmaBuffer;
 use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 
@@ -24,11 +24,8 @@ struct Copying;
 
 impl UserLogic for Copying {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
-            return Err(Status::OutOfRange);
-        }
-        let data = memory.slice(call.source, call.bytes).to_vec();
-        memory.slice_mut(call.destination, call.bytes).copy_from_slice(&data);
+        let data = memory.slice(call.source, call.bytes)?.to_vec();
+        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&data);
         Ok(call.bytes.div_ceil(32))
     }
 }
@@ -89,7 +86,8 @@ impl Both {
     /// # Panics
     /// If one of them fails.
     pub fn run_before(&mut self, rank: usize, instructions: &[Instruction]) {
-        self.cluster.card_mut(rank).run(instructions, TIMEOUT).expect("instructions that do not fail");
+        let bound = instructions.iter().map(|one| Bound::covered_by(one, &self.host));
+        self.cluster.card_mut(rank).run(bound, TIMEOUT).expect("instructions that do not fail");
     }
 
     /// From now on, after every run, compares a range on every card, whichever of them uses it.
@@ -188,7 +186,9 @@ impl Both {
         delays: &[u64],
     ) -> fpga_driver::Result<Report> {
         let plan = Plan { programs: programs.to_vec(), communicators: communicators.to_vec(), ..self.carrier.clone() };
-        let execution = Execution { timeout: TIMEOUT, start_delay_cycles: delays.to_vec(), ..Execution::default() };
+        let buffers = self.host.clone();
+        let start_delay_cycles = delays.to_vec();
+        let execution = Execution { timeout: TIMEOUT, start_delay_cycles, buffers, ..Execution::default() };
         self.cluster.execute(&plan, &execution)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cmdseq::plan::{self, Collective, Request, plan};
 use cmdseq::{Instruction, Operand, Status};
-use fpga_driver::{Choice, Cluster, Communicator, Error, Execution};
+use fpga_driver::{Bound, Choice, Cluster, Communicator, Error, Execution};
 use fpga_mock::Profile;
 use fpga_tests::dice::{Dice, seed};
 use fpga_tests::run::open;
@@ -20,10 +20,10 @@ const ENTRIES: u16 = 32;
 const GENERATIONS: usize = 256;
 
 /// How `node` ends one instruction.
-fn status(cluster: &mut Cluster, node: u32, instruction: Instruction) -> Status {
+fn status(cluster: &mut Cluster, node: u32, instruction: impl Into<Bound>) -> Status {
     let queue = cluster.card_mut(node as usize).queue_mut();
-    let token = queue.submit(&instruction).unwrap();
-    queue.wait(token, SECONDS).unwrap().status
+    let token = queue.submit(instruction).unwrap();
+    queue.wait(&token, SECONDS).unwrap().status
 }
 
 /// Has all `members` gather what each has, on communicator `id`, and looks at what comes out at every one of them.
@@ -36,11 +36,11 @@ fn gathers(cluster: &mut Cluster, id: u16, members: &[u32], seed: u64) {
     for (rank, node) in members.iter().enumerate() {
         let queue = cluster.card_mut(*node as usize).queue_mut();
         for instruction in [Instruction::fill(Operand::card(HERE), 8, value(rank)), gather] {
-            tokens.push((*node, queue.submit(&instruction).unwrap()));
+            tokens.push((*node, queue.submit(instruction).unwrap()));
         }
     }
     for (node, token) in tokens {
-        cluster.card_mut(node as usize).wait(token, SECONDS).unwrap();
+        cluster.card_mut(node as usize).wait(&token, SECONDS).unwrap();
     }
     let expected: Vec<u8> = (0..members.len()).flat_map(|rank| value(rank).to_le_bytes()).collect();
     for node in members {
@@ -255,13 +255,15 @@ impl Walk {
         let buffer = card.allocate(4).unwrap();
         let other = (node + 1) % NODES;
         buffer.write(0, &[node as u8, 0, other as u8, 0]).unwrap();
-        let group = |id| Instruction::group(id, buffer.iova().0, 2);
+        let group = |id| Bound::from(Instruction::group(id, buffer.iova().0, 2)).holding(buffer.clone());
         let later = id.wrapping_add(ENTRIES * (1 + self.random.below(2047) as u16));
         if members != [node, other] {
             assert_eq!(status(&mut self.cluster, node, group(id)), Status::BadCommunicator, "{id} at node {node}");
         }
-        for word in [group(later), group(8192), group(0), Instruction::free(later), Instruction::free(0)] {
-            assert_eq!(status(&mut self.cluster, node, word), Status::BadCommunicator, "{word:?} beside {id}");
+        let frees = [later, 0].map(|id| Bound::from(Instruction::free(id)));
+        for word in [later, 8192, 0].map(group).into_iter().chain(frees) {
+            let text = format!("{:?} beside {id}", word.instruction());
+            assert_eq!(status(&mut self.cluster, node, word), Status::BadCommunicator, "{text}");
         }
         // Nothing of that has changed anything.
         gathers(&mut self.cluster, id, &members, u64::from(later));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Status};
-use fpga_driver::{Card, Cluster, Error, Execution};
+use fpga_driver::{Bound, Card, Cluster, Error, Execution};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::run::{open, plan_all};
@@ -24,7 +24,8 @@ fn two_cards() -> (Fabric, Card, Card) {
 /// The status with which a card refuses `instruction`.
 fn refused(instruction: Instruction) -> (Status, u16) {
     let (_fabric, mut card, _other) = two_cards();
-    match card.run(&[instruction], Duration::from_secs(5)).unwrap_err() {
+    let unowned = Bound::dangerously_unowned(instruction);
+    match card.run([unowned], Duration::from_secs(5)).unwrap_err() {
         Error::Failed { status, detail, instruction: 0, .. } => (status, detail),
         other => panic!("{other}"),
     }
@@ -151,7 +152,7 @@ fn a_group_without_the_card_is_refused_by_it() {
     let table = card.function().domain().allocate(4096, 4096).unwrap();
     table.write(0, &1u16.to_le_bytes()).unwrap();
     let group = Instruction::group(1, table.iova().0, 1);
-    let error = card.run(&[group], Duration::from_secs(5)).unwrap_err();
+    let error = card.run([Bound::from(group).holding(table)], Duration::from_secs(5)).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::NotMember, .. }), "{error}");
 }
 
@@ -160,7 +161,7 @@ fn a_card_can_be_used_after_it_was_stopped() {
     let (_fabric, mut cluster) = open(Profile::optweb(4));
     let plan = plan_all(&cluster, "allgather", 64, None, None).unwrap();
     // A barrier that nobody else joins.
-    let alone = cluster.card_mut(1).run(&[Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
+    let alone = cluster.card_mut(1).run([Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
     assert!(matches!(alone, Error::Timeout { .. }), "{alone}");
     (0..4).for_each(|place| cluster.card_mut(place).reset().unwrap());
     cluster.execute(&plan, &Execution::default()).unwrap();
@@ -170,7 +171,7 @@ fn a_card_can_be_used_after_it_was_stopped() {
 fn resident_programs_run_again_by_one_doorbell() {
     let (_fabric, mut card, _other) = two_cards();
     let copy = Instruction::copy(Operand::card(0).plus_argument(0), Operand::card(0).plus_argument(1), 16);
-    let resident = card.store(2, &[copy, Instruction::delay(5)]).unwrap();
+    let resident = card.store(2, [copy, Instruction::delay(5)]).unwrap();
     card.write_memory(1000, b"sixteen bytes...").unwrap();
     for to in [5000, 6000] {
         card.run_resident(&resident, [1000, to, 0]).unwrap();
@@ -185,13 +186,13 @@ fn one_sided_transfers_leave_the_peer_alone() {
     let (_fabric, mut card, mut other) = two_cards();
     card.write_memory(0, &[7; 100]).unwrap();
     let (here, there) = (Operand::card(0), Operand::card(300 * MIB));
-    card.run(&[Instruction::rdma_write(1, here, there, 100)], Duration::from_secs(5)).unwrap();
+    card.run([Instruction::rdma_write(1, here, there, 100)], Duration::from_secs(5)).unwrap();
     let mut back = [0; 101];
     other.read_memory(300 * MIB, &mut back).unwrap();
     assert_eq!(back[..100], [7; 100]);
     assert_eq!(back[100], 0);
     other.write_memory(300 * MIB + 50, &[9; 50]).unwrap();
-    card.run(&[Instruction::rdma_read(1, there, Operand::card(400 * MIB), 100)], Duration::from_secs(5)).unwrap();
+    card.run([Instruction::rdma_read(1, there, Operand::card(400 * MIB), 100)], Duration::from_secs(5)).unwrap();
     card.read_memory(400 * MIB, &mut back[..100]).unwrap();
     assert_eq!(back[..50], [7; 50]);
     assert_eq!(back[50..100], [9; 50]);

@@ -22,7 +22,7 @@ fn the_driver_falls_back_to_the_line() {
     assert_eq!(function.vectors(InterruptKind::Intx).unwrap(), 1);
     let mut card = Card::open(function.clone()).unwrap();
     for _ in 0..20 {
-        let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+        let token = card.queue_mut().submit(Instruction::nop()).unwrap();
         let begin = Instant::now();
         let mut taken = 0;
         while taken == 0 {

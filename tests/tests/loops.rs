@@ -45,7 +45,7 @@ fn programs_that_would_not_end_are_not_stored() {
     for program in [vec![repeat(2, 1), nop, repeat(2, 1), nop], vec![repeat(u16::MAX, 2), nop, nop, nop]] {
         cluster.card_mut(0).store(0, &program).unwrap();
     }
-    let error = cluster.card_mut(0).run(&[repeat(1, 1), nop], SECONDS).unwrap_err();
+    let error = cluster.card_mut(0).run([repeat(1, 1), nop], SECONDS).unwrap_err();
     assert!(matches!(error, Error::Failed { instruction: 0, status: Status::BadOperation, detail: 37, .. }), "{error}");
 }
 
@@ -74,7 +74,7 @@ fn a_loop_that_fails_says_where() {
     let card = cluster.card_mut(0);
     let fill = Instruction::fill(Operand::card(0).plus_argument(1), 64, 0x0101_0101_0101_0101);
     let program = [Instruction::nop(), moving(9, 2, 1, memory / 4), Instruction::nop(), fill, Instruction::nop()];
-    let resident = card.store(3, &program).unwrap();
+    let resident = card.store(3, program).unwrap();
     let error = card.run_resident(&resident, [0; 3]).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::OutOfRange, detail: 3, .. }), "{error}");
     for (at, byte) in [(0, 1), (3 * memory / 4, 1), (memory - 64, 0)] {
@@ -86,7 +86,7 @@ fn a_loop_that_fails_says_where() {
     let error = card.run_resident(&resident, [0, memory - 64, 0]).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::OutOfRange, detail: 3, .. }), "{error}");
     card.run_resident(&resident, [0, 0, 0]).unwrap_err();
-    card.run(&[Instruction::nop()], SECONDS).unwrap();
+    card.run([Instruction::nop()], SECONDS).unwrap();
 }
 
 /// Ranks exchange block after block in one launch, written as text.
@@ -115,7 +115,7 @@ fn cards_go_through_their_rounds_together() {
     let launch = |(place, resident)| cluster.card_mut(place).launch(resident, [0; 3]).unwrap();
     let tokens: Vec<_> = launches.iter().enumerate().map(launch).collect();
     for (place, token) in tokens.into_iter().enumerate() {
-        cluster.card_mut(place).wait(token, SECONDS).unwrap();
+        cluster.card_mut(place).wait(&token, SECONDS).unwrap();
     }
     for rank in 0..RANKS {
         let card = cluster.card_mut(rank as usize);

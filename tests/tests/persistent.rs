@@ -246,7 +246,7 @@ fn launches_pile_up_until_the_rings_are_full() {
         match cluster.launch(&mut prepared) {
             Ok(()) => {}
             Err(Error::Full { instruction, .. }) => {
-                assert_eq!(instruction.operation, Operation::Launch);
+                assert_eq!(instruction.instruction().operation, Operation::Launch);
                 break;
             }
             Err(error) => panic!("{error}"),
@@ -275,7 +275,7 @@ fn slots_come_back_and_what_is_gone_is_stale() {
         cluster.finish(one, TIMEOUT).unwrap();
     }
     // Somebody stores over one of them.
-    cluster.card_mut(1).store(0, &[Instruction::nop()]).unwrap();
+    cluster.card_mut(1).store(0, [Instruction::nop()]).unwrap();
     let stale = |cluster: &mut Cluster, one: &mut Prepared| matches!(cluster.launch(one), Err(Error::Stale { .. }));
     assert_eq!(all.iter_mut().filter_map(|one| stale(&mut cluster, one).then_some(())).count(), 1);
     cluster.card_mut(0).reset().unwrap();
@@ -384,7 +384,7 @@ fn a_rank_that_does_not_come_is_waited_for_no_longer_than_asked() {
     let (_fabric, mut cluster) = run::open(Profile::optweb(3));
     let mut prepared = prepared(&mut cluster);
     // Rank 1 is busy with a barrier that nobody else comes to.
-    let busy = cluster.card_mut(1).queue_mut().submit(&Instruction::barrier()).unwrap();
+    let busy = cluster.card_mut(1).queue_mut().submit(Instruction::barrier()).unwrap();
     let error = failure(&mut cluster, &mut prepared, Duration::from_millis(50));
     let Error::Timeout { rank, what, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*rank, Some(0));

@@ -110,7 +110,7 @@ fn cards_refuse_what_overlaps_and_oneself() {
         (Instruction::recv_reduce(sum, 1, own, result, 63), Status::BadField),
         (Instruction::recv_reduce(how("minloc", "f32"), 1, own, result, 64), Status::BadField),
     ] {
-        match cluster.card_mut(0).run(&[wrong], Duration::from_secs(10)) {
+        match cluster.card_mut(0).run([wrong], Duration::from_secs(10)) {
             Err(Error::Failed { status: found, .. }) => assert_eq!(found, status, "{wrong:?}"),
             other => panic!("{wrong:?}: {other:?}"),
         }

@@ -216,8 +216,8 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     let (_, at) = late(run(&mut cluster, &[produce, vec![wait(0, 1)], vec![]], SHORT));
     assert_eq!(at, 0);
     // The others go on.
-    cluster.card_mut(2).run(&[put(1, 0, 1)], Duration::from_secs(5)).unwrap();
-    cluster.card_mut(1).run(&[wait(0, 1)], Duration::from_secs(5)).unwrap();
+    cluster.card_mut(2).run([put(1, 0, 1)], Duration::from_secs(5)).unwrap();
+    cluster.card_mut(1).run([wait(0, 1)], Duration::from_secs(5)).unwrap();
 
     // The link fails while the data is on it: the producer is told, and the signal is not there.
     let (fabric, mut cluster) = open(Profile::optweb(2));
@@ -226,7 +226,7 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     let produce = vec![Instruction::put_signal(1, Operand::card(0), far, 16 * MIB, 0, 1)];
     let (rank, _, status, _) = failed(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT));
     assert_eq!((rank, status), (0, Status::LinkDown));
-    assert!(cluster.card_mut(1).run(&[wait(0, 1)], SHORT).is_err());
+    assert!(cluster.card_mut(1).run([wait(0, 1)], SHORT).is_err());
 
     // A consumer that has stopped does not answer.
     let (fabric, mut cluster) = open(Profile::optweb(2));
@@ -271,7 +271,7 @@ proptest! {
         for place in 0..cluster.cards().len() {
             let card = cluster.card_mut(place);
             // The first that is not there: all are 0 again.
-            prop_assert!(card.run(&[wait(0, 1)], Duration::from_millis(2)).is_err());
+            prop_assert!(card.run([wait(0, 1)], Duration::from_millis(2)).is_err());
         }
     }
 }

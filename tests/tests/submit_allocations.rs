@@ -26,7 +26,7 @@ fn main() {
         recorder.take();
         let before = dhat::HeapStats::get().total_blocks;
         for _ in 0..BATCH {
-            queue.submit(&Instruction::nop()).unwrap().abandon();
+            queue.submit(Instruction::nop()).unwrap().abandon();
         }
         let after = dhat::HeapStats::get().total_blocks;
         let Accesses { reads, writes } = recorder.take();

@@ -37,7 +37,7 @@ fn child() {
         let filter: seccompiler::BpfProgram = filter.try_into().unwrap();
         seccompiler::apply_filter(&filter).unwrap();
         for _ in 0..512 {
-            card.queue_mut().submit(&Instruction::nop()).unwrap().abandon();
+            card.queue_mut().submit(Instruction::nop()).unwrap().abandon();
         }
         if role == "control" {
             std::thread::yield_now();

@@ -13,11 +13,8 @@ struct Invert;
 
 impl UserLogic for Invert {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        if !memory.contains(call.source, call.bytes) || !memory.contains(call.destination, call.bytes) {
-            return Err(Status::OutOfRange);
-        }
-        let inverted: Vec<u8> = memory.slice(call.source, call.bytes).iter().map(|byte| !byte).collect();
-        memory.slice_mut(call.destination, call.bytes).copy_from_slice(&inverted);
+        let inverted: Vec<u8> = memory.slice(call.source, call.bytes)?.iter().map(|byte| !byte).collect();
+        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&inverted);
         Ok(call.bytes.div_ceil(32))
     }
 }
@@ -29,13 +26,13 @@ fn user_logic_works_on_card_memory_and_takes_its_time() {
     let mut card = Card::open(in_process::attach(fabric.endpoint(0), &Domain::in_process(), "0").unwrap()).unwrap();
     card.write_memory(100, &[0x0f; 640]).unwrap();
     let user = |bytes| Instruction::user(Operand::card(100), Operand::card(5000), bytes, 0);
-    let done = card.run(&[user(640)], Duration::from_secs(5)).unwrap();
+    let done = card.run([user(640)], Duration::from_secs(5)).unwrap();
     // Seven cycles of dispatch and twenty of its own.
     assert_eq!(done[0].t2, 27);
     let mut back = [0; 641];
     card.read_memory(5000, &mut back).unwrap();
     assert_eq!(back[..640], [0xf0; 640]);
     assert_eq!(back[640], 0);
-    let refused = card.run(&[user(8 << 30)], Duration::from_secs(5)).unwrap_err();
+    let refused = card.run([user(8 << 30)], Duration::from_secs(5)).unwrap_err();
     assert!(matches!(refused, Error::Failed { status: Status::OutOfRange, .. }), "{refused}");
 }

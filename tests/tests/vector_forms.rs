@@ -11,7 +11,7 @@ use std::time::Duration;
 use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
 use cmdseq::table::{Entry, Table};
 use cmdseq::{Flags, Instruction, Operand, Status};
-use fpga_driver::{Cluster, Error, Execution, Report};
+use fpga_driver::{Bound, Cluster, Error, Execution, Report};
 use fpga_mock::Profile;
 use fpga_tests::oracle::{VECTOR_FORMS, VectorCase};
 use fpga_tests::pattern;
@@ -259,7 +259,8 @@ fn tables_are_loaded_once() {
     let card = cluster.card_mut(1);
     let buffer = card.allocate(48).unwrap();
     buffer.write(0, &other.encode()).unwrap();
-    card.run(&[Instruction::table(1, buffer.iova().0, 3)], Duration::from_secs(5)).unwrap();
+    let table = Bound::from(Instruction::table(1, buffer.iova().0, 3)).holding(buffer);
+    card.run([table], Duration::from_secs(5)).unwrap();
     assert_eq!(retired(&mut cluster), 4);
     (0..cluster.cards().len()).for_each(|place| cluster.card_mut(place).reset().unwrap());
     assert_eq!(retired(&mut cluster), 5, "a reset clears the tables");
@@ -307,7 +308,7 @@ fn refused(instruction: Instruction) -> (Status, u16) {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
     let card = cluster.card_mut(0);
     card.load_table(2, &Table::packed([10, 20], 1)).unwrap();
-    match card.run(&[instruction], Duration::from_secs(5)).unwrap_err() {
+    match card.run([Bound::dangerously_unowned(instruction)], Duration::from_secs(5)).unwrap_err() {
         Error::Failed { status, detail, .. } => (status, detail),
         other => panic!("{other}"),
     }

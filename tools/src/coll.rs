@@ -100,6 +100,7 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
         start_delay_cycles: arguments.start_delay.iter().map(cycles).collect(),
         repeat: arguments.repeat,
         timeout: Duration::from_secs_f64(arguments.timeout),
+        ..Execution::default()
     })
 }
 

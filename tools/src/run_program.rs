@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
 use cmdseq::plan::Program;
 use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_driver::{Card, Cluster, Error, Token, check};
+use fpga_driver::{Bound, Card, Cluster, Token, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let mut cards = Cards::open(&cli.cards)?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
-    let options = Options { ranks: Some(ranks), ..Options::default() };
+    let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let loaded = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
     let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
@@ -193,15 +193,15 @@ impl<'p> Lane<'p> {
     fn advance(&mut self, card: &mut Card) -> fpga_driver::Result<bool> {
         let (queue, mut is_busy) = (card.queue_mut(), false);
         while let Some(instruction) = self.instructions.get(self.next) {
-            let pushed = match &self.region {
-                Some(region) => queue.push_holding(instruction, Arc::clone(region)),
-                None => queue.push(instruction),
-            };
-            match pushed {
-                Ok(token) => self.tokens.push_back(token),
-                Err(Error::Full { .. }) => break,
-                Err(error) => return Err(error),
+            if !queue.has_room() {
+                break;
             }
+            // Loading has refused addresses in host memory that are in no host buffer, unless they are allowed.
+            let bound = match self.program.names_raw_host(self.next) {
+                true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
+                false => Bound::covered_by(instruction, self.region.as_slice()),
+            };
+            self.tokens.push_back(queue.push(bound)?);
             self.next += 1;
             is_busy = true;
         }

@@ -150,7 +150,7 @@ fn assert_stays_gone(card: &mut Card) {
     assert_gone(once(card.write_memory(0, &data)));
     assert_gone(once(card.read_memory(0, &mut data)));
     assert_gone(once(card.fill(0, 8192, 0)));
-    assert_gone(once(card.run(&[Instruction::nop()], CALL).map(drop)));
+    assert_gone(once(card.run([Instruction::nop()], CALL).map(drop)));
     assert_gone(once(card.cycles().map(drop)));
     assert_gone(once(card.sequencer_state().map(drop)));
     assert_gone(once(card.abort()));
@@ -181,11 +181,11 @@ fn exchange(mut card: Card, at_work: &Sender<()>) {
     let lost = fails(|| {
         card.write_memory(0, &data(node, round))?;
         let give = Instruction::put_signal(other, mine, theirs, BYTES, 7, 1);
-        card.run(&[give, Instruction::wait_signal(7, 1)], CALL)?;
+        card.run([give, Instruction::wait_signal(7, 1)], CALL)?;
         card.read_memory(BYTES, &mut back)?;
         assert!(back == data(peer, round), "node {node}, round {round}");
         let taken = Instruction::put_signal(other, mine, mine, 0, 9, 1);
-        card.run(&[taken, Instruction::wait_signal(9, 1)], CALL)?;
+        card.run([taken, Instruction::wait_signal(9, 1)], CALL)?;
         if round == 0 {
             at_work.send(()).expect("the test waits for it");
         }

@@ -20,7 +20,7 @@ fn programs_longer_than_the_ring_run_in_order() {
     assert!(completions.iter().enumerate().all(|(index, completion)| completion.tag == index as u16));
     let operations: Vec<_> = program.iter().map(|instruction| instruction.operation).collect();
     assert_eq!(fake.state().ran, operations);
-    assert!(card.run(&[], SECOND).unwrap().is_empty());
+    assert!(card.run(&[] as &[Instruction], SECOND).unwrap().is_empty());
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_failure_explains_the_silence_after_it() {
     let mut card = fake.open().unwrap();
     fake.plant(1, Reply::Code(9, 0));
     fake.plant(2, Reply::Hang);
-    let error = card.run(&[Instruction::nop(); 4], Duration::from_millis(50)).unwrap_err();
+    let error = card.run([Instruction::nop(); 4], Duration::from_millis(50)).unwrap_err();
     assert!(matches!(error, Error::Failed { instruction: 1, status: Status::Overlap, .. }), "{error}");
 }
 
@@ -58,7 +58,7 @@ fn a_timeout_names_the_instruction() {
     let mut card = fake.open().unwrap();
     fake.plant(9, Reply::Hang);
     let start = Instant::now();
-    let error = card.run(&[Instruction::delay(1); 30], Duration::from_millis(80)).unwrap_err();
+    let error = card.run([Instruction::delay(1); 30], Duration::from_millis(80)).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(2));
     assert!(matches!(&error, Error::Timeout { instruction: Some(9), what, .. } if what.contains("delay")), "{error}");
 }
@@ -68,13 +68,13 @@ fn room_taken_by_others_is_waited_for() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::Hang);
-    let others: Vec<_> = (0..4).map(|_| card.queue_mut().submit(&Instruction::nop()).unwrap()).collect();
-    let error = card.run(&[Instruction::nop()], Duration::from_millis(40)).unwrap_err();
+    let others: Vec<_> = (0..4).map(|_| card.queue_mut().submit(Instruction::nop()).unwrap()).collect();
+    let error = card.run([Instruction::nop()], Duration::from_millis(40)).unwrap_err();
     assert!(matches!(&error, Error::Timeout { what, .. } if what.contains("room")), "{error}");
     fake.release();
-    card.run(&[Instruction::nop()], SECOND).unwrap();
+    card.run([Instruction::nop()], SECOND).unwrap();
     for token in others {
-        card.wait(token, SECOND).unwrap();
+        card.wait(&token, SECOND).unwrap();
     }
 }
 
@@ -82,18 +82,18 @@ fn room_taken_by_others_is_waited_for() {
 fn an_abort_ends_everything_in_flight_and_the_card_goes_on() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
-    let mut first = card.queue_mut().submit(&Instruction::nop()).unwrap();
-    card.wait(first, SECOND).unwrap();
+    let mut first = card.queue_mut().submit(Instruction::nop()).unwrap();
+    card.wait(&first, SECOND).unwrap();
     fake.plant(1, Reply::Hang);
-    first = card.queue_mut().submit(&Instruction::barrier()).unwrap();
-    let second = card.queue_mut().submit(&Instruction::nop()).unwrap();
-    let third = card.queue_mut().push(&Instruction::nop()).unwrap();
+    first = card.queue_mut().submit(Instruction::barrier()).unwrap();
+    let second = card.queue_mut().submit(Instruction::nop()).unwrap();
+    let third = card.queue_mut().push(Instruction::nop()).unwrap();
     card.abort().unwrap();
     for token in [first, second, third] {
-        assert_eq!(card.queue_mut().wait(token, SECOND).unwrap().status, Status::Aborted);
+        assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Aborted);
     }
     fake.state().script.clear();
-    card.run(&[Instruction::nop(); 9], SECOND).unwrap();
+    card.run([Instruction::nop(); 9], SECOND).unwrap();
 }
 
 /// The fake itself refuses to be let onto the bus while it runs.
@@ -104,7 +104,7 @@ fn a_sequencer_that_was_not_reset_is_stopped_before_it_masters_the_bus() {
         let function = fake.function();
         fake.run_what_was_left(reply);
         match (reply, Card::open(function)) {
-            (Reply::Hang, Ok(mut card)) => drop(card.run(&[Instruction::nop(); 9], SECOND).unwrap()),
+            (Reply::Hang, Ok(mut card)) => drop(card.run([Instruction::nop(); 9], SECOND).unwrap()),
             (Reply::Deaf, Err(Error::Timeout { what, .. })) => assert!(what.contains("last user"), "{what}"),
             (_, other) => panic!("{reply:?}: {other:?}"),
         }
@@ -116,21 +116,21 @@ fn a_card_that_ignores_an_abort_is_reset() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
     fake.plant(0, Reply::Deaf);
-    let token = card.queue_mut().submit(&Instruction::barrier()).unwrap();
+    let token = card.queue_mut().submit(Instruction::barrier()).unwrap();
     let error = card.abort().unwrap_err();
     assert!(matches!(&error, Error::Timeout { what, .. } if what.contains("stop")), "{error}");
     fake.state().script.clear();
     card.reset().unwrap();
-    assert_eq!(card.queue_mut().wait(token, SECOND).unwrap().status, Status::Aborted);
-    card.run(&[Instruction::nop(); 9], SECOND).unwrap();
+    assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Aborted);
+    card.run([Instruction::nop(); 9], SECOND).unwrap();
     // The interrupt works again as well.
     fake.plant(9, Reply::Hang);
-    let token = card.queue_mut().submit(&Instruction::nop()).unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let releaser = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
         fake.release();
     });
-    card.wait(token, Duration::from_secs(5)).unwrap();
+    card.wait(&token, Duration::from_secs(5)).unwrap();
     releaser.join().unwrap();
 }
 
@@ -147,22 +147,22 @@ fn resident_programs_live_as_long_as_their_slot() {
     let fake = Fake::new(64);
     let mut card = fake.open().unwrap();
     let program = [Instruction::nop(), Instruction::barrier()];
-    let resident = card.store(2, &program).unwrap();
+    let resident = card.store(2, program).unwrap();
     assert_eq!((resident.slot(), resident.words()), (2, 2));
     fake.counts();
     let token = card.launch(&resident, [1, 2, 3]).unwrap();
-    card.wait(token, SECOND).unwrap();
+    card.wait(&token, SECOND).unwrap();
     assert_eq!(fake.counts(), (0, 1), "one doorbell");
-    let other = card.store(3, &program).unwrap();
+    let other = card.store(3, program).unwrap();
     card.run_resident(&resident, [0; 3]).unwrap();
-    let again = card.store(2, &program).unwrap();
+    let again = card.store(2, program).unwrap();
     assert!(matches!(card.launch(&resident, [0; 3]).unwrap_err(), Error::Stale { .. }));
     card.run_resident(&again, [0; 3]).unwrap();
     card.reset().unwrap();
     assert!(matches!(card.launch(&other, [0; 3]).unwrap_err(), Error::Stale { .. }));
 
     let mut elsewhere = Fake::new(64).open().unwrap();
-    elsewhere.store(2, &program).unwrap();
+    elsewhere.store(2, program).unwrap();
     assert!(matches!(elsewhere.launch(&again, [0; 3]).unwrap_err(), Error::Stale { .. }));
 }
 
@@ -174,7 +174,7 @@ fn programs_that_cannot_be_stored_are_refused() {
     {
         assert!(matches!(card.store(slot, &program).unwrap_err(), Error::BadArgument { .. }));
     }
-    card.store(0, &[nop, nop.with_flags(Flags::LAST)]).unwrap();
+    card.store(0, [nop, nop.with_flags(Flags::LAST)]).unwrap();
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) reads: u32,
     pub(crate) writes: u32,
     pub(crate) resets: u32,
+    /// How often the interrupt was armed.
+    pub(crate) arms: u32,
     tail: u32,
     fetched: u32,
     completed: u32,
@@ -120,6 +122,7 @@ impl Fake {
             reads: 0,
             writes: 0,
             resets: 0,
+            arms: 0,
             tail: 0,
             fetched: 0,
             completed: 0,
@@ -177,6 +180,11 @@ impl Fake {
         let Some((instruction, _)) = state.hanging.take() else { panic!("nothing hangs") };
         state.complete(&ports, &instruction, 0, 0);
         state.run(&ports);
+    }
+
+    /// Raises the interrupt for nothing.
+    pub(crate) fn raise(&self) {
+        self.ports().1.raise(0);
     }
 
     fn ports(&self) -> Ports {
@@ -239,6 +247,7 @@ impl State {
             }
             0x420 => {
                 self.armed = Some(value);
+                self.arms += 1;
                 self.interrupt(ports);
             }
             0x100 => {

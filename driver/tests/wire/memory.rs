@@ -115,5 +115,5 @@ fn a_copy_that_hangs_keeps_its_memory_and_is_bounded() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     fake.release();
     card.read_memory(0, &mut data).unwrap();
-    card.run(&[Instruction::nop()], Duration::from_secs(1)).unwrap();
+    card.run([Instruction::nop()], Duration::from_secs(1)).unwrap();
 }

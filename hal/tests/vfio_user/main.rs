@@ -3,6 +3,7 @@
 
 mod answers;
 mod card;
+mod descriptors;
 mod functions;
 mod interrupts;
 mod malformed;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::{Instruction, Operand};
-use fpga_driver::{Card, Cluster, Execution, Token};
+use fpga_driver::{Bound, Card, Cluster, Execution, Token};
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Function, PciAddress, in_process, vfio};
 use fpga_mock::{Fabric, Profile};
@@ -120,12 +120,12 @@ fn queue(count: usize, addresses: &[PciAddress]) -> Outcome<()> {
     let buffer = card.allocate(QUEUED)?;
     let transfer = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), QUEUED as u64);
     // Half a terabyte each, so that no machine is done with them before its server is killed.
-    let program = card.store(0, &[Instruction::repeat(u16::MAX, 1), transfer])?;
+    let transfer = Bound::from(transfer).holding(buffer);
+    let program = card.store(0, [Instruction::repeat(u16::MAX, 1).into(), transfer])?;
     let launch = Instruction::launch(program.slot().into(), [0; 3]);
     let queue = card.queue_mut();
-    let mut tokens =
-        (0..count).map(|_| queue.push_holding(&launch, Arc::clone(&buffer))).collect::<Result<Vec<_>, _>>()?;
-    tokens.push(queue.push(&Instruction::wait_signal(1, 1))?);
+    let mut tokens = (0..count).map(|_| queue.push(launch)).collect::<Result<Vec<_>, _>>()?;
+    tokens.push(queue.push(Instruction::wait_signal(1, 1))?);
     queue.ring()?;
     println!("at work");
     while queue.in_flight() > 0 {

@@ -156,7 +156,7 @@ impl Lab {
         let plan = self.plan(case)?;
         let cycles_per_us = u64::from(self.capabilities(case.cards)?.clock_khz) / 1_000;
         let start_delay_cycles = [0, 0, MS, 2 * MS].map(|us| us * cycles_per_us).to_vec();
-        let execution = Execution { start_delay_cycles, repeat: 4, timeout: TIMEOUT };
+        let execution = Execution { start_delay_cycles, repeat: 4, timeout: TIMEOUT, ..Execution::default() };
         let report = self.run(&plan, case.cards, &execution)?;
         Ok(report.skew_cycles.iter().map(|cycles| report.microseconds(*cycles)).collect())
     }

@@ -1,0 +1,208 @@
+//! Instructions together with the host memory they name.
+
+use std::sync::Arc;
+
+use cmdseq::{AddressSpace, Instruction, Operand, Operation, instruction};
+use fpga_hal::{DmaBuffer, Domain};
+
+use crate::error::{Error, Result};
+
+/// An instruction and the host buffers that it reads or writes.
+///
+/// The queue keeps the buffers until the card has completed the instruction, or was stopped or reset for sure. A timeout
+/// does not release them. An instruction that names no host memory converts by itself; one that does needs
+/// [`holding`](Bound::holding) for every buffer it names:
+///
+/// ```no_run
+/// # fn example(card: &mut fpga_driver::Card) -> fpga_driver::Result<()> {
+/// use cmdseq::{Instruction, Operand};
+/// use fpga_driver::Bound;
+/// use std::time::Duration;
+///
+/// let buffer = card.allocate(4096)?;
+/// let copy = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), 4096);
+/// card.run([Bound::from(copy).holding(buffer)], Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Bound {
+    pub(crate) instruction: Instruction,
+    pub(crate) held: Held,
+    is_unowned: bool,
+}
+
+impl Bound {
+    /// Adds a buffer that the instruction names.
+    pub fn holding(mut self, buffer: Arc<DmaBuffer>) -> Self {
+        self.held.add(buffer);
+        self
+    }
+
+    /// Binds `instruction` to those of `buffers` that cover the host memory it names.
+    pub fn covered_by(instruction: &Instruction, buffers: &[Arc<DmaBuffer>]) -> Self {
+        let mut bound = Bound::from(instruction);
+        for (address, bytes) in host_operands(instruction).filter_map(|operand| range(instruction, operand)) {
+            if let Some(buffer) = buffers.iter().find(|buffer| covers(buffer, address, bytes)) {
+                bound.held.add(Arc::clone(buffer));
+            }
+        }
+        bound
+    }
+
+    /// Binds `instruction` to no memory, whatever host addresses it names. **Dangerous**: the card reads and writes these
+    /// addresses, and nothing in this process keeps them mapped.
+    ///
+    /// The caller promises that every host range the instruction names is either mapped for the card and stays so, or is
+    /// meant to fault. A range must stay mapped until the instruction's completion was taken, or until the card was stopped
+    /// or reset. After a timeout the card may still write there: memory that is released then, and addresses that are
+    /// handed out again, are overwritten.
+    ///
+    /// If the instruction stores a resident program, the promise holds for all that the program names, for as long as it
+    /// is on the card.
+    pub fn dangerously_unowned(instruction: Instruction) -> Self {
+        Bound { instruction, held: Held::None, is_unowned: true }
+    }
+
+    /// As [`dangerously_unowned`](Bound::dangerously_unowned), for callers that have checked what they hold.
+    pub(crate) fn checked(instruction: Instruction, held: Held) -> Self {
+        Bound { instruction, held, is_unowned: true }
+    }
+
+    /// The instruction.
+    pub fn instruction(&self) -> &Instruction {
+        &self.instruction
+    }
+
+    /// The buffers bound to it.
+    pub fn buffers(&self) -> &[Arc<DmaBuffer>] {
+        self.held.as_slice()
+    }
+
+    /// Makes sure that the buffers cover all host memory that the instruction names.
+    #[inline]
+    pub(crate) fn check(&self, domain: &Domain) -> Result<()> {
+        if !names_host(&self.instruction) || self.is_unowned { Ok(()) } else { self.check_held(domain) }
+    }
+
+    #[cold]
+    fn check_held(&self, domain: &Domain) -> Result<()> {
+        self.check_operands(domain)?;
+        if self.instruction.operation == Operation::Store {
+            return self.check_stored();
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the buffers cover the operands in host memory.
+    pub(crate) fn check_operands(&self, domain: &Domain) -> Result<()> {
+        let is_held = |(address, bytes): (u64, u64)| {
+            let covers = |buffer: &Arc<DmaBuffer>| buffer.domain().is_same(domain) && covers(buffer, address, bytes);
+            bytes == 0 || self.buffers().iter().any(covers)
+        };
+        let is_unbound = |operand: &&Operand| !range(&self.instruction, operand).is_some_and(is_held);
+        match host_operands(&self.instruction).find(is_unbound) {
+            Some(operand) if !self.is_unowned => Err(unbound(&self.instruction, operand)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a program that names host memory: who stores it here does not hold that for as long as it is on the card.
+    fn check_stored(&self) -> Result<()> {
+        let (address, words) = (self.instruction.source.address, self.instruction.bytes / instruction::BYTES as u64);
+        let Some(buffer) = self.buffers().iter().find(|buffer| covers(buffer, address, self.instruction.bytes)) else {
+            return Ok(());
+        };
+        let mut word = [0; instruction::BYTES];
+        for index in 0..words as usize {
+            let at = (address - buffer.iova().0) as usize + index * instruction::BYTES;
+            buffer.read(at, &mut word).map_err(Error::Bus)?;
+            // The card refuses what cannot be decoded.
+            let Ok(stored) = Instruction::decode(&word) else { continue };
+            if let Some(operand) = host_operands(&stored).next() {
+                return Err(unbound(&stored, operand));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Instruction> for Bound {
+    #[inline]
+    fn from(instruction: Instruction) -> Self {
+        Bound { instruction, held: Held::None, is_unowned: false }
+    }
+}
+
+impl From<&Instruction> for Bound {
+    #[inline]
+    fn from(instruction: &Instruction) -> Self {
+        Bound::from(*instruction)
+    }
+}
+
+impl From<&Bound> for Bound {
+    fn from(bound: &Bound) -> Self {
+        bound.clone()
+    }
+}
+
+/// Buffers that an instruction in flight keeps. Up to two need no allocation: no operation names more.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Held {
+    #[default]
+    None,
+    One(Arc<DmaBuffer>),
+    Two([Arc<DmaBuffer>; 2]),
+    Many(Vec<Arc<DmaBuffer>>),
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, buffer: Arc<DmaBuffer>) {
+        *self = match std::mem::take(self) {
+            Held::None => Held::One(buffer),
+            Held::One(first) => Held::Two([first, buffer]),
+            Held::Two([first, second]) => Held::Many(vec![first, second, buffer]),
+            Held::Many(mut buffers) => {
+                buffers.push(buffer);
+                Held::Many(buffers)
+            }
+        };
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Arc<DmaBuffer>] {
+        match self {
+            Held::None => &[],
+            Held::One(buffer) => std::slice::from_ref(buffer),
+            Held::Two(buffers) => buffers,
+            Held::Many(buffers) => buffers,
+        }
+    }
+}
+
+#[inline]
+fn names_host(instruction: &Instruction) -> bool {
+    instruction.source.space == AddressSpace::Host || instruction.destination.space == AddressSpace::Host
+}
+
+fn host_operands(instruction: &Instruction) -> impl Iterator<Item = &Operand> {
+    [&instruction.source, &instruction.destination].into_iter().filter(|one| one.space == AddressSpace::Host)
+}
+
+/// The address and the bytes of an operand in host memory, if the instruction alone says so.
+fn range(instruction: &Instruction, operand: &Operand) -> Option<(u64, u64)> {
+    use Operation::{Copy, Group, Store, Table};
+    // All other operations work on card memory, and a launch argument may be anything.
+    let is_said = matches!(instruction.operation, Copy | Group | Store | Table) && operand.argument.is_none();
+    is_said.then_some((operand.address, instruction.bytes))
+}
+
+fn covers(buffer: &DmaBuffer, address: u64, bytes: u64) -> bool {
+    let (start, len) = (buffer.iova().0, buffer.len() as u64);
+    bytes <= len && address >= start && address - start <= len - bytes
+}
+
+fn unbound(instruction: &Instruction, operand: &Operand) -> Error {
+    let (operation, bytes) = (instruction.operation, instruction.bytes);
+    Error::HostMemoryUnbound { operation, address: operand.address, bytes }
+}

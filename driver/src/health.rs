@@ -1,0 +1,83 @@
+//! What a card says went wrong outside of any instruction: its ERROR register, and PCIe advanced error reporting.
+
+use std::fmt;
+
+use fpga_hal::Function;
+use fpga_hal::config::EXTENDED_AER;
+use fpga_regs::bits::Errors;
+
+/// Where the list of extended capabilities begins in configuration space, in bytes.
+const EXTENDED: u16 = 0x100;
+/// Entries after which the list is a loop: no function has as many.
+const ENTRIES_MAX: usize = 64;
+/// In the AER capability: errors seen that were not corrected, and errors seen that were, a bit each (PCI Express Base
+/// Specification 5.0, section 7.8.4).
+const UNCORRECTABLE: u16 = 0x04;
+const CORRECTABLE: u16 = 0x10;
+
+/// The errors that a card's PCIe function has seen since it was reset, a bit each (PCI Express Base Specification 5.0,
+/// sections 7.8.4.2 and 7.8.4.5). They are read and never cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PcieErrors {
+    /// Errors that were not corrected: data was lost or is wrong.
+    pub uncorrectable: u32,
+    /// Errors that were corrected.
+    pub correctable: u32,
+}
+
+impl PcieErrors {
+    /// Offset of the function's AER capability, if it has one. The list is the card's word: the walk ends.
+    pub(crate) fn find(function: &Function) -> Option<u16> {
+        let mut offset = EXTENDED;
+        for _ in 0..ENTRIES_MAX {
+            let header = function.config_read_u32(offset).ok().filter(|header| *header != u32::MAX)?;
+            if header as u16 == EXTENDED_AER {
+                return Some(offset);
+            }
+            offset = (header >> 20) as u16 & !3;
+            if offset < EXTENDED {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Reads the capability at `offset`. `None` if the function does not answer.
+    pub(crate) fn read(function: &Function, offset: u16) -> Option<Self> {
+        let word = |at: u16| function.config_read_u32(offset + at).ok().filter(|word| *word != u32::MAX);
+        Some(PcieErrors { uncorrectable: word(UNCORRECTABLE)?, correctable: word(CORRECTABLE)? })
+    }
+}
+
+impl fmt::Display for PcieErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PcieErrors { uncorrectable, correctable } = self;
+        write!(f, "PCIe errors: uncorrectable {uncorrectable:#010x}, correctable {correctable:#010x}")
+    }
+}
+
+/// What a card says went wrong outside of any instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// The sequencer's ERROR register.
+    pub errors: Errors,
+    /// What the PCIe function has seen, if it has advanced error reporting.
+    pub pcie: Option<PcieErrors>,
+}
+
+impl Health {
+    /// Whether nothing went wrong.
+    pub fn is_good(&self) -> bool {
+        self.errors.is_empty() && self.pcie.is_none_or(|pcie| (pcie.uncorrectable, pcie.correctable) == (0, 0))
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "errors {:?}", self.errors)?;
+        match self.pcie {
+            Some(pcie) if (pcie.uncorrectable, pcie.correctable) != (0, 0) => write!(f, "; {pcie}"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! What is in flight: tags, completions, held memory, their order, and whether the card can be believed. No I/O.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use cmdseq::{Completion, Operation, Status, Table, Tables, instruction};
+use fpga_hal::DmaBuffer;
+
+use crate::bound::Held;
+use crate::error::{Error, Result};
+use crate::token::{Cells, FREE, PENDING, RELEASED, Token};
+
+/// Whether a queue takes instructions, and why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The sequencer runs what is pushed.
+    Running,
+    /// The sequencer has stopped for sure: nothing is in flight on the card.
+    Stopped,
+    /// Nobody knows what the card does: an abort or a reset failed, or a completion was wrong. The memory of what was in
+    /// flight is kept.
+    Poisoned,
+    /// The card no longer answers.
+    Gone,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Running => "running",
+            State::Stopped => "stopped",
+            State::Poisoned => "poisoned",
+            State::Gone => "gone",
+        })
+    }
+}
+
+/// What is wrong with a completion.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Broken {
+    pub(crate) what: &'static str,
+    pub(crate) expected: u16,
+    pub(crate) found: u16,
+}
+
+/// Why a queue is poisoned.
+#[derive(Debug, Clone)]
+pub(crate) enum Poison {
+    Completion(Broken),
+    /// What failed, in a sentence.
+    Failed(String),
+}
+
+/// One entry of the ring while an instruction is in it.
+#[derive(Debug, Default)]
+struct Slot {
+    cell: u32,
+    /// What its completion is to carry.
+    tag: u16,
+    held: Held,
+}
+
+/// The instructions of one queue.
+///
+/// Instructions are counted, modulo 2^32, and at all times
+/// `announced <= taken <= rung <= pushed <= taken + depth` (wrapping): no completion is taken that the card was not asked
+/// for, and no entry of either ring is written over before it was read.
+pub(crate) struct Ledger {
+    depth: u32,
+    /// Instructions stored.
+    pushed: u32,
+    /// Instructions that the card was told of.
+    rung: u32,
+    /// Completions taken.
+    taken: u32,
+    /// Completions that the card was told are taken.
+    announced: u32,
+    slots: Box<[Slot]>,
+    results: Box<[Completion]>,
+    free: Vec<u32>,
+    cells: Arc<Cells>,
+    state: State,
+    poison: Option<Poison>,
+    /// What the card's tables are known to hold, by slot.
+    tables: Tables,
+    /// Host memory that resident programs name, by slot: kept as long as the program may be on the card.
+    residents: BTreeMap<u32, Vec<Arc<DmaBuffer>>>,
+}
+
+impl Ledger {
+    /// An empty ledger of a ring of `depth` entries, a power of two. It is stopped.
+    pub(crate) fn new(depth: u32) -> Self {
+        let cells = depth * 2;
+        Ledger {
+            depth,
+            pushed: 0,
+            rung: 0,
+            taken: 0,
+            announced: 0,
+            slots: (0..depth).map(|_| Slot::default()).collect(),
+            results: (0..cells).map(|_| aborted(0)).collect(),
+            free: (0..cells).rev().collect(),
+            cells: Cells::new(cells as usize),
+            state: State::Stopped,
+            poison: None,
+            tables: Tables::new(),
+            residents: BTreeMap::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// Why nothing read from the card is believed; it stays until [`restart`](Ledger::restart).
+    pub(crate) fn poison(&self) -> Option<&Poison> {
+        self.poison.as_ref()
+    }
+
+    pub(crate) fn set_poison(&mut self, poison: Poison) {
+        self.state = State::Poisoned;
+        self.poison = Some(poison);
+    }
+
+    /// Instructions stored and not completed.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.pushed.wrapping_sub(self.taken)
+    }
+
+    /// Whether the card has completed all that it was told of.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.taken == self.rung
+    }
+
+    #[inline]
+    pub(crate) fn pushed(&self) -> u32 {
+        self.pushed
+    }
+
+    #[inline]
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.pushed == self.rung
+    }
+
+    /// Notes that the card was told of everything stored.
+    #[inline]
+    pub(crate) fn set_rung(&mut self) {
+        self.rung = self.pushed;
+    }
+
+    /// Completions taken that the card was not told of.
+    #[inline]
+    pub(crate) fn unannounced(&self) -> u32 {
+        self.taken.wrapping_sub(self.announced)
+    }
+
+    /// Whether the card would write over completions that it does not know to be taken.
+    #[inline]
+    pub(crate) fn must_announce(&self) -> bool {
+        self.pushed.wrapping_sub(self.announced) > self.depth
+    }
+
+    pub(crate) fn set_announced(&mut self) {
+        self.announced = self.taken;
+    }
+
+    /// Whether there is room for another instruction.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        self.in_flight() < self.depth && !self.free.is_empty()
+    }
+
+    /// Takes back the cells of tokens that were dropped after their completion had come.
+    fn reclaim(&mut self) {
+        if !self.cells.take_released() {
+            return;
+        }
+        for cell in 0..self.results.len() as u32 {
+            if self.cells.state(cell) == RELEASED {
+                self.cells.set(cell, FREE);
+                self.free.push(cell);
+            }
+        }
+    }
+
+    /// Enters the instruction in `word`, which was stored as the next of the ring. There must be
+    /// [room](Ledger::has_room).
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        word: &[u8; instruction::BYTES],
+        tag: u16,
+        operation: Operation,
+        held: Held,
+    ) -> Token {
+        let Some(cell) = self.free.pop() else { unreachable!("there was room") };
+        self.cells.set(cell, PENDING);
+        self.slots[(self.pushed & (self.depth - 1)) as usize] = Slot { cell, tag, held };
+        self.pushed = self.pushed.wrapping_add(1);
+        self.forget_loaded(operation, word);
+        Token::new(&self.cells, cell, tag, operation)
+    }
+
+    /// Removes the instruction pushed last, which the card was not told of.
+    pub(crate) fn take_back(&mut self, token: Token) {
+        debug_assert!(!self.is_rung(), "the card was told of it");
+        self.pushed = self.pushed.wrapping_sub(1);
+        let Slot { cell, .. } = std::mem::take(&mut self.slots[(self.pushed & (self.depth - 1)) as usize]);
+        debug_assert_eq!(cell, token.cell());
+        token.settle();
+        self.cells.set(cell, FREE);
+        self.free.push(cell);
+    }
+
+    /// Forgets what is in the card's tables if `word`, or a resident program that it launches, loads some.
+    #[inline]
+    fn forget_loaded(&mut self, operation: Operation, word: &[u8; instruction::BYTES]) {
+        const EXTENT: usize = instruction::offset::EXTENT;
+        match operation {
+            Operation::Table => {
+                self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
+            }
+            Operation::Launch => self.tables.clear(),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Notes that the card has `table` in `slot`.
+    pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
+        self.tables.insert(slot, table);
+    }
+
+    /// Keeps `buffers`, which the program that is about to be stored in `slot` names, besides those of the one before.
+    pub(crate) fn keep_resident(&mut self, slot: u32, buffers: &[Arc<DmaBuffer>]) {
+        if !buffers.is_empty() {
+            self.residents.entry(slot).or_default().extend_from_slice(buffers);
+        }
+    }
+
+    /// Notes that the program in `slot` is the one that names `buffers`, and none before it runs any more.
+    pub(crate) fn set_resident(&mut self, slot: u32, buffers: Vec<Arc<DmaBuffer>>) {
+        if buffers.is_empty() {
+            self.residents.remove(&slot);
+        } else {
+            self.residents.insert(slot, buffers);
+        }
+    }
+
+    /// Takes `completion`, the next that the card has written.
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: Completion) -> std::result::Result<(), Broken> {
+        let slot = (self.taken & (self.depth - 1)) as usize;
+        if completion.tag != self.slots[slot].tag {
+            return Err(self.broken("its tag is not the next", completion.tag));
+        }
+        if completion.t1 > completion.t2 && completion.status == Status::Done {
+            return Err(self.broken("its T1 is after its T2", completion.tag));
+        }
+        self.finish(slot, completion);
+        Ok(())
+    }
+
+    /// A completion for which nothing was submitted, or that is wrong.
+    #[cold]
+    pub(crate) fn broken(&self, what: &'static str, found: u16) -> Broken {
+        let slot = (self.taken & (self.depth - 1)) as usize;
+        let expected = if self.in_flight() == 0 { self.taken as u16 } else { self.slots[slot].tag };
+        Broken { what, expected, found }
+    }
+
+    /// Hands `completion` to whoever waits for the instruction in `slot`, and releases its memory.
+    #[inline]
+    fn finish(&mut self, slot: usize, completion: Completion) {
+        let Slot { cell, held, .. } = std::mem::take(&mut self.slots[slot]);
+        drop(held);
+        self.results[cell as usize] = completion;
+        if !self.cells.complete(cell) {
+            self.free.push(cell);
+        }
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// Gives everything in flight the status aborted and releases its memory. The card has stopped or was reset.
+    pub(crate) fn abort_all(&mut self) {
+        while self.taken != self.pushed {
+            let slot = (self.taken & (self.depth - 1)) as usize;
+            self.finish(slot, aborted(self.slots[slot].tag));
+        }
+        self.rung = self.pushed;
+    }
+
+    /// Notes that nobody knows what the card's tables hold.
+    pub(crate) fn clear_tables(&mut self) {
+        self.tables.clear();
+    }
+
+    /// Forgets what a reset has cleared on the card: tables and resident programs.
+    pub(crate) fn forget_card(&mut self) {
+        self.tables.clear();
+        self.residents.clear();
+    }
+
+    /// Begins to count anew, with nothing in flight.
+    pub(crate) fn restart(&mut self) {
+        debug_assert_eq!(self.in_flight(), 0);
+        (self.pushed, self.rung, self.taken, self.announced) = (0, 0, 0, 0);
+        self.poison = None;
+        self.state = State::Running;
+    }
+
+    /// The completion of `token`, if it was taken.
+    pub(crate) fn result(&self, token: &Token) -> Result<Option<Completion>> {
+        if !token.is_of(&self.cells) {
+            return Err(Error::Stale { what: "token" });
+        }
+        Ok(token.is_done().then(|| self.results[token.cell() as usize]))
+    }
+
+    /// The completion of `token` if it was taken, or the token back.
+    pub(crate) fn take(&mut self, token: Token) -> Result<std::result::Result<Completion, Token>> {
+        let Some(completion) = self.result(&token)? else { return Ok(Err(token)) };
+        let cell = token.cell();
+        token.settle();
+        self.cells.set(cell, FREE);
+        self.free.push(cell);
+        Ok(Ok(completion))
+    }
+
+    /// Keeps the memory of everything in flight, and what resident programs name, until the process ends.
+    pub(crate) fn leak(&mut self) {
+        for slot in &mut self.slots {
+            std::mem::forget(std::mem::take(&mut slot.held));
+        }
+        std::mem::forget(std::mem::take(&mut self.residents));
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("state", &self.state)
+            .field("depth", &self.depth)
+            .field("pushed", &self.pushed)
+            .field("rung", &self.rung)
+            .field("taken", &self.taken)
+            .field("announced", &self.announced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What stands in for the completion of an instruction that the card never came to.
+fn aborted(tag: u16) -> Completion {
+    Completion { tag, status: Status::Aborted, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
+}

@@ -1,0 +1,248 @@
+//! Data that moves between card memories at one instant of the fabric's time, in pieces.
+//!
+//! At that instant nothing else happens on the fabric, but hosts must not wait for it: on a clock of its own, the fabric
+//! gives its lock back after [`HOLD_BYTES`]. What a host does meanwhile, a reset say, comes in the middle of the move.
+
+use crate::fabric::Core;
+use crate::fold::Fold;
+use crate::memory::{MemoryError, copy_between};
+use crate::sequencer::memory_refusal;
+use cmdseq::completion::Status;
+
+/// Bytes that the clock reads or writes before it gives the lock back: less than a millisecond's work.
+pub(crate) const HOLD_BYTES: u64 = 1 << 20;
+
+/// What is moved. A place is a card and an address in its memory.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// A block, to another place.
+    Block { from: (usize, u64), to: (usize, u64), bytes: u64 },
+    /// A pattern.
+    Pattern { to: (usize, u64), bytes: u64, pattern: u64 },
+    /// The result of a fold.
+    Result(Box<Fold>),
+}
+
+/// What follows once all is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Then {
+    /// The block of a link is received.
+    Received { port: usize, place: usize },
+    /// The own block is where it belongs.
+    OwnKept,
+    /// A copy or fill within the card is over.
+    LocalDone,
+    /// A one-sided transfer is counted.
+    RdmaMoved,
+    /// All receives of a fold are over.
+    Folded,
+}
+
+/// A move at work, for the instruction of one card.
+#[derive(Debug)]
+pub(crate) struct Move {
+    card: usize,
+    epoch: u64,
+    data: Data,
+    then: Then,
+    /// Bytes dealt with.
+    done: u64,
+    /// Cards whose memory it uses and how often that had been cleared; once hosts have had a chance to clear it.
+    seen: Vec<(usize, u64)>,
+}
+
+impl Data {
+    fn bytes(&self) -> u64 {
+        match self {
+            Data::Block { bytes, .. } | Data::Pattern { bytes, .. } => *bytes,
+            Data::Result(fold) => fold.reduced.bytes,
+        }
+    }
+
+    /// The cards whose memory is read or written.
+    fn cards(&self, own: usize) -> Vec<usize> {
+        match self {
+            Data::Block { from, to, .. } => vec![from.0, to.0],
+            Data::Pattern { to, .. } => vec![to.0],
+            Data::Result(fold) => fold.sources().chain([own]).collect(),
+        }
+    }
+}
+
+impl Core {
+    /// Moves `data` for the instruction that `card` runs. Callers have nothing left to do: what follows may be over when
+    /// this returns.
+    pub(crate) fn start_move(&mut self, card: usize, data: Data, then: Then) {
+        if let Data::Block { to, bytes, .. } | Data::Pattern { to, bytes, .. } = data {
+            self.cards[to.0].memory.expect_write(to.1, bytes);
+        }
+        let epoch = self.cards[card].epoch;
+        self.moving = Some(Move { card, epoch, data, then, done: 0, seen: Vec::new() });
+        self.go_on_moving();
+    }
+
+    /// Goes on with the move at hand; false if the lock has to be given back first.
+    pub(crate) fn go_on_moving(&mut self) -> bool {
+        let Some(mut this) = self.moving.take() else { return true };
+        if self.cards[this.card].epoch != this.epoch {
+            // Its instruction was ended by a host.
+            return true;
+        }
+        if let Some((card, _)) = this.seen.iter().find(|(card, clears)| self.cards[*card].memory.clears() != *clears) {
+            // A card was reset amid the move: what it sent is not there any more.
+            let peer = self.cards[*card].node;
+            self.fail(this.card, (Status::Mismatch, peer as u16));
+            return true;
+        }
+        while this.done < this.data.bytes() {
+            if self.has_held_enough() {
+                if this.seen.is_empty() {
+                    let cards = this.data.cards(this.card).into_iter();
+                    this.seen = cards.map(|card| (card, self.cards[card].memory.clears())).collect();
+                }
+                self.moving = Some(this);
+                return false;
+            }
+            match self.move_piece(&mut this) {
+                Ok(bytes) => this.done += bytes,
+                Err(error) => {
+                    self.fail(this.card, memory_refusal(error));
+                    return true;
+                }
+            }
+        }
+        match this.then {
+            Then::Received { port, place } => self.received(this.card, port, place),
+            Then::OwnKept => self.own_kept(this.card),
+            Then::LocalDone => self.timed_finish(this.card),
+            Then::RdmaMoved => self.rdma_moved(this.card),
+            Then::Folded => self.all_received(this.card),
+        }
+        true
+    }
+
+    /// Moves the next piece; its bytes.
+    fn move_piece(&mut self, this: &mut Move) -> Result<u64, MemoryError> {
+        let (done, left) = (this.done, this.data.bytes() - this.done);
+        match &mut this.data {
+            Data::Block { from, to, .. } => {
+                let bytes = left.min(HOLD_BYTES);
+                self.hold_bytes += bytes;
+                let (source, destination) = (from.1 + done, to.1 + done);
+                if from.0 == to.0 {
+                    self.cards[to.0].memory.copy_within(source, destination, bytes)?;
+                } else if let Ok([from, to]) = self.cards.get_disjoint_mut([from.0, to.0]) {
+                    copy_between(&mut from.memory, source, &mut to.memory, destination, bytes)?;
+                }
+                Ok(bytes)
+            }
+            Data::Pattern { to, pattern, .. } => {
+                let bytes = left.min(HOLD_BYTES);
+                self.hold_bytes += bytes;
+                self.cards[to.0].memory.fill(to.1 + done, bytes, *pattern)?;
+                Ok(bytes)
+            }
+            Data::Result(fold) => self.fold_piece(this.card, fold, done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use cmdseq::{Completion, Instruction, Operand};
+    use fpga_hal::Iova;
+    use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, InterruptPort};
+    use fpga_regs::sequencer::queue;
+
+    use super::*;
+    use crate::card::BusPorts;
+    use crate::clock::Pace;
+    use crate::profile::Profile;
+    use crate::sequencer::{Running, Work};
+
+    const BYTES: u64 = 8 * HOLD_BYTES;
+
+    /// A host that keeps what completions say.
+    #[derive(Default)]
+    struct Host(Mutex<Vec<Status>>);
+
+    impl DmaPort for Host {
+        fn read(&self, _: DmaTag, _: Iova, _: &mut [u8]) -> DmaProgress {
+            DmaProgress::Done(Ok(()))
+        }
+
+        fn write(&self, _: DmaTag, _: Iova, data: &[u8]) -> DmaProgress {
+            let completion = Completion::decode(data.try_into().expect("a completion"));
+            self.0.lock().unwrap().push(completion.status);
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl InterruptPort for Host {
+        fn raise(&self, _: u16) {}
+        fn set_intx(&self, _: bool) {}
+    }
+
+    /// A block on its way from card 0 to card 1, on a clock that nobody runs.
+    struct Amid {
+        core: Core,
+        host: Arc<Host>,
+    }
+
+    impl Amid {
+        /// The lock has been given back once.
+        fn start() -> Self {
+            let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
+            core.pace = Pace::Due;
+            core.cards[0].memory.fill(0, BYTES, 1).unwrap();
+            let card = &mut core.cards[1];
+            card.bus = Some(BusPorts::new(Arc::clone(&host) as Arc<dyn DmaPort>, Arc::clone(&host) as _));
+            card.config.write(4, &[6, 0]);
+            card.rings[0].configure(queue::DEPTH, 4);
+            card.rings[0].configure(queue::ENABLE, 1);
+            let instruction = Instruction::fill(Operand::card(0), BYTES, 0);
+            card.running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0) });
+            core.start_move(1, Data::Block { from: (0, 0), to: (1, 0), bytes: BYTES }, Then::LocalDone);
+            assert_eq!(core.hold_bytes, HOLD_BYTES);
+            Amid { core, host }
+        }
+
+        /// Goes on, each time with the lock anew: how often that was, what the host was told, and the block's last word.
+        fn finish(mut self) -> (u32, Vec<Status>, u8) {
+            let mut holds = 1;
+            self.core.hold_bytes = 0;
+            while !self.core.go_on_moving() {
+                assert!(self.host.0.lock().unwrap().is_empty(), "what follows comes last");
+                self.core.hold_bytes = 0;
+                holds += 1;
+            }
+            assert!(self.core.moving.is_none());
+            let last = self.core.cards[1].memory.slice(BYTES - 8, 1).unwrap()[0];
+            (holds, self.host.0.lock().unwrap().clone(), last)
+        }
+    }
+
+    #[test]
+    fn the_lock_is_given_back_after_each_piece() {
+        assert_eq!(Amid::start().finish(), (7, vec![Status::Done], 1));
+    }
+
+    #[test]
+    fn a_block_whose_source_was_reset_is_not_received() {
+        let mut amid = Amid::start();
+        amid.core.reset(0);
+        assert_eq!(amid.finish(), (1, vec![Status::Mismatch], 0));
+    }
+
+    #[test]
+    fn a_move_ends_with_the_instruction_it_is_for() {
+        let mut amid = Amid::start();
+        amid.core.abort(1);
+        assert_eq!(amid.finish(), (1, vec![Status::Aborted], 0));
+        let mut amid = Amid::start();
+        amid.core.reset(1);
+        assert_eq!(amid.finish(), (1, vec![], 0));
+    }
+}
