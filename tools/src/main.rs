@@ -49,7 +49,6 @@ use cli::{Cli, Command, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
-    env_logger::init();
     let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
@@ -61,6 +60,9 @@ fn main() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
+    // A server logs what its clients do; other commands report what fails themselves.
+    let level = if matches!(cli.command, Command::Mock { .. }) { "warn" } else { "error" };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     match ineffective::check(&cli, &matches).and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::helped(&cli, failure).report(cli.json),
