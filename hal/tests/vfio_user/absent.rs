@@ -2,6 +2,7 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +22,13 @@ fn options(patience: Duration) -> Options {
     options
 }
 
-/// Serves one client in front of a card's server, and holds back each answer for as many milliseconds as `delay` says.
-fn hold_back(listener: &UnixListener, card: &Path, delay: &AtomicU64) {
+/// Serves one client in front of a card's server: has `watch` see each command, and holds back each answer for as many
+/// milliseconds as `delay` says.
+fn hold_back(listener: &UnixListener, card: &Path, delay: &AtomicU64, watch: impl Fn(&Reply)) {
     let (client, server) = (Raw::over(listener.accept().unwrap().0), Raw::over(UnixStream::connect(card).unwrap()));
     client.stream.set_read_timeout(None).unwrap();
     while let Some(command) = client.receive() {
+        watch(&command);
         server.send(&message(command.id, command.command, command.flags, &command.body)).unwrap();
         if command.flags & NO_REPLY == 0 {
             let reply = server.receive().unwrap();
@@ -47,7 +50,7 @@ fn opening_has_one_limit_for_all_answers() {
     // None of the answers is late by itself.
     let delay = AtomicU64::new(150);
     thread::scope(|scope| {
-        scope.spawn(|| hold_back(&listener, served.path(), &delay));
+        scope.spawn(|| hold_back(&listener, served.path(), &delay, |_| ()));
         let patience = Duration::from_secs(1);
         let opened = connect_with(&front, &Domain::vfio_user(), &options(patience));
         assert!(matches!(opened, Err(Error::Unresponsive { .. })), "{opened:?}");
@@ -70,7 +73,7 @@ fn slow_answers_of_an_open_function_share_a_limit() {
     let listener = UnixListener::bind(&front).unwrap();
     let delay = AtomicU64::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| hold_back(&listener, served.path(), &delay));
+        scope.spawn(|| hold_back(&listener, served.path(), &delay, |_| ()));
         let function = connect_with(&front, &Domain::vfio_user(), &options(Duration::from_secs(5))).unwrap();
         let registers = function.window(BarIndex::new(0).unwrap()).unwrap();
         assert_eq!(registers.read_u32(card::ID).unwrap(), card::ID_VALUE);
@@ -122,4 +125,36 @@ fn what_was_mapped_reads_all_ones_once_the_server_is_gone() {
     assert_eq!(domain.allocate(4096, 1).unwrap().len(), 4096);
     drop((memory, function, buffer));
     assert_eq!(domain.mappings(), 0);
+}
+
+#[test]
+fn a_trapped_access_is_one_message_of_its_width() {
+    let (served, directory) = (Served::new(), Directory::new());
+    let front = directory.0.join("front");
+    let listener = UnixListener::bind(&front).unwrap();
+    let (delay, seen) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let watch = |command: &Reply| {
+        if matches!(command.command, REGION_READ | REGION_WRITE) && command.u32(8) == 0 {
+            seen.lock().unwrap().push((command.command, command.u64(0), command.u32(12)));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| hold_back(&listener, served.path(), &delay, watch));
+        let function = connect_with(&front, &Domain::vfio_user(), &options(LONG)).unwrap();
+        let registers = function.window(BarIndex::new(0).unwrap()).unwrap();
+        assert!(!registers.is_mapped());
+        registers.write_u64(card::SCRATCH, 0x1122_3344_5566_7788).unwrap();
+        assert_eq!(registers.read_u64(card::SCRATCH).unwrap(), 0x1122_3344_5566_7788);
+        registers.write_u32(card::SCRATCH, 7).unwrap();
+        assert_eq!(registers.read_u32(card::SCRATCH).unwrap(), 7);
+        // Across two aligned words there is no one access.
+        for result in [registers.read_u64(card::SCRATCH + 4).map(drop), registers.write_u64(card::SCRATCH + 4, 1)] {
+            assert!(matches!(result, Err(Error::Misaligned { bytes: 8, .. })), "{result:?}");
+        }
+        let at = card::SCRATCH;
+        let expected = [(REGION_WRITE, at, 8), (REGION_READ, at, 8), (REGION_WRITE, at, 4), (REGION_READ, at, 4)];
+        assert_eq!(*seen.lock().unwrap(), expected);
+    });
+    // The server makes one access to the card of it, too.
+    assert_eq!(served.card.widths(), [8, 8, 4, 4]);
 }

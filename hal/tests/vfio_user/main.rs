@@ -9,6 +9,7 @@ mod functions;
 mod interrupts;
 mod malformed;
 mod others;
+mod paths;
 mod protocol;
 mod raw;
 mod setting;
