@@ -9,8 +9,9 @@ use std::sync::atomic::{self, Ordering};
 /// Orders stores to memory before the MMIO store that follows: what a doorbell announces is there when it rings.
 ///
 /// x86-64 needs no instruction: stores are seen in program order, a store to uncached memory never passes an earlier one
-/// (Intel SDM volume 3, "Memory Ordering"), and `sfence` is only for non-temporal and write-combining stores. `memcpy`
-/// ends the former with a fence of its own, and VFIO maps no BAR as the latter. The compiler must still be held back.
+/// (Intel SDM volume 3, "Memory Ordering"), and `sfence` is only for non-temporal and write-combining stores. Copies
+/// into buffers make none of the former: their string instruction is ordered before the stores that follow it. VFIO maps no BAR
+/// as the latter. The compiler must still be held back.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn memory_before_mmio() {

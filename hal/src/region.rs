@@ -125,7 +125,7 @@ impl Region {
     pub(crate) fn fill(&self, limit: usize, offset: usize, bytes: usize, value: u8) -> Result<()> {
         let at = self.at(limit, offset, bytes)?;
         // SAFETY: `at` checked the range.
-        unsafe { at.write_bytes(value, bytes) };
+        unsafe { copy::fill(at, bytes, value) };
         Ok(())
     }
 
