@@ -48,8 +48,10 @@ pub(crate) struct Broken {
 #[derive(Debug, Clone)]
 pub(crate) enum Poison {
     Completion(Broken),
-    /// What failed, in a sentence.
+    /// The sequencer was not stopped or not started: why, in a sentence.
     Failed(String),
+    /// A reset failed: nobody knows what the card is by now, and only another reset tells.
+    Reset(String),
 }
 
 /// One entry of the ring while an instruction is in it.
