@@ -16,6 +16,7 @@ use crate::interrupt::InterruptKind;
 use crate::intx::{Intx, raise};
 use crate::iommu::InProcessIommu;
 use crate::msix::Msix;
+use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result};
 
@@ -72,19 +73,26 @@ struct InProcess {
 static ATTACHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// The right to an endpoint, which lives longer.
-struct Attached(usize);
+struct Attached {
+    address: usize,
+    owner: Owner,
+}
 
 impl Attached {
     fn new(endpoint: &Arc<dyn Endpoint>, name: &str) -> Result<Self> {
         let address = Arc::as_ptr(endpoint).cast::<()>().addr();
         let is_free = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
-        if is_free { Ok(Attached(address)) } else { Err(Error::InUse { name: name.to_owned() }) }
+        let owner = Owner::current();
+        if is_free { Ok(Attached { address, owner }) } else { Err(Error::InUse { name: name.to_owned() }) }
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        // In a forked child a thread that is not there may hold the lock.
+        if self.owner.is_here() {
+            ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
+        }
     }
 }
 
