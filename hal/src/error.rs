@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::vfio::OpenError;
 use crate::{BarIndex, BusKind, InterruptKind, Iova};
@@ -185,6 +186,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A server took too long to answer while its function was opened.
+    #[error("The server of {} did not answer in time: opening may take {patience:?}", .path.display())]
+    Unresponsive {
+        /// The socket's file.
+        path: PathBuf,
+        /// How long opening may take.
+        patience: Duration,
+    },
     /// The function behind a socket has another client.
     #[error("Another client has the function at {}", .path.display())]
     Busy {
@@ -223,6 +232,19 @@ pub enum Error {
         /// What it said.
         #[source]
         source: io::Error,
+    },
+    /// The bus cannot make one access of this width to a register that is not mapped.
+    #[error(
+        "An access of {bytes} bytes at {offset:#x} would be several, because the register is not mapped: the widest is {most} \
+         bytes; make several where the register allows it"
+    )]
+    AccessWidth {
+        /// Offset in the BAR, bytes.
+        offset: u64,
+        /// Width asked for, bytes.
+        bytes: u64,
+        /// The widest that is one access, bytes.
+        most: u64,
     },
     /// The function cannot be reset, neither alone nor with all that shares its bus.
     #[error(

@@ -80,6 +80,7 @@ impl Entry {
 }
 
 /// Watches a stretch of memory until dropped.
+#[derive(Debug)]
 pub(crate) struct Watch {
     index: usize,
     process: u32,

@@ -29,7 +29,8 @@ struct Program {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
-    let options = Options { ranks: arguments.program.ranks, only: arguments.rank, ..Options::default() };
+    let cli::Program { ranks, allow_raw_host: raw_host, .. } = arguments.program;
+    let options = Options { ranks, only: arguments.rank, raw_host, ..Options::default() };
     let assembly = source.assemble(&options)?.assembly;
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
     let bytes = encode(&assembly);

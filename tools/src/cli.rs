@@ -313,6 +313,10 @@ pub(crate) struct Program {
     /// Folder that all included files lie in [default: that of FILE.seq]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
+
+    /// Accept operands `host ADDRESS`: the card reads and writes there unchecked
+    #[arg(long)]
+    pub(crate) allow_raw_host: bool,
 }
 
 #[derive(Debug, Args)]
@@ -364,6 +368,10 @@ pub(crate) struct Run {
     /// Folder that all included files lie in [default: that of FILE]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
+
+    /// Accept operands `host ADDRESS`: the card reads and writes there unchecked
+    #[arg(long)]
+    pub(crate) allow_raw_host: bool,
 
     /// Before: put a .npy array, or the bytes of any other file, into a buffer, of all ranks or of one; may be repeated
     #[arg(long, value_name = "BUFFER[@RANK]=FILE", value_parser = transfer)]

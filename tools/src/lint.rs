@@ -17,6 +17,8 @@ use crate::verification::verified;
 struct Printed<'a> {
     schema: &'static str,
     warnings: Vec<Warning<'a>>,
+    /// Warnings that are not among them.
+    more: usize,
     /// The collective that the programs were found to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<&'static str>,
@@ -44,7 +46,8 @@ fn is_of_resident(instruction: &Instruction) -> bool {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
-    let mut options = Options { ranks: arguments.program.ranks, ..Options::default() };
+    let cli::Program { ranks, allow_raw_host: raw_host, .. } = arguments.program;
+    let mut options = Options { ranks, raw_host, ..Options::default() };
     let expected = match &arguments.expect {
         Some(expected) => {
             // What programs may do depends on the cards: room for buffers, tables, communicators.
@@ -58,26 +61,28 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
         }
         None => None,
     };
-    let warnings = source.lint(&options)?;
+    let asm::Warnings { warnings, more } = source.lint(&options)?;
+    let count = warnings.len() + more;
     if cli.json {
         let warnings = warnings.iter().map(Warning::from).collect();
-        output::json(&Printed { schema: "fpgactl.lint/1", warnings, expected })?;
+        output::json(&Printed { schema: "fpgactl.lint/1", warnings, more, expected })?;
     } else {
         let mut text = String::new();
         for warning in &warnings {
             let _ = writeln!(text, "{}: {}\n", warning.check, warning.diagnostic);
         }
-        let _ = match warnings.len() {
-            0 => writeln!(text, "nothing to say"),
-            1 => writeln!(text, "1 warning"),
-            count => writeln!(text, "{count} warnings"),
+        let _ = match (count, more) {
+            (0, _) => writeln!(text, "nothing to say"),
+            (1, _) => writeln!(text, "1 warning"),
+            (count, 0) => writeln!(text, "{count} warnings"),
+            (count, more) => writeln!(text, "{count} warnings, {more} of them not shown"),
         };
         if let Some(expected) = expected {
             let _ = writeln!(text, "it is {expected} as expected");
         }
         output::write(text.as_bytes())?;
     }
-    match warnings.len() {
+    match count {
         count if count > 0 && arguments.check => Err(Failure::new(Exit::Failed, format!("{count} warnings"))),
         _ => Ok(()),
     }

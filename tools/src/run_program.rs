@@ -70,10 +70,10 @@ struct PrintedCompletion {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cards = Cards::open(&cli.cards)?;
+    let mut cards = Cards::open_within(&cli.cards, Duration::from_secs_f64(arguments.timeout))?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
-    let options = Options { ranks: Some(ranks), ..Options::default() };
+    let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let loaded = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
     let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
@@ -196,7 +196,12 @@ impl<'p> Lane<'p> {
             if !queue.has_room() {
                 break;
             }
-            self.tokens.push_back(queue.push(Bound::covered_by(instruction, self.region.as_slice()))?);
+            // Loading has refused addresses in host memory that are in no host buffer, unless they are allowed.
+            let bound = match self.program.names_raw_host(self.next) {
+                true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
+                false => Bound::covered_by(instruction, self.region.as_slice()),
+            };
+            self.tokens.push_back(queue.push(bound)?);
             self.next += 1;
             is_busy = true;
         }

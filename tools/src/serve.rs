@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use fpga_hal::vfio_user::Server;
+use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::Selector;
 use serde::Serialize;
 
@@ -30,16 +30,20 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     let _clock = fabric.start_clock().ok_or_else(|| Failure::new(Exit::Failed, "no thread for the fabric's clock"))?;
     let directory = &arguments.socket_dir;
     prepare(directory)?;
+    let budget = Budget::of_process();
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
     for (node, card) in cards.into_iter().enumerate() {
         let path = directory.join(format!("{node}.sock"));
-        let server = Server::bind(&path, card).and_then(Server::spawn);
+        let server = Server::bind(&path, card).and_then(|server| server.with_budget(&budget).spawn());
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
         sockets.push(path);
     }
     announce(cli, &arguments.fabric, &sockets)?;
     while interrupt.check().is_ok() {
+        if let Some(reason) = fabric.failure() {
+            return Err(Failure::new(Exit::Failed, format!("the mock fabric failed and its cards are gone: {reason}")));
+        }
         interrupt.sleep();
     }
     drop(servers);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warning};
+use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warnings};
 
 use crate::exit::{Exit, Failure, Result};
 
@@ -72,7 +72,7 @@ impl Source {
         Ok(asm::assemble(&self.name, &self.text, &mut |path: &str| self.include(path), options)?)
     }
 
-    pub(crate) fn lint(&self, options: &Options) -> Result<Vec<Warning>> {
+    pub(crate) fn lint(&self, options: &Options) -> Result<Warnings> {
         Ok(asm::lint(&self.name, &self.text, &mut |path: &str| self.include(path), options)?)
     }
 
@@ -122,6 +122,17 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
         return Ok(Loaded::Text(Box::new(Source::open(path, root)?.assemble(options)?)));
     }
     let assembly = words(path)?;
+    let raw_host = |program: &asm::RankProgram| Some((program.rank, program.raw_host()?));
+    if let Some((rank, instruction)) = assembly.programs.iter().find_map(raw_host)
+        && !options.raw_host
+    {
+        let message = format!(
+            "{}: rank {rank}, instruction {instruction}: its address in host memory is in no host buffer, so nobody \
+             checks it; --allow-raw-host accepts it",
+            path.display()
+        );
+        return Err(Failure::refused(message).of_instruction(rank, instruction));
+    }
     match options.ranks {
         Some(ranks) if ranks != assembly.ranks => {
             Err(Failure::refused(format!("{}: it is for {} ranks, not {ranks}", path.display(), assembly.ranks)))

@@ -107,11 +107,25 @@ pub(super) struct Finding {
     pub(super) span: Span,
     pub(super) message: String,
     pub(super) rank: Option<u32>,
+    /// The name it is about, if nothing has that name.
+    pub(super) unknown: Option<Unknown>,
+}
+
+/// A name that nothing has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unknown {
+    pub(super) name: String,
+    pub(super) is_label: bool,
 }
 
 impl Finding {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
-        Finding { span, message: message.into(), rank: None }
+        Finding { span, message: message.into(), rank: None, unknown: None }
+    }
+
+    /// About a name that nothing has.
+    pub(super) fn unknown(span: Span, message: String, name: &str, is_label: bool) -> Self {
+        Finding { unknown: Some(Unknown { name: name.to_owned(), is_label }), ..Finding::new(span, message) }
     }
 }
 
@@ -132,20 +146,40 @@ impl Files {
         Diagnostic { file: name.to_owned(), line, column, width, source, message: finding.message, rank: finding.rank }
     }
 
-    /// All findings as errors: each place once, in order, at most `most` of them.
-    pub(super) fn errors(&self, mut findings: Vec<Finding>, most: usize) -> Errors {
+    /// All findings as errors: each place once, in order, at most `most` of them. Only of these, which are few, `hint` says
+    /// what a name that nothing has was probably meant to be.
+    pub(super) fn errors(
+        &self,
+        mut findings: Vec<Finding>,
+        most: usize,
+        hint: impl Fn(Span, &Unknown) -> String,
+    ) -> Errors {
         findings.sort_by_key(|finding| finding.span);
         findings.dedup_by_key(|finding| finding.span);
         let more = findings.len().saturating_sub(most);
         findings.truncate(most);
-        Errors { errors: findings.into_iter().map(|finding| self.diagnostic(finding)).collect(), more }
+        let hinted = |mut finding: Finding| {
+            finding.message += &finding.unknown.as_ref().map_or_else(String::new, |it| hint(finding.span, it));
+            self.diagnostic(finding)
+        };
+        Errors { errors: findings.into_iter().map(hinted).collect(), more }
+    }
+
+    /// All findings as errors, none of them about a name that nothing has.
+    pub(super) fn plain_errors(&self, findings: Vec<Finding>, most: usize) -> Errors {
+        self.errors(findings, most, |_, _| String::new())
     }
 }
 
+/// Letters that a name may be away from the one that was probably meant.
+const NEAR: usize = 2;
+
 /// The one of `names` that was probably meant: at most two letters away, and fewer than the word has.
 pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|name| (distance(word, name), name)).min_by_key(|(distance, _)| *distance)?;
-    (near.0 <= 2 && near.0 < word.chars().count()).then_some(near.1)
+    let letters: Vec<char> = word.chars().collect();
+    let near =
+        names.filter_map(|name| Some((distance(&letters, name)?, name))).min_by_key(|(distance, _)| *distance)?;
+    (near.0 < letters.len()).then_some(near.1)
 }
 
 /// `; did you mean X?`, or nothing.
@@ -153,24 +187,37 @@ pub(super) fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>)
     nearest(word, names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-/// Letters to insert, take away, change or swap with the next.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut two_before: Vec<usize> = Vec::new();
-    let mut before: Vec<usize> = (0..=b.len()).collect();
+/// Letters to insert, take away, change or swap with the next; `None` if they are more than [`NEAR`].
+fn distance(a: &[char], b: &str) -> Option<usize> {
+    // Most names differ in length already, which is found without a look at their letters.
+    if b.len() < a.len().saturating_sub(NEAR) {
+        return None;
+    }
+    let b: Vec<char> = b.chars().take(a.len() + NEAR + 1).collect();
+    if a.len().abs_diff(b.len()) > NEAR {
+        return None;
+    }
+    let far = NEAR + 1;
+    let mut two_before = vec![far; b.len() + 1];
+    let mut before: Vec<usize> = (0..=b.len()).map(|letters| letters.min(far)).collect();
+    let mut row = vec![far; b.len() + 1];
     for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
+        // What lies farther from the diagonal is farther away than near.
+        let (first, last) = (i.saturating_sub(NEAR).max(1), (i + NEAR).min(b.len()));
+        row.fill(far);
+        row[0] = i.min(far);
+        for j in first..=last {
             let change = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
             let mut best = change.min(before[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 best = best.min(two_before[j - 2] + 1);
             }
-            row.push(best);
+            row[j] = best.min(far);
         }
-        two_before = std::mem::replace(&mut before, row);
+        std::mem::swap(&mut two_before, &mut before);
+        std::mem::swap(&mut before, &mut row);
     }
-    before[b.len()]
+    Some(before[b.len()]).filter(|distance| *distance <= NEAR)
 }
 
 #[cfg(test)]
@@ -179,8 +226,12 @@ mod tests {
 
     #[test]
     fn near_words_are_found() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("sned", "send"), 1);
+        let away = |a: &str, b: &str| distance(&a.chars().collect::<Vec<char>>(), b);
+        assert_eq!(away("kitten", "sitting"), None);
+        assert_eq!(away("kitten", "sittin"), Some(2));
+        assert_eq!(away("sned", "send"), Some(1));
+        assert_eq!((away("", "ab"), away("ab", ""), away("abc", "")), (Some(2), Some(2), None));
+        assert_eq!((away("abcd", "cdab"), away("abcdef", "cdefab")), (None, None));
         assert_eq!(nearest("sorce", ["source", "bytes"].into_iter()), Some("source"));
         assert_eq!(nearest("x", ["y"].into_iter()), None);
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Limits;
-use super::diagnostic::{Finding, Span, did_you_mean};
+use super::diagnostic::{Finding, Span};
 use super::fields::Place;
 use super::program::{Binding, Buffer, RANKS_MAX, RankProgram, Side};
 use super::syntax::*;
+use super::{Limits, Options};
 use crate::plan::Communicator;
 use crate::table::{Entry, Table};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
@@ -38,20 +38,36 @@ type Outcome<T> = Result<T, Option<Finding>>;
 pub(super) struct Abort;
 
 /// What is left of the limits on all ranks together.
+#[derive(Debug, Clone)]
 pub(super) struct Budget {
-    pub(super) steps: u64,
-    pub(super) instructions: u64,
+    steps: u64,
+    instructions: u64,
+    values: u64,
+    buffers: u64,
+    entries: u64,
+}
+
+impl Budget {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let Limits { steps, all_instructions, values, buffers, entries, .. } = *limits;
+        Budget { steps, instructions: all_instructions, values, buffers, entries }
+    }
 }
 
 pub(super) struct Evaluator<'a> {
+    options: &'a Options,
     limits: &'a Limits,
     budget: &'a mut Budget,
+    /// A limit on what is computed or kept has been reached, and that has been said.
+    is_spent: bool,
     ranks: u32,
     /// The first scope is that of the file; each round of a loop has one of its own.
     scopes: Vec<HashMap<&'a str, Meaning>>,
     /// Indices behind labels; `None` while they are being found out.
     known_labels: Option<HashMap<String, u32>>,
     pub(super) labels: HashMap<String, u32>,
+    /// Ids of communicators that the rank is a member of.
+    communicators: HashSet<u16>,
     is_in_field: bool,
     /// End of the last buffer in card memory.
     card_end: i128,
@@ -70,14 +86,17 @@ fn refuse<T>(span: Span, message: impl Into<String>) -> Outcome<T> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(limits: &'a Limits, budget: &'a mut Budget, rank: u32, ranks: u32) -> Self {
+    pub(super) fn new(options: &'a Options, budget: &'a mut Budget, rank: u32, ranks: u32) -> Self {
         Evaluator {
-            limits,
+            options,
+            limits: &options.limits,
             budget,
+            is_spent: false,
             ranks,
             scopes: vec![HashMap::new()],
             known_labels: None,
             labels: HashMap::new(),
+            communicators: HashSet::new(),
             is_in_field: false,
             card_end: 0,
             program: RankProgram { rank, ..RankProgram::default() },
@@ -125,6 +144,9 @@ impl<'a> Evaluator<'a> {
     }
 
     fn step(&mut self, steps: u64, place: Option<Span>) -> Result<(), Abort> {
+        if self.is_spent {
+            return Err(Abort);
+        }
         match self.budget.steps.checked_sub(steps) {
             Some(left) => {
                 self.budget.steps = left;
@@ -133,7 +155,7 @@ impl<'a> Evaluator<'a> {
             None => {
                 let place = place.or_else(|| self.places.last().copied()).unwrap_or_default();
                 let message = format!(
-                    "the program takes more than {} steps to assemble; its loops are too long",
+                    "the program takes more than {} steps to assemble (limit steps); its loops are too long",
                     self.limits.steps
                 );
                 self.findings.push(Finding::new(place, message));
@@ -249,11 +271,44 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Takes `amount` of what `left` says is left of the limit `name`.
+    ///
+    /// # Errors
+    /// That the limit is reached; then it is no use to go on.
+    fn spend(
+        &mut self,
+        name: &str,
+        left: fn(&mut Budget) -> &mut u64,
+        limit: u64,
+        amount: u64,
+        place: Span,
+    ) -> Outcome<()> {
+        if self.is_spent {
+            return Err(None);
+        }
+        let left = left(self.budget);
+        let Some(rest) = left.checked_sub(amount) else {
+            self.is_spent = true;
+            return refuse(place, format!("the program has more than {limit} {name} to assemble (limit {name})"));
+        };
+        *left = rest;
+        Ok(())
+    }
+
+    fn spend_values(&mut self, values: usize, place: Span) -> Outcome<()> {
+        self.spend("values", |budget| &mut budget.values, self.limits.values, values as u64, place)
+    }
+
+    fn spend_entries(&mut self, entries: u64, place: Span) -> Outcome<()> {
+        self.spend("entries", |budget| &mut budget.entries, self.limits.entries, entries, place)
+    }
+
     fn find(&self, name: &str) -> Option<Meaning> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
-    fn check_new(&self, name: &Name) -> Outcome<()> {
+    fn check_new(&mut self, name: &Name) -> Outcome<()> {
+        self.spend_values(self.scopes.len(), name.span)?;
         match self.find(&name.text) {
             None => Ok(()),
             Some(_) => refuse(name.span, format!("there is a `{}` already; names differ", name.text)),
@@ -267,6 +322,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn buffer(&mut self, text: &'a BufferText) -> Outcome<usize> {
+        self.spend("buffers", |budget| &mut budget.buffers, self.limits.buffers, 1, text.name.span)?;
         let bytes = self.wide(&text.size, "size")?;
         if bytes == 0 {
             return refuse(text.size.span, "the size is 0; a buffer has at least one byte");
@@ -334,9 +390,10 @@ impl<'a> Evaluator<'a> {
         if listed.is_empty() {
             return refuse(id.span, "the communicator has no members; it needs at least one");
         }
-        self.budget.steps = self.budget.steps.saturating_sub(listed.len() as u64);
+        // The communicator itself is one entry more.
+        self.spend_entries(listed.len() as u64 + 1, id.span)?;
         if seen.contains(&self.program.rank) {
-            if self.program.communicators.iter().any(|one| one.id == number) {
+            if !self.communicators.insert(number) {
                 return refuse(id.span, format!("there is a communicator {number} on this rank already; ids differ"));
             }
             self.program.communicators.push(Communicator { id: number, members: listed });
@@ -373,12 +430,10 @@ impl<'a> Evaluator<'a> {
 
     /// Appends a block, behind the one before if nothing is said.
     fn block_of_table(&mut self, block: &'a BlockText, table: &mut Table) -> Outcome<()> {
-        let left = self.budget.steps.checked_sub(1).filter(|_| table.entries.len() < RANKS_MAX as usize);
-        let Some(left) = left else {
-            let message = format!("the table has more than {RANKS_MAX} blocks, or takes too many steps to assemble");
-            return refuse(block.bytes.span, message);
-        };
-        self.budget.steps = left;
+        if table.entries.len() >= RANKS_MAX as usize {
+            return refuse(block.bytes.span, format!("the table has more than {RANKS_MAX} blocks"));
+        }
+        self.spend_entries(1, block.bytes.span)?;
         let bytes = self.wide(&block.bytes, "the length of a block")?;
         let displacement = match (&block.at, table.entries.last()) {
             (Some(at), _) => self.wide(at, "at")?,
@@ -471,8 +526,13 @@ impl<'a> Evaluator<'a> {
         let left = self.budget.instructions.checked_sub(1);
         let Some(left) = left.filter(|_| here < self.limits.instructions) else {
             let message = match left {
-                Some(_) => format!("the program has more than {} instructions", self.limits.instructions),
-                None => format!("the programs have more than {} instructions together", self.limits.all_instructions),
+                Some(_) => {
+                    format!("the program has more than {} instructions (limit instructions)", self.limits.instructions)
+                }
+                None => format!(
+                    "the programs have more than {} instructions together (limit all_instructions)",
+                    self.limits.all_instructions
+                ),
             };
             self.findings.push(Finding::new(place, message));
             return Err(Abort);
@@ -533,6 +593,14 @@ impl<'a> Evaluator<'a> {
             };
             let (span, message) = operand.unwrap_or_else(general);
             return refuse(span, message);
+        }
+        let is_raw = |side: Side| {
+            side.operand(&instruction).space == AddressSpace::Host && bindings.iter().all(|one| one.side != side)
+        };
+        if let Some((_, span)) = operands.iter().find(|(side, _)| is_raw(*side))
+            && !self.options.raw_host
+        {
+            return refuse(span.unwrap_or(text.span), RAW_HOST);
         }
         bindings.sort_unstable();
         Ok((instruction, bindings))
@@ -608,6 +676,8 @@ impl<'a> Evaluator<'a> {
 
     fn value(&mut self, expression: &'a Expression) -> Outcome<Value> {
         let span = expression.span;
+        let looked_at = if let Node::Name(_) = expression.node { self.scopes.len() } else { 1 };
+        self.spend_values(looked_at, span)?;
         match &expression.node {
             Node::Number(value) => Ok(Value::Number(i128::from(*value))),
             Node::Rank => Ok(Value::Number(i128::from(self.program.rank))),
@@ -615,8 +685,8 @@ impl<'a> Evaluator<'a> {
             Node::Name(name) => match self.find(name) {
                 Some(meaning) => meaning.ok_or(None),
                 None => {
-                    let hint = did_you_mean(name, self.scopes.iter().flat_map(|scope| scope.keys().copied()));
-                    refuse(span, format!("there is no `{name}` before this line{hint}"))
+                    let message = format!("there is no `{name}` before this line");
+                    Err(Some(Finding::unknown(span, message, name, false)))
                 }
             },
             Node::Label(name) => self.label(name, span),
@@ -642,8 +712,8 @@ impl<'a> Evaluator<'a> {
         match known.get(name) {
             Some(index) => Ok(Value::Number(i128::from(*index))),
             None => {
-                let hint = did_you_mean(name, known.keys().map(String::as_str));
-                refuse(span, format!("there is no label `{name}` on this rank{hint}"))
+                let message = format!("there is no label `{name}` on this rank");
+                Err(Some(Finding::unknown(span, message, name, true)))
             }
         }
     }
@@ -706,6 +776,10 @@ impl<'a> Evaluator<'a> {
         }
     }
 }
+
+/// Why an address in host memory is not taken.
+const RAW_HOST: &str = "a number behind `host` is an address in host memory that nobody checks; name a host buffer \
+                        (`buffer NAME = host size N`), or allow it with --allow-raw-host";
 
 const TOO_LARGE: &str = "the number is too large to compute with";
 

@@ -1,12 +1,13 @@
 //! What is allowed and probably not meant.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, Errors, Finding, Span};
 use super::program::{Buffer, RankProgram, Side};
 use super::syntax::{RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
 use crate::instruction::takes_tables;
+use crate::plan::Communicator;
 use crate::table::Table;
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation, instruction};
 
@@ -21,11 +22,20 @@ pub struct Warning {
     pub diagnostic: Diagnostic,
 }
 
-/// Assembles `text` and looks for what is probably not meant, in order of place.
+/// What is probably not meant in a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warnings {
+    /// The first ones, in order of place: at most [`Limits::warnings`](super::Limits::warnings).
+    pub warnings: Vec<Warning>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+/// Assembles `text` and looks for what is probably not meant.
 ///
 /// # Errors
 /// Those of [`assemble`](super::assemble).
-pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Vec<Warning>, Errors> {
+pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Warnings, Errors> {
     let parts = assemble_parts(name, text, sources, options)?;
     let mut found = Found::default();
     found.unused(&parts, &parts.statements);
@@ -54,8 +64,10 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
     }
     let Found { mut findings, .. } = found;
     findings.sort_by_key(|(check, finding)| (finding.span, *check));
+    let more = findings.len().saturating_sub(options.limits.warnings);
+    findings.truncate(options.limits.warnings);
     let warning = |(check, finding)| Warning { check, diagnostic: parts.assembled.files.diagnostic(finding) };
-    Ok(findings.into_iter().map(warning).collect())
+    Ok(Warnings { warnings: findings.into_iter().map(warning).collect(), more })
 }
 
 /// Whether all members of a communicator come together in it.
@@ -74,7 +86,7 @@ struct Found {
 impl Found {
     fn add(&mut self, check: &'static str, span: Span, rank: Option<u32>, message: impl Into<String>) {
         if self.seen.insert((check, span)) {
-            self.findings.push((check, Finding { span, message: message.into(), rank }));
+            self.findings.push((check, Finding { rank, ..Finding::new(span, message) }));
         }
     }
 
@@ -153,6 +165,7 @@ impl Found {
     fn instructions(&mut self, program: &RankProgram, places: &[Span], ranks: u32) {
         let rank = Some(program.rank);
         let mut is_over = false;
+        let places_of_operands = Ranges::new(program, ranks);
         for (index, (instruction, span)) in program.instructions.iter().zip(places).enumerate() {
             let fields = instruction.operation.fields();
             if std::mem::take(&mut is_over) {
@@ -184,52 +197,83 @@ impl Found {
                 );
             }
             for side in [Side::Source, Side::Destination] {
-                self.past_buffer(program, index, side, *span, ranks);
+                self.past_buffer(program, index, side, *span, &places_of_operands);
             }
         }
     }
 
     /// A side of a block layout that begins in a card buffer and ends outside of it.
-    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranks: u32) {
+    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, known: &Ranges<'_>) {
         let instruction = &program.instructions[index];
         let operand = side.operand(instruction);
-        let Some(bytes) = held(program, instruction, side, ranks) else { return };
+        let Some(bytes) = known.held(instruction, side) else { return };
         // That what is in a host buffer ends in it is no matter of taste.
         let is_elsewhere = operand.space == AddressSpace::Host;
         if is_elsewhere || operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
             return;
         }
         let at = operand.address;
-        let holds = |buffer: &&Buffer| {
-            buffer.space == AddressSpace::Card && buffer.address <= at && at - buffer.address < buffer.bytes
-        };
-        let left = |buffer: &Buffer| buffer.bytes - (at - buffer.address);
-        let roomiest = program.buffers.iter().filter(holds).max_by_key(|buffer| left(buffer));
-        let Some(buffer) = roomiest else { return };
-        if bytes > left(buffer) {
+        let Some(buffer) = known.roomiest(at) else { return };
+        let left = buffer.bytes - (at - buffer.address);
+        if bytes > left {
             let what = if side == Side::Source { "source" } else { "destination" };
-            let (name, left) = (&buffer.name, left(buffer));
+            let name = &buffer.name;
             let message = format!("the {what} has {bytes} B, and buffer `{name}` only {left} from there on");
             self.add("past-buffer", span, Some(program.rank), message);
         }
     }
 }
 
-/// Bytes that a side has on this rank if its blocks lie one after another; `None` if that cannot be told.
-fn held(program: &RankProgram, instruction: &Instruction, side: Side, ranks: u32) -> Option<u64> {
+/// What is known of a rank's buffers and communicators, found without a search through all of them.
+struct Ranges<'p> {
+    program: &'p RankProgram,
+    /// Card buffers in order of address, each with the one of those up to it that ends last.
+    buffers: Vec<(u64, &'p Buffer)>,
+    /// By id, the own rank and the number of members.
+    members: HashMap<u16, (u32, u32)>,
+}
+
+impl<'p> Ranges<'p> {
+    fn new(program: &'p RankProgram, ranks: u32) -> Self {
+        let on_card = program.buffers.iter().filter(|buffer| buffer.space == AddressSpace::Card);
+        let mut buffers: Vec<(u64, &Buffer)> = on_card.map(|buffer| (buffer.address, buffer)).collect();
+        buffers.sort_by_key(|(address, _)| *address);
+        for at in 1..buffers.len() {
+            let (last, here) = (buffers[at - 1].1, buffers[at].1);
+            if last.address + last.bytes > here.address + here.bytes {
+                buffers[at].1 = last;
+            }
+        }
+        let place = |one: &'p Communicator| {
+            let own = one.members.iter().position(|rank| *rank == program.rank)?;
+            Some((one.id, (own as u32, one.members.len() as u32)))
+        };
+        let mut members: HashMap<_, _> = program.communicators.iter().filter_map(place).collect();
+        members.insert(instruction::WORLD, (program.rank, ranks));
+        Ranges { program, buffers, members }
+    }
+
+    /// Of the card buffers with the byte at `address`, the one that ends last.
+    fn roomiest(&self, address: u64) -> Option<&'p Buffer> {
+        let before = self.buffers.partition_point(|(start, _)| *start <= address);
+        let (_, buffer) = *self.buffers.get(before.checked_sub(1)?)?;
+        (buffer.address + buffer.bytes > address).then_some(buffer)
+    }
+
+    /// Bytes that a side has on this rank if its blocks lie one after another; `None` if that cannot be told.
+    fn held(&self, instruction: &Instruction, side: Side) -> Option<u64> {
+        let (own, members) = *self.members.get(&instruction.communicator)?;
+        held(self.program, instruction, side, own, members)
+    }
+}
+
+/// The same, by the own rank and the number of members of its communicator.
+fn held(program: &RankProgram, instruction: &Instruction, side: Side, own: u32, members: u32) -> Option<u64> {
     let fields = instruction.operation.fields();
     let is_read = if side == Side::Source { fields.source } else { fields.destination };
     if !is_read || !(fields.bytes || instruction.operation == Operation::Alltoallv) {
         return None;
     }
-    let (own, members) = match instruction.communicator {
-        instruction::WORLD => (program.rank, ranks),
-        id => {
-            let communicator = program.communicators.iter().find(|one| one.id == id)?;
-            let own = communicator.members.iter().position(|rank| *rank == program.rank)?;
-            (own as u32, communicator.members.len() as u32)
-        }
-    };
     let is_root = u32::from(instruction.root) == own;
     let one = instruction.bytes;
     let all = || match instruction.extent {

@@ -27,24 +27,27 @@ mod file;
 mod include;
 mod lexer;
 mod lint;
+mod names;
 mod parser;
 mod planned;
 mod program;
 mod syntax;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 pub use diagnostic::{Diagnostic, Errors};
 pub use disassemble::disassemble;
 pub use file::{FileError, MAGIC, decode, encode};
 pub use include::Sources;
-pub use lint::{Warning, lint};
+pub use lint::{Warning, Warnings, lint};
 use program::Outside;
 pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram, Side};
 
 use diagnostic::{Files, Finding, Span};
 use evaluate::{Budget, Evaluator};
-use parser::{Parser, used_names};
+use names::{defined_names, hint, used_names};
+use parser::Parser;
 use syntax::{Expression, Node, Statement};
 
 /// What a source may use up, so that none takes for ever or all memory.
@@ -62,8 +65,16 @@ pub struct Limits {
     pub all_instructions: u64,
     /// Statements and rounds of loops, of all ranks together.
     pub steps: u64,
+    /// Values of expressions that are computed, of all ranks together.
+    pub values: u64,
+    /// Buffers of all ranks together.
+    pub buffers: u64,
+    /// Members of communicators and blocks of tables, of all ranks together.
+    pub entries: u64,
     /// Errors that are reported; the rest is counted.
     pub errors: usize,
+    /// Warnings that are reported; the rest is counted.
+    pub warnings: usize,
 }
 
 impl Default for Limits {
@@ -75,7 +86,11 @@ impl Default for Limits {
             instructions: 1 << 16,
             all_instructions: 1 << 20,
             steps: 1 << 24,
+            values: 1 << 26,
+            buffers: 1 << 20,
+            entries: 1 << 23,
             errors: 20,
+            warnings: 100,
         }
     }
 }
@@ -87,6 +102,8 @@ pub struct Options {
     pub ranks: Option<u32>,
     /// Only this rank; without it, all.
     pub only: Option<u32>,
+    /// Whether an operand may be an address in host memory, which nobody checks. Without it, only host buffers are taken.
+    pub raw_host: bool,
     /// What it may use up.
     pub limits: Limits,
 }
@@ -105,7 +122,7 @@ impl Assembled {
     /// `message` about instruction `instruction` of rank `rank`, with the line it came from.
     pub fn diagnose(&self, rank: u32, instruction: usize, message: &str) -> Option<Diagnostic> {
         let span = self.place(rank, instruction)?;
-        Some(self.files.diagnostic(Finding { span, message: message.to_owned(), rank: Some(rank) }))
+        Some(self.files.diagnostic(Finding { rank: Some(rank), ..Finding::new(span, message) }))
     }
 
     /// File and line that an instruction came from.
@@ -145,23 +162,23 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     if text.len() > limits.source_bytes {
         let mut files = Files::default();
         let span = Span { file: files.add(name, String::new()), line: 1, column: 1, width: 1 };
-        let message = format!("the source is longer than {} B", limits.source_bytes);
-        return Err(files.errors(vec![Finding::new(span, message)], 1));
+        let message = format!("the source is longer than {} B (limit source_bytes)", limits.source_bytes);
+        return Err(files.plain_errors(vec![Finding::new(span, message)], 1));
     }
     let mut parser = Parser::new(sources, limits);
     let statements = parser.file(name, text.to_owned(), 0);
     let Parser { files, findings, .. } = parser;
     if !findings.is_empty() {
-        return Err(files.errors(findings, limits.errors));
+        return Err(files.plain_errors(findings, limits.errors));
     }
     let ranks = match how_many(&statements, options) {
         Ok(ranks) => ranks,
-        Err(finding) => return Err(files.errors(vec![finding], limits.errors)),
+        Err(finding) => return Err(files.plain_errors(vec![finding], limits.errors)),
     };
     let mut used = HashSet::new();
     used_names(&statements, &mut used);
     let has_labels = used.iter().any(|name| name.starts_with('@'));
-    let mut budget = Budget { steps: limits.steps, instructions: limits.all_instructions };
+    let mut budget = Budget::new(limits);
     let mut assembly = Assembly { ranks, programs: Vec::new() };
     let (mut places, mut buffer_places, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
     let mut faults = Faults::default();
@@ -173,12 +190,12 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
         let mut labels = HashMap::new();
         if has_labels {
             // Where labels are does not depend on what they are used for; what is wrong is said by the second run.
-            let mut first = Budget { steps: budget.steps, instructions: budget.instructions };
-            let mut scout = Evaluator::new(limits, &mut first, rank, ranks);
+            let mut first = budget.clone();
+            let mut scout = Evaluator::new(options, &mut first, rank, ranks);
             let _ = scout.block(&statements);
             labels = scout.labels;
         }
-        let mut evaluator = Evaluator::new(limits, &mut budget, rank, ranks).with_labels(labels);
+        let mut evaluator = Evaluator::new(options, &mut budget, rank, ranks).with_labels(labels);
         let aborted = evaluator.block(&statements).is_err();
         taken.extend(evaluator.taken);
         if evaluator.findings.is_empty() {
@@ -198,31 +215,46 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     }
     if !faults.0.is_empty() {
         let all = options.only.map_or(ranks, |_| 1);
-        return Err(files.errors(faults.findings(all), limits.errors));
+        let mut defined = Vec::new();
+        defined_names(&statements, &mut defined);
+        return Err(files.errors(faults.findings(all), limits.errors, |place, unknown| hint(&defined, place, unknown)));
     }
     Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, taken })
 }
 
 /// What was found on the ranks: of each place what was found first, on which rank, and on how many the same.
 #[derive(Default)]
-struct Faults(HashMap<Span, (String, u32, u32)>);
+struct Faults(HashMap<Span, Fault>);
+
+/// What was found at one place.
+struct Fault {
+    /// As it was found first, with the rank.
+    finding: Finding,
+    /// Ranks on which the same was found.
+    count: u32,
+}
 
 impl Faults {
     fn add(&mut self, rank: u32, findings: Vec<Finding>) {
         // In a loop one place may be wrong in many rounds.
         let mut here = HashSet::new();
-        for Finding { span, message, .. } in findings {
-            let (known, _, count) = self.0.entry(span).or_insert_with(|| (message.clone(), rank, 0));
-            if here.insert(span) && *known == message {
-                *count += 1;
+        for found in findings {
+            let is_first = here.insert(found.span);
+            match self.0.entry(found.span) {
+                Entry::Vacant(place) => {
+                    place.insert(Fault { finding: Finding { rank: Some(rank), ..found }, count: 1 });
+                }
+                Entry::Occupied(mut place) => {
+                    let fault = place.get_mut();
+                    fault.count += u32::from(is_first && fault.finding.message == found.message);
+                }
             }
         }
     }
 
     fn findings(self, ranks: u32) -> Vec<Finding> {
-        let all = self.0.into_iter();
-        all.map(|(span, (message, rank, count))| Finding { span, message, rank: (count < ranks).then_some(rank) })
-            .collect()
+        let of_some = |Fault { finding, count }| Finding { rank: finding.rank.filter(|_| count < ranks), ..finding };
+        self.0.into_values().map(of_some).collect()
     }
 }
 
@@ -258,8 +290,8 @@ fn stated_ranks(expression: &Expression, options: &Options) -> Result<i128, Find
         let message = "the number of ranks is made of numbers only; everything else depends on it";
         return Err(Finding::new(expression.span, message));
     }
-    let mut budget = Budget { steps: 1, instructions: 0 };
-    let outcome = Evaluator::new(&options.limits, &mut budget, 0, 1).constant(expression);
+    let mut budget = Budget::new(&options.limits);
+    let outcome = Evaluator::new(options, &mut budget, 0, 1).constant(expression);
     outcome.map_err(|finding| finding.unwrap_or_else(|| Finding::new(expression.span, "this is not a number")))
 }
 

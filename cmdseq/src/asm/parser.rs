@@ -1,7 +1,5 @@
 //! Tokens to statements: one statement a line, blocks closed by `end`.
 
-use std::collections::HashSet;
-
 use super::Limits;
 use super::diagnostic::{Files, Finding, Span, did_you_mean};
 use super::fields::{self, FIELDS, Place, TAG};
@@ -693,96 +691,6 @@ impl<'t> Cursor<'t> {
             Kind::Text(_) | Kind::Sign(_) => return Err(Finding::new(start, FORM)),
         };
         Ok(Expression { node, span: token.span })
-    }
-}
-
-/// Names that expressions of `statements` use: of constants, buffers, communicators, tables and, with `@`, of labels.
-pub(super) fn used_names(statements: &[Statement], used: &mut HashSet<String>) {
-    let mut all = |expressions: &[&Expression]| expressions.iter().for_each(|one| names(one, used));
-    for statement in statements {
-        match statement {
-            Statement::Ranks(value) | Statement::Const(_, value) | Statement::Assert(value, _) => all(&[value]),
-            Statement::Buffer(buffer) => {
-                all(&[&buffer.size]);
-                buffer.at.iter().chain(&buffer.align).for_each(|one| all(&[one]));
-            }
-            Statement::Communicator(_, id, members) => {
-                all(&[id]);
-                for part in members {
-                    all(&[&part.first]);
-                    if let Some((end, step)) = &part.end {
-                        all(&[end]);
-                        step.iter().for_each(|one| all(&[one]));
-                    }
-                }
-            }
-            Statement::Blocks(_, slot, blocks) => {
-                all(&[slot]);
-                for block in blocks {
-                    all(&[&block.bytes]);
-                    block.at.iter().for_each(|one| all(&[one]));
-                    if let Some(RoundText { from, end, step, .. }) = &block.repeat {
-                        all(&[from, end]);
-                        step.iter().for_each(|one| all(&[one]));
-                    }
-                }
-            }
-            Statement::Repeat(block) => {
-                all(&[&block.head.count]);
-                block.head.step.iter().for_each(|(by, argument)| all(&[by, argument]));
-            }
-            Statement::Label(_) | Statement::For(_) | Statement::If(_) | Statement::Include(_) => {}
-            Statement::Instruction(instruction) => {
-                instruction.tag.iter().for_each(|one| all(&[one]));
-                for (_, value) in &instruction.fields {
-                    match value {
-                        FieldValue::Word(_) => {}
-                        FieldValue::Number(value) => all(&[value]),
-                        FieldValue::Operand(operand) => {
-                            all(&[&operand.value]);
-                            operand.argument.iter().for_each(|one| all(&[one]));
-                        }
-                    }
-                }
-            }
-        }
-    }
-    for statement in statements {
-        match statement {
-            Statement::For(block) => {
-                [&block.head.from, &block.head.end]
-                    .into_iter()
-                    .chain(&block.head.step)
-                    .for_each(|one| names(one, used));
-                used_names(&block.body, used);
-            }
-            Statement::If(arms) => {
-                for arm in arms {
-                    arm.condition.iter().for_each(|one| names(one, used));
-                    used_names(&arm.body, used);
-                }
-            }
-            Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => used_names(body, used),
-            _ => {}
-        }
-    }
-}
-
-fn names(expression: &Expression, used: &mut HashSet<String>) {
-    match &expression.node {
-        Node::Number(_) | Node::Rank | Node::Ranks => {}
-        Node::Name(name) => {
-            used.insert(name.clone());
-        }
-        Node::Label(name) => {
-            used.insert(format!("@{name}"));
-        }
-        Node::Unary(_, inner) => names(inner, used),
-        Node::Binary(_, both) => {
-            names(&both.0, used);
-            names(&both.1, used);
-        }
-        Node::Call(_, arguments) => arguments.iter().for_each(|one| names(one, used)),
     }
 }
 

@@ -272,6 +272,20 @@ impl RankProgram {
         Ok(instructions)
     }
 
+    /// The first instruction that [names an address in host memory](Self::names_raw_host).
+    pub fn raw_host(&self) -> Option<usize> {
+        (0..self.instructions.len()).find(|index| self.names_raw_host(*index))
+    }
+
+    /// Whether an instruction names an address in host memory that is in no host buffer: the card reads or writes there
+    /// what nobody checks.
+    pub fn names_raw_host(&self, instruction: usize) -> bool {
+        let Some(word) = self.instructions.get(instruction) else { return false };
+        [Side::Source, Side::Destination]
+            .into_iter()
+            .any(|side| side.operand(word).space == AddressSpace::Host && self.buffer_of(instruction, side).is_none())
+    }
+
     /// The buffer that an operand names by a binding.
     pub fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
         let key = (u32::try_from(instruction).ok()?, side);

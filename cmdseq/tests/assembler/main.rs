@@ -17,6 +17,11 @@ fn assemble_with(files: &[(&str, &str)], text: &str, options: &Options) -> Resul
     assemble("main.seq", text, &mut read, options)
 }
 
+/// Takes addresses in host memory as they are.
+fn raw_host() -> Options {
+    Options { raw_host: true, ..Options::default() }
+}
+
 fn plain(text: &str) -> Result<Assembled, Errors> {
     assemble_with(&[], text, &Options::default())
 }

@@ -3,10 +3,10 @@
 use cmdseq::asm::{Assembly, Options, RankProgram, lint};
 use cmdseq::{Flags, Instruction, Operand, Operation};
 
-use crate::{assemble_with, plain};
+use crate::{assemble_with, raw_host};
 
 fn programs(text: &str) -> Vec<RankProgram> {
-    plain(text).unwrap_or_else(|errors| panic!("{errors}")).assembly.programs
+    assemble_with(&[], text, &raw_host()).unwrap_or_else(|errors| panic!("{errors}")).assembly.programs
 }
 
 fn instructions(text: &str) -> Vec<Instruction> {
@@ -243,6 +243,14 @@ fn one_rank_alone_is_as_it_is_among_all() {
 }
 
 #[test]
+fn addresses_in_host_memory_are_told_from_host_buffers() {
+    let text = "ranks 2\nbuffer a = host size 8\ncopy source a, destination 0, bytes 8\n\
+                if rank\ncopy source 8, destination host 0x1000, bytes 8\nend";
+    let raw: Vec<Option<usize>> = programs(text).iter().map(RankProgram::raw_host).collect();
+    assert_eq!(raw, [None, Some(1)]);
+}
+
+#[test]
 fn tables_list_blocks() {
     let text = "ranks 4
 const gap = 4KiB
@@ -305,7 +313,7 @@ rdma_write peer 1 - rank, source a, destination b, bytes 8
 ";
     let mut none = |_: &str| Err(String::new());
     let warnings = lint("main.seq", text, &mut none, &Options::default()).unwrap();
-    let found: Vec<_> = warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
+    let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
     let expected = [
         ("unused-constant", 2),
         ("overlapping-buffers", 4),
@@ -322,15 +330,15 @@ rdma_write peer 1 - rank, source a, destination b, bytes 8
     let past = "ranks 2\nbuffer a = card at 0 size 64\nallgather source a, destination 128, bytes 64\n\
                 alltoall source a, destination 256, bytes 64\nif rank == 9\nelse\nend\n";
     let warnings = lint("main.seq", past, &mut none, &Options::default()).unwrap();
-    let found: Vec<_> = warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
+    let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
     assert_eq!(found, [("past-buffer", 4), ("dead-branch", 5)]);
     let listed = "ranks 2\nbuffer a = card at 0 size 64\nbuffer b = card size 64\nblocks unused = 1 of 8, 8\n\
                   blocks used = 2 of 32, 33\nallgatherv source a, destination b, bytes 32 + rank, extent used\n\
                   put_signal peer 1 - rank, source a, destination b, bytes 0, signal 1, value 1\nwait_signal signal 1, value 1\n";
     let warnings = lint("main.seq", listed, &mut none, &Options::default()).unwrap();
-    let found: Vec<_> = warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
+    let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
     assert_eq!(found, [("unused-table", 4), ("past-buffer", 6)]);
     let clean = "ranks 2\nbuffer a = card size 64\nbuffer b = card size 64\n\
                  sendrecv peer 1 - rank, root 1 - rank, source a, destination b, bytes 64\n";
-    assert_eq!(lint("main.seq", clean, &mut none, &Options::default()).unwrap(), []);
+    assert_eq!(lint("main.seq", clean, &mut none, &Options::default()).unwrap().warnings, []);
 }

@@ -8,7 +8,7 @@ use cmdseq::table::{Entry, Table};
 use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 use proptest::prelude::*;
 
-use crate::assemble_with;
+use crate::{assemble_with, raw_host};
 
 /// A whole assembler's worth of text, for all ranks of `assembly` or the one it is of.
 fn again(assembly: &Assembly) -> Assembly {
@@ -17,7 +17,7 @@ fn again(assembly: &Assembly) -> Assembly {
         [one] if assembly.ranks > 1 => Some(one.rank),
         _ => None,
     };
-    let options = Options { only, ..Options::default() };
+    let options = Options { only, ..raw_host() };
     assemble_with(&[], &text, &options).unwrap_or_else(|errors| panic!("{errors}\n{text}")).assembly
 }
 
@@ -253,7 +253,7 @@ proptest! {
         words in prop::collection::vec(prop::sample::select(WORDS), 0..60),
     ) {
         let limits = Limits { steps: 2000, instructions: 100, ..Limits::default() };
-        let options = Options { ranks: Some(3), limits, ..Options::default() };
+        let options = Options { ranks: Some(3), limits, ..raw_host() };
         match assemble_with(&[], &words.join(" ").replace(" \n ", "\n"), &options) {
             Ok(assembled) => {
                 prop_assert_eq!(assembled.assembly.check(), Ok(()));

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use cmdseq::asm::{Limits, Options};
+use cmdseq::asm::{Limits, Options, lint};
 
 use crate::{assemble_with, plain};
 
@@ -35,6 +36,8 @@ const WRONG: &[(&str, &str)] = &[
     ("address too large", "fill destination 1 << 64, bytes 8, extent 0"),
     ("host memory for send", "send peer 1, source host 0, bytes 64"),
     ("card memory for group", "group communicator 1, source 0, bytes 8"),
+    ("an address in host memory", "copy source host 0x1000, destination 0, bytes 64"),
+    ("an address in host memory that is stored", "store source host 4KiB, bytes 64, extent 0"),
     ("host memory for the destination", "recv peer 1, destination host 0, bytes 64"),
     ("stripes of copy", "copy source 0 striped, destination 64, bytes 8"),
     ("argument of launch", "launch source 0 argument 1, destination 0, bytes 0, extent 0"),
@@ -205,19 +208,86 @@ fn nothing_takes_for_ever() {
         instructions: 10,
         all_instructions: 15,
         steps: 1000,
+        values: 3000,
+        buffers: 4,
+        entries: 10,
         errors: 3,
+        warnings: 2,
     };
     let options = Options { ranks: Some(2), limits, ..Options::default() };
     assert!(refused("for i in 0 .. 1 << 100\nend", &options).contains("steps"));
     assert!(refused("for i in 0 .. 11\nnop\nend", &options).contains("more than 10 instructions"));
     assert!(refused("for i in 0 .. 8\nnop\nend", &options).contains("15 instructions together"));
     assert!(refused(&"#".repeat(1001), &options).contains("longer than 1000 B"));
-    assert!(refused("communicator c = 1 of 0 .. 2\nfor i in 0..1<<90\nend", &options).contains("steps"));
+    assert!(refused("communicator c = 1 of 0 .. 2\nfor i in 0..1<<90\nend", &options).contains("limit steps"));
+    let sum = format!("for i in 0 .. 200\nconst a = i{}\nend", " + i".repeat(20));
+    assert!(refused(&sum, &options).contains("limit values"));
+    let buffers: String = (0..3).map(|number| format!("buffer b{number} = card size 1\n")).collect();
+    assert!(refused(&buffers, &options).contains("limit buffers"));
+    assert!(refused("blocks b = 0 of 1 for i in 0 .. 6", &options).contains("limit entries"));
+    let communicators: String = (1..4).map(|id| format!("communicator c{id} = {id} of 0, 1\n")).collect();
+    assert!(refused(&communicators, &options).contains("limit entries"));
     let many = refused(&"x\n".repeat(20), &options);
     assert!(many.ends_with("and 1 more"), "{many}");
     let fan = [("a.seq", "include \"b.seq\"\ninclude \"b.seq\""), ("b.seq", "include \"c.seq\""), ("c.seq", "")];
     let errors = assemble_with(&fan, "include \"a.seq\"", &options).unwrap_err().to_string();
     assert!(errors.contains("2 deep") || errors.contains("3 files"), "{errors}");
+}
+
+#[test]
+fn warnings_are_counted_past_their_limit() {
+    let limits = Limits { warnings: 2, ..Limits::default() };
+    let options = Options { ranks: Some(2), limits, ..Options::default() };
+    let text: String = (0..5).map(|number| format!("const c{number} = 1\n")).collect();
+    let found = lint("main.seq", &(text + "barrier\n"), &mut |_: &str| Err(String::new()), &options).unwrap();
+    let lines: Vec<u32> = found.warnings.iter().map(|one| one.diagnostic.line).collect();
+    assert_eq!((lines, found.more), (vec![1, 2], 3));
+}
+
+/// Far more than any of this takes, and far less than a search for each name, warning or instruction through all others.
+const LONG: Duration = Duration::from_secs(60);
+
+fn assert_short(what: &str, run: impl FnOnce()) {
+    let started = Instant::now();
+    run();
+    assert!(started.elapsed() < LONG, "{what}: {:?}", started.elapsed());
+}
+
+#[test]
+fn hints_are_made_only_for_what_is_reported() {
+    let long = |number: u32| format!("n{number:0>63}");
+    let mut text: String = (0..8000).map(|number| format!("const {} = 1\n", long(number))).collect();
+    text.extend((8000..9000).map(|number| format!("delay extent {}\n", long(100 * number))));
+    let options = Options { ranks: Some(1000), ..Options::default() };
+    assert_short("hints", || {
+        let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
+        assert_eq!((errors.errors.len(), errors.more), (20, 980));
+        assert!(errors.errors[0].message.contains("; did you mean `n0"), "{errors}");
+    });
+}
+
+#[test]
+fn names_that_come_later_or_are_other_things_are_no_hints() {
+    let text = "ranks 2\nbuffer table = card size 1\ndelay extent tabel\ndelay extent later\nconst latr = 1\n\
+                send peer 1 - rank, source table, bytes 1, tag @tabl\ntabla: nop\nif rank == 0\nconst mine = 1\nend\n\
+                delay extent mine";
+    let errors = plain(text).map(drop).unwrap_err();
+    let hints: Vec<Option<&str>> =
+        errors.errors.iter().map(|one| one.message.split_once("; ").map(|it| it.1)).collect();
+    let expected = [Some("did you mean `table`?"), None, Some("did you mean `tabla`?"), None];
+    assert_eq!(hints, expected, "{errors}");
+}
+
+/// Many buffers and many instructions: neither is looked for among all of the other.
+#[test]
+fn looking_for_warnings_is_linear() {
+    let mut text: String = (0..20_000).map(|number| format!("buffer b{number} = card size 64\n")).collect();
+    text += "for i in 0 .. 60000\nsend peer 1 - rank, source b19999, bytes 65\nend\n";
+    let options = Options { ranks: Some(2), ..Options::default() };
+    assert_short("warnings", || {
+        let found = lint("main.seq", &text, &mut |_: &str| Err(String::new()), &options).unwrap();
+        assert_eq!((found.warnings.len(), found.more), (100, 19_900));
+    });
 }
 
 /// No text is deep enough to overflow the stack.

@@ -68,23 +68,23 @@ impl Capabilities {
         Some(found)
     }
 
-    /// What is offered here, in answer to `self`: "The capability list must be a subset of those proposed". Nothing at
-    /// all to a peer that sent nothing.
-    pub(crate) fn answer(&self) -> Vec<u8> {
-        if self.mentioned.is_empty() { Vec::new() } else { encode(&self.mentioned) }
+    /// What is offered here, in answer to `self`, to a client that may have `maps` mappings: "The capability list must be a
+    /// subset of those proposed". Nothing at all to a peer that sent nothing.
+    pub(crate) fn answer(&self, maps: u64) -> Vec<u8> {
+        if self.mentioned.is_empty() { Vec::new() } else { encode(&self.mentioned, maps.min(DEFAULT_MAPS)) }
     }
 }
 
 /// What is offered here, to begin with.
 pub(crate) fn offer() -> Vec<u8> {
-    encode(&[MAX_MSG_FDS, MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, PGSIZES])
+    encode(&[MAX_MSG_FDS, MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, PGSIZES], DEFAULT_MAPS)
 }
 
-fn encode(names: &[&str]) -> Vec<u8> {
+fn encode(names: &[&str], maps: u64) -> Vec<u8> {
     let value = |name: &str| match name {
         MAX_MSG_FDS => DESCRIPTORS as u64,
         MAX_DATA_XFER_SIZE => DEFAULT_TRANSFER_BYTES,
-        MAX_DMA_MAPS => DEFAULT_MAPS,
+        MAX_DMA_MAPS => maps,
         _ => PAGE,
     };
     let capabilities: Map<_, _> = names.iter().map(|name| ((*name).to_owned(), value(name).into())).collect();
@@ -104,7 +104,7 @@ mod tests {
         {
             let found = Capabilities::decode(data).unwrap();
             assert_eq!(found, Capabilities::default());
-            assert!(found.answer().is_empty(), "nothing was proposed");
+            assert!(found.answer(u64::MAX).is_empty(), "nothing was proposed");
         }
     }
 
@@ -115,12 +115,12 @@ mod tests {
             "max_data_xfer_size": 1048576, "max_dma_maps": 65535, "max_msg_fds": 16, "write_multiple": true}}"#;
         let found = Capabilities::decode(qemu).unwrap();
         assert_eq!((found.descriptors, found.transfer_bytes, found.maps), (16, 1 << 20, 65535));
-        assert_eq!(found.answer(), offer());
+        assert_eq!(found.answer(u64::MAX), offer());
         let other =
             b"{\"capabilities\":{\"max_msg_fds\":1,\"max_data_xfer_size\":1048576,\"migration\":{\"pgsize\":4096}}}\0";
         let found = Capabilities::decode(other).unwrap();
         assert_eq!(found.descriptors, 1);
-        let answer = Capabilities::decode(&found.answer()).unwrap();
+        let answer = Capabilities::decode(&found.answer(u64::MAX)).unwrap();
         assert_eq!(answer.mentioned, [MAX_MSG_FDS, MAX_DATA_XFER_SIZE]);
         assert_eq!(answer.descriptors, 16);
     }
@@ -150,7 +150,7 @@ mod tests {
         #[test]
         fn any_bytes_are_answered(data in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Some(found) = Capabilities::decode(&data) {
-                prop_assert!(Capabilities::decode(&found.answer()).is_some());
+                prop_assert!(Capabilities::decode(&found.answer(u64::MAX)).is_some());
             }
         }
     }

@@ -1,20 +1,16 @@
 //! Functions on the far side of a socket.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, setsockopt, socket, sockopt,
 };
-use nix::sys::stat::fstat;
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::capabilities::{self, Capabilities};
@@ -23,11 +19,12 @@ use super::codec::{
     RegionAccess, RegionInfo, SetInterrupts, Version, decode_areas,
 };
 use super::connection::{Connection, Failure, Reply, refused, unless_gone};
+use super::mapped;
+use super::waits::{Slowness, Waits};
 use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::endpoint::BarLayout;
 use crate::interrupt::InterruptKind;
 use crate::iommu::InProcessIommu;
-use crate::owner::Owner;
 use crate::region::{Region, page_size};
 use crate::removal::Removal;
 use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result, config};
@@ -41,9 +38,12 @@ const DESCRIPTION_BYTES: u32 = 32 + 16 + 16 * 1024;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How long the server may take to answer anything (5 s). After that the function counts as removed.
+    /// How long the server may take (5 s): for all that opening asks of it; then for any one answer, less what slow answers
+    /// of the domain's servers took before. An answer is slow that takes more than a fiftieth of this; a tenth of the time
+    /// since is taken off. After that the function counts as removed.
     pub patience: Duration,
-    /// Whether memory that the server passes is mapped; otherwise all accesses travel through the socket.
+    /// Whether memory that the server passes is mapped, if its size is sealed; otherwise all accesses travel through the
+    /// socket. When the server is gone, what was mapped reads as all-ones: by a handler of SIGBUS, which this installs.
     pub map_bars: bool,
     /// Whether buffers are passed to the server; otherwise it has to ask for their bytes one message at a time.
     pub share_memory: bool,
@@ -60,18 +60,40 @@ impl Default for Options {
 
 /// Opens the function that is served at the socket `path`, in a `domain` made by [`Domain::vfio_user`].
 ///
-/// Fails with [`Error::Busy`] while another client has it.
+/// Fails with [`Error::Busy`] while another client has it, and with [`Error::Unresponsive`] if the server takes too long.
+///
+/// When the server is gone, so is the function: registers read as all-ones, what is written reaches nobody, and calls fail with
+/// [`Error::Removed`]. Buffers of the domain stay with their contents, and are freed as ever.
 pub fn connect(path: &Path, domain: &Domain) -> Result<Function> {
     connect_with(path, domain, &Options::default())
 }
 
-/// Opens the function that is served at the socket `path`.
+/// Opens the function that is served at the socket `path`, as [`connect`] does.
 pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<Function> {
     let maps = domain.vfio_user_maps();
     let maps = maps.ok_or(Error::DomainKind { bus: BusKind::VfioUser, domain: domain.kind() })?;
     let failed = |source: io::Error| Error::Socket { action: "connect to", path: path.to_owned(), source };
-    let stream = connect_stream(path, options.patience).map_err(|errno| failed(errno.into()))?;
-    let connection = Connection::new(stream, Arc::clone(&maps.memory), options.patience).map_err(failed)?;
+    let late = || Error::Unresponsive { path: path.to_owned(), patience: options.patience };
+    let begin = Instant::now();
+    let stream = connect_stream(path, options.patience).map_err(|errno| match errno {
+        Errno::ETIMEDOUT => late(),
+        errno => failed(errno.into()),
+    })?;
+    let waits = Waits::new(Arc::clone(&maps.slowness), options.patience, begin);
+    let connection = Connection::new(stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
+    let opened = open(path, domain, options, maps, Arc::clone(&connection));
+    let opened = opened.map_err(|error| if connection.waits().were_too_long() { late() } else { error })?;
+    connection.waits().opened();
+    Ok(opened)
+}
+
+fn open(
+    path: &Path,
+    domain: &Domain,
+    options: &Options,
+    maps: Arc<Maps>,
+    connection: Arc<Connection>,
+) -> Result<Function> {
     // From here on, whatever fails ends the connection.
     let mut remote = Remote {
         connection,
@@ -196,13 +218,17 @@ impl Remote {
         let info = RegionInfo::decode(&body).filter(|info| info.index == index).ok_or_else(wrong)?;
         let mut region = RemoteRegion { bytes: info.size, pieces: Vec::new() };
         let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && index < BarIndex::COUNT as u32;
-        let Some(descriptor) = descriptors.into_iter().next().filter(|_| wanted) else { return Ok(region) };
+        let descriptor = descriptors.into_iter().next().filter(|_| wanted).and_then(mapped::mappable);
+        let Some(descriptor) = descriptor else { return Ok(region) };
         let areas = match info.flags & RegionInfo::CAPS {
             0 => None,
             _ => decode_areas(&body, info.cap_offset).ok_or_else(wrong)?,
         };
         let areas = areas.unwrap_or_else(|| vec![Area { offset: 0, size: info.size }]);
-        region.pieces = map_areas(&descriptor, &info, &areas)?;
+        for (piece, mapped) in mapped::map(&descriptor, &info, &areas, self.connection.removal())? {
+            self.connection.has_mapped(&mapped);
+            region.pieces.push(piece);
+        }
         Ok(region)
     }
 
@@ -370,64 +396,13 @@ impl Drop for Remote {
     }
 }
 
-/// Maps the stretches of a region that can be mapped without danger: the server cannot take the memory away.
-fn map_areas(descriptor: &OwnedFd, info: &RegionInfo, areas: &[Area]) -> Result<Vec<Piece>> {
-    let wrong = || nonsense("description of a region");
-    let is_safe = || -> nix::Result<bool> {
-        let seals = SealFlag::from_bits_retain(fcntl(descriptor, FcntlArg::F_GET_SEALS)?);
-        Ok(seals.contains(SealFlag::F_SEAL_SHRINK) && fstatfs(descriptor)?.filesystem_type() == TMPFS_MAGIC)
-    };
-    if !is_safe().unwrap_or(false) {
-        return Ok(Vec::new());
-    }
-    let len = fstat(descriptor).map_or(0, |status| status.st_size as u64);
-    let page = page_size() as u64;
-    let owner = Owner::current();
-    let mut pieces = Vec::new();
-    let mut next = 0;
-    for area in areas {
-        let end = area.offset.checked_add(area.size).ok_or_else(wrong)?;
-        let at = info.offset.checked_add(area.offset).ok_or_else(wrong)?;
-        let file_end = at.checked_add(area.size).ok_or_else(wrong)?;
-        if area.offset < next || end > info.size || file_end > len {
-            return Err(wrong());
-        }
-        next = end;
-        if area.size == 0 || !area.offset.is_multiple_of(page) || !at.is_multiple_of(page) {
-            continue;
-        }
-        let bytes = usize::try_from(area.size).map_err(|_| wrong())?;
-        let failed = |source| Error::Memory { what: "a mapped BAR", bytes: area.size, source };
-        let map = MmapOptions::new().offset(at).len(bytes).map_raw(descriptor).map_err(failed)?;
-        map.advise(Advice::DontFork).map_err(failed)?;
-        let map = Mapped { map: Some(map), owner };
-        let start = map.map.as_ref().map_or(std::ptr::null_mut(), MmapRaw::as_mut_ptr);
-        // SAFETY: the mapping has `area.size` bytes and lives in `map`, which lends none; it begins on a page, as the offset
-        // does. The file cannot shrink: `is_safe` saw its seals.
-        pieces.push(unsafe { Piece::new(area.offset, area.size, start, owner, Arc::new(map)) });
-    }
-    Ok(pieces)
-}
-
-/// A mapping that only its process takes away: in a forked child, other memory may lie there.
-struct Mapped {
-    map: Option<MmapRaw>,
-    owner: Owner,
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            std::mem::forget(self.map.take());
-        }
-    }
-}
-
 /// What the servers of one domain's functions are told of its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     /// For servers that ask for bytes.
     memory: Arc<InProcessIommu>,
+    /// What waiting for their answers has taken.
+    slowness: Arc<Slowness>,
     book: Mutex<Book>,
 }
 

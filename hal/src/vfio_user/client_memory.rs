@@ -6,8 +6,10 @@
 //! while the pool is empty): those are mapped but copied by the kernel, which gives an error where we would get a signal.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -18,19 +20,11 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use nix::sys::uio::{RemoteIoVec, pread, process_vm_readv, process_vm_writev, pwrite};
 use nix::unistd::getpid;
 
+use super::budget::{Charge, Item, Share};
+use super::closing::Received;
 use crate::copy;
 
-/// Files of one client that are mapped at a time. The kernel allows 65530 mappings to all of this process.
-const MOST_MAPPED: usize = 8192;
-/// Address space that one client's files take at most: a process has 128 TiB.
-const MOST_MAPPED_BYTES: u64 = 4 << 40;
-/// Files of one client that are kept open at a time: descriptors are few.
-const MOST_OPEN: usize = 16;
-
 /// A descriptor that was looked at, and lies in memory.
-///
-/// To look at one of a file system of the client's own making may wait for the client, so it is done where nobody else
-/// waits for it.
 #[derive(Debug)]
 pub(crate) struct InMemory {
     descriptor: OwnedFd,
@@ -40,12 +34,21 @@ pub(crate) struct InMemory {
     /// Device and inode.
     identity: (u64, u64),
     is_huge: bool,
+    is_sealed: bool,
 }
 
 impl InMemory {
     /// Looks at a descriptor, of which bytes up to `end` are wanted. `Ok(None)`: it is not to be touched, so its memory is to
     /// be asked for by message.
-    pub(crate) fn of(descriptor: OwnedFd, end: u64) -> Result<Option<Self>, Errno> {
+    ///
+    /// Only files in memory have seals. Nothing else is asked of a file that has none: one of a file system of the client's
+    /// own making might never answer, not even to a process that is killed.
+    pub(crate) fn of(descriptor: Received, end: u64) -> Result<Option<Self>, Errno> {
+        let Ok(seals) = fcntl(descriptor.as_fd(), FcntlArg::F_GET_SEALS) else {
+            return if is_path(&descriptor) { Ok(None) } else { Err(Errno::EINVAL) };
+        };
+        // It closes at once, as files in memory do.
+        let descriptor = descriptor.into_owned();
         let status = fstat(&descriptor)?;
         if SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
             return Err(Errno::EINVAL);
@@ -56,9 +59,21 @@ impl InMemory {
             return Err(Errno::EINVAL);
         }
         let is_huge = magic == HUGETLBFS_MAGIC;
-        let passed = InMemory { descriptor, end, len, identity: (status.st_dev, status.st_ino), is_huge };
+        let is_sealed = SealFlag::from_bits_retain(seals).contains(SealFlag::F_SEAL_SHRINK);
+        let identity = (status.st_dev, status.st_ino);
+        let passed = InMemory { descriptor, end, len, identity, is_huge, is_sealed };
         Ok((is_huge || magic == TMPFS_MAGIC).then_some(passed))
     }
+}
+
+/// Whether a descriptor is of a file with a path, as the kernel's list of descriptors says without asking the file.
+fn is_path(descriptor: &Received) -> bool {
+    described(descriptor.as_fd()).is_some_and(|text| text.is_absolute())
+}
+
+/// What the kernel's list of descriptors says of one: a path, or a kind of object. The file itself is not asked.
+pub(crate) fn described(descriptor: BorrowedFd<'_>) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok()
 }
 
 /// One file.
@@ -68,6 +83,8 @@ pub(crate) struct ClientFile {
     /// Bytes it has, and keeps.
     len: u64,
     writeable: bool,
+    /// What it is counted as.
+    _charges: Vec<Charge>,
 }
 
 #[derive(Debug)]
@@ -181,16 +198,22 @@ fn whole(copied: nix::Result<usize>, wanted: usize) -> Result<(), Errno> {
 }
 
 /// The files of one client, each held once however many mappings lie in it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ClientFiles {
+    share: Arc<Share>,
     /// By device, inode and whether it may be written.
     files: HashMap<(u64, u64, bool), Arc<ClientFile>>,
 }
 
 impl ClientFiles {
-    /// The file of a descriptor. `Ok(None)`: it is one too many, so its memory is to be asked for by message.
+    pub(crate) fn new(share: Arc<Share>) -> Self {
+        ClientFiles { share, files: HashMap::new() }
+    }
+
+    /// The file of a descriptor. `Ok(None)`: its memory is to be asked for by message. Fails if it is beyond the client's
+    /// share.
     pub(crate) fn open(&mut self, passed: InMemory) -> Result<Option<Arc<ClientFile>>, Errno> {
-        let InMemory { descriptor, end, len, identity, is_huge } = passed;
+        let InMemory { descriptor, end, len, identity, is_huge, is_sealed } = passed;
         let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
         let writeable = match flags & OFlag::O_ACCMODE {
             OFlag::O_RDONLY => false,
@@ -203,39 +226,34 @@ impl ClientFiles {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        self.forget_unused();
-        let seals = fcntl(&descriptor, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain);
-        let sealed = seals.contains(SealFlag::F_SEAL_SHRINK);
-        let is_open = |file: &&Arc<ClientFile>| matches!(file.access, Access::Open(_));
-        let open = self.files.values().filter(is_open).count();
-        let mapped = self.files.len() - open;
-        let mapped_bytes: u64 = self.files.values().filter(|file| !is_open(file)).map(|file| file.len).sum();
-        let access = if sealed && writeable {
-            if mapped >= MOST_MAPPED || len > MOST_MAPPED_BYTES.saturating_sub(mapped_bytes) {
-                return Ok(None);
-            }
-            match map(&descriptor, len) {
-                Ok(map) if is_huge => Access::Huge(map),
-                Ok(map) => Access::Mapped(map),
-                Err(errno) => {
-                    log::warn!("Mapping {len:#x} bytes of a client's memory: {errno}");
-                    return Ok(None);
-                }
-            }
-        } else if is_huge || open >= MOST_OPEN {
+        let is_mapped = is_sealed && writeable;
+        if is_huge && !is_mapped {
             // Huge pages cannot be written by call.
             return Ok(None);
+        }
+        // What may have to be allocated for it is the client's to pay for, if not ours.
+        let Ok(memory) = self.share.take_memory(identity, len) else { return Ok(None) };
+        let mut charges = vec![memory];
+        let access = if is_mapped {
+            charges.push(self.share.take(Item::Files, 1)?);
+            charges.push(self.share.take(Item::AddressSpace, len)?);
+            let map = map(&descriptor, len).inspect_err(|errno| {
+                log::warn!("Mapping {len:#x} bytes of a client's memory: {errno}");
+            })?;
+            if is_huge { Access::Huge(map) } else { Access::Mapped(map) }
         } else {
+            charges.push(self.share.take(Item::Descriptors, 1)?);
             Access::Open(descriptor)
         };
-        let file = Arc::new(ClientFile { access, len, writeable });
+        let file = Arc::new(ClientFile { access, len, writeable, _charges: charges });
         self.files.insert(key, Arc::clone(&file));
         Ok(Some(file))
     }
 
-    /// Lets go of files in which no mapping lies any more.
-    pub(crate) fn forget_unused(&mut self) {
-        self.files.retain(|_, file| Arc::strong_count(file) > 1);
+    /// Takes out the files in which no mapping lies any more. To drop them may take a while.
+    #[must_use]
+    pub(crate) fn take_unused(&mut self) -> Vec<Arc<ClientFile>> {
+        self.files.extract_if(|_, file| Arc::strong_count(file) == 1).map(|(_, file)| file).collect()
     }
 
     /// Files that are held.
@@ -256,6 +274,8 @@ fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfio_user::budget::{Budget, Limits, Member};
+    use crate::vfio_user::closing::Closer;
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::unistd::ftruncate;
 
@@ -280,13 +300,18 @@ mod tests {
         }
     }
 
+    /// The files of the one client of a server with these limits.
+    fn files(limits: Limits) -> ClientFiles {
+        ClientFiles::new(Member::new(&Budget::new(limits), "test".into()).share())
+    }
+
     fn open(files: &mut ClientFiles, descriptor: OwnedFd, end: u64) -> Result<Option<Arc<ClientFile>>, Errno> {
-        InMemory::of(descriptor, end)?.map_or(Ok(None), |passed| files.open(passed))
+        InMemory::of(Received::new(descriptor, &Closer::new()), end)?.map_or(Ok(None), |passed| files.open(passed))
     }
 
     #[test]
     fn sealed_memory_is_mapped_once() {
-        let mut files = ClientFiles::default();
+        let mut files = files(Limits::of_process());
         let descriptor = memory(8192, SealFlag::F_SEAL_SHRINK);
         let first = open(&mut files, descriptor.try_clone().unwrap(), 4096).unwrap().unwrap();
         assert!(matches!(first.access, Access::Mapped(_)));
@@ -305,13 +330,13 @@ mod tests {
         larger.read(0, &mut data).unwrap();
         assert_eq!(&data, b"same");
         drop((first, larger));
-        files.forget_unused();
+        drop(files.take_unused());
         assert_eq!(files.len(), 0);
     }
 
     #[test]
     fn memory_that_may_shrink_is_accessed_by_call() {
-        let mut files = ClientFiles::default();
+        let mut files = files(Limits::of_process());
         let descriptor = memory(8192, SealFlag::empty());
         let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
         assert!(matches!(file.access, Access::Open(_)));
@@ -322,17 +347,38 @@ mod tests {
         assert_eq!(file.write(4096, &[0; 4]), Err(Errno::EFAULT));
         assert_eq!(fstat(&descriptor).unwrap().st_size, 4096, "and it was not made longer");
         assert!(file.read(0, &mut [0; 4]).is_ok());
-        let others: Vec<_> =
-            (0..MOST_OPEN).map(|_| open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap()).collect();
-        assert!(others.last().unwrap().is_none(), "one too many");
-        assert_eq!(others.iter().flatten().count(), MOST_OPEN - 1);
+    }
+
+    #[test]
+    fn what_is_beyond_the_share_is_refused_or_asked_for() {
+        let page = 4096;
+        let limits = Limits { address_space: 4 * page, memory: 16 * page, files: 3, mappings: 0, descriptors: 2 };
+        let mut files = files(limits);
+        let sealed = |pages: u64| memory((pages * page) as i64, SealFlag::F_SEAL_SHRINK);
+        let small: Vec<_> = (0..2).map(|_| open(&mut files, sealed(1), 1).unwrap().unwrap()).collect();
+        assert_eq!(open(&mut files, sealed(3), 1).unwrap_err(), Errno::ENOMEM, "address space");
+        let third = open(&mut files, sealed(1), 1).unwrap().unwrap();
+        assert_eq!(open(&mut files, sealed(1), 1).unwrap_err(), Errno::ENOMEM, "files");
+        let open_ones = [(); 2].map(|()| open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap().unwrap());
+        assert_eq!(open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap_err(), Errno::EMFILE);
+        // Five pages are counted. Half of the limit is one client's.
+        assert!(open(&mut files, sealed(4), 1).unwrap().is_none(), "its client pays for it");
+        assert!(open(&mut files, memory(1 << 50, SealFlag::empty()), 1).unwrap().is_none());
+        drop((small, third, open_ones));
+        drop(files.take_unused());
+        assert!(open(&mut files, sealed(4), 1).unwrap().is_some());
     }
 
     /// Huge pages are not to be had everywhere; how they are copied is the same for small ones.
     #[test]
     fn what_is_copied_by_the_kernel_may_vanish() {
         let descriptor = memory(8192, SealFlag::empty());
-        let file = ClientFile { access: Access::Huge(map(&descriptor, 8192).unwrap()), len: 8192, writeable: true };
+        let file = ClientFile {
+            access: Access::Huge(map(&descriptor, 8192).unwrap()),
+            len: 8192,
+            writeable: true,
+            _charges: Vec::new(),
+        };
         round_trip(&file);
         // A load from here would be a SIGBUS now.
         ftruncate(&descriptor, 4096).unwrap();
@@ -344,14 +390,14 @@ mod tests {
 
     #[test]
     fn only_files_in_memory_are_touched() {
-        let mut files = ClientFiles::default();
+        let mut files = files(Limits::of_process());
         let (pipe, _other) = nix::unistd::pipe().unwrap();
         assert_eq!(open(&mut files, pipe, 0).unwrap_err(), Errno::EINVAL);
         let proc = std::fs::File::open("/proc/self/stat").unwrap();
         assert!(open(&mut files, proc.into(), 0).unwrap().is_none());
         let zero = std::fs::File::open("/dev/zero").unwrap();
-        assert_eq!(open(&mut files, zero.into(), 0).unwrap_err(), Errno::EINVAL);
-        // More than there are addresses for.
+        assert!(open(&mut files, zero.into(), 0).unwrap().is_none());
+        // More than there is memory.
         let huge = memory(1 << 50, SealFlag::F_SEAL_SHRINK);
         assert!(open(&mut files, huge, 4096).unwrap().is_none());
         // What may only be read is not written.

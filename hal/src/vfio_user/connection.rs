@@ -4,16 +4,19 @@
 //! for all. While nobody waits, a thread of the connection reads, so that requests are answered and a hang-up is noticed;
 //! it steps back as soon as somebody calls, and comes back when it has been quiet for a moment.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
+use super::closing::{Closer, Received};
 use super::codec::{Command, DEFAULT_TRANSFER_BYTES, DmaAccess, Header, Kind};
+use super::mapped::Mapped;
+use super::waits::Waits;
 use super::wire::{Reader, Sender, Socket, Wake, events, poll_until};
 use crate::iommu::InProcessIommu;
 use crate::owner::Owner;
@@ -38,7 +41,7 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<Received>,
 }
 
 /// A connection, shared by those who call on it and its thread.
@@ -59,7 +62,9 @@ pub(crate) struct Connection {
     /// The memory that the server may ask for.
     memory: Arc<InProcessIommu>,
     owner: Owner,
-    patience: Duration,
+    waits: Waits,
+    /// What of the server's memory is mapped here.
+    mapped: Mutex<Vec<Weak<Mapped>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -83,15 +88,11 @@ struct Waiting {
 }
 
 impl Connection {
-    /// Takes over a connected stream. Every wait ends after `patience`.
-    pub(crate) fn new(
-        stream: UnixStream,
-        memory: Arc<InProcessIommu>,
-        patience: Duration,
-    ) -> std::io::Result<Arc<Self>> {
+    /// Takes over a connected stream. Every wait ends when `waits` says so.
+    pub(crate) fn new(stream: UnixStream, memory: Arc<InProcessIommu>, waits: Waits) -> std::io::Result<Arc<Self>> {
         let signal = stream.as_fd().try_clone_to_owned()?;
         let connection = Arc::new(Connection {
-            socket: Socket::new(stream),
+            socket: Socket::new(stream, &Closer::new()),
             sender: Sender::new(),
             reader: Mutex::new(Reader::new(BODY_BYTES)),
             state: Mutex::default(),
@@ -102,7 +103,8 @@ impl Connection {
             removal: Arc::new(Removal::signalled_by(signal, PollFlags::empty())),
             memory,
             owner: Owner::current(),
-            patience,
+            waits,
+            mapped: Mutex::default(),
             thread: Mutex::default(),
         });
         let theirs = Arc::clone(&connection);
@@ -113,6 +115,19 @@ impl Connection {
 
     pub(crate) fn removal(&self) -> &Arc<Removal> {
         &self.removal
+    }
+
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// Has `mapped` vanish when the connection is over.
+    pub(crate) fn has_mapped(&self, mapped: &Arc<Mapped>) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(mapped));
+        // It may have been over before that could be known.
+        if self.state().is_over {
+            mapped.vanish();
+        }
     }
 
     /// Whether this is the process that has the connection.
@@ -131,7 +146,7 @@ impl Connection {
         self.check()?;
         let mut header = Header::command(0, command, parts[0].len() + parts[1].len());
         header.silence();
-        self.send(header, parts, &[], Instant::now() + self.patience)
+        self.send(header, parts, &[], self.waits.deadline(Instant::now()))
     }
 
     /// Sends a command and waits for its reply.
@@ -142,7 +157,8 @@ impl Connection {
         descriptors: &[BorrowedFd<'_>],
     ) -> std::result::Result<Reply, Failure> {
         self.check()?;
-        let deadline = Instant::now() + self.patience;
+        let begin = Instant::now();
+        let deadline = self.waits.deadline(begin);
         let id = {
             let mut state = self.state();
             if state.is_over {
@@ -159,6 +175,7 @@ impl Connection {
         };
         let header = Header::command(id, command, parts[0].len() + parts[1].len());
         let replied = self.send(header, parts, descriptors, deadline).and_then(|()| self.wait_for(id, deadline));
+        self.waits.note(begin);
         let mut state = self.state();
         state.waiting.retain(|waiting| waiting.id != id);
         replied
@@ -196,6 +213,7 @@ impl Connection {
         let mut is_left = self.sender.send(&self.socket, header, parts, descriptors).map_err(gone)?;
         while is_left {
             if Instant::now() >= deadline {
+                self.waits.end();
                 return Err(self.give_up("it does not read"));
             }
             let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
@@ -219,6 +237,7 @@ impl Connection {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(state);
+                self.waits.end();
                 return Err(self.give_up("it did not answer in time"));
             }
             if state.is_led {
@@ -259,6 +278,10 @@ impl Connection {
             if events(&polled[0]).is_empty() {
                 continue;
             }
+            if !self.socket.closer().wait_for_room() {
+                self.give_up("descriptors it sent do not close");
+                return;
+            }
             match reader.advance(&self.socket) {
                 Ok(None) => {}
                 Ok(Some(header)) => self.take(&header, &mut reader),
@@ -295,7 +318,7 @@ impl Connection {
             }
             Some(Kind::Command) => {
                 let served = self.serve(header, reader.body());
-                let deadline = Instant::now() + self.patience;
+                let deadline = self.waits.deadline(Instant::now());
                 let sent = match (served, header.is_silent()) {
                     (_, true) => Ok(()),
                     (Ok((head, data)), false) => {
@@ -366,6 +389,11 @@ impl Connection {
         self.wake.wake();
         self.changed.notify_all();
         self.over.notify_all();
+        for mapped in &*self.mapped.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(mapped) = mapped.upgrade() {
+                mapped.vanish();
+            }
+        }
         Failure::Gone
     }
 

@@ -5,15 +5,16 @@
 //! sees the writes before it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use nix::errno::Errno;
 
+use super::budget::{Charge, Item, Share};
 use super::capabilities::PAGE;
 use super::client_memory::{ClientFile, ClientFiles, InMemory};
+use super::closing::Received;
 use super::codec::{Command, DEFAULT_MAPS, DmaAccess, DmaMap, DmaUnmap, Header};
 use super::link::Link;
 use super::stalls::Stalls;
@@ -44,11 +45,12 @@ pub(crate) struct Dma {
 }
 
 /// What is mapped, by its first address; disjoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     maps: BTreeMap<u64, Mapping>,
     /// Those of them that are reached by messages.
     by_message: usize,
+    share: Arc<Share>,
     files: ClientFiles,
 }
 
@@ -59,6 +61,7 @@ struct Mapping {
     writeable: bool,
     /// The file it lies in and where, if the client has passed one.
     file: Option<(Arc<ClientFile>, u64)>,
+    _charge: Charge,
 }
 
 /// Requests that wait for the client, the first of them at work.
@@ -104,7 +107,13 @@ pub(crate) struct Finished {
 }
 
 impl Dma {
-    pub(crate) fn new(link: Arc<Link>, stalls: Arc<Stalls>, dma_bits: u8, transfer_bytes: u64) -> Self {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        stalls: Arc<Stalls>,
+        share: Arc<Share>,
+        dma_bits: u8,
+        transfer_bytes: u64,
+    ) -> Self {
         let line = Line {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -117,7 +126,7 @@ impl Dma {
         Dma {
             link,
             stalls,
-            table: RwLock::default(),
+            table: RwLock::new(Table::new(share)),
             line: Mutex::new(line),
             is_busy: AtomicBool::new(false),
             highest: u64::MAX >> (64 - u32::from(dma_bits.clamp(1, 64))),
@@ -125,7 +134,7 @@ impl Dma {
     }
 
     /// Section "`VFIO_USER_DMA_MAP`".
-    pub(crate) fn map(&self, map: &DmaMap, descriptors: Vec<OwnedFd>) -> Result<(), Errno> {
+    pub(crate) fn map(&self, map: &DmaMap, descriptors: Vec<Received>) -> Result<(), Errno> {
         let known = DmaMap::READABLE | DmaMap::WRITEABLE;
         if (map.argsz as usize) < DmaMap::BYTES || map.flags & !known != 0 || map.flags & known == 0 {
             return Err(Errno::EINVAL);
@@ -140,7 +149,6 @@ impl Dma {
         if descriptors.next().is_some() {
             return Err(Errno::EINVAL);
         }
-        // Before the table is held: it may take as long as the client likes.
         let passed = descriptor.map_or(Ok(None), |descriptor| InMemory::of(descriptor, end))?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if table.maps.range(..=last).next_back().is_some_and(|(_, other)| other.last >= map.address) {
@@ -149,9 +157,14 @@ impl Dma {
         if table.maps.len() as u64 >= DEFAULT_MAPS {
             return Err(Errno::ENOSPC);
         }
+        let charge = table.share.take(Item::Mappings, 1)?;
         let file = passed.map_or(Ok(None), |passed| table.files.open(passed))?;
         let writeable = map.flags & DmaMap::WRITEABLE != 0;
         if file.as_ref().is_some_and(|file| file.len() < end || writeable && !file.is_writeable()) {
+            drop(file);
+            let unused = table.files.take_unused();
+            drop(table);
+            drop(unused);
             return Err(Errno::EACCES);
         }
         let mapping = Mapping {
@@ -159,6 +172,7 @@ impl Dma {
             readable: map.flags & DmaMap::READABLE != 0,
             writeable,
             file: file.map(|file| (file, map.offset)),
+            _charge: charge,
         };
         table.by_message += usize::from(mapping.file.is_none());
         table.maps.insert(map.address, mapping);
@@ -194,9 +208,10 @@ impl Dma {
         let had_files = removed.values().any(|map| map.file.is_some());
         table.by_message -= removed.values().filter(|map| map.file.is_none()).count();
         drop(removed);
-        if had_files {
-            table.files.forget_unused();
-        }
+        let unused = if had_files { table.files.take_unused() } else { Vec::new() };
+        // The kernel may have many pages to free, and the endpoint's DMA need not wait for that.
+        drop(table);
+        drop(unused);
         Ok(())
     }
 
@@ -253,8 +268,11 @@ impl Dma {
         line.waiting_bytes = 0;
         let waiting = std::mem::take(&mut line.waiting);
         drop(line);
-        let table = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner));
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let empty = Table::new(Arc::clone(&table.share));
+        let taken = std::mem::replace(&mut *table, empty);
         drop(table);
+        drop(taken);
         waiting.into_iter().map(|request| Finished { tag: request.tag, result: Err(DmaFault::HostGone) }).collect()
     }
 
@@ -407,6 +425,10 @@ impl Target<'_> {
 }
 
 impl Table {
+    fn new(share: Arc<Share>) -> Self {
+        Table { maps: BTreeMap::new(), by_message: 0, files: ClientFiles::new(Arc::clone(&share)), share }
+    }
+
     /// The mapping of an address, and how many bytes of it lie there.
     #[inline]
     fn find(&self, iova: u64, is_write: bool) -> Option<(u64, &Mapping)> {

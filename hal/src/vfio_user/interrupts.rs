@@ -4,12 +4,13 @@
 //! from that (section "`VFIO_USER_DEVICE_SET_IRQS`"; what it leaves open is as in the kernel's `vfio_pci_intrs.c`).
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
+use super::budget::{Charge, Item, Share};
+use super::closing::Received;
 use super::codec::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 use super::link::Link;
 use super::signals::Signals;
@@ -22,20 +23,32 @@ use crate::msix::Msix;
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     link: Arc<Link>,
+    share: Arc<Share>,
     signals: Signals,
-    vectors: RwLock<Vec<Option<Arc<EventFd>>>>,
+    vectors: RwLock<Vec<Option<Connected>>>,
     intx: Intx,
-    error: Mutex<Option<Arc<EventFd>>>,
-    request: Mutex<Option<Arc<EventFd>>>,
+    /// What the line's descriptor is counted as.
+    intx_charge: Mutex<Option<Charge>>,
+    error: Mutex<Option<Connected>>,
+    request: Mutex<Option<Connected>>,
+}
+
+/// A descriptor that is raised for an interrupt, and counted.
+#[derive(Debug)]
+struct Connected {
+    counter: Arc<EventFd>,
+    charge: Charge,
 }
 
 impl Interrupts {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(link: Arc<Link>, share: Arc<Share>) -> Self {
         Interrupts {
+            share,
             signals: Signals::new(Arc::clone(&link)),
             link,
             vectors: RwLock::default(),
             intx: Intx::default(),
+            intx_charge: Mutex::default(),
             error: Mutex::default(),
             request: Mutex::default(),
         }
@@ -62,20 +75,22 @@ impl Interrupts {
         self.signals.forget();
     }
 
-    fn connect_intx(&self, counter: Option<Arc<EventFd>>) {
+    fn connect_intx(&self, connected: Option<Connected>) {
+        let (counter, charge) = connected.map(|Connected { counter, charge }| (counter, charge)).unzip();
         self.intx.connect(counter, |counter| self.signals.raise(counter));
+        *self.intx_charge.lock().unwrap_or_else(PoisonError::into_inner) = charge;
     }
 
     /// Under the lock, so that a descriptor is not raised any more once it was taken away.
     fn signal_vector(&self, vector: u32) {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(counter)) = vectors.get(vector as usize) {
+        if let Some(Some(Connected { counter, .. })) = vectors.get(vector as usize) {
             self.signals.raise(counter);
         }
     }
 
-    fn signal(&self, slot: &Mutex<Option<Arc<EventFd>>>) {
-        if let Some(counter) = &*slot.lock().unwrap_or_else(PoisonError::into_inner) {
+    fn signal(&self, slot: &Mutex<Option<Connected>>) {
+        if let Some(Connected { counter, .. }) = &*slot.lock().unwrap_or_else(PoisonError::into_inner) {
             self.signals.raise(counter);
         }
     }
@@ -123,7 +138,7 @@ impl Interrupts {
     pub(crate) fn set(
         &self,
         set: &SetInterrupts<'_>,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Received>,
         available: u32,
         msix: Option<&Msix>,
         endpoint: &dyn Endpoint,
@@ -136,7 +151,7 @@ impl Interrupts {
     fn change(
         &self,
         set: &SetInterrupts<'_>,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Received>,
         available: u32,
         msix: Option<&Msix>,
         endpoint: &dyn Endpoint,
@@ -190,9 +205,9 @@ impl Interrupts {
                     return Err(Errno::ENOTSUP);
                 }
                 let counters = if descriptors.is_empty() {
-                    vec![None; range.len()]
+                    range.clone().map(|_| None).collect()
                 } else {
-                    descriptors.into_iter().map(|it| self.signals.counter(it).map(Some)).collect::<Result<_, _>>()?
+                    descriptors.into_iter().map(|it| self.admit(it).map(Some)).collect::<Result<_, _>>()?
                 };
                 self.connect(set.index, range, counters, msix, endpoint)
             }
@@ -200,11 +215,17 @@ impl Interrupts {
         }
     }
 
+    /// Takes a descriptor over, if it is what it must be and within the client's share.
+    fn admit(&self, descriptor: Received) -> Result<Connected, Errno> {
+        let counter = Signals::counter(descriptor)?;
+        Ok(Connected { counter, charge: self.share.take(Item::Descriptors, 1)? })
+    }
+
     fn connect(
         &self,
         index: u32,
         range: Range<u32>,
-        counters: Vec<Option<Arc<EventFd>>>,
+        counters: Vec<Option<Connected>>,
         msix: Option<&Msix>,
         endpoint: &dyn Endpoint,
     ) -> Result<(), Errno> {
@@ -213,9 +234,9 @@ impl Interrupts {
                 let msix = msix.ok_or(Errno::EINVAL)?;
                 {
                     let mut vectors = self.vectors.write().unwrap_or_else(PoisonError::into_inner);
-                    vectors.resize(usize::from(msix.vectors()), None);
-                    for (vector, counter) in range.zip(counters) {
-                        vectors[vector as usize] = counter;
+                    vectors.resize_with(usize::from(msix.vectors()), || None);
+                    for (vector, connected) in range.zip(counters) {
+                        vectors[vector as usize] = connected;
                     }
                 }
                 self.program(msix, endpoint)
@@ -242,7 +263,7 @@ impl Interrupts {
             self.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
             return Ok(());
         }
-        self.connect(index, 0..1, vec![None], msix, endpoint)
+        self.connect(index, 0..1, Vec::from([None]), msix, endpoint)
     }
 
     fn act(&self, index: u32, vector: u32, action: Action) -> Result<(), Errno> {

@@ -8,21 +8,28 @@
 //! Neither end trusts the other. Whatever arrives, the server answers with an errno or hangs up, and the endpoints on
 //! other sockets never notice: what a client can make wait is the thread that serves it, and no thread of an endpoint.
 
+mod budget;
 mod capabilities;
 mod client;
 mod client_memory;
+mod closing;
 mod codec;
 mod connection;
+mod debt;
 mod dma;
 mod interrupts;
 mod link;
+mod mapped;
 mod regions;
 mod server;
 mod session;
 mod signals;
+mod socket_path;
 mod stalls;
+mod waits;
 mod wire;
 
+pub use budget::{Budget, Limits};
 pub(crate) use client::Maps;
 pub use client::{Options, connect, connect_with};
 pub use server::{Server, Serving, serve_stream};

@@ -1,9 +1,7 @@
 //! Endpoints served on sockets.
 
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,28 +11,27 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use nix::sys::stat::{Mode, fchmod};
-use nix::unistd::geteuid;
 
+use super::budget::{Budget, Charge, Item, Limits, Member, Share};
+use super::closing::Closer;
 use super::codec::{Command, Header};
 use super::interrupts::Interrupts;
 use super::link::Link;
 use super::session::Session;
 use super::signals::STUCK;
+use super::socket_path::{self, SocketPath};
 use super::stalls::Stalls;
-use super::wire::{Reader, Sender as MessageSender, Socket, Wake, events, poll_until};
+use super::wire::{Sender as MessageSender, Socket, Wake, events, poll_until};
 use crate::endpoint::Endpoint;
 use crate::{Error, Result, in_process};
 
-/// Connections that wait to be accepted. More than are ever refused at a time.
-const BACKLOG: i32 = 64;
 /// How long a client that is refused may take to say what it wants.
 const REFUSAL: Duration = Duration::from_secs(1);
 /// Clients that are being refused at a time; more are just hung up on.
 const MOST_REFUSED: usize = 16;
+/// How often it is looked whether more of a client's first header has come, and whether descriptors were closed.
+const AGAIN: Duration = Duration::from_millis(20);
 /// How long a client may take to answer a request for its memory. Other clients of a fabric wait meanwhile, for as long
 /// as their own timeouts of some seconds.
 const DMA_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,6 +45,7 @@ pub struct Server {
     path: SocketPath,
     endpoint: ServedEndpoint,
     dma_patience: Duration,
+    budget: Option<Arc<Budget>>,
 }
 
 /// For `Debug`.
@@ -62,15 +60,15 @@ impl std::fmt::Debug for ServedEndpoint {
 impl Server {
     /// Makes the socket `path` for `endpoint`, for this user alone (mode 0600 from the first moment on).
     ///
-    /// The directory must exist, and be one in which nobody else can exchange the file: owned by this user or root, and
-    /// not writable by others unless it is sticky. A socket that a server has left behind is replaced; one that is
+    /// The directory must exist, and nobody else may be able to exchange any step of the way to it: directories and symbolic
+    /// links must belong to this user or root, and others may write only to directories that are sticky. A socket that a server has left behind is replaced; one that is
     /// being served is an error, as is any other file. Fails as well if the endpoint's layout is impossible.
     pub fn bind(path: impl AsRef<Path>, endpoint: Arc<dyn Endpoint>) -> Result<Self> {
         in_process::check_layout(&endpoint.layout())?;
         let path = path.as_ref();
         let failed = |source: io::Error| Error::Socket { action: "serve", path: path.to_owned(), source };
-        let (listener, path) = make_socket(path).map_err(failed)?;
-        Ok(Server { listener, path, endpoint: ServedEndpoint(endpoint), dma_patience: DMA_PATIENCE })
+        let (listener, path) = socket_path::make(path).map_err(failed)?;
+        Ok(Server { listener, path, endpoint: ServedEndpoint(endpoint), dma_patience: DMA_PATIENCE, budget: None })
     }
 
     /// Limits how long a client may take to answer all messages of a request for its memory (1 s unless told otherwise, and
@@ -85,23 +83,37 @@ impl Server {
         self
     }
 
+    /// Shares `budget` with other servers of this process: then their clients hold no more together than it allows. Without
+    /// this the client of each server alone may hold what [`Limits::of_process`] says.
+    #[must_use]
+    pub fn with_budget(mut self, budget: &Arc<Budget>) -> Self {
+        self.budget = Some(Arc::clone(budget));
+        self
+    }
+
     /// The socket.
     pub fn path(&self) -> &Path {
-        &self.path.path
+        self.path.path()
     }
 
     /// Serves clients, one at a time, from threads of its own, until the result is dropped.
     pub fn spawn(self) -> Result<Serving> {
-        let Server { listener, path, endpoint, dma_patience } = self;
-        let failed = |source: io::Error| Error::Socket { action: "serve", path: path.path.clone(), source };
+        let Server { listener, path, endpoint, dma_patience, budget } = self;
+        let failed = |source: io::Error| Error::Socket { action: "serve", path: path.path().to_owned(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let wake = Arc::new(Wake::new().map_err(|errno| failed(errno.into()))?);
         let stopped = Arc::new(AtomicBool::new(false));
         let (ended, done) = channel();
-        let mut acceptor = Acceptor {
+        let name = path.path().display().to_string();
+        let budget = Member::new(&budget.unwrap_or_else(|| Budget::new(Limits::of_process())), name.clone());
+        let acceptor = Acceptor {
             listener,
             endpoint: endpoint.0,
-            stalls: Arc::new(Stalls::new(path.path.display().to_string(), dma_patience)),
+            stalls: Arc::new(Stalls::new(name, dma_patience)),
+            share: budget.share(),
+            budget,
+            refusing: Closer::new(),
+            serving: Closer::new(),
             wake: Arc::clone(&wake),
             stopped: Arc::clone(&stopped),
             session: None,
@@ -120,8 +132,10 @@ impl Server {
 /// The endpoint is left clean: outstanding DMA is completed, its ports reach nobody, and it was reset.
 pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<()> {
     in_process::check_layout(&endpoint.layout())?;
-    let stalls = Arc::new(Stalls::new("A function on a stream".to_owned(), DMA_PATIENCE));
-    let made = Session::new(stream, endpoint, stalls);
+    let name = "A function on a stream".to_owned();
+    let budget = Member::new(&Budget::new(Limits::of_process()), name.clone());
+    let socket = Socket::new(stream, &Closer::new());
+    let made = Session::new(socket, endpoint, Arc::new(Stalls::new(name, DMA_PATIENCE)), budget.share());
     let failed = |errno: Errno| Error::Socket { action: "serve", path: PathBuf::new(), source: errno.into() };
     let mut session = made.map_err(failed)?;
     let (link, interrupts) = (Arc::clone(session.link()), Arc::clone(session.interrupts()));
@@ -166,7 +180,7 @@ pub struct Serving {
 impl Serving {
     /// The socket.
     pub fn path(&self) -> &Path {
-        &self.path.path
+        self.path.path()
     }
 }
 
@@ -179,9 +193,9 @@ impl Drop for Serving {
         let Some(thread) = self.thread.take() else { return };
         let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
         if done.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
-            log::error!("The server of {} does not end: its endpoint does not return", self.path.path.display());
+            log::error!("The server of {} does not end: its endpoint does not return", self.path.path().display());
         } else if thread.join().is_err() {
-            log::error!("The server of {} has panicked", self.path.path.display());
+            log::error!("The server of {} has panicked", self.path.path().display());
         }
     }
 }
@@ -191,11 +205,18 @@ struct Acceptor {
     listener: UnixListener,
     endpoint: Arc<dyn Endpoint>,
     stalls: Arc<Stalls>,
+    budget: Member,
+    /// Of those that are being refused.
+    share: Arc<Share>,
+    /// Closes what those have sent.
+    refusing: Arc<Closer>,
+    /// Closes what those have sent who are served.
+    serving: Arc<Closer>,
     wake: Arc<Wake>,
     stopped: Arc<AtomicBool>,
     session: Option<Running>,
     /// A client that came when the one before was gone, but not yet cleaned up after.
-    next: Option<UnixStream>,
+    next: Option<Socket>,
     refused: Vec<Refused>,
     _ended: Sender<()>,
 }
@@ -207,36 +228,44 @@ struct Running {
     interrupts: Arc<Interrupts>,
 }
 
-/// A client that is to be told that another is being served.
+/// A client that is to be told that another is being served. Nothing of what it sends is read: its descriptors might take
+/// a while to close.
 struct Refused {
     socket: Socket,
-    reader: Reader,
     deadline: Instant,
+    /// Some of a header has come, which stays and would end every poll.
+    is_amid: bool,
+    _charge: Charge,
 }
 
 impl Acceptor {
-    fn run(&mut self) {
+    fn run(mut self) {
         while !self.stopped.load(Ordering::Acquire) {
-            let watch = self.session.is_some().then(|| Instant::now() + STUCK);
-            let deadline = self.refused.iter().map(|refused| refused.deadline).chain(watch).min();
-            let mut polled = vec![
-                PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
-            ];
-            let sockets = self.refused.iter().map(|refused| refused.socket.as_fd());
-            polled.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
+            // While descriptors do not close, no more clients come in: they wait, or are turned away by the kernel.
+            let has_room = self.has_room();
+            let now = Instant::now();
+            let watch = self.session.is_some().then(|| now + STUCK);
+            let again = (!has_room || self.refused.iter().any(|refused| refused.is_amid)).then(|| now + AGAIN);
+            let deadline = self.refused.iter().map(|refused| refused.deadline).chain(watch).chain(again).min();
+            let listened = if has_room { PollFlags::POLLIN } else { PollFlags::empty() };
+            let mut polled =
+                vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN), PollFd::new(self.listener.as_fd(), listened)];
+            polled.extend(self.refused.iter().map(|refused| {
+                let wanted = if refused.is_amid { PollFlags::empty() } else { PollFlags::POLLIN };
+                PollFd::new(refused.socket.as_fd(), wanted)
+            }));
             if let Err(errno) = poll_until(&mut polled, deadline) {
                 log::error!("Waiting for clients: {errno}");
                 break;
             }
-            let happened: Vec<_> = polled.iter().map(|descriptor| !events(descriptor).is_empty()).collect();
+            let happened: Vec<_> = polled.iter().map(events).collect();
             drop(polled);
-            if happened[0] {
+            if !happened[0].is_empty() {
                 self.wake.clear();
             }
             self.reap(false);
             self.refuse(&happened[2..]);
-            if happened[1] {
+            if !happened[1].is_empty() {
                 self.accept();
             }
             self.watch();
@@ -254,10 +283,18 @@ impl Acceptor {
             self.watch();
         }
         self.reap(true);
+        // Clients that were not accepted may have sent descriptors, too.
+        let Acceptor { listener, refusing, .. } = self;
+        refusing.close(listener.into());
+    }
+
+    /// Whether so few descriptors wait to be closed that clients may come in.
+    fn has_room(&self) -> bool {
+        !self.refusing.is_full() && !self.serving.is_full()
     }
 
     fn accept(&mut self) {
-        loop {
+        while self.has_room() {
             match self.listener.accept() {
                 Ok((stream, _)) => self.welcome(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -276,24 +313,26 @@ impl Acceptor {
     fn welcome(&mut self, stream: UnixStream) {
         self.reap(false);
         match &self.session {
-            None => self.begin(stream),
+            None => self.begin(Socket::new(stream, &self.serving)),
             Some(session)
                 if (session.link.is_stopped() || has_hung_up(session.link.socket.as_fd()))
                     && self.next.as_ref().is_none_or(|next| has_hung_up(next.as_fd())) =>
             {
-                self.next = Some(stream);
+                self.next = Some(Socket::new(stream, &self.serving));
             }
-            Some(_) if self.refused.len() < MOST_REFUSED => self.refused.push(Refused {
-                socket: Socket::new(stream),
-                reader: Reader::new(1 << 16),
-                deadline: Instant::now() + REFUSAL,
-            }),
-            Some(_) => {}
+            Some(_) if self.refused.len() < MOST_REFUSED => {
+                let (socket, deadline) = (Socket::new(stream, &self.refusing), Instant::now() + REFUSAL);
+                if let Ok(charge) = self.share.take(Item::Descriptors, 1) {
+                    self.refused.push(Refused { socket, deadline, is_amid: false, _charge: charge });
+                }
+            }
+            Some(_) => drop(Socket::new(stream, &self.refusing)),
         }
     }
 
-    fn begin(&mut self, stream: UnixStream) {
-        let made = Session::new(stream, Arc::clone(&self.endpoint), Arc::clone(&self.stalls));
+    fn begin(&mut self, socket: Socket) {
+        let (endpoint, stalls) = (Arc::clone(&self.endpoint), Arc::clone(&self.stalls));
+        let made = Session::new(socket, endpoint, stalls, self.budget.share());
         let mut session = match made {
             Ok(session) => session,
             Err(errno) => return log::warn!("Serving a client: {errno}"),
@@ -322,25 +361,29 @@ impl Acceptor {
         if session.thread.join().is_err() {
             log::error!("Serving a client has panicked");
         }
-        if let Some(stream) = self.next.take()
+        if let Some(socket) = self.next.take()
             && !self.stopped.load(Ordering::Acquire)
         {
-            self.begin(stream);
+            self.begin(socket);
         }
     }
 
     /// Tells those who have said what they want, or were given the time, that another is being served.
-    fn refuse(&mut self, happened: &[bool]) {
+    fn refuse(&mut self, happened: &[PollFlags]) {
         let now = Instant::now();
         let mut happened = happened.iter();
         self.refused.retain_mut(|refused| {
-            let heard = happened.next() == Some(&true);
-            if !heard && refused.deadline > now {
+            let events = happened.next().copied().unwrap_or(PollFlags::empty());
+            if events.is_empty() && !refused.is_amid && refused.deadline > now {
                 return true;
             }
-            match refused.reader.advance(&refused.socket) {
-                Ok(None) if refused.deadline > now => return true,
+            match refused.socket.peek() {
                 Ok(Some(header)) => tell_busy(&refused.socket, &header),
+                // Not whole yet, and its client is there.
+                Ok(None) if refused.deadline > now && !events.contains(PollFlags::POLLHUP) => {
+                    refused.is_amid = true;
+                    return true;
+                }
                 // What it wants is unknown, so what it gets is no answer to it.
                 Ok(None) | Err(_) => {}
             }
@@ -375,96 +418,5 @@ fn tell_busy(socket: &Socket, header: &Header) {
     if !header.is_silent() {
         // Sixteen bytes into an empty buffer: there is room, or nobody to read them.
         let _ = MessageSender::new().send(socket, header.failure(errno), [&[], &[]], &[]);
-    }
-}
-
-/// A socket's file, removed with this unless it is another one by then.
-#[derive(Debug)]
-struct SocketPath {
-    path: PathBuf,
-    /// Device and inode.
-    identity: Option<(u64, u64)>,
-}
-
-impl SocketPath {
-    fn remove(&mut self) {
-        let Some(identity) = self.identity.take() else { return };
-        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == identity);
-        if is_ours && let Err(error) = fs::remove_file(&self.path) {
-            log::warn!("Removing {}: {error}", self.path.display());
-        }
-    }
-}
-
-impl Drop for SocketPath {
-    fn drop(&mut self) {
-        self.remove();
-    }
-}
-
-fn make_socket(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    check_directory(parent)?;
-    // Of two servers that find the same file left behind, one is first.
-    let directory = fs::File::open(parent)?;
-    let _lock = lock(directory)?;
-    let address = UnixAddr::new(path)?;
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let descriptor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // The file that `bind` makes has the mode of the socket, less the umask: so nobody else ever could connect.
-    fchmod(&descriptor, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    match bind(descriptor.as_raw_fd(), &address) {
-        Err(Errno::EADDRINUSE) => {
-            remove_left_behind(path)?;
-            bind(descriptor.as_raw_fd(), &address)?;
-        }
-        other => other?,
-    }
-    let found = fs::symlink_metadata(path)?;
-    let path = SocketPath { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
-    listen(&descriptor, Backlog::new(BACKLOG)?)?;
-    Ok((UnixListener::from(descriptor), path))
-}
-
-fn lock(directory: fs::File) -> io::Result<Flock<fs::File>> {
-    let deadline = Instant::now() + ENDING;
-    let mut directory = directory;
-    loop {
-        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((back, Errno::EWOULDBLOCK)) if Instant::now() < deadline => directory = back,
-            Err((_, errno)) => return Err(errno.into()),
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn check_directory(parent: &Path) -> io::Result<()> {
-    let found = fs::metadata(parent)?;
-    if !found.is_dir() {
-        return Err(Errno::ENOTDIR.into());
-    }
-    let is_trusted = found.uid() == geteuid().as_raw() || found.uid() == 0;
-    let mode = found.permissions().mode();
-    let is_shared = mode & 0o022 != 0 && mode & 0o1000 == 0;
-    if !is_trusted || is_shared {
-        let why = "others can exchange files in the socket's directory";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
-    Ok(())
-}
-
-/// Removes a socket that nobody listens on.
-fn remove_left_behind(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(Errno::EEXIST.into());
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Ok(_) => Err(Errno::EADDRINUSE.into()),
-        Err(error) => Err(error),
     }
 }

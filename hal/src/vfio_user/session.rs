@@ -1,13 +1,13 @@
 //! One client served, from its first message to its last.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
+use super::budget::{Item, Share};
 use super::capabilities::Capabilities;
 use super::codec::{
     Command, DEFAULT_TRANSFER_BYTES, DeviceInfo, DmaMap, DmaUnmap, Header, INTERRUPT_INDICES, InterruptInfo, Kind,
@@ -40,6 +40,7 @@ pub(crate) struct Session {
     link: Arc<Link>,
     reader: Reader,
     stalls: Arc<Stalls>,
+    share: Arc<Share>,
     interrupts: Arc<Interrupts>,
     msix: Option<Msix>,
     regions: Regions,
@@ -81,8 +82,13 @@ pub(crate) enum End {
 }
 
 impl Session {
-    pub(crate) fn new(stream: UnixStream, endpoint: Arc<dyn Endpoint>, stalls: Arc<Stalls>) -> Result<Self, Errno> {
-        let link = Arc::new(Link::new(Socket::new(stream))?);
+    pub(crate) fn new(
+        socket: Socket,
+        endpoint: Arc<dyn Endpoint>,
+        stalls: Arc<Stalls>,
+        share: Arc<Share>,
+    ) -> Result<Self, Errno> {
+        let link = Arc::new(Link::new(socket)?);
         let layout = endpoint.layout();
         let msix = Msix::find(&*endpoint).unwrap_or_else(|error| {
             log::warn!("A served function has no MSI-X: {error}");
@@ -90,12 +96,13 @@ impl Session {
         });
         let dma_bits = layout.dma_bits;
         let regions = Regions::new(Arc::clone(&endpoint), layout, msix);
-        let interrupts = Arc::new(Interrupts::new(Arc::clone(&link)));
+        let interrupts = Arc::new(Interrupts::new(Arc::clone(&link), Arc::clone(&share)));
         Ok(Session {
             endpoint,
             link,
             reader: Reader::new(BODY_BYTES),
             stalls,
+            share,
             interrupts,
             msix,
             regions,
@@ -134,6 +141,9 @@ impl Session {
             self.interrupts.signals().deliver();
             if self.link.is_stopped() {
                 return Err(End::Stopped);
+            }
+            if !self.link.socket.closer().wait_for_room() {
+                return Err(End::Client("descriptors it sent do not close"));
             }
             let now = Instant::now();
             amid_since = self.reader.is_amid().then(|| amid_since.unwrap_or(now));
@@ -218,11 +228,11 @@ impl Session {
             return Err(Errno::EPROTONOSUPPORT);
         }
         let client = Capabilities::decode(proposed.data).ok_or(Errno::EINVAL)?;
-        let answer = client.answer();
+        let answer = client.answer(self.share.limit(Item::Mappings));
         let agreed =
             Version { major: Version::MAJOR, minor: proposed.minor.min(Version::MINOR), data: &answer }.encode();
-        let dma =
-            Arc::new(Dma::new(Arc::clone(&self.link), Arc::clone(&self.stalls), self.dma_bits, client.transfer_bytes));
+        let (link, stalls, share) = (Arc::clone(&self.link), Arc::clone(&self.stalls), Arc::clone(&self.share));
+        let dma = Arc::new(Dma::new(link, stalls, share, self.dma_bits, client.transfer_bytes));
         self.open = Some(Open { dma: Arc::clone(&dma), descriptors: client.descriptors });
         self.endpoint.attach(dma as Arc<dyn DmaPort>, Arc::clone(&self.interrupts) as Arc<dyn InterruptPort>);
         // As the kernel does when a device is opened.

@@ -7,7 +7,7 @@
 //! who watches over it ([`STUCK`]) takes the count away, and hangs up. A client that goes on filling it can draw that out, to
 //! its own disadvantage.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::sys::stat::{SFlag, fstat};
-use nix::unistd::write;
 
+use super::client_memory::described;
+use super::closing::Received;
 use super::link::Link;
 use crate::intx::raise;
 
@@ -77,19 +77,15 @@ impl Signals {
         self.due().clear();
     }
 
-    /// A descriptor as what it must be.
-    pub(crate) fn counter(&self, descriptor: OwnedFd) -> Result<Arc<EventFd>, Errno> {
-        // An eventfd is an anonymous inode, which has no file type, and takes eight bytes of nothing.
-        let kind = SFlag::from_bits_truncate(fstat(&descriptor)?.st_mode) & SFlag::S_IFMT;
-        if !kind.is_empty() {
+    /// A descriptor as what it must be. Nothing is asked of it before that is known: another might not answer.
+    pub(crate) fn counter(descriptor: Received) -> Result<Arc<EventFd>, Errno> {
+        if described(descriptor.as_fd()).is_none_or(|kind| kind.as_os_str() != "anon_inode:[eventfd]") {
             return Err(Errno::EINVAL);
         }
         // SAFETY: an eventfd is but a descriptor that is read and written; of another kind, that would merely fail.
-        let counter = Arc::new(unsafe { EventFd::from_owned_fd(descriptor) });
-        // A count that has overflowed, which the kernel tells as an error, takes not even nothing.
-        let has_overflowed = state(&counter).contains(PollFlags::POLLERR);
-        let takes_nothing = || self.while_watched(&counter, |counter| write(counter, &0u64.to_ne_bytes()) == Ok(8));
-        if has_overflowed || !takes_nothing() { Err(Errno::EINVAL) } else { Ok(counter) }
+        let counter = Arc::new(unsafe { EventFd::from_owned_fd(descriptor.into_owned()) });
+        // A count that has overflowed, which the kernel tells as an error, can only be read.
+        if state(&counter).contains(PollFlags::POLLERR) { Err(Errno::EINVAL) } else { Ok(counter) }
     }
 
     /// Frees the session's thread if it has been stuck at a descriptor for [`STUCK`]; whether it was.
@@ -108,11 +104,10 @@ impl Signals {
         true
     }
 
-    fn while_watched<T>(&self, counter: &Arc<EventFd>, write: impl FnOnce(&EventFd) -> T) -> T {
+    fn while_watched(&self, counter: &Arc<EventFd>, write: impl FnOnce(&EventFd)) {
         *self.writing() = Some((Arc::clone(counter), Instant::now()));
-        let done = write(counter);
+        write(counter);
         *self.writing() = None;
-        done
     }
 
     fn due(&self) -> MutexGuard<'_, Vec<Arc<EventFd>>> {
@@ -137,6 +132,7 @@ fn state(counter: &EventFd) -> PollFlags {
 
 #[cfg(test)]
 mod tests {
+    use super::super::closing::Closer;
     use super::super::wire::Socket;
     use super::*;
     use std::os::unix::net::UnixStream;
@@ -147,7 +143,7 @@ mod tests {
 
     fn signals() -> Signals {
         let (socket, _) = UnixStream::pair().unwrap();
-        Signals::new(Arc::new(Link::new(Socket::new(socket)).unwrap()))
+        Signals::new(Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap()))
     }
 
     /// A descriptor at which a write waits while it is full.

@@ -7,14 +7,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::debt::Debt;
+
 /// Bytes of a request that add another patience to its limit.
 const BYTES_PER_PATIENCE: usize = 1 << 20;
 /// A request that takes at most this fraction of the patience is not slow.
 const QUICK: u32 = 10;
 /// Slow requests may take this many patiences altogether.
 const MOST: u32 = 3;
-/// The sum of slow requests shrinks by one second in so many.
-const REGAIN: u32 = 10;
 /// After too many slow requests, DMA by message fails for so many patiences.
 const PAUSE: u32 = 30;
 
@@ -29,16 +29,15 @@ pub(crate) struct Stalls {
 
 #[derive(Debug)]
 struct State {
-    /// What slow requests took altogether, less what time has forgiven, at the time `since`.
-    debt: Duration,
-    since: Instant,
+    /// What slow requests took.
+    debt: Debt,
     barred_until: Option<Instant>,
 }
 
 impl Stalls {
     /// A card whose clients have answered everything in time so far.
     pub(crate) fn new(name: String, patience: Duration) -> Self {
-        let state = State { debt: Duration::ZERO, since: Instant::now(), barred_until: None };
+        let state = State { debt: Debt::new(Instant::now()), barred_until: None };
         Stalls { name, patience, state: Mutex::new(state) }
     }
 
@@ -67,15 +66,13 @@ impl Stalls {
             return;
         }
         let mut state = self.state();
-        let forgiven = now.saturating_duration_since(state.since) / REGAIN;
-        state.debt = state.debt.saturating_sub(forgiven) + waited;
-        state.since = now;
-        if state.debt >= self.patience.saturating_mul(MOST) && state.barred_until.is_none_or(|until| until <= now) {
+        let debt = state.debt.add(waited, now);
+        if debt >= self.patience.saturating_mul(MOST) && state.barred_until.is_none_or(|until| until <= now) {
             let pause = self.patience.saturating_mul(PAUSE);
-            let debt = std::mem::take(&mut state.debt);
+            state.debt = Debt::new(now);
             state.barred_until = now.checked_add(pause);
             drop(state);
-            log::warn!(
+            log::error!(
                 "{}: clients kept it waiting {debt:.1?} for their memory; it does no DMA by message for {pause:?}",
                 self.name
             );

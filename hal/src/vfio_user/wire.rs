@@ -3,43 +3,68 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown};
+use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
+use super::closing::{Closer, Received};
 use super::codec::{DESCRIPTORS, HEADER_BYTES, Header};
 use crate::intx::raise;
 
 /// Bytes that wait to be sent at most; a peer that lets more pile up does not read.
 const MOST_QUEUED: usize = 8 << 20;
 
-/// A connected stream socket. All calls on it return at once.
+/// Descriptors that the kernel lets one message carry at most (`SCM_MAX_FD`).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// A connected stream socket. All calls on it return at once, and so does dropping it.
 #[derive(Debug)]
-pub(crate) struct Socket(UnixStream);
+pub(crate) struct Socket(Received);
 
 impl Socket {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Socket(stream)
+    /// Takes over a stream, to be closed by `closer` together with what the peer has sent and nobody has read.
+    pub(crate) fn new(stream: UnixStream, closer: &Arc<Closer>) -> Self {
+        Socket(Received::new(stream.into(), closer))
+    }
+
+    fn number(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+
+    /// What closes the descriptors that come by this socket.
+    pub(crate) fn closer(&self) -> &Arc<Closer> {
+        self.0.closer()
     }
 
     /// Ends the connection for both sides.
     pub(crate) fn shut_down(&self) {
         // It fails if the other side was first.
-        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Both);
+        let _ = shutdown(self.number(), Shutdown::Both);
+    }
+
+    /// The header of the first message, which stays unread with all that came with it. `Ok(None)`: it is not whole yet.
+    pub(crate) fn peek(&self) -> nix::Result<Option<Header>> {
+        let mut head = [0; HEADER_BYTES];
+        match recv(self.number(), &mut head, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => Err(Errno::EPIPE),
+            Ok(HEADER_BYTES) => Ok(Some(Header::decode(&head))),
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Receives some bytes, zero at the end, and whatever descriptors came with them.
     fn receive(&self, buffer: &mut [u8], descriptors: &mut Descriptors) -> nix::Result<usize> {
-        // The control buffer holds as many descriptors as a message may carry and no more: the kernel closes the rest and
-        // says so. `u64` for the alignment of a control header.
-        const CONTROL_BYTES: usize = 16 + DESCRIPTORS * 4;
+        // The control buffer holds all that can come, though no message may carry as many: the kernel would close the
+        // rest here and now. `u64` for the alignment of a control header.
+        const CONTROL_BYTES: usize = 16 + MOST_DESCRIPTORS * 4;
         let mut control = [0u64; CONTROL_BYTES.div_ceil(8)];
         let mut parts = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all zeroes are a valid `msghdr`: null pointers and zero lengths.
@@ -50,7 +75,7 @@ impl Socket {
         message.msg_controllen = mem::size_of_val(&control) as _;
         let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: `message` names the two buffers above with their lengths, and both outlive the call.
-        let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
+        let received = unsafe { libc::recvmsg(self.number(), &raw mut message, flags) };
         let received = Errno::result(received)? as usize;
         // SAFETY: the kernel has filled `message` and the control buffer it names.
         let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
@@ -68,7 +93,8 @@ impl Socket {
                     // SAFETY: as above; the data may be unaligned.
                     let number = unsafe { at.read_unaligned() };
                     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-                    descriptors.push(unsafe { OwnedFd::from_raw_fd(number) });
+                    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+                    descriptors.push(Received::new(descriptor, self.closer()));
                 }
             }
             // SAFETY: `header` came from the same message.
@@ -86,7 +112,7 @@ impl Socket {
         let rights = [ControlMessage::ScmRights(&numbers)];
         let control = if numbers.is_empty() { &[] } else { &rights[..] };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<()>(self.0.as_raw_fd(), parts, control, flags, None)
+        sendmsg::<()>(self.number(), parts, control, flags, None)
     }
 }
 
@@ -96,15 +122,15 @@ impl AsFd for Socket {
     }
 }
 
-/// Descriptors that came with a message. Dropping them closes them.
+/// Descriptors that came with a message. Dropping them has them closed.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
-    list: Vec<OwnedFd>,
+    list: Vec<Received>,
     lost: bool,
 }
 
 impl Descriptors {
-    fn push(&mut self, descriptor: OwnedFd) {
+    fn push(&mut self, descriptor: Received) {
         if self.list.len() < DESCRIPTORS {
             self.list.push(descriptor);
         } else {
@@ -117,7 +143,7 @@ impl Descriptors {
     }
 
     /// All of them, unless some were lost: there were more than one message may carry, or than this process may open.
-    pub(crate) fn all(self) -> Option<Vec<OwnedFd>> {
+    pub(crate) fn all(self) -> Option<Vec<Received>> {
         (!self.lost).then_some(self.list)
     }
 
@@ -377,11 +403,11 @@ pub(crate) fn events(descriptor: &PollFd<'_>) -> PollFlags {
 mod tests {
     use super::*;
     use crate::vfio_user::codec::Command;
-    use std::io::Write;
 
     fn pair() -> (Socket, Socket) {
         let (left, right) = UnixStream::pair().unwrap();
-        (Socket::new(left), Socket::new(right))
+        let closer = Closer::new();
+        (Socket::new(left, &closer), Socket::new(right, &closer))
     }
 
     fn take(reader: &mut Reader, socket: &Socket) -> (Header, Vec<u8>, Descriptors) {
@@ -405,7 +431,7 @@ mod tests {
             assert_eq!(descriptors.all().unwrap().len(), count);
         }
         assert_eq!(reader.advance(&right), Ok(None));
-        drop(left);
+        left.shut_down();
         assert_eq!(reader.advance(&right), Err(Ended::Closed));
     }
 
@@ -429,7 +455,7 @@ mod tests {
         for size in [0u32, 15, 16 + 65, u32::MAX] {
             let (left, right) = pair();
             let header = Header { size, ..Header::command(1, Command::Reset, 0) };
-            (&left.0).write_all(&header.encode()).unwrap();
+            assert_eq!(left.send(&[IoSlice::new(&header.encode())], &[]), Ok(HEADER_BYTES));
             assert_eq!(Reader::new(64).advance(&right), Err(Ended::Size(size)));
         }
     }

@@ -14,9 +14,13 @@ fn options(only: Option<u32>) -> Options {
         instructions: 1 << 10,
         all_instructions: 1 << 12,
         steps: 1 << 14,
+        values: 1 << 18,
+        buffers: 1 << 12,
+        entries: 1 << 14,
         errors: 20,
+        warnings: 20,
     };
-    Options { ranks: Some(3), only, limits }
+    Options { ranks: Some(3), only, limits, raw_host: true }
 }
 
 fn again(assembly: &Assembly) {
@@ -29,7 +33,7 @@ fn again(assembly: &Assembly) {
         // Some ranks of many are no source's output.
         _ => return,
     };
-    let options = Options { ranks: Some(assembly.ranks), only, ..Options::default() };
+    let options = Options { ranks: Some(assembly.ranks), only, raw_host: true, ..Options::default() };
     let assembled = assemble("again.seq", &text, &mut nothing, &options);
     assert_eq!(&assembled.unwrap_or_else(|errors| panic!("{errors}")).assembly, assembly);
 }
@@ -64,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     match lint("main.seq", text, &mut read, &options(None)) {
-        Ok(warnings) => warnings.iter().for_each(|warning| drop(warning.diagnostic.to_string())),
+        Ok(found) => found.warnings.iter().for_each(|warning| drop(warning.diagnostic.to_string())),
         Err(errors) => assert!(!errors.to_string().is_empty()),
     }
 });

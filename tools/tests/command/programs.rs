@@ -226,6 +226,38 @@ fn warnings_are_printed_and_may_end_the_command() {
     assert_eq!(stdout(&["lint", &directory.write("fine.seq", "ranks 2\nnop\n"), "--check"]), "nothing to say\n");
 }
 
+#[test]
+fn addresses_in_host_memory_have_to_be_allowed() {
+    let directory = Directory::new();
+    let text = directory.write("raw.seq", "ranks 2\ncopy source host 1 << 46, destination 0, bytes 8\n");
+    let words = directory.path("raw.seqb");
+    let refused = |arguments: &[&str]| {
+        let output = run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{said}");
+        assert!(said.contains("--allow-raw-host"), "{said}");
+    };
+    refused(&["asm", &text]);
+    refused(&["lint", &text]);
+    refused(&["run", &text, "--cards", "mock:optweb:2"]);
+    stdout(&["asm", &text, "--allow-raw-host"]);
+    refused(&["run", &words, "--cards", "mock:optweb:2"]);
+    // Nothing is there: now it is the card that says so.
+    let output = run(&["run", &words, "--cards", "mock:optweb:2", "--allow-raw-host"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the host bus refused a read"));
+}
+
+#[test]
+fn warnings_past_the_limit_are_counted() {
+    let directory = Directory::new();
+    let constants: String = (0..150).map(|number| format!("const c{number} = 1\n")).collect();
+    let text = directory.write("many.seq", format!("ranks 2\n{constants}nop\n"));
+    let printed = json(&["lint", &text]);
+    assert_eq!((printed["warnings"].as_array().unwrap().len(), &printed["more"]), (100, &50.into()));
+    assert!(stdout(&["lint", &text]).ends_with("150 warnings, 50 of them not shown\n"));
+}
+
 /// The examples of `docs/seq.md` with tables and signals, on the cards.
 #[test]
 fn examples_with_tables_and_signals_run() {

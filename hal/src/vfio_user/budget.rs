@@ -1,0 +1,361 @@
+//! What all clients of one process's servers may hold together.
+//!
+//! A process has one address space, one table of mappings and one of descriptors. So the limits are the process's, and
+//! each client has a share: however much the others take, it gets that, and no client takes more.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::unistd::{SysconfVar, sysconf};
+
+/// Address space that clients' files take at most: a process has 128 TiB.
+const ADDRESS_SPACE: u64 = 32 << 40;
+/// DMA mappings of all clients: some hundred bytes each.
+const MAPPINGS: u64 = 1 << 20;
+/// Mappings the kernel allows a process unless told otherwise (`vm.max_map_count`).
+const KERNEL_MAPPINGS: u64 = 65530;
+
+/// What the clients of servers that share a [`Budget`] may hold together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of address space for files that clients have passed.
+    pub address_space: u64,
+    /// Bytes of these files, each counted once; one client may have half. The kernel allocates a page on the account of
+    /// the process that touches it first, and a file may have holes at any time: so this bounds what the server may have to
+    /// pay for. Files beyond it are not touched: their clients are asked for the bytes.
+    pub memory: u64,
+    /// Files that are mapped.
+    pub files: u64,
+    /// DMA mappings.
+    pub mappings: u64,
+    /// Descriptors kept open: of files that cannot be mapped, of interrupts, of clients that are being refused.
+    pub descriptors: u64,
+}
+
+impl Limits {
+    /// Limits that leave this process half of its descriptors and of the mappings that the kernel allows, and three
+    /// quarters of its address space. Files may have twice the bytes of this machine's memory.
+    pub fn of_process() -> Self {
+        let (descriptors, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+        let (address_space, _) = getrlimit(Resource::RLIMIT_AS).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
+        let kernel = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
+        let of_system = |what| sysconf(what).ok().flatten().and_then(|value| u64::try_from(value).ok());
+        let pages = of_system(SysconfVar::_PHYS_PAGES).unwrap_or(u64::MAX);
+        let memory = pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096));
+        Limits {
+            address_space: ADDRESS_SPACE.min(address_space / 4),
+            memory: memory.saturating_mul(2),
+            files: kernel.unwrap_or(KERNEL_MAPPINGS) / 2,
+            mappings: MAPPINGS,
+            descriptors: descriptors / 2,
+        }
+    }
+
+    fn of(&self, item: Item) -> u64 {
+        match item {
+            Item::AddressSpace => self.address_space,
+            Item::Memory => self.memory,
+            Item::Files => self.files,
+            Item::Mappings => self.mappings,
+            Item::Descriptors => self.descriptors,
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Item {
+    AddressSpace,
+    Memory,
+    Files,
+    Mappings,
+    Descriptors,
+}
+
+const ITEMS: usize = 5;
+
+impl Item {
+    /// As [`Limits`] has it.
+    fn name(self) -> &'static str {
+        match self {
+            Item::AddressSpace => "address_space",
+            Item::Memory => "memory",
+            Item::Files => "files",
+            Item::Mappings => "mappings",
+            Item::Descriptors => "descriptors",
+        }
+    }
+
+    /// What a client is told whose request goes beyond its share.
+    fn errno(self) -> Errno {
+        match self {
+            Item::AddressSpace | Item::Memory | Item::Files => Errno::ENOMEM,
+            Item::Mappings => Errno::ENOSPC,
+            Item::Descriptors => Errno::EMFILE,
+        }
+    }
+}
+
+/// Limits shared by the clients of several servers, and what they hold.
+///
+/// Each server's client may hold an equal part of each limit, but half of [`Limits::memory`]. A request beyond that is
+/// refused with ENOMEM, ENOSPC or EMFILE, and the log names the limit.
+#[derive(Debug)]
+pub struct Budget {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    servers: u64,
+    used: [u64; ITEMS],
+    /// By device and inode.
+    files: HashMap<(u64, u64), Counted>,
+}
+
+/// A file that clients have passed.
+#[derive(Debug, Default)]
+struct Counted {
+    holders: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    /// A budget with these limits, of which nothing is used.
+    pub fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Budget { limits, state: Mutex::default() })
+    }
+
+    /// A budget for a process that does little else than serve: raises its soft limit of descriptors to the hard one.
+    pub fn of_process() -> Arc<Self> {
+        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+            && soft < hard
+            && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+        {
+            log::warn!("The limit of {soft} descriptors stays, though {hard} are allowed: {errno}");
+        }
+        Self::new(Limits::of_process())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server's place among those that share a budget.
+#[derive(Debug)]
+pub(crate) struct Member {
+    budget: Arc<Budget>,
+    /// The server, for the log.
+    name: String,
+}
+
+impl Member {
+    pub(crate) fn new(budget: &Arc<Budget>, name: String) -> Self {
+        budget.state().servers += 1;
+        Member { budget: Arc::clone(budget), name }
+    }
+
+    /// The share of one client.
+    pub(crate) fn share(&self) -> Arc<Share> {
+        let used = Mutex::new(Used::default());
+        Arc::new(Share { budget: Arc::clone(&self.budget), name: self.name.clone(), used })
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.budget.state().servers -= 1;
+    }
+}
+
+/// What one client may hold, and holds.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    name: String,
+    /// Taken before the budget's state.
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    amounts: [u64; ITEMS],
+    /// Limits whose name the log has been told.
+    told: [bool; ITEMS],
+}
+
+impl Share {
+    /// How much of something this client may hold now, with what it holds.
+    pub(crate) fn limit(&self, item: Item) -> u64 {
+        let used = self.used();
+        self.limit_in(&used, &self.budget.state(), item)
+    }
+
+    fn limit_in(&self, used: &Used, state: &State, item: Item) -> u64 {
+        let limit = self.budget.limits.of(item);
+        if item == Item::Memory {
+            return limit / 2;
+        }
+        let others = state.used[item as usize] - used.amounts[item as usize];
+        limit.saturating_sub(others).min(limit / state.servers.max(1))
+    }
+
+    /// Counts `amount` of something, until the result is dropped.
+    pub(crate) fn take(self: &Arc<Self>, item: Item, amount: u64) -> Result<Charge, Errno> {
+        let mut used = self.used();
+        let mut state = self.budget.state();
+        let limit = self.limit_in(&used, &state, item);
+        if amount > limit.saturating_sub(used.amounts[item as usize]) {
+            return Err(self.refuse(&mut used, item, limit));
+        }
+        used.amounts[item as usize] += amount;
+        state.used[item as usize] += amount;
+        Ok(Charge { share: Arc::clone(self), item, amount, file: None })
+    }
+
+    /// Counts a file of `bytes` bytes with this device and inode, until the result is dropped. A file that several clients
+    /// have passed is counted for each of them, and once for all.
+    pub(crate) fn take_memory(self: &Arc<Self>, file: (u64, u64), bytes: u64) -> Result<Charge, Errno> {
+        let item = Item::Memory;
+        let mut used = self.used();
+        let mut state = self.budget.state();
+        let limit = self.limit_in(&used, &state, item);
+        let counted = state.files.get(&file).map_or(0, |counted| counted.bytes);
+        let more = bytes.saturating_sub(counted);
+        let is_free = more <= self.budget.limits.memory.saturating_sub(state.used[item as usize]);
+        if !is_free || bytes > limit.saturating_sub(used.amounts[item as usize]) {
+            return Err(self.refuse(&mut used, item, limit));
+        }
+        used.amounts[item as usize] += bytes;
+        state.used[item as usize] += more;
+        let counted = state.files.entry(file).or_default();
+        counted.holders += 1;
+        counted.bytes += more;
+        Ok(Charge { share: Arc::clone(self), item, amount: bytes, file: Some(file) })
+    }
+
+    fn refuse(&self, used: &mut Used, item: Item, limit: u64) -> Errno {
+        if !std::mem::replace(&mut used.told[item as usize], true) {
+            let (name, limits) = (item.name(), &self.budget.limits);
+            log::error!("{}: refused: a client may hold {limit} of the limit {name} of {}", self.name, limits.of(item));
+        }
+        item.errno()
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that is counted as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    share: Arc<Share>,
+    item: Item,
+    amount: u64,
+    file: Option<(u64, u64)>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut used = self.share.used();
+        let mut state = self.share.budget.state();
+        used.amounts[self.item as usize] -= self.amount;
+        let Some(file) = self.file else {
+            state.used[self.item as usize] -= self.amount;
+            return;
+        };
+        let Some(counted) = state.files.get_mut(&file) else { return };
+        counted.holders -= 1;
+        if counted.holders == 0
+            && let Some(counted) = state.files.remove(&file)
+        {
+            state.used[self.item as usize] -= counted.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { address_space: 100, memory: 100, files: 10, mappings: 100, descriptors: 10 };
+
+    fn members<const N: usize>() -> (Arc<Budget>, [Member; N]) {
+        let budget = Budget::new(LIMITS);
+        let members = std::array::from_fn(|index| Member::new(&budget, index.to_string()));
+        (budget, members)
+    }
+
+    #[test]
+    fn each_client_has_an_equal_share() {
+        let (budget, members) = members::<3>();
+        let shares = members.each_ref().map(Member::share);
+        for share in &shares {
+            assert_eq!(share.limit(Item::Mappings), 33);
+            let charge = share.take(Item::Mappings, 30).unwrap();
+            assert_eq!(share.take(Item::Mappings, 4).unwrap_err(), Errno::ENOSPC);
+            let more = share.take(Item::Mappings, 3).unwrap();
+            assert_eq!(share.take(Item::Mappings, 1).unwrap_err(), Errno::ENOSPC);
+            drop(charge);
+            assert!(share.take(Item::Mappings, 30).is_ok());
+            std::mem::forget(more);
+        }
+        assert_eq!(shares[0].take(Item::Descriptors, 4).unwrap_err(), Errno::EMFILE);
+        assert_eq!(shares[0].take(Item::AddressSpace, u64::MAX).unwrap_err(), Errno::ENOMEM);
+        assert_eq!(budget.state().used, [0, 0, 0, 9, 0]);
+    }
+
+    #[test]
+    fn those_that_come_later_cannot_exceed_the_sum() {
+        let (budget, members) = members::<1>();
+        let first = members[0].share();
+        let all = first.take(Item::Files, 9).unwrap();
+        let other = Member::new(&budget, "other".into());
+        let share = other.share();
+        assert_eq!((share.limit(Item::Files), first.limit(Item::Files)), (1, 5));
+        assert!(first.take(Item::Files, 1).is_err());
+        let one = share.take(Item::Files, 1).unwrap();
+        assert!(share.take(Item::Files, 1).is_err());
+        drop((all, one));
+        assert_eq!(share.limit(Item::Files), 5);
+        drop(other);
+        assert_eq!(first.limit(Item::Files), 10);
+    }
+
+    #[test]
+    fn a_file_is_counted_once_for_all_while_anybody_has_it() {
+        let (budget, members) = members::<4>();
+        let [first, second, third, fourth] = members.each_ref().map(Member::share);
+        let (one, other) = ((1, 1), (1, 2));
+        let held = first.take_memory(one, 40).unwrap();
+        assert_eq!(first.take_memory(other, 11).unwrap_err(), Errno::ENOMEM, "half of it for one client");
+        let same = second.take_memory(one, 50).unwrap();
+        assert_eq!(budget.state().used[Item::Memory as usize], 50, "it has grown");
+        drop(held);
+        assert_eq!(budget.state().used[Item::Memory as usize], 50, "the second has it still");
+        let rest = third.take_memory(other, 50).unwrap();
+        assert!(fourth.take_memory((1, 3), 1).is_err());
+        assert!(fourth.take_memory(one, 50).is_ok());
+        drop((same, rest));
+        assert_eq!(budget.state().used, [0; ITEMS]);
+        assert!(budget.state().files.is_empty());
+    }
+
+    #[test]
+    fn a_process_has_room_for_a_client() {
+        let limits = Limits::of_process();
+        assert!(limits.address_space >= limits.memory.min(1 << 30) && limits.memory > 1 << 20, "{limits:?}");
+        assert!(limits.files > 100 && limits.descriptors > 100, "{limits:?}");
+        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let budget = Budget::of_process();
+        let after = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!((after.0, after.1), (before.1, before.1));
+        assert_eq!(budget.limits.descriptors, after.0 / 2);
+    }
+}

@@ -1,0 +1,118 @@
+//! Memory of a server that is mapped here.
+//!
+//! A server may go at any time, and a mapping of its memory would stay as it was last. So the mapping is replaced then by
+//! one of an empty file: each access to it is a SIGBUS, which reads all-ones, as for a BAR whose function is gone.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+
+use super::closing::Received;
+use super::codec::{Area, RegionInfo};
+use crate::bus::Piece;
+use crate::owner::Owner;
+use crate::region::page_size;
+use crate::removal::Removal;
+use crate::sigbus::{self, Watch};
+use crate::{Error, Result};
+
+/// A stretch of a server's memory.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    watch: Option<Watch>,
+    /// In a forked child, other memory may lie there.
+    map: Option<MmapRaw>,
+    owner: Owner,
+}
+
+impl Mapped {
+    /// Has each access from now on read all-ones, since the server is gone.
+    pub(crate) fn vanish(&self) {
+        let (Some(map), Some(empty), true) = (&self.map, empty(), self.owner.is_here()) else { return };
+        let (start, bytes) = (map.as_mut_ptr().cast::<libc::c_void>(), map.len());
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: replaces all of the mapping that `self.map` owns and takes away later. There are no references to it,
+        // only volatile accesses through raw pointers, and `self.watch` catches their SIGBUS.
+        let replaced = unsafe { libc::mmap(start, bytes, access, flags, empty.as_raw_fd(), 0) };
+        if replaced == libc::MAP_FAILED {
+            return log::error!("A mapping of {bytes:#x} bytes of a server that is gone cannot be replaced");
+        }
+        // SAFETY: as above; advice changes nothing but what children inherit.
+        unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) };
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.watch = None;
+        if !self.owner.is_here() {
+            std::mem::forget(self.map.take());
+        }
+    }
+}
+
+/// A file without any bytes.
+fn empty() -> Option<&'static OwnedFd> {
+    static EMPTY: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let make = || {
+        let file = memfd_create("fpga-gone", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).ok()?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL)).ok()?;
+        Some(file)
+    };
+    EMPTY.get_or_init(make).as_ref()
+}
+
+/// The descriptor of a region's memory if it can be mapped without danger: the server cannot take the memory away. Files
+/// that have no seals are asked nothing else, since they may lie in a file system of the server's own making.
+pub(crate) fn mappable(descriptor: Received) -> Option<OwnedFd> {
+    let seals = SealFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GET_SEALS).ok()?);
+    let is_safe = seals.contains(SealFlag::F_SEAL_SHRINK) && empty().is_some();
+    let descriptor = is_safe.then(|| descriptor.into_owned())?;
+    (fstatfs(&descriptor).ok()?.filesystem_type() == TMPFS_MAGIC).then_some(descriptor)
+}
+
+/// Maps the stretches `areas` of a region. Those for which there is no more room among the watched ones are left out.
+pub(crate) fn map(
+    descriptor: &OwnedFd,
+    info: &RegionInfo,
+    areas: &[Area],
+    removal: &Arc<Removal>,
+) -> Result<Vec<(Piece, Arc<Mapped>)>> {
+    let wrong = || Error::Nonsense { what: "description of a region" };
+    let len = fstat(descriptor).map_or(0, |status| status.st_size as u64);
+    let page = page_size() as u64;
+    let owner = Owner::current();
+    let mut pieces = Vec::new();
+    let mut next = 0;
+    for area in areas {
+        let end = area.offset.checked_add(area.size).ok_or_else(wrong)?;
+        let at = info.offset.checked_add(area.offset).ok_or_else(wrong)?;
+        let file_end = at.checked_add(area.size).ok_or_else(wrong)?;
+        if area.offset < next || end > info.size || file_end > len {
+            return Err(wrong());
+        }
+        next = end;
+        if area.size == 0 || !area.offset.is_multiple_of(page) || !at.is_multiple_of(page) {
+            continue;
+        }
+        let bytes = usize::try_from(area.size).map_err(|_| wrong())?;
+        let failed = |source| Error::Memory { what: "a mapped BAR", bytes: area.size, source };
+        let map = MmapOptions::new().offset(at).len(bytes).map_raw(descriptor).map_err(failed)?;
+        map.advise(Advice::DontFork).map_err(failed)?;
+        let start = map.as_mut_ptr();
+        let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
+        let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner });
+        let memory = Arc::clone(&mapped) as Arc<_>;
+        // SAFETY: the mapping has `area.size` bytes and lives in `memory`, which lends none; it begins on a page, as the
+        // offset does. The file cannot shrink: `mappable` saw its seals.
+        pieces.push((unsafe { Piece::new(area.offset, area.size, start, owner, memory) }, mapped));
+    }
+    Ok(pieces)
+}

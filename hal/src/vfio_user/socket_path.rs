@@ -1,0 +1,172 @@
+//! The file of a socket: made for this user alone, where nobody else can exchange it, and removed afterwards.
+
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::geteuid;
+
+/// Connections that wait to be accepted. More than are ever refused at a time.
+const BACKLOG: i32 = 64;
+/// How long another server may hold the directory.
+const LOCKED: Duration = Duration::from_secs(5);
+/// Symbolic links on the way to a directory: as many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// A socket's file, removed with this unless it is another one by then.
+#[derive(Debug)]
+pub(crate) struct SocketPath {
+    path: PathBuf,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketPath {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn remove(&mut self) {
+        let Some(identity) = self.identity.take() else { return };
+        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == identity);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            log::warn!("Removing {}: {error}", self.path.display());
+        }
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Makes a socket that listens. One that a server has left behind is replaced; any other file is an error.
+pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    check_way(&std::path::absolute(parent)?)?;
+    // Of two servers that find the same file left behind, one is first.
+    let directory = fs::File::open(parent)?;
+    let _lock = lock(directory)?;
+    let address = UnixAddr::new(path)?;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let descriptor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // The file that `bind` makes has the mode of the socket, less the umask: so nobody else ever could connect.
+    fchmod(&descriptor, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    match bind(descriptor.as_raw_fd(), &address) {
+        Err(Errno::EADDRINUSE) => {
+            remove_left_behind(path, &address)?;
+            bind(descriptor.as_raw_fd(), &address)?;
+        }
+        other => other?,
+    }
+    let found = fs::symlink_metadata(path)?;
+    let path = SocketPath { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
+    listen(&descriptor, Backlog::new(BACKLOG)?)?;
+    Ok((UnixListener::from(descriptor), path))
+}
+
+fn lock(directory: fs::File) -> io::Result<Flock<fs::File>> {
+    let deadline = Instant::now() + LOCKED;
+    let mut directory = directory;
+    loop {
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((back, Errno::EWOULDBLOCK)) if Instant::now() < deadline => directory = back,
+            Err((_, errno)) => return Err(errno.into()),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Checks that nobody but this user and root can exchange any step of the way to a directory: each directory and each
+/// symbolic link belongs to one of them, and where others may write, the sticky bit keeps them from what is not theirs.
+fn check_way(directory: &Path) -> io::Result<()> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let mut at = PathBuf::from("/");
+    // The next step is the last of these.
+    let mut steps = steps(directory);
+    let mut links = 0;
+    check_directory(&at)?;
+    while let Some(step) = steps.pop() {
+        if step == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(step);
+        let found = fs::symlink_metadata(&next)?;
+        if !found.is_symlink() {
+            at = next;
+            check_directory(&at)?;
+            continue;
+        }
+        if !is_trusted(found.uid()) {
+            return refused(format!("{} is a symbolic link of user {}", next.display(), found.uid()));
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Errno::ELOOP.into());
+        }
+        let target = fs::read_link(&next)?;
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        steps.extend(self::steps(&target));
+    }
+    Ok(())
+}
+
+/// The steps of a path, the last one first.
+fn steps(path: &Path) -> Vec<OsString> {
+    let step = |component: Component<'_>| match component {
+        Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+    };
+    path.components().rev().filter_map(step).collect()
+}
+
+fn is_trusted(user: u32) -> bool {
+    user == geteuid().as_raw() || user == 0
+}
+
+fn check_directory(directory: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(directory)?;
+    if !found.is_dir() {
+        return Err(Errno::ENOTDIR.into());
+    }
+    let (shown, mode) = (directory.display(), found.mode() & 0o7777);
+    let why = if !is_trusted(found.uid()) {
+        format!("{shown} belongs to user {}", found.uid())
+    } else if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        format!("others can write to {shown} (mode {mode:o}): allowed are 755, and 1777")
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_left_behind(path: &Path, address: &UnixAddr) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(Errno::EEXIST.into());
+    }
+    // A server may be too busy to accept: that is not waited for.
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(probe.as_raw_fd(), address) {
+        Err(Errno::ECONNREFUSED) => fs::remove_file(path),
+        Ok(()) | Err(Errno::EAGAIN) => Err(Errno::EADDRINUSE.into()),
+        Err(errno) => Err(errno.into()),
+    }
+}

@@ -1,0 +1,210 @@
+//! Descriptors that take a while to close, and more of everything than there is.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpga_hal::vfio_user::{Budget, Limits, Server};
+use nix::libc::linger;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::card::{self, Card};
+use crate::raw::*;
+use crate::setting::{Directory, Served, counter, memory, pattern};
+
+/// Seconds that a socket of [`Lingering`] takes to close.
+const LINGER: i32 = 120;
+
+/// A socket whose last descriptor takes [`LINGER`] to close, since its peer reads nothing of what is left to send.
+struct Lingering {
+    socket: TcpStream,
+    _peer: TcpStream,
+}
+
+impl Lingering {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &socket, &[1; 1 << 16]).is_ok() {}
+        setsockopt(&socket, sockopt::Linger, &linger { l_onoff: 1, l_linger: LINGER }).unwrap();
+        Lingering { socket, _peer: peer }
+    }
+
+    /// Sends it away: the receiver's is the last descriptor. The peer is to be kept.
+    fn send(self, raw: &Raw, bytes: &[u8]) -> TcpStream {
+        raw.send_with(bytes, &[self.socket.as_fd()]).unwrap();
+        self._peer
+    }
+}
+
+/// What the tests here allow for what must not wait for such a socket.
+const PROMPT: Duration = Duration::from_secs(LINGER as u64 / 2);
+
+#[test]
+fn descriptors_that_do_not_close_stop_neither_session_nor_acceptor() {
+    let served = Served::new();
+    let begin = Instant::now();
+    let mut raw = Raw::open(served.path());
+    let mut peers = Vec::new();
+    // Of the wrong kind, where none is expected, and one too many.
+    for body in [message(1, DMA_MAP, 0, &map(3, 0, 0x1000, 0x1000)), message(2, GET_INFO, 0, &four(16, 0, 0, 0))] {
+        peers.push(Lingering::new().send(&raw, &body));
+        assert_eq!(raw.receive().unwrap().errno(), EINVAL);
+    }
+    let lingering = Lingering::new();
+    let event = counter();
+    let many: Vec<BorrowedFd<'_>> = [event.as_fd(); 20].into_iter().chain([lingering.socket.as_fd()]).collect();
+    raw.send_with(&message(3, SET_IRQS, 0, &set_irqs(0x24, 2, 0, 16, &[])), &many).unwrap();
+    drop(lingering.socket);
+    assert_eq!(raw.receive().unwrap().errno(), EINVAL);
+    assert_eq!(raw.read_u32(0, card::ID), card::ID_VALUE);
+    // With a message of one who is refused, and with one that nobody reads any more.
+    let second = Raw::connect(served.path());
+    peers.push(Lingering::new().send(&second, &message(4, VERSION, 0, &version())));
+    assert_eq!(second.receive().unwrap().errno(), EBUSY);
+    peers.push(Lingering::new().send(&raw, &message(5, REGION_WRITE, 0, &access(0, 0, 64, &[0; 64]))[..40]));
+    let third = Raw::connect(served.path());
+    peers.push(Lingering::new().send(&third, &[1; 5]));
+    third.expect_end();
+    drop(raw);
+    let mut next = Raw::open(served.path());
+    assert_eq!(next.read_u32(0, card::ID), card::ID_VALUE);
+    drop(next);
+    drop(served);
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_client_whose_descriptors_do_not_close_is_hung_up_on() {
+    let (served, neighbour) = (Served::new(), Served::new());
+    let raw = Raw::open(served.path());
+    let mut peers = Vec::new();
+    let mut sent = 0;
+    loop {
+        peers.push(Lingering::new().send(&raw, &message(1, GET_INFO, 0, &four(16, 0, 0, 0))));
+        if raw.receive().is_none() {
+            break;
+        }
+        sent += 1;
+        assert!(sent < 1000, "it may have any number of descriptors closed");
+    }
+    assert!(sent > 16);
+    drop(raw);
+    assert_eq!(Raw::open(neighbour.path()).read_u32(0, card::ID), card::ID_VALUE);
+    // Closed at once by their peers, they make room for the next client.
+    drop(peers);
+    assert_eq!(Raw::open(served.path()).read_u32(0, card::ID), card::ID_VALUE);
+}
+
+/// Two cards whose clients share `limits`.
+fn pair(limits: Limits) -> (Directory, [(Arc<Card>, std::path::PathBuf, fpga_hal::vfio_user::Serving); 2]) {
+    let (directory, budget) = (Directory::new(), Budget::new(limits));
+    let served = [0, 1].map(|node| {
+        let (card, path) = (Card::new(), directory.0.join(node.to_string()));
+        let server = Server::bind(&path, card.clone()).unwrap().with_budget(&budget);
+        (card, path, server.spawn().unwrap())
+    });
+    (directory, served)
+}
+
+/// How often `more` is answered without an error, and the error then.
+fn until_refused(mut more: impl FnMut(u64) -> u32) -> (u64, u32) {
+    (0..1000).find_map(|count| Some((count, more(count))).filter(|(_, errno)| *errno != 0)).expect("a limit")
+}
+
+#[test]
+fn clients_of_one_budget_have_equal_shares_of_mappings() {
+    let (_directory, served) = pair(Limits { mappings: 20, ..Limits::of_process() });
+    for (_, path, _) in &served {
+        let mut raw = Raw::connect(path);
+        let reply = raw.call(VERSION, &body().u16(0).u16(1).bytes(b"{\"capabilities\":{\"max_dma_maps\":99}}\0").0);
+        assert_eq!(&reply.body[4..], b"{\"capabilities\":{\"max_dma_maps\":10}}\0");
+        let (maps, errno) = until_refused(|at| raw.call(DMA_MAP, &map(3, 0, at * 4096, 4096)).errno());
+        assert_eq!((maps, errno), (10, 28));
+        assert_eq!(raw.call(DMA_UNMAP, &unmap(0, 0, 4096)).errno(), 0);
+        assert_eq!(raw.call(DMA_MAP, &map(3, 0, 1 << 30, 4096)).errno(), 0);
+        // Kept, while the other one comes.
+        std::mem::forget(raw);
+    }
+}
+
+#[test]
+fn address_space_files_and_descriptors_have_an_end() {
+    let limits = Limits { address_space: 8 << 20, files: 8, descriptors: 12, ..Limits::of_process() };
+    let (_directory, served) = pair(limits);
+    let (card, path, _) = &served[0];
+    let mut raw = Raw::open(path);
+    raw.enable();
+    let pass = |raw: &mut Raw, at: u64, bytes: u64, sealed| {
+        raw.call_with(DMA_MAP, &map(3, 0, at << 24, 4096), &[memory(bytes, sealed).as_fd()]).errno()
+    };
+    assert_eq!(pass(&mut raw, 0, 5 << 20, true), 12, "address space");
+    assert_eq!(until_refused(|at| pass(&mut raw, at, 4096, true)), (4, 12));
+    assert_eq!(until_refused(|at| pass(&mut raw, 100 + at, 4096, false)), (6, 24));
+    let event = counter();
+    let connect = set_irqs(0x24, 2, 0, 1, &[]);
+    assert_eq!(raw.call_with(SET_IRQS, &connect, &[event.as_fd()]).errno(), 24);
+    assert_eq!(raw.call(DMA_UNMAP, &unmap(2, 0, 0)).errno(), 0);
+    assert_eq!(raw.call_with(SET_IRQS, &connect, &[event.as_fd()]).errno(), 0);
+    assert_eq!(until_refused(|at| pass(&mut raw, at, 4096, false)), (5, 24), "beside an interrupt");
+    // The neighbour has its share all the same, and the next client gets back what this one had.
+    let mut other = Raw::open(&served[1].1);
+    assert_eq!(until_refused(|at| pass(&mut other, at, 4096, true)), (4, 12));
+    drop(raw);
+    let lost = &card.owners_lost;
+    card.wait("cleaning up", |_| lost.load(std::sync::atomic::Ordering::Relaxed) == 1);
+    let mut raw = Raw::open(path);
+    assert_eq!(until_refused(|at| pass(&mut raw, at, 4096, false)), (6, 24));
+}
+
+#[test]
+fn a_sparse_file_is_paid_for_by_its_client() {
+    // More than one client may have touched, though nothing of it is there yet.
+    let (_directory, served) = pair(Limits { memory: 4 << 20, ..Limits::of_process() });
+    let (card, path, _) = &served[0];
+    let mut raw = Raw::open(path);
+    raw.enable();
+    let (small, sparse) = (memory(1 << 20, true), memory(1 << 40, true));
+    assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 0, 1 << 20), &[small.as_fd()]).errno(), 0);
+    assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 1 << 40, 1 << 40), &[sparse.as_fd()]).errno(), 0);
+    assert_eq!(card.dma_write(0, &pattern(1, 4096)), fpga_hal::endpoint::DmaProgress::Done(Ok(())));
+    // The card writes to it by asking its client.
+    raw.write(0, card::SOURCE, &0u64.to_le_bytes());
+    raw.write(0, card::TARGET, &(1u64 << 40).to_le_bytes());
+    raw.write_u32(0, card::BYTES, 4096);
+    raw.send(&message(1, REGION_WRITE, NO_REPLY, &access(0, card::DOORBELL, 4, &[0; 4]))).unwrap();
+    let asked = raw.receive().unwrap();
+    assert_eq!((asked.command, asked.u64(0), asked.u64(8)), (DMA_WRITE, 1 << 40, 4096));
+    assert_eq!(nix::sys::stat::fstat(&sparse).unwrap().st_blocks, 0);
+}
+
+#[test]
+fn a_busy_server_is_left_alone() {
+    use nix::errno::Errno;
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+    use std::os::fd::AsRawFd;
+    let directory = Directory::new();
+    let path = directory.0.join("card");
+    let address = UnixAddr::new(&path).unwrap();
+    let stream = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    let listener = stream(SockFlag::empty());
+    bind(listener.as_raw_fd(), &address).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let client = stream(SockFlag::SOCK_NONBLOCK);
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => waiting.push(client),
+            Err(errno) => break assert_eq!(errno, Errno::EAGAIN),
+        }
+    }
+    let (ended, done) = std::sync::mpsc::channel();
+    thread::spawn(move || drop(ended.send(Server::bind(&path, Card::new()).map(drop).unwrap_err())));
+    let error = done.recv_timeout(PROMPT).expect("an answer although nobody accepts");
+    let source = std::error::Error::source(&error).unwrap().downcast_ref::<std::io::Error>().unwrap();
+    assert_eq!(source.raw_os_error(), Some(98), "{error:?}");
+}
