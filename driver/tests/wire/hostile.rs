@@ -53,9 +53,11 @@ struct Given {
     canary: Option<(u64, u64)>,
 }
 
+type Ports = (Arc<dyn DmaPort>, Arc<dyn InterruptPort>);
+
 pub(crate) struct Hostile {
     fake: Arc<Fake>,
-    ports: Mutex<Option<(Arc<dyn DmaPort>, Arc<dyn InterruptPort>)>>,
+    ports: Mutex<Option<Ports>>,
     state: Mutex<State>,
     is_calm: AtomicBool,
     malformed: AtomicU64,

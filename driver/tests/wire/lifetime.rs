@@ -1,5 +1,6 @@
 //! Host memory stays as long as a card may write to it, and a queue that cannot be believed takes nothing.
 
+use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ fn host_memory_that_nobody_holds_is_refused() {
         refused(instruction.into());
         refused(Bound::from(instruction).holding(elsewhere.clone()));
         card.queue_mut().push(Bound::from(instruction).holding(buffer.clone())).unwrap().abandon();
-        card.queue_mut().push(Bound::covered_by(&instruction, &[buffer.clone()])).unwrap().abandon();
+        card.queue_mut().push(Bound::covered_by(&instruction, slice::from_ref(&buffer))).unwrap().abandon();
     }
     let mut outcome = |instruction: Instruction| {
         card.queue_mut().push(Bound::from(instruction).holding(buffer.clone())).map(fpga_driver::Token::abandon)
