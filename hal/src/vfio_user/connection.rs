@@ -123,7 +123,8 @@ impl Connection {
 
     /// Has `mapped` vanish when the connection is over.
     pub(crate) fn has_mapped(&self, mapped: &Arc<Mapped>) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(mapped));
+        let mut list = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(Arc::downgrade(mapped));
         // It may have been over before that could be known.
         if self.state().is_over {
             mapped.vanish();
@@ -198,7 +199,12 @@ impl Connection {
 
     fn check(&self) -> std::result::Result<(), Failure> {
         // A child must neither send nor read on its parent's connection.
-        if self.owner.is_here() && !self.removal.is_marked() { Ok(()) } else { Err(Failure::Gone) }
+        match (self.owner.is_here(), self.removal.is_marked()) {
+            (true, false) => Ok(()),
+            // Whoever has found out, what is mapped vanishes before anything else is told.
+            (true, true) => Err(self.give_up("it has hung up")),
+            (false, _) => Err(Failure::Gone),
+        }
     }
 
     /// Sends a message, waiting for room as long as it takes, up to `deadline`.
