@@ -57,6 +57,8 @@ impl Card {
         Card::set_up(function.clone()).map_err(|error| match error {
             // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
             _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+            // Whose card it is instead, its ids tell.
+            Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
         })
     }
@@ -65,7 +67,10 @@ impl Card {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let window = function.window(bar).map_err(bus)?;
+        let window = function.window(bar).map_err(|error| match error {
+            fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
+            error => bus(error),
+        })?;
         let offset = discover::find_sequencer(&window, &name)?;
         let window = window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);

@@ -118,7 +118,9 @@ impl Controller {
             return Err(format!("{identity} is no NVMe controller").into());
         }
         let registers = function.window(BarIndex::new(0).ok_or("no BAR0")?)?;
-        let capabilities = registers.read_u64(CAPABILITIES)?;
+        // NVM Express allows halves, and the window may be trapped.
+        let half = |offset| registers.read_u32(CAPABILITIES + offset).map(u64::from);
+        let capabilities = half(0)? | half(4)? << 32;
         if capabilities >> 48 & 0xf != 0 {
             return Err(format!("the controller wants pages of more than 4 KiB ({capabilities:#x})").into());
         }
@@ -135,8 +137,10 @@ impl Controller {
         self.registers.write_u32(CONFIGURATION, 0)?;
         self.wait_status("to be disabled", READY, 0)?;
         self.registers.write_u32(ADMIN_QUEUE_SIZES, u32::from(DEPTH - 1) << 16 | u32::from(DEPTH - 1))?;
-        self.registers.write_u64(ADMIN_SUBMISSION_BASE, admin.submissions.iova().0)?;
-        self.registers.write_u64(ADMIN_COMPLETION_BASE, admin.completions.iova().0)?;
+        for (base, ring) in [(ADMIN_SUBMISSION_BASE, &admin.submissions), (ADMIN_COMPLETION_BASE, &admin.completions)] {
+            self.registers.write_u32(base, ring.iova().0 as u32)?;
+            self.registers.write_u32(base + 4, (ring.iova().0 >> 32) as u32)?;
+        }
         self.registers.write_u32(CONFIGURATION, ENABLE)?;
         self.wait_status("to be ready", READY, READY)
     }

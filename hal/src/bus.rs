@@ -81,10 +81,10 @@ pub(crate) trait Bus: Send + Sync {
     /// The stretches of a BAR that lie in this process's address space, ascending and disjoint.
     fn bar_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>>;
 
-    /// Reads of a BAR where it is not mapped; `data` comes filled with ones.
+    /// Reads of a BAR where it is not mapped, in one access or not at all; `data` comes filled with ones.
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()>;
 
-    /// Writes to a BAR where it is not mapped.
+    /// Writes to a BAR where it is not mapped, in one access or not at all.
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()>;
 
     /// Vectors of a kind that the function has, zero if none.

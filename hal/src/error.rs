@@ -227,6 +227,19 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The bus cannot make one access of this width to a register that is not mapped.
+    #[error(
+        "An access of {bytes} bytes at {offset:#x} would be several, because the register is not mapped: the widest is {most} \
+         bytes; make several where the register allows it"
+    )]
+    AccessWidth {
+        /// Offset in the BAR, bytes.
+        offset: u64,
+        /// Width asked for, bytes.
+        bytes: u64,
+        /// The widest that is one access, bytes.
+        most: u64,
+    },
     /// The function cannot be reset, neither alone nor with all that shares its bus.
     #[error(
         "The function cannot be reset: it has no reset of its own, and this process does not hold all functions that share \

@@ -61,6 +61,9 @@
 //! ```
 #![deny(missing_docs)]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("a 64-bit register must be one access, and on a 32-bit processor it is two");
+
 pub mod address;
 pub mod barrier;
 mod bus;

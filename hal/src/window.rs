@@ -97,7 +97,9 @@ impl Window {
         }
     }
 
-    /// Reads a 64-bit register. `offset` must be aligned and inside.
+    /// Reads a 64-bit register in one access. `offset` must be aligned and inside.
+    ///
+    /// Fails with [`Error::AccessWidth`] where the bus would make two of it: trapped windows on kernel VFIO.
     #[inline]
     pub fn read_u64(&self, offset: u64) -> Result<u64> {
         let at = self.at(offset, 8)?;
@@ -112,7 +114,7 @@ impl Window {
         }
     }
 
-    /// Writes a 64-bit register. `offset` must be aligned and inside.
+    /// Writes a 64-bit register in one access, as [`read_u64`](Self::read_u64) reads.
     #[inline]
     pub fn write_u64(&self, offset: u64, value: u64) -> Result<()> {
         let at = self.at(offset, 8)?;

@@ -123,3 +123,67 @@ impl Endpoint for CardEndpoint {
         self.shared.try_access(|core| core.host_dma_completed(tag, result));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use fpga_hal::Iova;
+    use fpga_hal::endpoint::DmaProgress;
+
+    use super::*;
+    use crate::{Fabric, Profile};
+
+    /// A host that keeps what vectors were raised.
+    #[derive(Default)]
+    struct Host(Mutex<Vec<u16>>);
+
+    impl DmaPort for Host {
+        fn read(&self, _: DmaTag, _: Iova, _: &mut [u8]) -> DmaProgress {
+            DmaProgress::Done(Err(DmaFault::HostGone))
+        }
+
+        fn write(&self, _: DmaTag, _: Iova, _: &[u8]) -> DmaProgress {
+            DmaProgress::Done(Err(DmaFault::HostGone))
+        }
+    }
+
+    impl InterruptPort for Host {
+        fn raise(&self, vector: u16) {
+            self.0.lock().unwrap().push(vector);
+        }
+
+        fn set_intx(&self, _: bool) {}
+    }
+
+    #[test]
+    fn msix_that_is_programmed_after_a_reset_is_delivered() {
+        const COMMAND: u16 = 0x04;
+        const MSIX_CONTROL: u16 = 0x82;
+        let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+        let (card, host) = (fabric.endpoint(0), Arc::new(Host::default()));
+        card.attach(Arc::clone(&host) as Arc<dyn DmaPort>, Arc::clone(&host) as Arc<dyn InterruptPort>);
+        let table = BarIndex::new(pci::MSIX_BAR).unwrap();
+        let unmask = |vector: u64| card.bar_write(table, u64::from(pci::MSIX_TABLE_OFFSET) + 16 * vector + 12, &[0; 4]);
+        let raise = |vector| {
+            fabric.shared().access(|core| {
+                core.cards[0].msix.raise(vector);
+                core.cards[0].deliver_interrupts();
+            })
+        };
+        for round in 0..3 {
+            // What is written while memory is not decoded goes nowhere, the enable bit set or not.
+            card.config_write(MSIX_CONTROL, &[0, 0x80]);
+            unmask(1);
+            card.config_write(COMMAND, &[6, 0]);
+            raise(1);
+            assert!(host.0.lock().unwrap().is_empty(), "round {round}");
+            unmask(1);
+            assert_eq!(std::mem::take(&mut *host.0.lock().unwrap()), [1], "round {round}");
+            match round {
+                0 => card.config_write(0x48, &[0, 0x80]),
+                _ => card.reset(ResetKind::Function),
+            }
+        }
+    }
+}

@@ -109,6 +109,11 @@ impl Fabric {
         self.shared.access(|core| core.budget.set_total(bytes));
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Why the fabric has failed, if it has: a part of the model panicked. All its cards read as all-ones from then on.
     pub fn failure(&self) -> Option<String> {
         self.shared.failure()
@@ -235,7 +240,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    fn new(profile: Profile) -> Self {
+    pub(crate) fn new(profile: Profile) -> Self {
         let mut rates = Rates::new();
         let ports = Ports::new(profile.topology, profile.nodes);
         let world: Members = (0..profile.nodes).collect();

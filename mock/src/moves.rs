@@ -146,3 +146,103 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use cmdseq::{Completion, Instruction, Operand};
+    use fpga_hal::Iova;
+    use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, InterruptPort};
+    use fpga_regs::sequencer::queue;
+
+    use super::*;
+    use crate::card::BusPorts;
+    use crate::clock::Pace;
+    use crate::profile::Profile;
+    use crate::sequencer::{Running, Work};
+
+    const BYTES: u64 = 8 * HOLD_BYTES;
+
+    /// A host that keeps what completions say.
+    #[derive(Default)]
+    struct Host(Mutex<Vec<Status>>);
+
+    impl DmaPort for Host {
+        fn read(&self, _: DmaTag, _: Iova, _: &mut [u8]) -> DmaProgress {
+            DmaProgress::Done(Ok(()))
+        }
+
+        fn write(&self, _: DmaTag, _: Iova, data: &[u8]) -> DmaProgress {
+            let completion = Completion::decode(data.try_into().expect("a completion"));
+            self.0.lock().unwrap().push(completion.status);
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl InterruptPort for Host {
+        fn raise(&self, _: u16) {}
+        fn set_intx(&self, _: bool) {}
+    }
+
+    /// A block on its way from card 0 to card 1, on a clock that nobody runs.
+    struct Amid {
+        core: Core,
+        host: Arc<Host>,
+    }
+
+    impl Amid {
+        /// The lock has been given back once.
+        fn start() -> Self {
+            let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
+            core.pace = Pace::Due;
+            core.cards[0].memory.fill(0, BYTES, 1).unwrap();
+            let card = &mut core.cards[1];
+            card.bus = Some(BusPorts::new(Arc::clone(&host) as Arc<dyn DmaPort>, Arc::clone(&host) as _));
+            card.config.write(4, &[6, 0]);
+            card.rings[0].configure(queue::DEPTH, 4);
+            card.rings[0].configure(queue::ENABLE, 1);
+            let instruction = Instruction::fill(Operand::card(0), BYTES, 0);
+            card.running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0) });
+            core.start_move(1, Data::Block { from: (0, 0), to: (1, 0), bytes: BYTES }, Then::LocalDone);
+            assert_eq!(core.hold_bytes, HOLD_BYTES);
+            Amid { core, host }
+        }
+
+        /// Goes on, each time with the lock anew: how often that was, what the host was told, and the block's last word.
+        fn finish(mut self) -> (u32, Vec<Status>, u8) {
+            let mut holds = 1;
+            self.core.hold_bytes = 0;
+            while !self.core.go_on_moving() {
+                assert!(self.host.0.lock().unwrap().is_empty(), "what follows comes last");
+                self.core.hold_bytes = 0;
+                holds += 1;
+            }
+            assert!(self.core.moving.is_none());
+            let last = self.core.cards[1].memory.slice(BYTES - 8, 1).unwrap()[0];
+            (holds, self.host.0.lock().unwrap().clone(), last)
+        }
+    }
+
+    #[test]
+    fn the_lock_is_given_back_after_each_piece() {
+        assert_eq!(Amid::start().finish(), (7, vec![Status::Done], 1));
+    }
+
+    #[test]
+    fn a_block_whose_source_was_reset_is_not_received() {
+        let mut amid = Amid::start();
+        amid.core.reset(0);
+        assert_eq!(amid.finish(), (1, vec![Status::Mismatch], 0));
+    }
+
+    #[test]
+    fn a_move_ends_with_the_instruction_it_is_for() {
+        let mut amid = Amid::start();
+        amid.core.abort(1);
+        assert_eq!(amid.finish(), (1, vec![Status::Aborted], 0));
+        let mut amid = Amid::start();
+        amid.core.reset(1);
+        assert_eq!(amid.finish(), (1, vec![], 0));
+    }
+}

@@ -140,7 +140,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn begun(instruction: Instruction, now: Time) -> Self {
+    pub(crate) fn begun(instruction: Instruction, now: Time) -> Self {
         Running {
             instruction,
             issued: now,

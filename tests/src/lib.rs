@@ -16,6 +16,7 @@ pub mod oracle;
 pub mod pattern;
 pub mod prediction;
 pub mod program_sets;
+pub mod raw_host;
 pub mod recorder;
 pub mod reduction;
 pub mod relaunch;

@@ -22,6 +22,7 @@ use fpga_mock::{Fabric, Profile};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::sweep;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::uio::pwrite;
@@ -132,6 +133,11 @@ fn interrupts(raw: &mut Raw, index: u32, noise: &mut Noise) {
     });
 }
 
+/// Waits for a moment until the server sends something, or hangs up.
+fn is_asked(raw: &Raw) -> bool {
+    poll(&mut [PollFd::new(raw.stream.as_fd(), PollFlags::POLLIN)], 2000u16) == Ok(1)
+}
+
 /// Comes, does its worst, and goes; whether it was served.
 fn visit(path: &Path, seed: u64) -> bool {
     let mut noise = Noise(seed);
@@ -165,7 +171,8 @@ fn visit(path: &Path, seed: u64) -> bool {
         4 => {
             if start(&mut raw, None) {
                 let _ = raw.send(&message(9, REGION_WRITE, NO_REPLY, &access(0, QUEUE + 0x18, 4, &[1, 0, 0, 0])));
-                if let Some(asked) = raw.receive() {
+                // It is not asked where clients before it were too slow.
+                if let Some(asked) = is_asked(&raw).then(|| raw.receive()).flatten() {
                     let _ = raw.send(&message(asked.id, asked.command, 1, &noise.bytes(40)));
                 }
             }
@@ -255,4 +262,56 @@ fn collectives_beside_a_hostile_client() {
     let case = Case { operation: "allgather", ranks: CARDS, bytes: 30_000, root: 0, peer: 1 };
     let plan = plan(&Request::new(Collective::Allgather, (0..CARDS).collect(), case.bytes), cluster.capabilities());
     sweep::run(&mut cluster, &plan.unwrap(), &Moving { case, seed: 1 }, false).unwrap();
+}
+
+/// A client that maps memory it has to be asked for, has its card ask, and never answers; again and again.
+fn stay_silent(path: &Path, stop: &AtomicBool) -> u64 {
+    let mut visits = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut raw = Raw::connect(path);
+        let is_served = does(&mut raw, VERSION, &version(), &[]) && start(&mut raw, None);
+        if is_served && write(&mut raw, QUEUE + 0x18, 1) && is_asked(&raw) {
+            visits += 1;
+            // Until it is hung up on.
+            while !stop.load(Ordering::Relaxed) && (!is_asked(&raw) || raw.receive().is_some()) {}
+        }
+    }
+    visits
+}
+
+#[test]
+fn collectives_beside_a_client_that_never_answers() {
+    /// A collective takes milliseconds, and may wait a few times for the limit of a request, which is a second.
+    const BOUND: Duration = Duration::from_secs(60);
+    let fabric = Fabric::new(Profile::optweb(CARDS)).unwrap();
+    let _clock = fabric.start_clock().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let sockets: Vec<_> = (0..CARDS).map(|node| directory.path().join(format!("{node}.sock"))).collect();
+    let serve = |(node, path)| Server::bind(path, fabric.endpoint(node)).and_then(Server::spawn).unwrap();
+    let _servers: Vec<_> = (0..CARDS).zip(&sockets).map(serve).collect();
+    let stop = AtomicBool::new(false);
+    let visits = thread::scope(|scope| {
+        let silent = scope.spawn(|| stay_silent(&sockets[0], &stop));
+        // They run at least one collective of each kind.
+        let neighbour = scope.spawn(|| {
+            let domain = Domain::vfio_user();
+            let functions = sockets[1..].iter().map(|path| connect(path, &domain).unwrap()).collect();
+            let mut cluster = Cluster::open(functions).unwrap();
+            for round in 0..8 {
+                let case = Case { operation: "allgather", ranks: CARDS - 1, bytes: 30_000, root: 0, peer: 1 };
+                let request = Request::new(Collective::Allgather, (1..CARDS).collect(), case.bytes);
+                let plan = plan(&request, cluster.capabilities()).unwrap();
+                let begin = Instant::now();
+                sweep::run(&mut cluster, &plan, &Moving { case, seed: round }, false).unwrap();
+                assert!(begin.elapsed() < BOUND, "round {round} took {:?}", begin.elapsed());
+                thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let ended = neighbour.join();
+        stop.store(true, Ordering::Relaxed);
+        ended.unwrap();
+        silent.join().unwrap()
+    });
+    println!("{visits} visits without an answer");
+    assert!(visits > 1);
 }

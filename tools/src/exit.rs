@@ -224,6 +224,7 @@ impl From<fpga_select::Error> for Failure {
             Syntax { .. } | NotMock { .. } => Exit::Usage,
             Profile { .. } => Exit::NoCard,
             Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
+            Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Exit::Timeout,
             _ => Exit::NoCard,
         };
         Failure::chain(exit, &error)

@@ -47,7 +47,6 @@ use cli::{Cli, Command, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
-    env_logger::init();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
@@ -55,6 +54,9 @@ fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
+    // A server logs what its clients do; other commands report what fails themselves.
+    let level = if matches!(cli.command, Command::Mock { .. }) { "warn" } else { "error" };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::helped(&cli, failure).report(cli.json),

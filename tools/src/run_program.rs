@@ -70,7 +70,7 @@ struct PrintedCompletion {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cards = Cards::open(&cli.cards)?;
+    let mut cards = Cards::open_within(&cli.cards, Duration::from_secs_f64(arguments.timeout))?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };

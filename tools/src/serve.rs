@@ -41,6 +41,9 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     }
     announce(cli, &arguments.fabric, &sockets)?;
     while interrupt.check().is_ok() {
+        if let Some(reason) = fabric.failure() {
+            return Err(Failure::new(Exit::Failed, format!("the mock fabric failed and its cards are gone: {reason}")));
+        }
         interrupt.sleep();
     }
     drop(servers);

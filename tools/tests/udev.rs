@@ -70,6 +70,35 @@ fn what_is_installed_is_uninstalled() {
     run("uninstall", directory.path());
 }
 
+/// Whatever the caller's umask: members of the group read and run what is installed. What is there keeps its mode.
+#[test]
+fn directories_are_open_to_readers_and_others_keep_their_mode() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
+    fs::create_dir_all(path("etc/security/limits.d")).unwrap();
+    fs::set_permissions(path("etc/security/limits.d"), fs::Permissions::from_mode(0o700)).unwrap();
+    let line = format!("umask 077; exec sh {}", source().join("install").display());
+    let status = Command::new("sh").args(["-c", &line]).env("DESTDIR", directory.path()).status().unwrap();
+    assert!(status.success());
+    for made in ["etc/fpga", "etc/systemd", "etc/systemd/system", "etc/udev/rules.d", "usr", "usr/local/lib/fpga"] {
+        assert_eq!(mode(made), 0o755, "{made}");
+    }
+    assert_eq!(mode("etc/security/limits.d"), 0o700);
+}
+
+#[test]
+fn locked_memory_has_a_limit() {
+    let text = fs::read_to_string(source().join("60-fpga.conf")).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    let words: Vec<_> = line.split_whitespace().collect();
+    let ["@fpga", "-", "memlock", kib] = &words[..] else { panic!("{line}") };
+    let kib: u64 = kib.parse().expect("a number of KiB");
+    // What `doctor` wants at the least, and not as much as a machine has.
+    assert!((64 << 10..=16 << 20).contains(&kib), "{kib} KiB");
+}
+
 #[test]
 fn settings_are_kept_and_what_is_not_ours_too() {
     let directory = tempfile::tempdir().unwrap();
@@ -126,9 +155,50 @@ fn only_cards(tree: &Tree, arguments: &[&str]) -> Option<i32> {
     script("only-cards", &[("FPGA_ROOT", tree.root())], arguments).status.code()
 }
 
+/// Takes the # from the card's line, as its owner does.
+fn enable(tree: &mut Tree) {
+    let cards = fs::read_to_string(tree.path("etc/fpga/cards")).unwrap();
+    assert!(cards.contains("\n#10ee:903f "));
+    fs::write(tree.path("etc/fpga/cards"), cards.replace("\n#10ee:903f ", "\n10ee:903f ")).unwrap();
+}
+
+#[test]
+fn subsystem_ids_tell_boards_apart() {
+    let given = |lines: &str, board: &str| {
+        let mut tree = machine(&["machine"]);
+        tree.apply(board);
+        fs::write(tree.path("etc/fpga/cards"), lines).unwrap();
+        only_cards(&tree, &["42"])
+    };
+    assert_eq!(given("10ee:903f:10ee:0007  # mine\n", ""), Some(0));
+    assert_eq!(given("10ee:903f:10ee:0008\n10ee:903f:1bd4:0007\n10ee:9038:10ee:0007\n", ""), Some(1), "other boards");
+    assert_eq!(given("10ee:903f\n", ""), Some(0), "any board");
+    let bare = "- $card/subsystem_vendor\n- $card/subsystem_device";
+    assert_eq!(given("10ee:903f:10ee:0007\n", bare), Some(1));
+    assert_eq!(given("10ee:903f\n", bare), Some(0));
+}
+
+#[test]
+fn a_list_from_before_that_gives_any_board_is_pointed_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let cards = directory.path().join("etc/fpga/cards");
+    fs::create_dir_all(cards.parent().unwrap()).unwrap();
+    let install = |list: &str| {
+        fs::write(&cards, list).unwrap();
+        let output = script("install", &[("DESTDIR", directory.path())], &[]);
+        assert!(output.status.success() && fs::read_to_string(&cards).unwrap() == list, "it is kept");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(install("10ee:5001\n10ee:903f  # a shell\n").contains("default ids"));
+    assert_eq!(install("#10ee:903f\n10ee:903f:10ee:0007\n10ee:5001\n"), "");
+}
+
 #[test]
 fn only_groups_of_cards_are_given() {
-    let tree = machine(&["machine", "edu", "one-group"]);
+    let mut tree = machine(&["machine", "edu", "one-group"]);
+    // Its ids are those that AMD's tools give any design.
+    assert_eq!(only_cards(&tree, &["42"]), Some(1), "no board with default ids is given");
+    enable(&mut tree);
     // The Alveo's, now with the D5005 in it; the virtual function's.
     assert_eq!(only_cards(&tree, &["42"]), Some(0));
     assert_eq!(only_cards(&tree, &["58"]), Some(0));
@@ -144,6 +214,7 @@ fn only_groups_of_cards_are_given() {
     assert_eq!(only_cards(&tree, &["42"]), Some(1));
     // Beside the bridge above it, it opens nothing else.
     let mut tree = machine(&["machine"]);
+    enable(&mut tree);
     tree.apply("sys/kernel/iommu_groups/42/devices/0000:3a:00.0 -> ../../../../devices/pci0000:3a/0000:3a:00.0");
     assert_eq!(only_cards(&tree, &["42"]), Some(0));
     tree.apply("- sys/kernel/iommu_groups/42/devices/0000:3b:00.0");

@@ -37,6 +37,9 @@ use crate::{BarIndex, Error, Interrupt, PciAddress, Result};
 /// Regions that are looked at: BARs, ROM, configuration space.
 const REGIONS: usize = VFIO_PCI_CONFIG_REGION_INDEX as usize + 1;
 
+/// The widest access to a register that is not mapped, bytes.
+const TRAPPED_BYTES: usize = 4;
+
 /// How often a reset is tried while somebody else holds the device's lock, and how long apart.
 const RESET_TRIES: u32 = 5;
 const RESET_PAUSE: Duration = Duration::from_millis(20);
@@ -163,15 +166,6 @@ impl Device {
         Ok(region.offset + u64::from(offset))
     }
 
-    /// Where a register of a BAR is in the device's file.
-    fn bar_at(&self, bar: BarIndex, offset: u64, bytes: usize) -> Result<u64> {
-        let region = &self.regions[bar.index()];
-        if bytes as u64 > region.size || offset > region.size - bytes as u64 {
-            return Err(Error::OutOfBounds { what: "BAR", offset, bytes: bytes as u64, len: region.size });
-        }
-        Ok(region.offset + offset)
-    }
-
     fn map_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
         let region = &self.regions[bar.index()];
         let table = self.msix.clone().filter(|(index, _)| *index == bar.index()).map(|(_, table)| table);
@@ -251,12 +245,12 @@ impl Bus for Device {
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
-        let at = self.bar_at(bar, offset, data.len())?;
+        let at = bar_at(&self.regions[bar.index()], offset, data.len())?;
         read(&self.file, data, at).map_err(kernel("read a BAR of"))
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
-        let at = self.bar_at(bar, offset, data.len())?;
+        let at = bar_at(&self.regions[bar.index()], offset, data.len())?;
         write(&self.file, data, at).map_err(kernel("write a BAR of"))
     }
 
@@ -342,6 +336,20 @@ fn own_reset(flags: u32, methods: &[String]) -> ResetOutcome {
     if flags & VFIO_DEVICE_FLAGS_RESET == 0 { ResetOutcome::None } else { sysfs::reset_by(methods) }
 }
 
+/// Where a register of a BAR is in the device's file, if the kernel makes one access of it.
+///
+/// Of an access of 64 bits older kernels make two of 32, and newer ones do so on some architectures. Which one this is, it does not
+/// tell (`drivers/vfio/pci/vfio_pci_rdwr.c`, `vfio_pci_core_do_io_rw`).
+fn bar_at(region: &RegionInfo, offset: u64, bytes: usize) -> Result<u64> {
+    if bytes > TRAPPED_BYTES {
+        return Err(Error::AccessWidth { offset, bytes: bytes as u64, most: TRAPPED_BYTES as u64 });
+    }
+    if bytes as u64 > region.size || offset > region.size - bytes as u64 {
+        return Err(Error::OutOfBounds { what: "BAR", offset, bytes: bytes as u64, len: region.size });
+    }
+    Ok(region.offset + offset)
+}
+
 fn irq_index(kind: InterruptKind) -> u32 {
     match kind {
         InterruptKind::Msix => VFIO_PCI_MSIX_IRQ_INDEX,
@@ -417,6 +425,16 @@ mod tests {
         assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &["unnamed"]), ResetOutcome::Function, "kernels before 5.15");
         assert_eq!(outcome(VFIO_DEVICE_FLAGS_RESET, &[]), ResetOutcome::Function);
         assert_eq!(outcome(VFIO_DEVICE_FLAGS_PCI, &["flr"]), ResetOutcome::None, "VFIO has tried, and it did not work");
+    }
+
+    #[test]
+    fn a_trapped_access_is_one_or_refused() {
+        let region = RegionInfo { size: 64, offset: 1 << 40, ..RegionInfo::default() };
+        assert_eq!(bar_at(&region, 60, 4).unwrap(), (1 << 40) + 60);
+        let refused = bar_at(&region, 0, 8).unwrap_err();
+        assert!(matches!(refused, Error::AccessWidth { offset: 0, bytes: 8, most: 4 }), "{refused}");
+        assert!(matches!(bar_at(&region, 61, 4), Err(Error::OutOfBounds { len: 64, .. })));
+        assert!(matches!(bar_at(&region, u64::MAX, 4), Err(Error::OutOfBounds { .. })));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::raw::*;
 use crate::setting::{Directory, Served, counter, memory, pattern};
 
 /// Seconds that a socket of [`Lingering`] takes to close.
-const LINGER: i32 = 20;
+const LINGER: i32 = 120;
 
 /// A socket whose last descriptor takes [`LINGER`] to close, since its peer reads nothing of what is left to send.
 struct Lingering {

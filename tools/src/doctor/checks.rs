@@ -11,6 +11,8 @@ use crate::{functions, known, size};
 
 /// Rings and staging buffers of a card, which are locked in memory, fit into this.
 const LOCKED_BYTES: u64 = 64 << 20;
+/// The limit that the group gets, as `udev/install` puts it in place.
+const LIMIT: &str = include_str!("../../../udev/60-fpga.conf");
 /// The node that all groups are opened with.
 const CONTAINER: &str = "/dev/vfio/vfio";
 
@@ -268,7 +270,7 @@ impl<'a> Examination<'a> {
         let mend = if limit.hard.is_none_or(|hard| hard >= LOCKED_BYTES) {
             Mend::User("ulimit -l \"$(ulimit -H -l)\"".into())
         } else {
-            let line = "@fpga - memlock unlimited";
+            let line = LIMIT.lines().find(|line| line.starts_with('@')).unwrap_or_default();
             Mend::Root(format!(
                 "echo '{line}' > /etc/security/limits.d/60-fpga.conf && usermod -aG fpga {}",
                 self.user()

@@ -116,7 +116,10 @@ impl Examination<'_> {
             let is_card = function.address == self.function.address
                 || known::name(&function).is_some()
                 || known::is_accelerator(&function);
-            (!listed.contains(ids.as_str())).then_some(Unlisted { name, ids: Some(ids), is_card })
+            let with_subsystem = function.subsystem.map(|(vendor, device)| format!("{ids}:{vendor:04x}:{device:04x}"));
+            let is_listed =
+                [Some(ids.as_str()), with_subsystem.as_deref()].into_iter().flatten().any(|ids| listed.contains(ids));
+            (!is_listed).then_some(Unlisted { name, ids: Some(ids), is_card })
         });
         unlisted.collect()
     }

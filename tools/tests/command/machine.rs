@@ -19,7 +19,7 @@ const CARD: &str = "0000:3b:00.0";
 const FAULTS: &[(&str, &[&str], &str)] = &[
     ("iommu-off", &["iommu"], "intel_iommu=on"),
     ("group-shared", &["iommu-group"], "fpgactl unbind 0000:01:00.0"),
-    ("memlock-low", &["memlock"], "memlock unlimited"),
+    ("memlock-low", &["memlock"], "@fpga - memlock 4194304"),
     ("no-hugepages", &["hugepages"], "sysctl vm.nr_hugepages=64"),
     ("wrong-driver", &["driver"], "fpgactl bind 0000:3b:00.0"),
     ("no-permission", &["node"], "udev/install ada"),

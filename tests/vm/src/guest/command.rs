@@ -92,7 +92,7 @@ fn quoted(word: &str) -> String {
 }
 
 impl User {
-    /// What the user may lock of memory: what a login gives to members of the group, or what the kernel gives.
+    /// What the user may lock of memory: enough for what it does here, or what the kernel gives.
     fn memlock_kib(self) -> u64 {
         match self {
             User::Worker => 256 << 10,

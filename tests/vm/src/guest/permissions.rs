@@ -57,7 +57,8 @@ const INSTALLED: [&str; 8] = [
 
 /// Some register of the card, read by whoever it is.
 fn read_register(user: User, device: &PciFunction) -> crate::command::Output {
-    let selector = format!("vfio:{}", device.address);
+    // Not every device of QEMU has a reset.
+    let selector = format!("vfio:{}+without-reset", device.address);
     run(user, &["fpgactl", "reg", &selector, "bar0:0x0"], BOUND)
 }
 
