@@ -438,6 +438,12 @@ fn statuses(out: &mut String) {
     for status in Status::ALL {
         let _ = writeln!(out, "| {} | {status:?} | {status} |", status.code());
     }
+    let (status, detail) = (Status::OutOfRange, completion::OUT_OF_MEMORY);
+    let _ = writeln!(
+        out,
+        "\nThe detail of {status:?} is {detail} on a mock card if the range lies inside card memory, and the fabric's memory \
+         budget does not hold\nit; otherwise the detail is 0."
+    );
 }
 
 #[cfg(test)]
