@@ -263,7 +263,8 @@ fn launches_pile_up_until_the_rings_are_full() {
 /// of it keep the launches apart.
 #[test]
 fn one_sided_launches_are_in_flight_together_only_if_nothing_of_them_can_meet() {
-    let (write, barrier) = (Instruction::rdma_write(1, Operand::card(0), Operand::card(4096), 64), Instruction::barrier());
+    let (write, barrier) =
+        (Instruction::rdma_write(1, Operand::card(0), Operand::card(4096), 64), Instruction::barrier());
     let using = [Instruction::delay(100_000), Instruction::copy(Operand::card(4096), Operand::card(1 << 20), 64)];
     let open = [vec![write, barrier], [&[barrier], &using[..]].concat()];
     let closed = [vec![barrier, write, barrier], [&[barrier, barrier], &using[..]].concat()];
