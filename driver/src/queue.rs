@@ -89,7 +89,9 @@ impl QueuePair {
             (_, Some(Poison::Completion(Broken { what, expected, found }))) => {
                 Error::BadCompletion { name: name(), what, expected: *expected, found: *found }
             }
-            (_, Some(Poison::Failed(why))) => Error::NotRunning { name: name(), state, why: why.clone() },
+            (_, Some(Poison::Failed(why) | Poison::Reset(why))) => {
+                Error::NotRunning { name: name(), state, why: why.clone() }
+            }
             (_, None) => Error::NotRunning { name: name(), state, why: "it was not started again".to_owned() },
         }
     }

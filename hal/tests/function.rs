@@ -62,6 +62,25 @@ fn the_last_holder_closes_in_order() {
 }
 
 #[test]
+fn one_function_and_one_driver_at_a_time_have_an_endpoint() {
+    let (fake, domain) = (Fake::new(), Domain::in_process());
+    let function = fake.open(&domain, "card").unwrap();
+    fake.take_events();
+    for domain in [&domain, &Domain::in_process()] {
+        assert!(matches!(fake.open(domain, "again").unwrap_err(), Error::InUse { name } if name == "again"));
+    }
+    assert_eq!(fake.take_events(), [], "the first keeps its ports");
+    let claim = function.claim().unwrap();
+    assert!(matches!(function.clone().claim().unwrap_err(), Error::InUse { name } if name == "card"));
+    drop(function);
+    assert!(matches!(fake.open(&domain, "again").unwrap_err(), Error::InUse { .. }), "the claim keeps it open");
+    drop(claim);
+    let function = fake.open(&domain, "again").unwrap();
+    drop(function.claim().unwrap());
+    drop(function.claim().unwrap());
+}
+
+#[test]
 fn what_is_no_endpoint_is_not_opened() {
     let domain = Domain::in_process();
     let absent = Fake::with(64, |fake| *fake.gone.get_mut() = true);
