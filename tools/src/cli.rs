@@ -107,6 +107,10 @@ pub(crate) struct Serve {
     /// Directory of the sockets; made, for this user only, if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) socket_dir: PathBuf,
+
+    /// Memory of this machine for all cards together [default: half]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
