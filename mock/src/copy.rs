@@ -18,10 +18,12 @@ impl Core {
                 self.check_memory(index, operand.address, bytes)?;
             }
         }
+        // A copy moves piece by piece, so that what overlaps would come out as the pieces lie.
+        let distance = source.address.abs_diff(destination.address);
+        if source.space == destination.space && distance != 0 && distance < bytes {
+            return Err((Status::Overlap, 0));
+        }
         if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
-            if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
-                return Err((Status::Overlap, 0));
-            }
             self.begin_local(index, Some(source.address), destination.address);
             return Ok(());
         }
