@@ -209,19 +209,20 @@ impl Ledger {
     /// Enters the instruction in `word`, which was stored as the next of the ring. There must be
     /// [room](Ledger::has_room).
     #[inline]
-    pub(crate) fn push(
-        &mut self,
-        word: &[u8; instruction::BYTES],
-        tag: u16,
-        operation: Operation,
-        held: Held,
-    ) -> Token {
+    pub(crate) fn push(&mut self, word: &[u8; instruction::BYTES], tag: u16, operation: Operation) -> Token {
         let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
-        self.slots[(self.pushed & (self.depth - 1)) as usize] = Slot { cell, tag, held };
+        let slot = &mut self.slots[(self.pushed & (self.depth - 1)) as usize];
+        (slot.cell, slot.tag) = (cell, tag);
         self.pushed = self.pushed.wrapping_add(1);
         self.forget_loaded(operation, word);
         Token::new(&self.cells, cell, tag, operation)
+    }
+
+    /// Keeps `held` until the instruction pushed last is complete.
+    pub(crate) fn hold(&mut self, held: Held) {
+        let last = self.pushed.wrapping_sub(1);
+        self.slots[(last & (self.depth - 1)) as usize].held = held;
     }
 
     /// Removes the instruction pushed last, which the card was not told of.
@@ -243,7 +244,7 @@ impl Ledger {
             Operation::Table => {
                 self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
             }
-            Operation::Launch => self.tables.clear(),
+            Operation::Launch if !self.tables.is_empty() => self.tables.clear(),
             _ => {}
         }
     }
@@ -298,8 +299,11 @@ impl Ledger {
     /// Hands `completion` to whoever waits for the instruction in `slot`, and releases its memory.
     #[inline]
     fn finish(&mut self, slot: usize, completion: Completion) {
-        let Slot { cell, held, .. } = std::mem::take(&mut self.slots[slot]);
-        drop(held);
+        let Slot { cell, held, .. } = &mut self.slots[slot];
+        let cell = *cell;
+        if !matches!(held, Held::None) {
+            *held = Held::None;
+        }
         self.results[cell as usize] = completion;
         if !self.cells.complete(cell) {
             self.free.push(cell);
@@ -402,7 +406,9 @@ mod tests {
     fn push(ledger: &mut Ledger, held: Held) -> Token {
         assert!(ledger.has_room());
         let tag = ledger.pushed() as u16;
-        ledger.push(&Instruction::nop().with_tag(tag).encode(), tag, Operation::Nop, held)
+        let token = ledger.push(&Instruction::nop().with_tag(tag).encode(), tag, Operation::Nop);
+        ledger.hold(held);
+        token
     }
 
     fn done(tag: u16) -> Completion {

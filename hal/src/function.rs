@@ -415,9 +415,11 @@ impl Inner {
         }
         let mut state = self.state();
         let report = |step: &str, result: Result<()>| {
-            if let Err(error) = result {
-                log::warn!("Closing {}: cannot {step}: {error}", self.name());
-            }
+            let Err(error) = result else { return };
+            // One that goes meanwhile, or is asked back, refuses some of it: its remover keeps it from being reset.
+            let is_expected = matches!(error, Error::Removed) || self.bus.removal().check();
+            let level = if is_expected { log::Level::Debug } else { log::Level::Error };
+            log::log!(level, "Closing {}: cannot {step}: {error}", self.name());
         };
         report("disable interrupts", self.disable_interrupts(&mut state));
         report("turn bus mastering off", self.set_command(0, config::COMMAND_MASTER));

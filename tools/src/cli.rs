@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Asm(Asm),
     /// Print the text of assembled words; it assembles to the same
     Disasm(Disasm),
-    /// Say what is allowed in a program and probably not meant
+    /// Verify a program, and warn about valid but suspicious code
     Lint(Lint),
     /// Run a program on the cards, and print what each instruction took
     Run(Run),
@@ -357,8 +357,7 @@ pub(crate) struct Lint {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Also verify the programs for the cards of --cards, which are opened and not run, and refuse them unless they are this
-    /// collective; as with `run`
+    /// Refuse the programs unless they are this collective; as with `run`
     #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
     pub(crate) expect: Option<Expect>,
 }

@@ -4,7 +4,6 @@
 //! one of an empty file: each access to it is a SIGBUS, which reads all-ones, as for a BAR whose function is gone.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -19,7 +18,7 @@ use super::codec::{Area, RegionInfo};
 use crate::bus::Piece;
 use crate::owner::Owner;
 use crate::region::page_size;
-use crate::removal::Removal;
+use crate::removal::{Removal, Vanish};
 use crate::sigbus::{self, Watch};
 use crate::{Error, Result};
 
@@ -30,16 +29,10 @@ pub(crate) struct Mapped {
     /// In a forked child, other memory may lie there.
     map: Option<MmapRaw>,
     owner: Owner,
-    /// Whether it has vanished.
-    is_gone: AtomicBool,
 }
 
-impl Mapped {
-    /// Has each access from now on read all-ones, since the server is gone. Callers hold the connection's list.
-    pub(crate) fn vanish(&self) {
-        if self.is_gone.swap(true, Ordering::Relaxed) {
-            return;
-        }
+impl Vanish for Mapped {
+    fn vanish(&self) {
         let (Some(map), Some(empty), true) = (&self.map, empty(), self.owner.is_here()) else { return };
         let (start, bytes) = (map.as_mut_ptr().cast::<libc::c_void>(), map.len());
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -114,7 +107,7 @@ pub(crate) fn map(
         map.advise(Advice::DontFork).map_err(failed)?;
         let start = map.as_mut_ptr();
         let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
-        let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner, is_gone: AtomicBool::new(false) });
+        let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner });
         let memory = Arc::clone(&mapped) as Arc<_>;
         // SAFETY: the mapping has `area.size` bytes and lives in `memory`, which lends none; it begins on a page, as the
         // offset does. The file cannot shrink: `mappable` saw its seals.
