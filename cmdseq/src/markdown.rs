@@ -199,10 +199,11 @@ sources in the lower halves and destinations in the upper ones, or the reverse, 
 A striped block has at most K bytes. The one source of broadcast, allgather, allreduce, scan and exscan, which goes to several
 cards, and the result of every reduction count as exchanged with the card's own rank. The block a rank keeps for itself is copied on the card, unless source and destination of it are the
 same address. Apart from that nothing that is written may overlap what is read or written by the same instruction on the
-same card, and alltoall never works in place.
+same card, in card memory or in host memory, and alltoall never works in place.
 
 With extent E not zero, block i of scatter, gather, allgather and reduce_scatter has the bytes from i * bytes to (i + 1) * bytes of a vector
-of E bytes: the last ones may be short or empty. Empty blocks are neither sent nor waited for.
+of E bytes: the last ones may be short or empty. Empty blocks are neither sent nor waited for;
+so a send, receive or exchange of 0 bytes ends by itself, whether or not the other rank has one.
 ";
 
 const TABLES: &str = "
@@ -394,6 +395,10 @@ rendezvous unless it has the flag eager. Up to the card's eager limit it sends a
 receive buffers of the destinations. Past it, or with the flag rendezvous, each destination signals its sources that it is ready,
 and a source sends when all of its destinations have. The flag eager sends at once past the limit too, up to the size of the
 receive buffer. When a destination has counted all of a block, it signals the source; of a fold, when it has counted the result.
+
+One-sided transfers do not go through receive buffers. The data of an rdma_write or put_signal, and the reply to an rdma_read, is
+written to memory when it comes in, and shares the link with blocks. So it passes an eager piece that was sent before it on the same link and
+still lies in the receive buffer: the order on a link orders nothing between the two. A barrier, a signal or another exchange does.
 ";
 
 /// The completion's fields: first bit, bits, name, meaning.
@@ -433,6 +438,12 @@ fn statuses(out: &mut String) {
     for status in Status::ALL {
         let _ = writeln!(out, "| {} | {status:?} | {status} |", status.code());
     }
+    let (status, detail) = (Status::OutOfRange, completion::OUT_OF_MEMORY);
+    let _ = writeln!(
+        out,
+        "\nThe detail of {status:?} is {detail} on a mock card if the range lies inside card memory, and the fabric's memory \
+         budget does not hold\nit; otherwise the detail is 0."
+    );
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::communicator::ContextId;
 use crate::instruction::{WORLD, is_collective, takes_tables};
 use crate::plan::{Communicator, Program};
 use crate::ranges::{Lengths, lengths, transfers};
+use crate::verify::limits::{BLOCKS_MAX, too_long};
 use crate::verify::{Reason, Refusal};
 use crate::{Capabilities, Context, Flags, Instruction, Operation, Tables};
 
@@ -19,7 +20,7 @@ mod stuck;
 #[derive(Debug)]
 pub(crate) struct Members {
     tables: Vec<Table>,
-    /// By rank of the programs: what it is a member of.
+    /// By rank of the programs: what it is a member of, by the entry of the card's table that it takes.
     of: Vec<Vec<Entry>>,
 }
 
@@ -35,6 +36,8 @@ struct Table {
     nodes: Vec<u32>,
     /// Rank of the programs of each member, if it has one.
     ranks: Vec<Option<usize>>,
+    /// The first member without a program.
+    absent: Option<usize>,
     /// Whether every two members have a link.
     is_linked: bool,
 }
@@ -115,24 +118,32 @@ impl Members {
         let table = self.tables.len();
         for (own, rank) in ranks.iter().enumerate() {
             let Some(rank) = *rank else { continue };
-            if let Some(entry) = self.of[rank].iter().find(|entry| shares_entry(entry.id, id)) {
+            let place = self.of[rank].binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id));
+            if let Ok(entry) = place.map(|place| self.of[rank][place]) {
                 let cause = match entry.id == id {
                     true => format!("communicator {id} has node {} twice; a card is one rank of it", nodes[own]),
                     false => format!("communicators {} and {id} take the same entry of a card's table", entry.id),
                 };
                 return Err(Refusal::of(rank, cause).because(Reason::Communicators));
             }
-            self.of[rank].push(Entry { id, table, own: own as u32 });
+            self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
         }
         let is_linked = capabilities.topology.all_linked(&nodes, capabilities.nodes);
-        self.tables.push(Table { nodes, ranks, is_linked });
+        let absent = ranks.iter().position(Option::is_none);
+        self.tables.push(Table { nodes, ranks, absent, is_linked });
         Ok(())
     }
 
     /// The communicator that is in the entry of `rank`'s table in which `id` would be.
     pub(crate) fn occupant(&self, rank: usize, id: u16) -> Option<u16> {
+        self.entry(rank, id).map(|entry| entry.id)
+    }
+
+    /// What is in the entry of `rank`'s table in which `id` would be.
+    fn entry(&self, rank: usize, id: u16) -> Option<Entry> {
         let entries = self.of.get(rank)?;
-        entries.iter().map(|entry| entry.id).find(|occupant| shares_entry(*occupant, id))
+        let place = entries.binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id)).ok()?;
+        entries.get(place).copied()
     }
 
     /// The place of `rank` in the communicator that `instruction` names; `None` if it names none, or not one of its.
@@ -141,14 +152,14 @@ impl Members {
             return None;
         }
         let id = instruction.communicator;
-        let Entry { table, own, .. } = *self.of.get(rank)?.iter().find(|entry| entry.id == id)?;
+        let Entry { table, own, .. } = self.entry(rank, id).filter(|entry| entry.id == id)?;
         Some(Membership { table: self.tables.get(table)?, index: table, own })
     }
 }
 
-/// Whether two ids differ in their generation at most.
-pub(crate) fn shares_entry(one: u16, other: u16) -> bool {
-    ContextId::from_raw(one).map(ContextId::index) == ContextId::from_raw(other).map(ContextId::index)
+/// The entry of a card's table that a communicator of this id takes: ids of one entry differ in their generation.
+pub(crate) fn entry_of(id: u16) -> Option<u32> {
+    ContextId::from_raw(id).map(ContextId::index)
 }
 
 /// Whether the cards take communicators of this id, besides that of all cards.
@@ -191,10 +202,20 @@ struct Head<'a> {
 }
 
 /// The direction of what a pair exchanges, from one of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Way {
     Out,
     In,
+}
+
+impl Way {
+    /// The same, from the other of the two.
+    fn back(self) -> Self {
+        match self {
+            Way::Out => Way::In,
+            Way::In => Way::Out,
+        }
+    }
 }
 
 /// Members of a communicator that are at a collective of it.
@@ -289,6 +310,8 @@ pub(crate) struct Matching<'a> {
     /// Whether the head is a wait that was looked at.
     is_waiting: Vec<bool>,
     together: Vec<usize>,
+    /// Pairs of blocks of vector forms that were compared.
+    blocks: u64,
 }
 
 impl<'a> Matching<'a> {
@@ -306,6 +329,7 @@ impl<'a> Matching<'a> {
             signals: HashMap::new(),
             is_waiting: vec![false; ranks],
             together: Vec::new(),
+            blocks: 0,
         }
     }
 
@@ -382,7 +406,7 @@ impl<'a> Matching<'a> {
     fn arrive_at_collective(&mut self, rank: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let Some(membership) = self.members.of(rank, head.instruction) else { return Ok(true) };
         let ranks = &membership.table.ranks;
-        if let Some(absent) = ranks.iter().position(Option::is_none) {
+        if let Some(absent) = membership.table.absent {
             return Err(no_program(rank, head, absent));
         }
         let arrivals = &self.arrivals[membership.index];
@@ -404,8 +428,17 @@ impl<'a> Matching<'a> {
             return Err(self.disagreement(membership.index));
         }
         *arrivals = Arrivals::default();
-        if takes_tables(head.instruction.operation) && !self.do_blocks_agree(&membership, head.instruction) {
-            self.check_blocks(&membership)?;
+        if takes_tables(head.instruction.operation) {
+            let members = ranks.len() as u64;
+            let is_all_to_all = matches!(head.instruction.operation, Operation::Allgatherv | Operation::Alltoallv);
+            self.blocks += if is_all_to_all { members * members } else { members };
+            if self.blocks > BLOCKS_MAX {
+                let refusal = too_long("BLOCKS_MAX", BLOCKS_MAX, "comparisons of blocks of vector forms");
+                return Err(Refusal { rank: Some(rank as u32), instruction: Some(head.index), ..refusal });
+            }
+            if !self.do_blocks_agree(&membership, head.instruction) {
+                self.check_blocks(&membership)?;
+            }
         }
         self.together.extend(ranks.iter().flatten());
         Ok(true)
@@ -611,7 +644,8 @@ fn no_program(rank: usize, head: Head<'_>, partner: usize) -> Refusal {
     Refusal::at(rank, head.index, cause).because(Reason::Programs)
 }
 
-/// Where a paired instruction sends to and receives from, by rank of the communicator; nothing of what it does alone.
+/// Where a paired instruction sends to and receives from, by rank of the communicator; nothing of what it does alone. What is
+/// empty is neither sent nor waited for.
 fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
     let (root, peer) = (u32::from(instruction.root), u32::from(instruction.peer));
     let ways = match instruction.operation {
@@ -620,7 +654,7 @@ fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
         Operation::Sendrecv | Operation::SendrecvReduce => [Some((Way::Out, peer)), Some((Way::In, root))],
         _ => [None, None],
     };
-    ways.map(|way| way.filter(|(_, partner)| *partner != own))
+    ways.map(|way| way.filter(|(_, partner)| instruction.bytes > 0 && *partner != own))
 }
 
 /// Whether `other`, of rank `partner`, is the other end of the way `way` of `membership`'s rank.

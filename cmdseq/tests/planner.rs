@@ -307,7 +307,8 @@ proptest! {
         let is_alone = members.len() == 1 || (before.operation == Operation::Sendrecv && u32::from(before.peer) == own);
         match change {
             0 if fields.bytes && !is_alone => instruction.bytes += 32,
-            1 if fields.root => instruction.root = if before.root == 0 { 1 } else { before.root - 1 },
+            // What is empty is exchanged with nobody.
+            1 if fields.root && (before.bytes > 0 || !fields.peer) => instruction.root = if before.root == 0 { 1 } else { before.root - 1 },
             2 if !touched.reads.is_empty() => instruction.source.address = capabilities.memory_bytes,
             3 if !touched.writes.is_empty() => instruction.destination.address = u64::MAX - 31,
             4 if !is_alone => *instruction = Instruction::barrier().on(before.communicator),

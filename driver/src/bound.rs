@@ -79,16 +79,16 @@ impl Bound {
         self.held.as_slice()
     }
 
-    /// Makes sure that the buffers cover all host memory that the instruction names.
+    /// Whether it neither names nor holds host memory.
     #[inline]
-    pub(crate) fn check(&self, domain: &Domain) -> Result<()> {
-        if !names_host(&self.instruction) || self.is_unowned { Ok(()) } else { self.check_held(domain) }
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.held, Held::None) && !names_host(&self.instruction)
     }
 
-    #[cold]
-    fn check_held(&self, domain: &Domain) -> Result<()> {
+    /// Makes sure that the buffers cover all host memory that the instruction names.
+    pub(crate) fn check(&self, domain: &Domain) -> Result<()> {
         self.check_operands(domain)?;
-        if self.instruction.operation == Operation::Store {
+        if self.instruction.operation == Operation::Store && !self.is_unowned {
             return self.check_stored();
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
-use fpga_hal::{BarIndex, BusKind, DmaBuffer, Function, Interrupt};
+use fpga_hal::{BarIndex, BusKind, Claim, DmaBuffer, Function, Interrupt};
 use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
@@ -45,6 +45,8 @@ pub struct Card {
     capabilities: Capabilities,
     timeout: Duration,
     function: Function,
+    /// Dropped last: until then the function takes no other driver.
+    _claim: Claim,
 }
 
 impl Card {
@@ -52,7 +54,8 @@ impl Card {
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card that is none of ours,
-    /// [`Error::Removed`] for one that does not answer, [`Error::Bus`].
+    /// [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if another card of
+    /// this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
         Card::set_up(function.clone()).map_err(|error| match error {
             // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
@@ -66,6 +69,7 @@ impl Card {
     fn set_up(function: Function) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
+        let claim = function.claim().map_err(bus)?;
         let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
         let window = function.window(bar).map_err(|error| match error {
             fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
@@ -95,6 +99,7 @@ impl Card {
             capabilities: described.capabilities,
             timeout: TIMEOUT,
             function,
+            _claim: claim,
         })
     }
 
@@ -329,9 +334,12 @@ impl Card {
     /// it was to write is undefined. Memory, communicators and resident programs stay.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the sequencer does not stop: then the queue is [poisoned](State::Poisoned), and only
-    /// [`reset`](Card::reset) helps.
+    /// [`Error::Timeout`] if the sequencer does not stop: then the queue is [poisoned](State::Poisoned), and needs a
+    /// [`reset`](Card::reset). [`Error::NotRunning`] if a reset has failed before, and [`Error::Removed`].
     pub fn abort(&mut self) -> Result<()> {
+        if self.queue.needs_reset() {
+            return Err(self.queue.refusal());
+        }
         let deadline = Deadline::after(STOP);
         let told = self.queue.request_stop();
         match self.queue.await_stop(told, deadline) {

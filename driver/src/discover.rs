@@ -1,7 +1,7 @@
 //! Finding the sequencer on a card, and reading what it can do.
 
 use cmdseq::capability::Timing;
-use cmdseq::communicator::GENERATIONS;
+use cmdseq::communicator::{GENERATIONS, INDICES};
 use cmdseq::{Capabilities, Topology, instruction};
 use fpga_hal::Window;
 use fpga_regs::bits::Features;
@@ -15,13 +15,24 @@ use crate::error::{Error, Result};
 const HEADER_BYTES: u64 = 24;
 /// Largest alignment that makes sense: a page.
 const ALIGN_MAX: u32 = 4096;
+/// Most of what an instruction names by 16 bits: nodes, ranks, words of a resident program.
+const NUMBERED_MAX: u32 = 1 << 16;
+/// The fastest clock that is believed: 10 GHz.
+const CLOCK_KHZ_MAX: u32 = 10_000_000;
+/// The largest card memory that is believed: 16 TiB, so that no sum of stripes over all nodes overflows.
+const MEMORY_MIB_MAX: u32 = 1 << 24;
+/// The widest data path that is believed.
+const BEAT_BYTES_MAX: u32 = 4096;
+/// The longest part of an instruction that is believed.
+const CYCLES_MAX: u32 = 1 << 24;
 
 /// Offset of the sequencer's block in the register BAR.
 ///
 /// The list is the card's word: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
 ///
 /// # Errors
-/// [`Error::NoSequencer`], which says what was looked at, [`Error::Removed`], or what the bus says.
+/// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
+/// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
     let refuse = |looked: String| Err(Error::NoSequencer { name: name.to_owned(), looked });
     let mut offset = u64::from(START);
@@ -31,10 +42,6 @@ pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
         }
         let word = read_u64(window, name, offset)?;
         if word == u64::MAX {
-            // A first header of all-ones is a card that does not answer; behind others it is a link into nothing.
-            if count == 0 {
-                return Err(Error::Removed { name: name.to_owned() });
-            }
             return refuse(format!("header {count} at {offset:#x} reads all-ones"));
         }
         let header = Header::decode(word);
@@ -102,28 +109,44 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
         "a sequencer with rings in host memory",
         |bits| Features::from_bits_retain(bits).contains(Features::HOST_RING),
     )?);
-    let nodes = check.positive("NODES", registers::NODES)?;
+    let nodes = check.up_to("NODES", registers::NODES, NUMBERED_MAX, "1 to 65536")?;
     let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
     let topology = topology(&check, nodes)?;
-    let resident = features.contains(Features::RESIDENT);
+    let resident = |name, offset| match features.contains(Features::RESIDENT) {
+        true => check.value(name, offset, "at most 65536", |count| count <= NUMBERED_MAX),
+        false => Ok(0),
+    };
     let eager_bytes = u64::from(check.count("EAGER_BYTES", registers::EAGER_BYTES)?);
+    let memory_mib =
+        check.up_to("MEMORY_MIB", registers::MEMORY_MIB, MEMORY_MIB_MAX, "1 to 16777216, which is 16 TiB")?;
+    let cycles = |name, offset| check.value(name, offset, "at most 16777216 cycles", |count| count <= CYCLES_MAX);
     let capabilities = Capabilities {
         isa,
-        clock_khz: check.positive("CLOCK_KHZ", registers::CLOCK_KHZ)?,
+        clock_khz: check.up_to("CLOCK_KHZ", registers::CLOCK_KHZ, CLOCK_KHZ_MAX, "1 to 10000000")?,
         nodes,
         topology,
-        ports: check.count("PORTS", registers::PORTS)?,
-        memory_bytes: mebibytes(check.positive("MEMORY_MIB", registers::MEMORY_MIB)?),
-        memory_channels: check.positive("MEMORY_CHANNELS", registers::MEMORY_CHANNELS)?,
-        stripe_half_bytes: mebibytes(check.count("STRIPE_MIB", registers::STRIPE_MIB)?),
+        ports: check.value("PORTS", registers::PORTS, "at most 65536", |count| count <= NUMBERED_MAX)?,
+        memory_bytes: mebibytes(memory_mib),
+        memory_channels: check.up_to("MEMORY_CHANNELS", registers::MEMORY_CHANNELS, NUMBERED_MAX, "1 to 65536")?,
+        stripe_half_bytes: mebibytes(check.value(
+            "STRIPE_MIB",
+            registers::STRIPE_MIB,
+            "at most MEMORY_MIB",
+            |stripe| stripe <= memory_mib,
+        )?),
         queue_depth_max: check.value(
             "QUEUE_DEPTH_MAX",
             registers::QUEUE_DEPTH_MAX,
             "a power of two from 2",
             |depth| depth >= 2 && depth.is_power_of_two(),
         )?,
-        communicators: check.positive("COMMUNICATORS", registers::COMMUNICATORS)?,
-        communicator_ranks: check.positive("COMMUNICATOR_RANKS", registers::COMMUNICATOR_RANKS)?,
+        communicators: check.up_to("COMMUNICATORS", registers::COMMUNICATORS, INDICES, "1 to 32")?,
+        communicator_ranks: check.up_to(
+            "COMMUNICATOR_RANKS",
+            registers::COMMUNICATOR_RANKS,
+            NUMBERED_MAX,
+            "1 to 65536",
+        )?,
         communicator_generations: check
             .value(
                 "COMMUNICATOR_GENERATIONS",
@@ -132,8 +155,8 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
                 |generations| generations <= GENERATIONS,
             )?
             .max(1),
-        resident_programs: if resident { check.count("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)? } else { 0 },
-        resident_words: if resident { check.count("RESIDENT_WORDS", registers::RESIDENT_WORDS)? } else { 0 },
+        resident_programs: resident("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)?,
+        resident_words: resident("RESIDENT_WORDS", registers::RESIDENT_WORDS)?,
         signals: check.value("SIGNALS", registers::SIGNALS, "at most 65536", |count| count <= 1 << 16)?,
         tables: check.value("TABLES", registers::TABLES, "at most 65536", |count| count <= 1 << 16)?,
         address_align: check.value(
@@ -153,22 +176,22 @@ pub(crate) fn describe(block: &Block) -> Result<Described> {
         reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
         timing: Timing {
-            dispatch_cycles: check.count("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
-            memory_read_cycles: check.count("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
-            handover_cycles: check.count("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
-            switch_cycles: check.count("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
+            dispatch_cycles: cycles("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
+            memory_read_cycles: cycles("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
+            handover_cycles: cycles("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
+            switch_cycles: cycles("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
             control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
             data_ps: check.count("DATA_PS", registers::DATA_PS)?,
             acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
             link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
             channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
             host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
-            beat_bytes: check.positive("BEAT_BYTES", registers::BEAT_BYTES)?,
-            reduce_beat_cycles: check.count("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
-            reduce_unit_cycles: check.count("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
+            beat_bytes: check.up_to("BEAT_BYTES", registers::BEAT_BYTES, BEAT_BYTES_MAX, "1 to 4096")?,
+            reduce_beat_cycles: cycles("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
+            reduce_unit_cycles: cycles("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
         },
     };
-    check.positive("QUEUES", registers::QUEUES)?;
+    check.up_to("QUEUES", registers::QUEUES, registers::queue::MAX, "1 to as many as the block has registers for")?;
     let dma_bits = match check.value("DMA_BITS", registers::DMA_BITS, "12 to 64, or 0 for not said", |bits| {
         bits == 0 || (12..=64).contains(&bits)
     })? {
@@ -215,14 +238,15 @@ impl Checked<'_> {
     ) -> Result<u32> {
         let value = self.block.read(offset)?;
         if value == ALL_ONES {
-            // One register of all-ones is a bad value; all of them is a card that has gone.
-            self.block.read_present(registers::MAGIC)?;
+            // One register of all-ones is a bad value; all of them is a card that does not answer.
+            self.block.check_alive()?;
         }
         if value != ALL_ONES && is_valid(value) { Ok(value) } else { Err(self.bad(register, value, expected)) }
     }
 
-    fn positive(&self, register: &'static str, offset: u32) -> Result<u32> {
-        self.value(register, offset, "more than 0", |value| value > 0)
+    /// A register that is neither 0 nor more than `most`.
+    fn up_to(&self, register: &'static str, offset: u32, most: u32, expected: &'static str) -> Result<u32> {
+        self.value(register, offset, expected, |value| (1..=most).contains(&value))
     }
 
     fn count(&self, register: &'static str, offset: u32) -> Result<u32> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::graph::GraphError;
 use cmdseq::plan::Refusal;
 use cmdseq::{Operation, Status};
@@ -238,6 +239,7 @@ fn about(status: Status, detail: u16) -> String {
         _ if detail == NO_DETAIL => String::new(),
         Status::LinkDown | Status::Mismatch | Status::BadRank => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
+        Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
         _ if detail != 0 => format!(" (detail {detail:#x})"),
         _ => String::new(),
     }

@@ -48,8 +48,10 @@ pub(crate) struct Broken {
 #[derive(Debug, Clone)]
 pub(crate) enum Poison {
     Completion(Broken),
-    /// What failed, in a sentence.
+    /// The sequencer was not stopped or not started: why, in a sentence.
     Failed(String),
+    /// A reset failed: nobody knows what the card is by now, and only another reset tells.
+    Reset(String),
 }
 
 /// One entry of the ring while an instruction is in it.
@@ -207,19 +209,20 @@ impl Ledger {
     /// Enters the instruction in `word`, which was stored as the next of the ring. There must be
     /// [room](Ledger::has_room).
     #[inline]
-    pub(crate) fn push(
-        &mut self,
-        word: &[u8; instruction::BYTES],
-        tag: u16,
-        operation: Operation,
-        held: Held,
-    ) -> Token {
+    pub(crate) fn push(&mut self, word: &[u8; instruction::BYTES], tag: u16, operation: Operation) -> Token {
         let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
-        self.slots[(self.pushed & (self.depth - 1)) as usize] = Slot { cell, tag, held };
+        let slot = &mut self.slots[(self.pushed & (self.depth - 1)) as usize];
+        (slot.cell, slot.tag) = (cell, tag);
         self.pushed = self.pushed.wrapping_add(1);
         self.forget_loaded(operation, word);
         Token::new(&self.cells, cell, tag, operation)
+    }
+
+    /// Keeps `held` until the instruction pushed last is complete.
+    pub(crate) fn hold(&mut self, held: Held) {
+        let last = self.pushed.wrapping_sub(1);
+        self.slots[(last & (self.depth - 1)) as usize].held = held;
     }
 
     /// Removes the instruction pushed last, which the card was not told of.
@@ -241,7 +244,7 @@ impl Ledger {
             Operation::Table => {
                 self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
             }
-            Operation::Launch => self.tables.clear(),
+            Operation::Launch if !self.tables.is_empty() => self.tables.clear(),
             _ => {}
         }
     }
@@ -296,8 +299,11 @@ impl Ledger {
     /// Hands `completion` to whoever waits for the instruction in `slot`, and releases its memory.
     #[inline]
     fn finish(&mut self, slot: usize, completion: Completion) {
-        let Slot { cell, held, .. } = std::mem::take(&mut self.slots[slot]);
-        drop(held);
+        let Slot { cell, held, .. } = &mut self.slots[slot];
+        let cell = *cell;
+        if !matches!(held, Held::None) {
+            *held = Held::None;
+        }
         self.results[cell as usize] = completion;
         if !self.cells.complete(cell) {
             self.free.push(cell);
@@ -376,4 +382,155 @@ impl fmt::Debug for Ledger {
 /// What stands in for the completion of an instruction that the card never came to.
 fn aborted(tag: u16) -> Completion {
     Completion { tag, status: Status::Aborted, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use cmdseq::Instruction;
+    use fpga_hal::Domain;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEPTH: u32 = 4;
+
+    fn running(at: u32) -> Ledger {
+        let mut ledger = Ledger::new(DEPTH);
+        ledger.restart();
+        (ledger.pushed, ledger.rung, ledger.taken, ledger.announced) = (at, at, at, at);
+        ledger
+    }
+
+    fn push(ledger: &mut Ledger, held: Held) -> Token {
+        assert!(ledger.has_room());
+        let tag = ledger.pushed() as u16;
+        let token = ledger.push(&Instruction::nop().with_tag(tag).encode(), tag, Operation::Nop);
+        ledger.hold(held);
+        token
+    }
+
+    fn done(tag: u16) -> Completion {
+        Completion { status: Status::Done, ..aborted(tag) }
+    }
+
+    fn check(ledger: &Ledger) {
+        let from = |count: u32| count.wrapping_sub(ledger.announced);
+        let [taken, rung, pushed] = [ledger.taken, ledger.rung, ledger.pushed].map(from);
+        assert!(taken <= rung && rung <= pushed && pushed <= taken + ledger.depth, "{ledger:?}");
+    }
+
+    #[test]
+    fn what_the_card_could_not_be_told_of_is_taken_back() {
+        let buffer = Domain::in_process().allocate(64, 64).unwrap();
+        for at in [0, 3, u32::MAX] {
+            let mut ledger = running(at);
+            let first = push(&mut ledger, Held::None);
+            for _ in 0..20 {
+                let token = push(&mut ledger, Held::One(Arc::clone(&buffer)));
+                assert_eq!(Arc::strong_count(&buffer), 2);
+                ledger.take_back(token);
+                check(&ledger);
+                assert_eq!((ledger.in_flight(), Arc::strong_count(&buffer)), (1, 1));
+            }
+            // What was stored before stays stored, and what is stored next has the same place and tag.
+            let second = push(&mut ledger, Held::None);
+            assert_eq!(second.tag(), (at as u16).wrapping_add(1));
+            ledger.set_rung();
+            ledger.complete(done(first.tag())).unwrap();
+            ledger.complete(done(second.tag())).unwrap();
+            assert_eq!(ledger.take(first).unwrap().unwrap().status, Status::Done);
+            assert!(ledger.result(&second).unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn memory_goes_with_its_completion_or_a_certain_stop() {
+        let buffer = Domain::in_process().allocate(64, 64).unwrap();
+        let mut ledger = running(0);
+        let token = push(&mut ledger, Held::Two([Arc::clone(&buffer), Arc::clone(&buffer)]));
+        push(&mut ledger, Held::Many(vec![Arc::clone(&buffer); 3])).abandon();
+        ledger.set_rung();
+        ledger.complete(done(7)).unwrap_err();
+        ledger.set_poison(Poison::Failed(String::new()));
+        ledger.clear_tables();
+        assert_eq!(Arc::strong_count(&buffer), 6);
+        ledger.complete(done(0)).unwrap();
+        assert_eq!(Arc::strong_count(&buffer), 4);
+        ledger.abort_all();
+        assert_eq!(Arc::strong_count(&buffer), 1);
+        assert_eq!(ledger.result(&token).unwrap().unwrap().status, Status::Done);
+    }
+
+    #[test]
+    fn memory_of_a_card_that_cannot_be_stopped_is_kept_for_good() {
+        let domain = Domain::in_process();
+        let [flying, resident] = [0, 1].map(|_| domain.allocate(64, 64).unwrap());
+        let mut ledger = running(0);
+        push(&mut ledger, Held::One(Arc::clone(&flying))).abandon();
+        ledger.set_resident(1, vec![Arc::clone(&resident)]);
+        ledger.leak();
+        drop(ledger);
+        assert_eq!((Arc::strong_count(&flying), Arc::strong_count(&resident)), (2, 2));
+    }
+
+    #[test]
+    fn programs_keep_their_memory_until_another_is_surely_stored() {
+        let domain = Domain::in_process();
+        let [first, second] = [0, 1].map(|_| domain.allocate(64, 64).unwrap());
+        let mut ledger = running(0);
+        ledger.keep_resident(3, &[Arc::clone(&first)]);
+        ledger.set_resident(3, vec![Arc::clone(&first)]);
+        ledger.keep_resident(3, &[Arc::clone(&second)]);
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (2, 2), "either may be there");
+        ledger.set_resident(3, vec![Arc::clone(&second)]);
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
+        ledger.clear_tables();
+        assert_eq!(Arc::strong_count(&second), 2);
+        ledger.forget_card();
+        assert_eq!(Arc::strong_count(&second), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Counts keep their order, over the wrap of 32 bits too, and each token gets the completion of its instruction.
+        #[test]
+        fn any_order_of_calls_keeps_the_counts(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
+                                               calls in prop::collection::vec(0..8u8, 0..200)) {
+            let mut ledger = running(start & !(DEPTH - 1));
+            let mut tokens = VecDeque::new();
+            for call in calls {
+                match call {
+                    0..=2 if ledger.has_room() => tokens.push_back(push(&mut ledger, Held::None)),
+                    3 => {
+                        // The card writes over completions that it does not know to be taken.
+                        if ledger.must_announce() {
+                            ledger.set_announced();
+                        }
+                        ledger.set_rung();
+                    }
+                    4 | 5 if !ledger.is_idle() => {
+                        let tag = ledger.taken() as u16;
+                        let before = ledger.in_flight();
+                        prop_assert!(ledger.complete(done(tag.wrapping_add(1))).is_err());
+                        prop_assert_eq!(ledger.in_flight(), before);
+                        prop_assert!(ledger.complete(done(tag)).is_ok());
+                    }
+                    6 => {
+                        let Some(token) = tokens.pop_front() else { continue };
+                        let tag = token.tag();
+                        match ledger.take(token).unwrap() {
+                            Ok(completion) => prop_assert_eq!(completion.tag, tag),
+                            Err(token) => tokens.push_front(token),
+                        }
+                    }
+                    7 => drop(tokens.pop_front()),
+                    _ => {}
+                }
+                check(&ledger);
+            }
+        }
+    }
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
-use cmdseq::verify::verify_resident;
+use cmdseq::plan::Refusal;
+use cmdseq::verify::{verify_in_flight, verify_resident};
 use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, instruction};
 
 use crate::card::Card;
@@ -29,6 +30,8 @@ pub struct Prepared {
     capabilities: Capabilities,
     ranks: Vec<Rank>,
     in_flight: usize,
+    /// Why nothing else may be in flight with a launch, if so.
+    alone: Option<Refusal>,
     /// As long as it lives, its communicators are defined.
     _contexts: Contexts,
 }
@@ -208,6 +211,7 @@ impl Cluster {
         let arguments = vec![schedule.arguments(); schedule.programs.len()];
         let (communicators, group) = (&schedule.communicators, &schedule.group);
         verify_resident(&schedule.programs, &arguments, communicators, group, self.capabilities())?;
+        let alone = verify_in_flight(&schedule.programs, &arguments, communicators, group, self.capabilities()).err();
         let places = schedule.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
         let contexts = self.contexts(&schedule.communicators)?;
         let mut ranks = Vec::with_capacity(places.len());
@@ -228,19 +232,25 @@ impl Cluster {
             });
         }
         let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
-        let mut prepared = Prepared { schedule, capabilities, ranks, in_flight: 0, _contexts: contexts };
+        let mut prepared = Prepared { schedule, capabilities, ranks, in_flight: 0, alone, _contexts: contexts };
         prepared.encode();
         Ok(prepared)
     }
 
     /// Launches `prepared` on all its cards: one word that was encoded before into each ring, and one doorbell for each
-    /// card. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; they run one after another.
+    /// card. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; each card runs them one after
+    /// another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a card before or after
+    /// that card runs the same launch, the launch needs its cards for itself until it is finished.
     ///
     /// # Errors
+    /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there;
     /// [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
     /// [`Error::Full`] if a ring is: then nothing was launched. If a bus or a queue fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
+        if let Some(refusal) = &prepared.alone {
+            self.check_idle(prepared, refusal)?;
+        }
         let cards = self.all_mut();
         for rank in &prepared.ranks {
             let Some(card) = cards.get_mut(rank.place).filter(|card| card.has(&rank.resident)) else {
@@ -271,6 +281,13 @@ impl Cluster {
             return launched.and(give_up(cards, prepared));
         }
         launched
+    }
+
+    /// Makes sure that nothing is in flight on the cards of `prepared`, or else refuses with `refusal`.
+    #[cold]
+    fn check_idle(&self, prepared: &Prepared, refusal: &Refusal) -> Result<()> {
+        let is_busy = |rank: &Rank| self.cards().get(rank.place).is_some_and(|card| card.queue().in_flight() > 0);
+        if prepared.ranks.iter().any(is_busy) { Err(Error::Refused(refusal.clone())) } else { Ok(()) }
     }
 
     /// Waits for the oldest launch in flight, for at most `timeout`, and gives what it took: the largest over the ranks, from

@@ -16,6 +16,11 @@ use crate::queue::QueuePair;
 pub(crate) const STOP: Duration = Duration::from_millis(100);
 
 impl QueuePair {
+    /// Whether only a reset can start the queue again.
+    pub(crate) fn needs_reset(&self) -> bool {
+        matches!(self.ledger.poison(), Some(Poison::Reset(_)))
+    }
+
     /// Stops the sequencer, within 100 ms.
     pub(crate) fn stop(&mut self) -> State {
         let told = self.request_stop();
@@ -91,13 +96,13 @@ impl QueuePair {
         self.ledger.clear_tables();
         match error {
             Error::Removed { .. } => self.ledger.set_state(State::Gone),
-            error => self.ledger.set_poison(Poison::Failed(format!("its reset failed: {error}"))),
+            error => self.ledger.set_poison(Poison::Reset(format!("its reset failed: {error}"))),
         }
     }
 
     /// Starts over after the sequencer was stopped or reset: takes what completions there are, gives everything else in
-    /// flight the status aborted, and begins with empty rings. `interrupt` replaces the one before. After a completion that
-    /// was wrong, the rings are made anew: the card may still write to the old ones.
+    /// flight the status aborted, and begins with empty rings, new ones if the queue was poisoned. `interrupt` replaces the
+    /// one before.
     pub(crate) fn restart(&mut self, interrupt: Option<Interrupt>) -> Result<()> {
         debug_assert_eq!(self.state(), State::Stopped);
         self.end_all();
@@ -115,6 +120,7 @@ impl QueuePair {
             self.interrupt = interrupt;
         }
         match self.ledger.poison() {
+            // The card may still write to the old ones.
             Some(_) => self.ring = HostRing::allocate(self.block(), self.function.domain(), self.depth())?,
             None => self.ring.clear()?,
         }

@@ -20,8 +20,10 @@ pub fn memory_before_mmio() {
 
 /// Orders stores to memory before the MMIO store that follows: what a doorbell announces is there when it rings.
 ///
-/// A fence of the language orders for other processors only (the inner shareable domain). This is the outer one, which a
-/// card is in, as in Linux's `writel`.
+/// A fence of the language orders for other processors only (the inner shareable domain, `dmb ishst`). A card is in the outer
+/// one. Linux's `writel` has this very barrier before its store: `__iowmb`, which is `dma_wmb`, which is `dmb oshst`
+/// (`arch/arm64/include/asm/io.h` and `barrier.h`). Its `wmb`, a `dsb st`, would wait for completion as well: nobody needs that,
+/// because the doorbell itself is the next access to reach the card.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub fn memory_before_mmio() {
@@ -39,7 +41,9 @@ pub fn memory_before_mmio() {
 
 /// Orders the load that saw a word written by the device before loads of what that word announces.
 ///
-/// The word may be in memory (a completion) or in a register (a status read by MMIO).
+/// The word may be in memory (a completion) or in a register (a status read by MMIO). Linux has this very barrier for both:
+/// `dma_rmb`, and `__iormb` after the load of `readl`, are `dmb oshld` (`arch/arm64/include/asm/barrier.h` and `io.h`). It holds
+/// back stores after it as well, so that a doorbell that gives a slot back does not overtake the load that saw it full.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub fn device_word_before_data() {

@@ -66,6 +66,11 @@ impl Backend {
         }
     }
 
+    /// Whether other processes are passed the memory.
+    fn lends(&self) -> bool {
+        matches!(self, Backend::VfioUser(_))
+    }
+
     fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
         match self {
             Backend::InProcess(iommu) => {
@@ -157,7 +162,8 @@ impl Domain {
     }
 
     /// A domain of functions behind vfio-user sockets, with [`DEFAULT_RANGES`] and [`DEFAULT_ENTRY_LIMIT`]. Their
-    /// servers are passed its buffers ([`vfio_user::connect`](crate::vfio_user::connect)).
+    /// servers are passed its buffers ([`vfio_user::connect`](crate::vfio_user::connect)), which therefore have no reserved
+    /// huge pages: a server could take those away.
     pub fn vfio_user() -> Self {
         Self::new(Backend::VfioUser(Arc::default()), &DEFAULT_RANGES, DEFAULT_ENTRY_LIMIT)
     }
@@ -187,8 +193,8 @@ impl Domain {
         // Asked before memory is spent on a buffer that cannot be mapped or placed.
         self.inner.backend.admit(mapped)?;
         self.book().room(mapped, alignment)?;
-        let (region, backing) =
-            ladder::allocate(usize::try_from(mapped).map_err(|_| Error::BufferSize { bytes: mapped })?)?;
+        let len = usize::try_from(mapped).map_err(|_| Error::BufferSize { bytes: mapped })?;
+        let (region, backing) = ladder::allocate(len, self.inner.backend.lends())?;
         let region = Arc::new(region);
         // An IOMMU can use large pages of its own only where both addresses are aligned to them.
         let iova = self.book().take(mapped, alignment, backing.page_bytes as u64)?;
@@ -352,6 +358,7 @@ impl Drop for Attachment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dma::{Pages, PagesTried};
 
     const FIRST: [RangeInclusive<u64>; 2] = [0..=0xfedf_ffff, 0xfef0_0000..=u64::MAX];
 
@@ -376,5 +383,14 @@ mod tests {
         domain.adopt(None, None, None, true);
         assert_eq!((domain.ranges(), domain.entry_limit()), (DEFAULT_RANGES.to_vec(), DEFAULT_ENTRY_LIMIT));
         assert!(domain.allocate(0x5_0000, 1).is_ok());
+    }
+
+    #[test]
+    fn what_others_are_passed_has_no_reserved_huge_pages() {
+        let is_reserved = |tried: &PagesTried| matches!(tried.pages, Pages::Gigantic | Pages::Huge);
+        for (domain, is_lent) in [(Domain::in_process(), false), (Domain::vfio_user(), true)] {
+            let buffer = domain.allocate(4 << 20, 1).unwrap();
+            assert_eq!(buffer.backing().tried.iter().any(is_reserved), !is_lent, "{}", buffer.backing());
+        }
     }
 }

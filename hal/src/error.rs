@@ -22,6 +22,12 @@ pub enum Error {
     /// The function no longer answers (reads give all-ones), or its bus has asked for it back: close it.
     #[error("The function is gone, or its bus has asked for it back")]
     Removed,
+    /// This process holds the function already: one driver at a time has a card.
+    #[error("{name} is in use in this process already; drop the first user before it is opened again")]
+    InUse {
+        /// The selector or bus address it was opened by.
+        name: String,
+    },
     /// An access does not lie inside of what it is made to.
     #[error("{bytes} bytes at offset {offset:#x} do not lie inside of the {what} of {len:#x} bytes")]
     OutOfBounds {

@@ -1,6 +1,7 @@
 //! The host side of one PCI function.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,7 +55,26 @@ pub(crate) struct Inner {
     owner: Owner,
     /// What was reset when it was opened.
     opening_reset: ResetOutcome,
+    /// Whether there is a [`Claim`].
+    claimed: AtomicBool,
     state: Mutex<State>,
+}
+
+/// The right to drive a function: see [`Function::claim`].
+pub struct Claim {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim").field("function", &self.inner.name()).finish()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.inner.claimed.store(false, Ordering::Release);
+    }
 }
 
 /// What must change by one thread at a time: the command register, and interrupts.
@@ -72,7 +92,8 @@ impl Function {
         let identity = Identity { name: name.to_owned(), vendor: 0, device: 0, class: 0, revision: 0 };
         let (owner, opening_reset) = (Owner::current(), ResetOutcome::None);
         // From here on, whatever fails closes what was opened.
-        let mut inner = Inner { identity, attachment, bus, owner, opening_reset, state: Mutex::default() };
+        let claimed = AtomicBool::new(false);
+        let mut inner = Inner { identity, attachment, bus, owner, opening_reset, claimed, state: Mutex::default() };
         inner.opening_reset = match inner.bus.can_reset() {
             ResetOutcome::None if !without_reset => return Err(inner.removed_or(Error::NotReset)),
             ResetOutcome::None => {
@@ -104,6 +125,17 @@ impl Function {
     /// Who it is.
     pub fn identity(&self) -> &Identity {
         &self.inner.identity
+    }
+
+    /// Claims the function for one driver, until the claim is dropped. Clones of a handle are one function.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if it is claimed already.
+    pub fn claim(&self) -> Result<Claim> {
+        if self.inner.claimed.swap(true, Ordering::AcqRel) {
+            return Err(Error::InUse { name: self.inner.name().to_owned() });
+        }
+        Ok(Claim { inner: Arc::clone(&self.inner) })
     }
 
     /// The domain its DMA goes through.
@@ -383,9 +415,11 @@ impl Inner {
         }
         let mut state = self.state();
         let report = |step: &str, result: Result<()>| {
-            if let Err(error) = result {
-                log::warn!("Closing {}: cannot {step}: {error}", self.name());
-            }
+            let Err(error) = result else { return };
+            // One that goes meanwhile, or is asked back, refuses some of it: its remover keeps it from being reset.
+            let is_expected = matches!(error, Error::Removed) || self.bus.removal().check();
+            let level = if is_expected { log::Level::Debug } else { log::Level::Error };
+            log::log!(level, "Closing {}: cannot {step}: {error}", self.name());
         };
         report("disable interrupts", self.disable_interrupts(&mut state));
         report("turn bus mastering off", self.set_command(0, config::COMMAND_MASTER));

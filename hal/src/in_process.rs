@@ -3,8 +3,9 @@
 //! DMA completes at once, through the domain's own IOMMU, and only while the command register says that the function is
 //! bus master; interrupts, memory writes themselves, likewise. A vector goes to an eventfd, as it would from the kernel.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use nix::sys::eventfd::EventFd;
 
@@ -15,24 +16,26 @@ use crate::interrupt::InterruptKind;
 use crate::intx::{Intx, raise};
 use crate::iommu::InProcessIommu;
 use crate::msix::Msix;
+use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result};
 
 /// Opens `endpoint` as a function of `domain` named `name`: connects its ports, resets it, reads its identity, and turns
 /// on memory decoding. Bus mastering is off, as the kernel leaves it.
 ///
-/// One function at a time has an endpoint: a second one takes over its ports. Fails if the endpoint's layout is
-/// impossible, if it reads as all-ones ([`Error::Removed`]), or if it is no endpoint ([`Error::HeaderType`]).
+/// One function at a time has an endpoint: a second one is refused with [`Error::InUse`] until the first is closed. Fails if
+/// the endpoint's layout is impossible, if it reads as all-ones ([`Error::Removed`]), or if it is no endpoint ([`Error::HeaderType`]).
 pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Result<Function> {
     let layout = endpoint.layout();
     check_layout(&layout)?;
     let iommu =
         domain.in_process_iommu().ok_or(Error::DomainKind { bus: BusKind::InProcess, domain: domain.kind() })?;
+    let attached = Attached::new(&endpoint, name)?;
     let link = Arc::new(Link::default());
     let port = Port { iommu, link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
     endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
     let attachment = domain.attach(name, layout.dma_bits);
-    let bus = InProcess { endpoint, layout, link, removal: Arc::default() };
+    let bus = InProcess { _attached: attached, endpoint, layout, link, removal: Arc::default() };
     Function::open(Box::new(bus), attachment, name, false)
 }
 
@@ -58,10 +61,39 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
 
 /// The host's end.
 struct InProcess {
+    // Dropped first: the endpoint's address may be another's once it is gone.
+    _attached: Attached,
     endpoint: Arc<dyn Endpoint>,
     layout: Layout,
     link: Arc<Link>,
     removal: Arc<Removal>,
+}
+
+/// Endpoints that functions of this process have, by address.
+static ATTACHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// The right to an endpoint, which lives longer.
+struct Attached {
+    address: usize,
+    owner: Owner,
+}
+
+impl Attached {
+    fn new(endpoint: &Arc<dyn Endpoint>, name: &str) -> Result<Self> {
+        let address = Arc::as_ptr(endpoint).cast::<()>().addr();
+        let is_free = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
+        let owner = Owner::current();
+        if is_free { Ok(Attached { address, owner }) } else { Err(Error::InUse { name: name.to_owned() }) }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // In a forked child a thread that is not there may hold the lock.
+        if self.owner.is_here() {
+            ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
+        }
+    }
 }
 
 impl Bus for InProcess {

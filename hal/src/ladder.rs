@@ -16,12 +16,17 @@ const GIB: usize = 1 << 30;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Zeroed memory of at least `bytes` bytes, all of it present.
-pub(crate) fn allocate(bytes: usize) -> Result<(Region, Backing)> {
+///
+/// Memory that other processes are passed (`is_lent`) is never made of reserved huge pages. Seals keep a file's size, but
+/// not its pages: whoever has the descriptor can punch huge pages out of it, and once the reserve is used up the next
+/// access is a SIGBUS. Ordinary pages that are punched out come back as zeros.
+pub(crate) fn allocate(bytes: usize, is_lent: bool) -> Result<(Region, Backing)> {
     let mut tried = Vec::new();
     for (pages, page_bytes) in
         [(Pages::Gigantic, GIB), (Pages::Huge, 2 * MIB), (Pages::Transparent, transparent_page_size())]
     {
-        if !worth_trying(bytes, page_bytes) {
+        let is_reserved = matches!(pages, Pages::Gigantic | Pages::Huge);
+        if !worth_trying(bytes, page_bytes) || is_lent && is_reserved {
             continue;
         }
         match step(pages, bytes, page_bytes) {
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn small_buffers_try_ordinary_pages_only() {
-        let (region, backing) = allocate(100).unwrap();
+        let (region, backing) = allocate(100, false).unwrap();
         assert_eq!(region.len(), page_size());
         assert_eq!((backing.pages, backing.page_bytes), (Pages::Base, page_size()));
         assert_eq!(backing.tried, [PagesTried { pages: Pages::Base, outcome: Ok(()) }]);
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn larger_ones_say_what_they_got_and_what_was_tried() {
-        let (region, backing) = allocate(4 * MIB).unwrap();
+        let (region, backing) = allocate(4 * MIB, false).unwrap();
         assert!(region.len() >= 4 * MIB);
         assert_eq!(backing.tried[0].pages, Pages::Huge);
         let (last, before) = backing.tried.split_last().unwrap();

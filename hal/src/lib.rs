@@ -97,7 +97,7 @@ pub use dma::{Backing, DmaBuffer};
 pub use domain::Domain;
 pub use endpoint::Endpoint;
 pub use error::{Error, IovaRanges, Result};
-pub use function::{Function, Identity};
+pub use function::{Claim, Function, Identity};
 pub use interrupt::{Interrupt, InterruptKind};
 pub use memory::SharedMemory;
 pub use window::Window;

@@ -13,7 +13,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use crate::owner::Owner;
-use crate::{Error, Result, copy};
+use crate::{Error, Result, barrier, copy};
 
 /// Bytes of this machine's pages: 4 KiB, or up to 64 KiB on aarch64.
 pub(crate) fn page_size() -> usize {
@@ -155,7 +155,10 @@ impl Region {
             return Err(self.misaligned(offset, 8));
         }
         // SAFETY: `at` checked the range; aligned because `offset` is and the mapping begins on a page.
-        Ok(u64::from_le(unsafe { copy::load_u64(at) }))
+        let word = u64::from_le(unsafe { copy::load_u64(at) });
+        // An acquiring load orders for processors; a card may be further away.
+        barrier::device_word_before_data();
+        Ok(word)
     }
 }
 

@@ -1,9 +1,17 @@
 //! How one learns that a function is gone.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Mapped memory of a function, which must not be found as it was last.
+pub(crate) trait Vanish: fmt::Debug + Send + Sync {
+    /// Has each access from now on read all-ones.
+    fn vanish(&self);
+}
 
 /// Whether a function is gone, or its bus has asked for it back; once it is, it stays so.
 ///
@@ -13,17 +21,36 @@ pub(crate) struct Removal {
     gone: AtomicBool,
     /// A descriptor and the events on it that mean removal.
     signal: Option<(OwnedFd, PollFlags)>,
+    /// What vanishes before anybody is told.
+    memory: Mutex<Vec<Weak<dyn Vanish>>>,
 }
 
 impl Removal {
     /// Removal that is also told by `events` (or a hang-up) on `descriptor`, which is never read.
     pub(crate) fn signalled_by(descriptor: OwnedFd, events: PollFlags) -> Self {
-        Removal { gone: AtomicBool::new(false), signal: Some((descriptor, events)) }
+        Removal { signal: Some((descriptor, events)), ..Removal::default() }
     }
 
-    /// Notes that the function is gone.
+    /// Notes that the function is gone. Whoever sees that finds none of its memory any more.
     pub(crate) fn mark(&self) {
+        let mut memory = self.memory();
+        memory.drain(..).filter_map(|memory| memory.upgrade()).for_each(|memory| memory.vanish());
         self.gone.store(true, Ordering::Release);
+    }
+
+    /// Has `memory` vanish when the function goes, at once if it has gone.
+    pub(crate) fn takes_along(&self, memory: &Arc<impl Vanish + 'static>) {
+        let mut all = self.memory();
+        if self.is_marked() {
+            memory.vanish();
+        } else {
+            let memory = Arc::downgrade(memory);
+            all.push(memory);
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Vec<Weak<dyn Vanish>>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What [`mark`](Self::mark) sets, for a signal handler.
@@ -53,5 +80,49 @@ impl Removal {
     /// What to poll for, if anything signals removal.
     pub(crate) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.signal.as_ref().map(|(descriptor, events)| (descriptor.as_fd(), *events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts how often it vanished, and whether anybody was told before.
+    #[derive(Debug, Default)]
+    struct Memory {
+        removal: Weak<Removal>,
+        seen: Mutex<Vec<bool>>,
+    }
+
+    impl Vanish for Memory {
+        fn vanish(&self) {
+            let told = self.removal.upgrade().unwrap().is_marked();
+            self.seen.lock().unwrap().push(told);
+        }
+    }
+
+    #[test]
+    fn memory_vanishes_before_anybody_is_told() {
+        // A hang-up that is polled for tells as well as a mark.
+        for is_polled in [false, true] {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            let removal = Arc::new(Removal::signalled_by(ours.into(), PollFlags::POLLIN));
+            let memory = || Arc::new(Memory { removal: Arc::downgrade(&removal), ..Memory::default() });
+            let (before, dropped, after) = (memory(), memory(), memory());
+            removal.takes_along(&before);
+            removal.takes_along(&dropped);
+            drop(dropped);
+            assert!(!removal.check());
+            drop(theirs);
+            if !is_polled {
+                removal.mark();
+            }
+            assert!(removal.check() && removal.check());
+            removal.takes_along(&after);
+            assert_eq!(
+                (&before.seen.lock().unwrap()[..], &after.seen.lock().unwrap()[..]),
+                (&[false][..], &[true][..])
+            );
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fake::{Event, Fake, MSIX, REGISTERS, TABLE, VECTORS, bar};
 use fpga_hal::endpoint::{BarLayout, DmaFault, ResetKind};
-use fpga_hal::{BusKind, Domain, Error, SharedMemory};
+use fpga_hal::{BusKind, Domain, Error, ResetOutcome, SharedMemory};
 
 #[test]
 fn opening_connects_resets_identifies_and_turns_on_memory() {
@@ -18,7 +18,7 @@ fn opening_connects_resets_identifies_and_turns_on_memory() {
         fake.take_events(),
         [Event::Attach, Event::Reset(ResetKind::Function), Event::ConfigWrite(0x04, 0x0002)]
     );
-    assert_eq!(function.bus(), BusKind::InProcess);
+    assert_eq!((function.bus(), function.opening_reset()), (BusKind::InProcess, ResetOutcome::Function));
     assert_eq!(function.identity().to_string(), "card 0 (10ee:5020, class 120000, revision 03)");
     assert!(function.domain().is_same(&domain));
     assert_eq!(function.bar(bar(0)).unwrap().bytes, REGISTERS);
@@ -59,6 +59,25 @@ fn the_last_holder_closes_in_order() {
     let mut data = [0; 11];
     buffer.read(0, &mut data).unwrap();
     assert_eq!(&data, b"still there");
+}
+
+#[test]
+fn one_function_and_one_driver_at_a_time_have_an_endpoint() {
+    let (fake, domain) = (Fake::new(), Domain::in_process());
+    let function = fake.open(&domain, "card").unwrap();
+    fake.take_events();
+    for domain in [&domain, &Domain::in_process()] {
+        assert!(matches!(fake.open(domain, "again").unwrap_err(), Error::InUse { name } if name == "again"));
+    }
+    assert_eq!(fake.take_events(), [], "the first keeps its ports");
+    let claim = function.claim().unwrap();
+    assert!(matches!(function.clone().claim().unwrap_err(), Error::InUse { name } if name == "card"));
+    drop(function);
+    assert!(matches!(fake.open(&domain, "again").unwrap_err(), Error::InUse { .. }), "the claim keeps it open");
+    drop(claim);
+    let function = fake.open(&domain, "again").unwrap();
+    drop(function.claim().unwrap());
+    drop(function.claim().unwrap());
 }
 
 #[test]
@@ -289,7 +308,7 @@ fn reset_leaves_memory_on_and_the_rest_off() {
     let interrupts = function.enable_interrupts(1).unwrap();
     let buffer = function.domain().allocate(64, 1).unwrap();
     fake.take_events();
-    function.reset().unwrap();
+    assert_eq!(function.reset().unwrap(), ResetOutcome::Function);
     assert_eq!(fake.take_events(), [Event::Reset(ResetKind::Function), Event::ConfigWrite(0x04, 0x0002)]);
     assert_eq!(fake.dma_write(buffer.iova().0, &[1]), Err(DmaFault::NotMaster));
     function.set_bus_master(true).unwrap();

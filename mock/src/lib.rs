@@ -29,6 +29,7 @@ mod card;
 mod clock;
 mod communicators;
 mod config_space;
+mod copy;
 mod endpoint;
 mod fabric;
 mod fold;
@@ -46,6 +47,7 @@ mod registers;
 mod rings;
 mod sequencer;
 mod signals;
+mod stored;
 mod switch;
 
 pub use clock::Clock;

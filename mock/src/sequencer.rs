@@ -1,23 +1,22 @@
 //! The command sequencer: fetches instructions, runs them one after another, writes completions.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use cmdseq::completion::{Completion, OUT_OF_MEMORY, Status};
 use cmdseq::instruction::{self, ARGUMENTS, offset};
-use cmdseq::table::{ENTRY_BYTES, Table};
-use cmdseq::{AddressSpace, DecodeError, Flags, Instruction, Operation};
-use fpga_hal::endpoint::DmaFault;
+use cmdseq::table::ENTRY_BYTES;
+use cmdseq::{DecodeError, Flags, Instruction, Operation};
 use fpga_regs::bits::Errors;
 
 use crate::agenda::Time;
-use crate::card::{RESIDENT_WORDS, TABLES};
+use crate::card::RESIDENT_WORDS;
 use crate::fabric::{Core, Event, Step};
-use crate::host_dma::{Job, REQUEST_BYTES};
+use crate::host_dma::Job;
 use crate::inbound::Inbound;
 use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;
+use crate::stored::table_slot;
 use crate::switch::{Barrier, Transfer};
 
 /// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
@@ -262,7 +261,7 @@ impl Core {
         }
     }
 
-    fn fail_after(&mut self, index: usize, status: Status, detail: u16, delay: u64) {
+    pub(crate) fn fail_after(&mut self, index: usize, status: Status, detail: u16, delay: u64) {
         if let Some(running) = &mut self.cards[index].running {
             (running.status, running.detail, running.work) = (status, detail, Work::Timed);
         }
@@ -341,78 +340,10 @@ impl Core {
         Ok(())
     }
 
-    fn set_work(&mut self, index: usize, work: Work) {
+    pub(crate) fn set_work(&mut self, index: usize, work: Work) {
         if let Some(running) = &mut self.cards[index].running {
             running.work = work;
         }
-    }
-
-    fn begin_table(&mut self, index: usize, instruction: &Instruction) {
-        self.set_work(index, Work::HostTable);
-        self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
-    }
-
-    /// A table or a resident program is here.
-    pub(crate) fn table_read(&mut self, index: usize, table: &[u8], went_well: bool) {
-        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-        let Some(instruction) = self.cards[index].running.as_ref().map(|running| running.instruction) else { return };
-        let kept = match instruction.operation {
-            _ if !went_well => Err((Status::HostReadFault, 0)),
-            Operation::Store => self.store(index, &instruction, table),
-            Operation::Table => self.keep_table(index, &instruction, table),
-            _ => self.define(index, &instruction, table),
-        };
-        match kept {
-            Ok(()) => self.schedule_step(index, dispatch, Step::Finish),
-            Err((status, detail)) => self.fail_after(index, status, detail, dispatch),
-        }
-    }
-
-    fn define(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
-        let (numbers, _) = table.as_chunks::<2>();
-        let members: Arc<[u32]> = numbers.iter().map(|number| u16::from_le_bytes(*number).into()).collect();
-        let mut seen = vec![false; self.cards.len()];
-        for node in members.iter() {
-            match seen.get_mut(*node as usize) {
-                Some(seen) if !*seen => *seen = true,
-                _ => return Err((Status::BadCommunicator, *node as u16)),
-            }
-        }
-        let card = &mut self.cards[index];
-        card.communicators.define(instruction.communicator, &members, card.node)
-    }
-
-    fn store(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
-        let slot = self.resident_slot(index, instruction.extent)?;
-        let (words, _) = table.as_chunks::<{ instruction::BYTES }>();
-        let mut program = Vec::with_capacity(words.len());
-        for (place, word) in words.iter().enumerate() {
-            let at = place as u16;
-            let step = Instruction::decode(word).map_err(|_| (Status::BadProgram, at))?;
-            // A program ends where its last word says, and does not start or change programs.
-            let is_last = step.flags.contains(Flags::LAST);
-            if is_last != (place + 1 == words.len()) || matches!(step.operation, Operation::Launch | Operation::Store) {
-                return Err((Status::BadProgram, at));
-            }
-            program.push(step);
-        }
-        check_loops(&program)?;
-        self.cards[index].resident[slot] = program;
-        Ok(())
-    }
-
-    fn keep_table(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {
-        let slot = table_slot(instruction.extent)?;
-        let table = Table::decode(table).map_err(|_| bad_field(offset::BYTES))?;
-        self.cards[index].tables.insert(slot, table);
-        Ok(())
-    }
-
-    fn resident_slot(&self, index: usize, slot: u64) -> Result<usize, Refusal> {
-        usize::try_from(slot)
-            .ok()
-            .filter(|slot| *slot < self.cards[index].resident.len())
-            .ok_or((Status::BadProgram, 0))
     }
 
     fn begin_launch(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
@@ -465,77 +396,6 @@ impl Core {
         let cycles = cycles.min(DELAY_MAX) + self.profile.dispatch_cycles;
         self.schedule_step(index, self.profile.cycles(cycles), Step::Finish);
         Ok(())
-    }
-
-    fn begin_copy(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
-        let Instruction { source, destination, bytes, .. } = *instruction;
-        for operand in [source, destination] {
-            if operand.space == AddressSpace::Card {
-                self.check_memory(index, operand.address, bytes)?;
-            }
-        }
-        if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
-            if source.address != destination.address && source.address.abs_diff(destination.address) < bytes {
-                return Err((Status::Overlap, 0));
-            }
-            self.begin_local(index, Some(source.address), destination.address);
-            return Ok(());
-        }
-        self.set_work(index, Work::HostCopy { done: 0 });
-        self.host_piece(index);
-        Ok(())
-    }
-
-    /// Moves the next piece between host and card. Pieces are apart in the fabric's time by what they take on the host link,
-    /// so that other cards go on in between.
-    pub(crate) fn host_piece(&mut self, index: usize) {
-        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &self.cards[index].running else {
-            return;
-        };
-        let (Instruction { source, destination, .. }, done) = (*instruction, *done);
-        let bytes = (instruction.bytes - done).min(REQUEST_BYTES);
-        // Of card memory the range is checked; what leaves host memory, the bus refuses.
-        let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
-        let job = match (source.space, destination.space) {
-            (AddressSpace::Host, AddressSpace::Card) => {
-                if let Err(error) = self.cards[index].memory.slice_mut(to, bytes) {
-                    let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-                    let (status, detail) = memory_refusal(error);
-                    return self.fail_after(index, status, detail, dispatch);
-                }
-                Job::In { iova: from, address: to, bytes }
-            }
-            (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
-            (AddressSpace::Host, AddressSpace::Host) => Job::Through { from, to, bytes },
-        };
-        self.push_host_job(index, job);
-    }
-
-    /// A piece has moved between host and card; what that took on the host link is still to pass.
-    pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
-        let host_mbps = u128::from(self.profile.host_mbps.max(1));
-        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &mut self.cards[index].running else {
-            return;
-        };
-        // Both ends of the piece are rounded alike, so that all pieces take what the whole does.
-        let on_the_link = |bytes: u64| u128::from(bytes) * 8_000_000 / host_mbps;
-        let before = on_the_link(*done);
-        *done += (instruction.bytes - *done).min(REQUEST_BYTES);
-        let piece = u64::try_from(on_the_link(*done) - before).unwrap_or(u64::MAX);
-        let is_last = *done == instruction.bytes;
-        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-        match result {
-            Ok(()) if is_last => self.schedule_step(index, dispatch.saturating_add(piece), Step::Finish),
-            Ok(()) => self.schedule_step(index, piece, Step::HostPiece),
-            Err((_, true)) => self.fail_after(index, Status::HostWriteFault, 0, dispatch),
-            Err((_, false)) => self.fail_after(index, Status::HostReadFault, 0, dispatch),
-        }
-    }
-
-    fn begin_local(&mut self, index: usize, source: Option<u64>, destination: u64) {
-        self.set_work(index, Work::Local { source, destination });
-        let read = if source.is_some() { self.profile.memory_read_cycles } else { 0 };
-        self.schedule_step(index, self.profile.cycles(self.profile.dispatch_cycles + read), Step::DataAtSwitch);
     }
 
     pub(crate) fn check_memory(&self, index: usize, address: u64, bytes: u64) -> Result<(), Refusal> {
@@ -662,30 +522,12 @@ struct Over {
     detail: u16,
 }
 
-/// Every loop of a resident program has rounds and a body, which is in the program and without a loop; so programs end.
-fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
-    let mut body_end = 0;
-    for (place, step) in program.iter().enumerate().filter(|(_, step)| step.operation == Operation::Loop) {
-        let end = place + 1 + usize::from(step.loop_body);
-        if place < body_end || step.loop_count == 0 || step.loop_body == 0 || end > program.len() {
-            return Err((Status::BadProgram, place as u16));
-        }
-        body_end = end;
-    }
-    Ok(())
-}
-
 /// What an instruction ends with whose data card memory cannot take.
 pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
     match error {
         MemoryError::OutOfRange { .. } => (error.into(), 0),
         MemoryError::Exhausted { .. } => (error.into(), OUT_OF_MEMORY),
     }
-}
-
-/// The slot of a table.
-fn table_slot(slot: u64) -> Result<u16, Refusal> {
-    u16::try_from(slot).ok().filter(|slot| *slot < TABLES).ok_or((Status::BadTable, slot as u16))
 }
 
 pub(crate) fn bad_field(offset: usize) -> Refusal {

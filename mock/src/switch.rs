@@ -845,31 +845,6 @@ impl Core {
             self.finish(index);
         }
     }
-
-    fn start_local(&mut self, index: usize) {
-        let card = &self.cards[index];
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &card.running else {
-            return;
-        };
-        let mut passes = vec![card.channel(*destination)];
-        if let Some(source) = source {
-            passes.extend([card.channel(*source), card.local]);
-        }
-        self.start_stream(instruction.bytes, passes, StreamPurpose::Local { card: index });
-    }
-
-    fn local_ended(&mut self, index: usize) {
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &self.cards[index].running
-        else {
-            return;
-        };
-        let (bytes, to) = (instruction.bytes, (index, *destination));
-        let data = match source {
-            Some(source) => Data::Block { from: (index, *source), to, bytes },
-            None => Data::Pattern { to, bytes, pattern: instruction.extent },
-        };
-        self.start_move(index, data, Then::LocalDone);
-    }
 }
 
 /// What the card says of an instruction of which it cannot be said what it moves.

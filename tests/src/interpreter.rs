@@ -234,6 +234,11 @@ impl Machine<'_> {
             self.end(rank);
             return Ok(true);
         }
+        // What is empty is neither sent nor waited for.
+        if it.bytes == 0 {
+            self.end(rank);
+            return Ok(true);
+        }
         let mut moved = false;
         if let Some(to) = to
             && !self.halves[rank].0

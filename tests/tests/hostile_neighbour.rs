@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, panic, process, thread};
 
-use cmdseq::Instruction;
 use cmdseq::plan::{Collective, Request, plan};
+use cmdseq::{Instruction, Operand};
 use fpga_driver::Cluster;
 use fpga_hal::Domain;
 use fpga_hal::vfio_user::{Server, connect};
@@ -22,6 +22,7 @@ use fpga_mock::{Fabric, Profile};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::sweep;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::uio::pwrite;
@@ -32,9 +33,16 @@ const CARDS: u32 = 4;
 /// The queue's registers, retyped from docs/registers.md.
 const QUEUE: u64 = 0x1400;
 const SEQUENCER_CONTROL: u64 = 0x1100;
+const SEQUENCER_ABORT: u64 = 0x1110;
 /// Where a client has its rings, and how much memory.
 const RINGS: u64 = 0x10_0000;
 const RING_BYTES: u64 = 0x2000;
+/// The same mebibyte of a client, mapped over and over: so much for the card to copy.
+const DATA: u64 = 0x1000_0000;
+const DATA_BYTES: u64 = 64 << 20;
+const MIB: u64 = 1 << 20;
+/// Bytes that the clock moves at most before hosts get their turn: a mebibyte and the last piece.
+const MOST_HELD: u64 = 4 * MIB;
 
 /// Numbers that nobody foresees, the same for a seed.
 struct Noise(u64);
@@ -50,9 +58,9 @@ impl Noise {
     }
 }
 
-fn memory() -> OwnedFd {
+fn memory(bytes: u64) -> OwnedFd {
     let file = memfd_create("hostile", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
-    ftruncate(&file, RING_BYTES as i64).unwrap();
+    ftruncate(&file, bytes as i64).unwrap();
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
     file
 }
@@ -84,7 +92,7 @@ fn start(raw: &mut Raw, file: Option<&OwnedFd>) -> bool {
 
 /// Keeps a descriptor full that the card interrupts by, and that blocks who writes to it.
 fn interrupts(raw: &mut Raw, index: u32, noise: &mut Noise) {
-    let (file, event) = (memory(), EventFd::new().unwrap());
+    let (file, event) = (memory(RING_BYTES), EventFd::new().unwrap());
     let connect = set_irqs(0x24, index, 0, 1, &[]);
     if !start(raw, Some(&file)) || !does(raw, SET_IRQS, &connect, &[&event]) {
         return;
@@ -132,6 +140,50 @@ fn interrupts(raw: &mut Raw, index: u32, noise: &mut Noise) {
     });
 }
 
+/// Has the card run what takes long: its own time, the machine's, or more memory than there is.
+fn long_instructions(raw: &mut Raw, noise: &mut Noise) {
+    let (rings, data) = (memory(RING_BYTES), memory(MIB));
+    let map_again = |raw: &mut Raw, at| does(raw, DMA_MAP, &map(3, 0, DATA + at, MIB), &[&data]);
+    if !start(raw, Some(&rings)) || !(0..DATA_BYTES).step_by(MIB as usize).all(|at| map_again(raw, at)) {
+        return;
+    }
+    let (card, host) = (|address| Operand::card(address), |at| Operand::host(DATA + at));
+    let pattern = noise.next() | 1;
+    let all = [
+        Instruction::delay(1 << 36),
+        Instruction::delay(1 << 36 | 1),
+        Instruction::barrier(),
+        Instruction::fill(card(0), 8 << 30, pattern),
+        Instruction::fill(card(0), 8 << 30, 0),
+        Instruction::copy(card(0), card(4 << 30), 4 << 30),
+        Instruction::copy(host(0), card(noise.next() % MIB), DATA_BYTES),
+        Instruction::copy(card(noise.next() % MIB), host(0), DATA_BYTES),
+        Instruction::copy(host(0), host(DATA_BYTES / 2), DATA_BYTES / 2),
+        Instruction::copy(host(1), card(0), u64::MAX),
+    ];
+    let only_delays = noise.next() % 4 == 0;
+    for place in 0..14 {
+        let chosen = if only_delays { all[0] } else { all[noise.next() as usize % all.len()] };
+        pwrite(&rings, &chosen.with_tag(place).encode(), i64::from(place) * 64).unwrap();
+    }
+    let mut goes_on = write(raw, QUEUE + 0x18, 14);
+    for _ in 0..noise.next() % 10 {
+        // The card is looked at, stopped or reset amid whatever it does.
+        goes_on = goes_on
+            && match noise.next() % 16 {
+                0 => write(raw, SEQUENCER_ABORT, u32::from_le_bytes(*b"STOP")),
+                1 => does(raw, RESET, &[], &[]),
+                _ => does(raw, REGION_READ, &access(0, SEQUENCER_CONTROL, 4, &[]), &[]),
+            };
+        thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Waits for a moment until the server sends something, or hangs up.
+fn is_asked(raw: &Raw) -> bool {
+    poll(&mut [PollFd::new(raw.stream.as_fd(), PollFlags::POLLIN)], 200u16) == Ok(1)
+}
+
 /// Comes, does its worst, and goes; whether it was served.
 fn visit(path: &Path, seed: u64) -> bool {
     let mut noise = Noise(seed);
@@ -143,7 +195,7 @@ fn visit(path: &Path, seed: u64) -> bool {
     if !does(&mut raw, VERSION, &version(), &[]) {
         return false;
     }
-    match noise.next() % 6 {
+    match noise.next() % 9 {
         0 => interrupts(&mut raw, 2, &mut noise),
         1 => interrupts(&mut raw, 0, &mut noise),
         // Messages of every kind with anything in them, but for the stream's framing.
@@ -165,11 +217,22 @@ fn visit(path: &Path, seed: u64) -> bool {
         4 => {
             if start(&mut raw, None) {
                 let _ = raw.send(&message(9, REGION_WRITE, NO_REPLY, &access(0, QUEUE + 0x18, 4, &[1, 0, 0, 0])));
-                if let Some(asked) = raw.receive() {
+                // It is not asked where clients before it were too slow.
+                if let Some(asked) = is_asked(&raw).then(|| raw.receive()).flatten() {
                     let _ = raw.send(&message(asked.id, asked.command, 1, &noise.bytes(40)));
                 }
             }
         }
+        // Is asked, and waits to be hung up on.
+        5 => {
+            if start(&mut raw, None) {
+                let _ = raw.send(&message(9, REGION_WRITE, NO_REPLY, &access(0, QUEUE + 0x18, 4, &[1, 0, 0, 0])));
+                if is_asked(&raw) {
+                    while raw.receive().is_some() {}
+                }
+            }
+        }
+        6 | 7 => long_instructions(&mut raw, &mut noise),
         _ => {
             let bytes = noise.bytes(2000);
             let _ = raw.send(&bytes);
@@ -212,10 +275,15 @@ fn collectives_beside_a_hostile_client() {
         }
     }));
     let fabric = Fabric::new(Profile::optweb(CARDS)).unwrap();
+    // Less than one card asks for.
+    fabric.limit_memory(256 * MIB);
     let _clock = fabric.start_clock().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let sockets: Vec<_> = (0..CARDS).map(|node| directory.path().join(format!("{node}.sock"))).collect();
-    let serve = |(node, path)| Server::bind(path, fabric.endpoint(node)).and_then(Server::spawn).unwrap();
+    let serve = |(node, path)| {
+        let server = Server::bind(path, fabric.endpoint(node)).unwrap();
+        server.with_dma_patience(Duration::from_millis(200)).spawn().unwrap()
+    };
     let _servers: Vec<_> = (0..CARDS).zip(&sockets).map(serve).collect();
     let (stop, visits, served) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let rounds = thread::scope(|scope| {
@@ -233,14 +301,18 @@ fn collectives_beside_a_hostile_client() {
         let neighbour = scope.spawn(|| collectives(&sockets, &stop));
         let begin = Instant::now();
         let duration = Duration::from_secs(if sweep::is_full() { 60 } else { 5 });
-        while begin.elapsed() < duration && !neighbour.is_finished() {
+        let has_seen_enough = || begin.elapsed() >= duration && served.load(Ordering::Relaxed) > 20;
+        while !has_seen_enough() && begin.elapsed() < 24 * duration && !neighbour.is_finished() {
             thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, Ordering::Relaxed);
         neighbour.join().unwrap()
     });
-    println!("{rounds} collectives beside {visits:?} visits, {served:?} of them served");
+    let statistics = fabric.statistics();
+    println!("{rounds} collectives beside {visits:?} visits, {served:?} of them served; {statistics:?}");
     assert!(served.into_inner() > 20);
+    assert_eq!(fabric.failure(), None);
+    assert!(statistics.most_held_bytes <= MOST_HELD);
     // And the card itself is as good as new: all four run one together.
     let deadline = Instant::now() + Duration::from_secs(30);
     let domain = Domain::vfio_user();
@@ -255,4 +327,56 @@ fn collectives_beside_a_hostile_client() {
     let case = Case { operation: "allgather", ranks: CARDS, bytes: 30_000, root: 0, peer: 1 };
     let plan = plan(&Request::new(Collective::Allgather, (0..CARDS).collect(), case.bytes), cluster.capabilities());
     sweep::run(&mut cluster, &plan.unwrap(), &Moving { case, seed: 1 }, false).unwrap();
+}
+
+/// A client that maps memory it has to be asked for, has its card ask, and never answers; again and again.
+fn stay_silent(path: &Path, stop: &AtomicBool) -> u64 {
+    let mut visits = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut raw = Raw::connect(path);
+        let is_served = does(&mut raw, VERSION, &version(), &[]) && start(&mut raw, None);
+        if is_served && write(&mut raw, QUEUE + 0x18, 1) && is_asked(&raw) {
+            visits += 1;
+            // Until it is hung up on.
+            while !stop.load(Ordering::Relaxed) && (!is_asked(&raw) || raw.receive().is_some()) {}
+        }
+    }
+    visits
+}
+
+#[test]
+fn collectives_beside_a_client_that_never_answers() {
+    /// A collective takes milliseconds, and may wait a few times for the limit of a request, which is a second.
+    const BOUND: Duration = Duration::from_secs(60);
+    let fabric = Fabric::new(Profile::optweb(CARDS)).unwrap();
+    let _clock = fabric.start_clock().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let sockets: Vec<_> = (0..CARDS).map(|node| directory.path().join(format!("{node}.sock"))).collect();
+    let serve = |(node, path)| Server::bind(path, fabric.endpoint(node)).and_then(Server::spawn).unwrap();
+    let _servers: Vec<_> = (0..CARDS).zip(&sockets).map(serve).collect();
+    let stop = AtomicBool::new(false);
+    let visits = thread::scope(|scope| {
+        let silent = scope.spawn(|| stay_silent(&sockets[0], &stop));
+        // They run at least one collective of each kind.
+        let neighbour = scope.spawn(|| {
+            let domain = Domain::vfio_user();
+            let functions = sockets[1..].iter().map(|path| connect(path, &domain).unwrap()).collect();
+            let mut cluster = Cluster::open(functions).unwrap();
+            for round in 0..8 {
+                let case = Case { operation: "allgather", ranks: CARDS - 1, bytes: 30_000, root: 0, peer: 1 };
+                let request = Request::new(Collective::Allgather, (1..CARDS).collect(), case.bytes);
+                let plan = plan(&request, cluster.capabilities()).unwrap();
+                let begin = Instant::now();
+                sweep::run(&mut cluster, &plan, &Moving { case, seed: round }, false).unwrap();
+                assert!(begin.elapsed() < BOUND, "round {round} took {:?}", begin.elapsed());
+                thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let ended = neighbour.join();
+        stop.store(true, Ordering::Relaxed);
+        ended.unwrap();
+        silent.join().unwrap()
+    });
+    println!("{visits} visits without an answer");
+    assert!(visits > 1);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cmdseq::graph::{Buffer, Graph, GraphError, Schedule, Step};
 use cmdseq::plan::{Collective, Request, plan};
-use cmdseq::{Combine, Element, Instruction, Operation, Reduction, Status};
+use cmdseq::{Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Status};
 use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::{oracle, pattern, reduction, run};
@@ -257,6 +257,42 @@ fn launches_pile_up_until_the_rings_are_full() {
         cluster.finish(&mut prepared, TIMEOUT).unwrap();
     }
     assert!(matches!(cluster.finish(&mut prepared, TIMEOUT), Err(Error::BadArgument { .. })));
+}
+
+/// A write of the second launch may come while the first launch still reads on the other card, unless barriers on both sides
+/// of it keep the launches apart.
+#[test]
+fn one_sided_launches_are_in_flight_together_only_if_nothing_of_them_can_meet() {
+    let (write, barrier) =
+        (Instruction::rdma_write(1, Operand::card(0), Operand::card(4096), 64), Instruction::barrier());
+    let using = [Instruction::delay(100_000), Instruction::copy(Operand::card(4096), Operand::card(1 << 20), 64)];
+    let open = [vec![write, barrier], [&[barrier], &using[..]].concat()];
+    let closed = [vec![barrier, write, barrier], [&[barrier, barrier], &using[..]].concat()];
+    let (_fabric, mut cluster) = run::open(Profile::optweb(2));
+    for (programs, is_apart) in [(open, false), (closed, true)] {
+        let request = Request::new(Collective::Barrier, vec![0, 1], 0);
+        let mut schedule = Schedule::of(&plan(&request, cluster.capabilities()).unwrap());
+        for (program, instructions) in schedule.programs.iter_mut().zip(programs) {
+            program.instructions = instructions;
+        }
+        let mut prepared = cluster.prepare(&schedule).unwrap();
+        cluster.launch(&mut prepared).unwrap();
+        match cluster.launch(&mut prepared) {
+            Ok(()) => assert!(is_apart),
+            Err(Error::Refused(refusal)) => {
+                assert!(!is_apart);
+                assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Race));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(prepared.in_flight(), if is_apart { 2 } else { 1 });
+        while prepared.in_flight() > 0 {
+            cluster.finish(&mut prepared, TIMEOUT).unwrap();
+        }
+        // Alone it goes again.
+        cluster.launch(&mut prepared).unwrap();
+        cluster.finish(&mut prepared, TIMEOUT).unwrap();
+    }
 }
 
 #[test]

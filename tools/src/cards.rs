@@ -1,5 +1,7 @@
 //! The cards that `--cards` names, opened.
 
+use std::time::Duration;
+
 use cmdseq::Capabilities;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::sysfs::PciFunction;
@@ -48,8 +50,18 @@ impl Cards {
         Cards::open(&selector(cli)?)
     }
 
+    /// As [`named`](Self::named), for a command that may take `timeout`.
+    pub(crate) fn named_within(cli: &Cli, timeout: Duration) -> Result<Self> {
+        Cards::open_within(&selector(cli)?, timeout)
+    }
+
     pub(crate) fn open(selector: &str) -> Result<Self> {
-        let selection = Selector::parse(selector)?.open()?;
+        Self::open_within(selector, Duration::MAX)
+    }
+
+    /// Opens cards for a command that may take `timeout`: a server may take no longer to have its card opened, but a second.
+    pub(crate) fn open_within(selector: &str, timeout: Duration) -> Result<Self> {
+        let selection = Selector::parse(selector)?.open_within(timeout.max(Duration::from_secs(1)))?;
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
         Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
     }

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Asm(Asm),
     /// Disassemble; the output reassembles to identical bytes
     Disasm(Disasm),
-    /// Say what is allowed in a program and probably not meant
+    /// Verify a program, and warn about valid but suspicious code
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     Run(Run),
@@ -102,6 +102,10 @@ pub(crate) struct Serve {
     /// Directory of the sockets; made, for this user only, if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) socket_dir: PathBuf,
+
+    /// Memory of this machine for all cards together [default: half]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -348,8 +352,7 @@ pub(crate) struct Lint {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Also verify the programs for the cards of --cards, which are opened and not run, and refuse them unless they are this
-    /// collective; as with `run`
+    /// Refuse the programs unless they are this collective; as with `run`
     #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
     pub(crate) expect: Option<Expect>,
 }

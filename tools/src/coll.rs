@@ -69,7 +69,7 @@ const SKEWS_SHOWN: usize = 16;
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let mut cards = Cards::named(cli)?;
+    let mut cards = Cards::named_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
     let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;

@@ -254,6 +254,7 @@ impl From<fpga_select::Error> for Failure {
         let exit = match error {
             Syntax { .. } | NotMock { .. } => Exit::Usage,
             Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
+            Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Exit::Timeout,
             _ => Exit::NoCard,
         };
         Failure::chain(exit, &error)

@@ -50,7 +50,6 @@ fn rules(cli: &Cli) -> Rules {
         Command::Coll(arguments) => of_coll(arguments),
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
         Command::Asm(_) | Command::Disasm(_) => no_machine("the command uses no card"),
-        Command::Lint(cli::Lint { expect: None, .. }) => no_machine("without --expect the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(_) => no_machine("the command measures mock fabrics of its own"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),

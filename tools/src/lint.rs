@@ -1,9 +1,10 @@
-//! `fpgactl lint FILE`: what is allowed in a program and probably not meant.
+//! `fpgactl lint FILE`: verifies a program, and warns about what is allowed in it and probably not meant.
 
 use std::fmt::Write as _;
 
 use cmdseq::asm::{self, Options};
 use cmdseq::{Instruction, Operation};
+use fpga_select::Selector;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -19,6 +20,8 @@ struct Printed<'a> {
     warnings: Vec<Warning<'a>>,
     /// Warnings that are not among them.
     more: usize,
+    /// The cards that the programs were verified for.
+    verified_for: Option<&'a str>,
     /// The collective that the programs were found to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<&'static str>,
@@ -44,28 +47,34 @@ fn is_of_resident(instruction: &Instruction) -> bool {
         || instruction.extent_argument.is_some()
 }
 
+/// A mock fabric with a card for each rank, if there is such a fabric.
+fn mock_of(ranks: u32) -> Result<Option<Cards>> {
+    let selector = format!("mock:optweb:{ranks}");
+    if Selector::parse(&selector).is_err() { Ok(None) } else { Cards::open(&selector).map(Some) }
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
     let cli::Program { ranks, allow_raw_host: raw_host, .. } = arguments.program;
     let mut options = Options { ranks, raw_host, ..Options::default() };
-    let expected = match &arguments.expect {
-        Some(expected) => {
-            // What programs may do depends on the cards: room for buffers, tables, communicators.
-            let cards = Cards::named(cli)?;
-            options.ranks = options.ranks.or(Some(cards.nodes().len() as u32));
-            let loaded = Loaded::Text(Box::new(source.assemble(&options)?));
-            // Loops and launch arguments are of resident programs alone: so it can only be meant as one.
-            let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(is_of_resident));
-            verified(&loaded, &cards, Some(expected), is_resident)?;
-            Some(expected.collective().name())
-        }
-        None => None,
-    };
+    // What programs may do depends on the cards: room for buffers, tables, communicators.
+    let is_needed = cli.cards.is_some() || arguments.expect.is_some();
+    let named = is_needed.then(|| Cards::named(cli)).transpose()?;
+    options.ranks = options.ranks.or(named.as_ref().map(|cards| cards.nodes().len() as u32));
+    let loaded = Loaded::Text(Box::new(source.assemble(&options)?));
+    let cards = named.map_or_else(|| mock_of(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
+    if let Some(cards) = &cards {
+        // Loops and launch arguments are of resident programs alone: so it can only be meant as one.
+        let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(is_of_resident));
+        verified(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
+    }
+    let verified_for = cards.as_ref().map(|cards| cards.selector.as_str());
+    let expected = arguments.expect.as_ref().map(|expected| expected.collective().name());
     let asm::Warnings { warnings, more } = source.lint(&options)?;
     let count = warnings.len() + more;
     if cli.json {
         let warnings = warnings.iter().map(Warning::from).collect();
-        output::json(&Printed { schema: "fpgactl.lint/1", warnings, more, expected })?;
+        output::json(&Printed { schema: "fpgactl.lint/1", warnings, more, verified_for, expected })?;
     } else {
         let mut text = String::new();
         for warning in &warnings {
@@ -76,6 +85,14 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
             (1, _) => writeln!(text, "1 warning"),
             (count, 0) => writeln!(text, "{count} warnings"),
             (count, more) => writeln!(text, "{count} warnings, {more} of them not shown"),
+        };
+        let _ = match verified_for {
+            Some(cards) => writeln!(text, "verified for {cards}"),
+            None => writeln!(
+                text,
+                "not verified: no mock fabric for ranks: {}; name cards with --cards",
+                loaded.assembly().ranks
+            ),
         };
         if let Some(expected) = expected {
             let _ = writeln!(text, "it is {expected} as expected");

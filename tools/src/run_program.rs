@@ -71,7 +71,7 @@ struct PrintedCompletion {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cards = Cards::named(cli)?;
+    let mut cards = Cards::named_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };

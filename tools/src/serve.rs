@@ -26,6 +26,9 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let selector = Selector::parse(&arguments.fabric)?;
     let (fabric, cards) = selector.fabric()?;
+    if let Some(bytes) = arguments.memory {
+        fabric.limit_memory(bytes);
+    }
     selector.plant_faults(&fabric);
     let _clock = fabric.start_clock().ok_or_else(|| Failure::new(Exit::Failed, "no thread for the fabric's clock"))?;
     let directory = &arguments.socket_dir;

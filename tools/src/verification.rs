@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cmdseq::AddressSpace;
 use cmdseq::asm::{Assembly, RankProgram};
 use cmdseq::instruction::ARGUMENTS;
 use cmdseq::meaning::{expect, expect_resident};
@@ -24,6 +25,24 @@ fn communicators(assembly: &Assembly, nodes: &[u32]) -> Vec<Communicator> {
         .collect()
 }
 
+/// Where host buffers are taken to lie until they are allocated: apart from each other, and from any address that a text is
+/// likely to name.
+const HOST_BASE: u64 = 1 << 62;
+
+/// The program of one rank, with its host buffers one behind the other.
+fn program(one: &RankProgram) -> Result<Program> {
+    let mut next = HOST_BASE;
+    let mut bases = Vec::with_capacity(one.buffers.len());
+    for buffer in &one.buffers {
+        bases.push(next);
+        if buffer.space == AddressSpace::Host {
+            next = next.saturating_add(buffer.bytes);
+        }
+    }
+    let instructions = one.bound(|buffer| bases[buffer]).map_err(Failure::refused)?;
+    Ok(Program { instructions, tables: one.tables.clone(), ..Program::default() })
+}
+
 /// Refuses what a card would refuse or wait for in vain, and programs that are not what is expected, with the line of the
 /// source that it comes from. Gives the communicators that they need.
 /// If they are `resident`, they are to be stored on the cards and launched without arguments.
@@ -33,13 +52,8 @@ pub(crate) fn verified(
     expected: Option<&Expect>,
     resident: bool,
 ) -> Result<Vec<Communicator>> {
-    let program = |one: &RankProgram| Program {
-        instructions: one.instructions.clone(),
-        tables: one.tables.clone(),
-        ..Program::default()
-    };
     let (nodes, capabilities) = (cards.nodes(), cards.capabilities());
-    let mut programs: Vec<Program> = loaded.assembly().programs.iter().map(program).collect();
+    let mut programs = loaded.assembly().programs.iter().map(program).collect::<Result<Vec<_>>>()?;
     if programs.len() != nodes.len() {
         let (ranks, cards) = (programs.len(), nodes.len());
         return Err(Failure::refused(format!("the file has programs of {ranks} ranks, and there are {cards} cards")));

@@ -1,8 +1,9 @@
 //! Why programs do not go on: an instruction without a partner, a cycle of waiting, or a signal that does not come.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{Head, Matching, fits, is_paired, ways};
+use super::{Head, Matching, Way, is_paired, ways};
 use crate::instruction::is_collective;
 use crate::verify::{Reason, Refusal};
 use crate::{Instruction, Operation};
@@ -23,7 +24,7 @@ pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
             return Err(matching.disagreement(table));
         }
     }
-    let stuck = Stuck { matching };
+    let stuck = Stuck { matching, left: Left::new(matching) };
     if let Some(refusal) = stuck.unmatched() {
         return Err(refusal);
     }
@@ -52,33 +53,70 @@ fn last_put(matching: &Matching<'_>, rank: usize, signal: u16) -> Option<(usize,
 
 /// Whether `instruction` of rank `putter` adds to signal `signal` of rank `rank`.
 fn puts_to(matching: &Matching<'_>, putter: usize, instruction: &Instruction, rank: usize, signal: u16) -> bool {
-    instruction.operation == Operation::PutSignal
-        && instruction.signal_id == signal
-        && matching
-            .members
-            .of(putter, instruction)
-            .is_some_and(|membership| membership.program_rank(instruction.peer.into()) == Some(rank))
+    signal_of(matching, putter, instruction) == Some((rank, signal))
+}
+
+/// The signal that `instruction` of rank `putter` adds to: rank of the programs, and number.
+fn signal_of(matching: &Matching<'_>, putter: usize, instruction: &Instruction) -> Option<(usize, u16)> {
+    if instruction.operation != Operation::PutSignal {
+        return None;
+    }
+    let membership = matching.members.of(putter, instruction)?;
+    Some((membership.program_rank(instruction.peer.into())?, instruction.signal_id))
+}
+
+/// What is in the rests of the programs, found in one pass.
+#[derive(Default)]
+struct Left {
+    /// Rank of the programs, and the communicator of a collective.
+    collectives: HashSet<(usize, usize)>,
+    /// Rank of the programs, and of what it exchanges with one other: communicator, way, and the other's rank there.
+    pairs: HashSet<(usize, usize, Way, u32)>,
+    /// Ranks that add to a signal.
+    putters: HashMap<(usize, u16), BTreeSet<usize>>,
+}
+
+impl Left {
+    fn new(matching: &Matching<'_>) -> Self {
+        let mut left = Left::default();
+        for (rank, program) in matching.programs.iter().enumerate() {
+            for instruction in program.instructions.iter().skip(matching.next[rank]) {
+                let Some(membership) = matching.members.of(rank, instruction) else { continue };
+                if is_collective(instruction.operation) {
+                    left.collectives.insert((rank, membership.index));
+                }
+                for (way, partner) in ways(instruction, membership.own).into_iter().flatten() {
+                    left.pairs.insert((rank, membership.index, way, partner));
+                }
+                if let Some(signal) = signal_of(matching, rank, instruction) {
+                    left.putters.entry(signal).or_default().insert(rank);
+                }
+            }
+        }
+        left
+    }
 }
 
 struct Stuck<'m, 'a> {
     matching: &'m Matching<'a>,
+    left: Left,
 }
 
-impl<'a> Stuck<'_, 'a> {
+impl Stuck<'_, '_> {
     /// The ranks that `rank`'s head waits for; none if it has all that it needs itself.
     fn waits_for(&self, rank: usize) -> Vec<usize> {
         let matching = self.matching;
         let Some(head) = matching.head(rank) else { return Vec::new() };
         let operation = head.instruction.operation;
         if operation == Operation::WaitSignal {
-            let putters = (0..matching.programs.len()).filter(|putter| self.puts_later(*putter, rank, head));
-            return putters.collect();
+            let putters = self.left.putters.get(&(rank, head.instruction.signal_id));
+            return putters.into_iter().flatten().copied().collect();
         }
         let Some(membership) = matching.members.of(rank, head.instruction) else { return Vec::new() };
         if is_collective(operation) {
-            let here: Vec<usize> = matching.at_collective(membership.index).map(|(rank, _)| rank).collect();
+            let is_here: HashSet<usize> = matching.at_collective(membership.index).map(|(rank, _)| rank).collect();
             let all = membership.table.ranks.iter().flatten().copied();
-            return all.filter(|rank| !here.contains(rank)).collect();
+            return all.filter(|rank| !is_here.contains(rank)).collect();
         }
         let ways = ways(head.instruction, membership.own).into_iter().flatten();
         ways.filter_map(|(way, partner)| {
@@ -88,35 +126,18 @@ impl<'a> Stuck<'_, 'a> {
         .collect()
     }
 
-    fn rest(&self, rank: usize) -> impl Iterator<Item = (usize, &'a Instruction)> {
-        let from = self.matching.next[rank];
-        self.matching.programs[rank].instructions.iter().enumerate().skip(from)
-    }
-
-    fn puts_later(&self, putter: usize, rank: usize, head: Head<'_>) -> bool {
-        let signal = head.instruction.signal_id;
-        self.rest(putter).any(|(_, one)| puts_to(self.matching, putter, one, rank, signal))
-    }
-
     /// Whether what is left of `partner`'s program has what `rank`'s head needs there.
     fn comes_later(&self, rank: usize, partner: usize) -> bool {
         let matching = self.matching;
         let Some(head) = matching.head(rank) else { return true };
         let Some(membership) = matching.members.of(rank, head.instruction) else { return true };
         if is_collective(head.instruction.operation) {
-            return self.rest(partner).any(|(_, one)| {
-                let is_same = matching.members.of(partner, one).is_some_and(|one| one.index == membership.index);
-                is_same && is_collective(one.operation)
-            });
+            return self.left.collectives.contains(&(partner, membership.index));
         }
-        let needed: Vec<_> = ways(head.instruction, membership.own)
-            .into_iter()
-            .flatten()
-            .filter(|(_, other)| membership.program_rank(*other) == Some(partner))
-            .collect();
+        let needed = ways(head.instruction, membership.own).into_iter().flatten();
         needed
-            .iter()
-            .all(|(way, _)| self.rest(partner).any(|(_, one)| fits(one, partner, *way, &membership, matching.members)))
+            .filter(|(_, other)| membership.program_rank(*other) == Some(partner))
+            .all(|(way, _)| self.left.pairs.contains(&(partner, membership.index, way.back(), membership.own)))
     }
 
     /// The partner that will never be where `rank` needs it.
@@ -202,10 +223,9 @@ impl<'a> Stuck<'_, 'a> {
                 .flatten()
                 .any(|(one, partner)| one == way && membership.program_rank(partner) == Some(by))
         };
-        [super::Way::Out, super::Way::In].into_iter().any(|way| {
-            let back = if way == super::Way::Out { super::Way::In } else { super::Way::Out };
-            wanted(way, &mine, one, partner) && wanted(back, &theirs, two, rank)
-        })
+        [Way::Out, Way::In]
+            .into_iter()
+            .any(|way| wanted(way, &mine, one, partner) && wanted(way.back(), &theirs, two, rank))
     }
 
     /// Follows who waits for whom until it comes back to where it was.

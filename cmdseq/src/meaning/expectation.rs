@@ -80,6 +80,16 @@ impl Expectation<'_> {
         None
     }
 
+    /// How many inputs are looked at to find out whether an output is `wanted`, and what is.
+    pub(super) fn inputs_of(&self, wanted: Wanted) -> u64 {
+        match wanted {
+            Wanted::Fold { end, .. } => end.into(),
+            // Lengths are added up, which takes far less than to look for an input in a fold.
+            Wanted::Input { .. } if self.0.collective.has_counts() => u64::from(self.0.ranks()) / 16 + 1,
+            Wanted::Input { .. } => 1,
+        }
+    }
+
     /// Whether another order of the ranks could give other bits, and must not.
     pub(super) fn in_rank_order(&self) -> bool {
         self.0.order == Order::Rank && self.0.combine.is_some_and(Combine::depends_on_order)

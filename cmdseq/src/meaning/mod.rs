@@ -13,11 +13,12 @@ use crate::instruction::ARGUMENTS;
 use crate::matching::{Matching, Members};
 use crate::plan::{Collective, Communicator, Program, Request};
 use crate::ranges::{Context, Transfers, transfers};
+use crate::verify::limits::{INPUTS_MAX, too_long};
 use crate::verify::{self, Reason, Refusal, Unrolled};
 use crate::{AddressSpace, Capabilities, Instruction, Operation};
 
 use expectation::Expectation;
-use value::{Folds, Memory, Segment, Value};
+use value::{Folds, Memory, Pieces, Segment, Value};
 
 /// Verifies programs, and whether after them the output of every rank is what `request` asks for: every byte a copy of the
 /// right byte of the right input, or the right fold of the right bytes of all inputs, each once. How it asks for it to be
@@ -48,9 +49,15 @@ pub fn expect(
             None => Ok(()),
         };
     }
-    let mut machine =
-        Machine { programs, members: &members, capabilities, memory: Vec::new(), folds: Folds::default() };
-    machine.load();
+    let mut machine = Machine {
+        programs,
+        members: &members,
+        capabilities,
+        memory: Vec::new(),
+        folds: Folds::default(),
+        pieces: Pieces::default(),
+    };
+    machine.load()?;
     machine.run()?;
     machine.compare(Expectation(request))
 }
@@ -92,31 +99,53 @@ struct Machine<'a> {
     capabilities: &'a Capabilities,
     memory: Vec<Memory>,
     folds: Folds,
+    pieces: Pieces,
 }
 
 impl Machine<'_> {
     /// Puts the inputs where they lie before.
-    fn load(&mut self) {
+    fn load(&mut self) -> Result<(), Refusal> {
         for (rank, program) in (0..).zip(self.programs) {
             let mut memory = Memory::default();
             for piece in &program.input {
                 let value = Value::Input { rank, offset: piece.offset };
                 memory.write(piece.address, &[Segment { bytes: piece.bytes, value }]);
             }
+            self.pieces.keep(program.input.len(), 0, memory.len())?;
             self.memory.push(memory);
         }
+        Ok(())
+    }
+
+    /// What is in the memory of `rank`.
+    fn read(&mut self, rank: usize, address: u64, bytes: u64) -> Result<Vec<Segment>, Refusal> {
+        let data = self.memory[rank].read(address, bytes);
+        self.pieces.send(data.len())?;
+        Ok(data)
+    }
+
+    /// Puts `data` into the memory of `rank`.
+    fn write(&mut self, rank: usize, address: u64, data: &[Segment]) -> Result<(), Refusal> {
+        let memory = &mut self.memory[rank];
+        let before = memory.len();
+        memory.write(address, data);
+        self.pieces.keep(data.len(), before, memory.len())
     }
 
     fn run(&mut self) -> Result<(), Refusal> {
         let mut matching = Matching::new(self.programs, self.members, self.capabilities);
         let mut together = Vec::new();
         while matching.step_into(&mut together)? {
+            self.pieces.arrived();
             if let [(rank, index)] = together.as_slice()
                 && self.alone(*rank, *index)?
             {
                 continue;
             }
-            self.move_together(&together);
+            self.move_together(&together).map_err(|refusal| match together.first() {
+                Some((rank, index)) => Refusal { rank: Some(*rank as u32), instruction: Some(*index), ..refusal },
+                None => refusal,
+            })?;
         }
         Ok(())
     }
@@ -125,64 +154,64 @@ impl Machine<'_> {
     fn alone(&mut self, rank: usize, index: usize) -> Result<bool, Refusal> {
         let instruction = &self.programs[rank].instructions[index];
         let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
-        let memory = &mut self.memory[rank];
-        match operation {
-            Operation::Copy if destination.space == AddressSpace::Host => {}
+        let data = match operation {
+            Operation::Copy if destination.space == AddressSpace::Host => return Ok(true),
             Operation::Copy if source.space == AddressSpace::Host => {
-                memory.write(destination.address, &[Segment { bytes, value: Value::Undefined }]);
+                Ok(vec![Segment { bytes, value: Value::Undefined }])
             }
-            Operation::Copy => {
-                let data = memory.read(source.address, bytes);
-                memory.write(destination.address, &data);
-            }
-            Operation::Fill => {
-                memory.write(destination.address, &[Segment { bytes, value: Value::Fill { pattern: extent } }]);
-            }
+            Operation::Copy => self.read(rank, source.address, bytes),
+            Operation::Fill => Ok(vec![Segment { bytes, value: Value::Fill { pattern: extent } }]),
             Operation::Launch | Operation::User => {
                 let cause =
                     format!("what this {operation} does to memory is not known here, so nothing can be expected");
                 return Err(Refusal::at(rank, index, cause).because(Reason::Expectation));
             }
             _ => return Ok(false),
-        }
+        };
+        data.and_then(|data| self.write(rank, destination.address, &data)).map_err(|refusal| Refusal {
+            rank: Some(rank as u32),
+            instruction: Some(index),
+            ..refusal
+        })?;
         Ok(true)
     }
 
     /// Moves what instructions that run together exchange. All is read before anything is written.
-    fn move_together(&mut self, together: &[(usize, usize)]) {
+    fn move_together(&mut self, together: &[(usize, usize)]) -> Result<(), Refusal> {
+        let (programs, members) = (self.programs, self.members);
         let moved: Vec<(usize, &Instruction, Context<'_>, Transfers)> = together
             .iter()
             .filter_map(|(rank, index)| {
-                let program = &self.programs[*rank];
+                let program = &programs[*rank];
                 let instruction = &program.instructions[*index];
-                let context = self.members.of(*rank, instruction)?.context(&program.tables, self.capabilities);
+                let context = members.of(*rank, instruction)?.context(&program.tables, self.capabilities);
                 Some((*rank, instruction, context, transfers(instruction, &context).ok()?))
             })
             .collect();
         let mut messages: HashMap<(usize, usize), Vec<Segment>> = HashMap::new();
         let mut results: Vec<(usize, u64, Vec<Segment>)> = Vec::new();
         for (rank, instruction, _, moved) in &moved {
-            let Some(membership) = self.members.of(*rank, instruction) else { continue };
+            let Some(membership) = members.of(*rank, instruction) else { continue };
             for send in &moved.sends {
                 let Some(peer) = membership.program_rank(send.peer_rank) else { continue };
-                let data = self.memory[*rank].read(send.address, send.bytes);
+                let data = self.read(*rank, send.address, send.bytes)?;
                 match moved.remote {
                     Some(remote) => results.push((peer, remote.address, data)),
                     None => drop(messages.insert((*rank, peer), data)),
                 }
             }
             if let Some(own) = moved.own {
-                results.push((*rank, own.destination, self.memory[*rank].read(own.source, own.bytes)));
+                results.push((*rank, own.destination, self.read(*rank, own.source, own.bytes)?));
             }
         }
         for (rank, instruction, context, moved) in &moved {
-            let Some(membership) = self.members.of(*rank, instruction) else { continue };
+            let Some(membership) = members.of(*rank, instruction) else { continue };
             let mut contributions: Vec<(u32, Vec<Segment>)> = Vec::new();
             for receive in &moved.receives {
                 let Some(peer) = membership.program_rank(receive.peer_rank) else { continue };
                 let data = match moved.remote {
-                    Some(remote) => self.memory[peer].read(remote.address, remote.bytes),
-                    None => messages.get(&(peer, *rank)).cloned().unwrap_or_default(),
+                    Some(remote) => self.read(peer, remote.address, remote.bytes)?,
+                    None => messages.remove(&(peer, *rank)).unwrap_or_default(),
                 };
                 match moved.reduced {
                     Some(_) => contributions.push((receive.peer_rank, data)),
@@ -190,20 +219,20 @@ impl Machine<'_> {
                 }
             }
             if let (Some(reduced), Some(combine)) = (moved.reduced, instruction.combine()) {
-                let own = reduced.own.map(|own| (context.rank, self.memory[*rank].read(own, reduced.bytes)));
-                contributions.extend(own);
+                if let Some(own) = reduced.own {
+                    contributions.push((context.rank, self.read(*rank, own, reduced.bytes)?));
+                }
                 contributions.sort_by_key(|(rank, _)| *rank);
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
-                let result = self.folds.fold(combine, &contributions);
+                let result = self.folds.fold(combine, &contributions, &mut self.pieces)?;
                 results.push((*rank, reduced.destination, result));
             }
         }
-        for (rank, address, data) in results {
-            self.memory[rank].write(address, &data);
-        }
+        results.iter().try_for_each(|(rank, address, data)| self.write(*rank, *address, data))
     }
 
-    fn compare(&self, expectation: Expectation<'_>) -> Result<(), Refusal> {
+    fn compare(&mut self, expectation: Expectation<'_>) -> Result<(), Refusal> {
+        let mut inputs = 0;
         for (rank, program) in self.programs.iter().enumerate() {
             let own = rank as u32;
             let mut covered = 0;
@@ -213,10 +242,15 @@ impl Machine<'_> {
                 }
                 covered += piece.bytes;
                 let mut at = piece.offset;
-                for Segment { mut bytes, mut value } in self.memory[rank].read(piece.address, piece.bytes) {
+                self.pieces.arrived();
+                for Segment { mut bytes, mut value } in self.read(rank, piece.address, piece.bytes)? {
                     while bytes > 0 {
                         // An output that is longer than the collective's is the program's own affair.
                         let Some((wanted, left)) = expectation.wanted(own, at) else { break };
+                        inputs += expectation.inputs_of(wanted);
+                        if inputs > INPUTS_MAX {
+                            return Err(too_long("INPUTS_MAX", INPUTS_MAX, "inputs to look for in outputs"));
+                        }
                         if !expectation.is_met(wanted, value, &self.folds) {
                             let cause = self.unmet(expectation, at, wanted, value);
                             return Err(Refusal::of(rank, cause).because(Reason::Expectation));

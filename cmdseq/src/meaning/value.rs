@@ -1,11 +1,15 @@
 //! What a byte of memory stands for, and memory as a map from ranges to that.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::{DefaultHasher, HashMap};
+use std::hash::{Hash as _, Hasher as _};
 
 use crate::Combine;
+use crate::verify::Refusal;
+use crate::verify::limits::{MOVED_MAX, PIECES_MAX, too_long};
 
 /// What the bytes of a range stand for, one after another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Value {
     /// Nothing that is known.
     Undefined,
@@ -34,6 +38,47 @@ impl Value {
 pub(super) struct Segment {
     pub(super) bytes: u64,
     pub(super) value: Value,
+}
+
+/// What a fold takes besides its operands, in pieces.
+const NODE_PIECES: usize = 4;
+
+/// How many pieces of memory are followed.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    moved: usize,
+    kept: usize,
+    on_their_way: usize,
+}
+
+impl Pieces {
+    /// `pieces` were read, and are on their way until [`arrived`](Self::arrived).
+    pub(super) fn send(&mut self, pieces: usize) -> Result<(), Refusal> {
+        self.on_their_way += pieces;
+        self.count(pieces)
+    }
+
+    /// All that was on its way has been written.
+    pub(super) fn arrived(&mut self) {
+        self.on_their_way = 0;
+    }
+
+    /// `pieces` were written to a memory, or are what a fold is made of: where there were `before`, there are `after`.
+    pub(super) fn keep(&mut self, pieces: usize, before: usize, after: usize) -> Result<(), Refusal> {
+        self.kept = (self.kept + after).saturating_sub(before);
+        self.count(pieces)
+    }
+
+    fn count(&mut self, pieces: usize) -> Result<(), Refusal> {
+        self.moved += pieces;
+        if self.moved > MOVED_MAX {
+            return Err(too_long("MOVED_MAX", MOVED_MAX, "pieces of memory to move"));
+        }
+        if self.kept + self.on_their_way > PIECES_MAX {
+            return Err(too_long("PIECES_MAX", PIECES_MAX, "pieces of memory to keep"));
+        }
+        Ok(())
+    }
 }
 
 /// Memory of one card. What is in no range is undefined.
@@ -65,6 +110,11 @@ impl Memory {
             segments.push(Segment { bytes: end - at, value: Value::Undefined });
         }
         segments
+    }
+
+    /// How many ranges there are.
+    pub(super) fn len(&self) -> usize {
+        self.ranges.len()
     }
 
     /// Puts `segments` at `address`.
@@ -107,9 +157,28 @@ pub(super) struct Node {
 #[derive(Debug, Default)]
 pub(super) struct Folds {
     pub(super) nodes: Vec<Node>,
+    /// By the hash of what is folded, and how: ranks that fold the same share a fold.
+    known: HashMap<u64, usize>,
 }
 
 impl Folds {
+    /// The fold of `operands`, of equal length, in this order.
+    fn node(&mut self, combine: Combine, operands: Vec<Value>, pieces: &mut Pieces) -> Result<usize, Refusal> {
+        let mut hasher = DefaultHasher::new();
+        (combine, &operands).hash(&mut hasher);
+        let hash = hasher.finish();
+        let is_same = |node: &&usize| self.nodes[**node].combine == combine && self.nodes[**node].operands == operands;
+        if let Some(node) = self.known.get(&hash).filter(is_same) {
+            pieces.keep(operands.len(), 0, 0)?;
+            return Ok(*node);
+        }
+        pieces.keep(operands.len(), 0, operands.len() + NODE_PIECES)?;
+        let inputs = operands.iter().fold(0, |sum: u64, one| sum.saturating_add(self.inputs(*one)));
+        self.known.insert(hash, self.nodes.len());
+        self.nodes.push(Node { combine, operands, inputs });
+        Ok(self.nodes.len() - 1)
+    }
+
     fn inputs(&self, value: Value) -> u64 {
         match value {
             Value::Fold { node, .. } => self.nodes[node].inputs,
@@ -118,8 +187,13 @@ impl Folds {
     }
 
     /// The fold of contributions of equal length in this order. A single one stays as it is.
-    pub(super) fn fold(&mut self, combine: Combine, contributions: &[Vec<Segment>]) -> Vec<Segment> {
-        let [first, _, ..] = contributions else { return contributions.first().cloned().unwrap_or_default() };
+    pub(super) fn fold(
+        &mut self,
+        combine: Combine,
+        contributions: &[Vec<Segment>],
+        pieces: &mut Pieces,
+    ) -> Result<Vec<Segment>, Refusal> {
+        let [first, _, ..] = contributions else { return Ok(contributions.first().cloned().unwrap_or_default()) };
         let bytes: u64 = first.iter().map(|one| one.bytes).sum();
         let element = combine.element.bytes();
         // Pieces in which every contribution is of one kind. What is cut inside of an element is nothing known.
@@ -140,16 +214,12 @@ impl Folds {
             let operands: Vec<Option<Value>> = cursors.iter_mut().map(|cursor| cursor.take(length)).collect();
             let known: Option<Vec<Value>> = operands.into_iter().collect();
             let value = match known.filter(|all| !all.contains(&Value::Undefined)) {
-                Some(operands) => {
-                    let inputs = operands.iter().fold(0, |sum: u64, one| sum.saturating_add(self.inputs(*one)));
-                    self.nodes.push(Node { combine, operands, inputs });
-                    Value::Fold { node: self.nodes.len() - 1, offset: 0 }
-                }
+                Some(operands) => Value::Fold { node: self.node(combine, operands, pieces)?, offset: 0 },
                 None => Value::Undefined,
             };
             result.push(Segment { bytes: length, value });
         }
-        result
+        Ok(result)
     }
 }
 
@@ -210,7 +280,8 @@ mod tests {
     fn folds_are_cut_where_contributions_are() {
         let mut folds = Folds::default();
         let combine = Combine::new(Reduction::Sum, Element::U32);
-        let parts = folds.fold(combine, &[vec![input(0, 0, 16)], vec![input(1, 0, 6), input(2, 6, 10)]]);
+        let contributions = [vec![input(0, 0, 16)], vec![input(1, 0, 6), input(2, 6, 10)]];
+        let parts = folds.fold(combine, &contributions, &mut Pieces::default()).unwrap();
         let lengths: Vec<u64> = parts.iter().map(|one| one.bytes).collect();
         assert_eq!(lengths, [4, 4, 8]);
         assert_eq!(parts[1].value, Value::Undefined, "an element of two");

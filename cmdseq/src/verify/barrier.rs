@@ -1,11 +1,13 @@
-//! Whether programs are a barrier together: none ends before all have begun.
+//! Whether programs are a barrier together: none ends before all have begun. And whether what they do to each other's memory
+//! stays within the time in which both run.
 
+use std::collections::BTreeMap;
 use std::iter::once;
 
-use super::order::{Clocks, Signals, signal_of_put};
+use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::races::MORE_RUNS;
-use super::refusal::Refusal;
-use crate::matching::{Matching, Members};
+use super::refusal::{Reason, Refusal};
+use crate::matching::{Matching, Members, is_one_sided};
 use crate::plan::Program;
 use crate::{Capabilities, Instruction, Operation};
 
@@ -18,51 +20,122 @@ pub(crate) fn early_end(
     members: &Members,
     capabilities: &Capabilities,
 ) -> Result<Option<(usize, usize)>, Refusal> {
-    // That its first instruction is over says of a program that it has begun.
-    let begun = |program: &Program| Program {
-        instructions: once(Instruction::nop()).chain(program.instructions.iter().copied()).collect(),
-        tables: program.tables.clone(),
-        ..Program::default()
-    };
-    let programs: Vec<Program> = programs.iter().map(begun).collect();
-    let mut signals = Signals::new(&programs, members);
-    let mut runs = if signals.are_shared() { MORE_RUNS } else { 0 };
-    loop {
-        let clocks = run(&programs, members, capabilities, &mut signals)?;
+    let begun = Begun::new(programs, members, capabilities)?;
+    begun.run_until_none(|signals| {
+        let clocks = begun.run(signals, |_, _, _| ())?;
         let all = 0..programs.len();
-        let early = all.clone().find_map(|rank| {
+        Ok(all.clone().find_map(|rank| {
             let other = all.clone().find(|other| !clocks.is_over(*other, 0, rank))?;
             Some((rank, other))
-        });
-        if early.is_none() || runs == 0 {
-            return Ok(early);
-        }
-        runs -= 1;
-        signals.again();
-    }
+        }))
+    })
 }
 
-/// What is over at the ends of the programs.
-fn run(
+/// A one-sided operation that may reach a card before its program begins or after it ends, of programs that are verified.
+///
+/// # Errors
+/// As [`Matching::step`].
+pub(super) fn stray(
     programs: &[Program],
     members: &Members,
     capabilities: &Capabilities,
-    signals: &mut Signals,
-) -> Result<Clocks, Refusal> {
-    let mut clocks = Clocks::new(programs.len());
-    let mut matching = Matching::new(programs, members, capabilities);
-    let mut together = Vec::new();
-    while matching.step_into(&mut together)? {
-        for (rank, index) in together.iter().copied() {
-            let instruction = &programs[rank].instructions[index];
-            if let Some(signal) = signal_of_put(rank, instruction, members) {
-                signals.put(rank, signal, &clocks);
+) -> Result<Option<Refusal>, Refusal> {
+    let begun = Begun::new(programs, members, capabilities)?;
+    begun.run_until_none(|signals| {
+        let mut early = None;
+        // Of each rank that reaches another, the last instruction that does.
+        let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let clocks = begun.run(signals, |rank, index, clocks| {
+            let Some(peer) = begun.reached(rank, index) else { return };
+            last.insert((rank, peer), index);
+            if early.is_none() && !clocks.is_over(peer, 0, rank) {
+                early = Some((rank, index, peer));
             }
-            if instruction.operation == Operation::WaitSignal {
-                signals.wait((rank, index), instruction, &mut clocks);
-            }
-        }
-        clocks.end_together(&together, programs, members, capabilities);
+        })?;
+        let late = || {
+            let is_late = |((rank, peer), index): (&(usize, usize), &usize)| {
+                (!clocks.is_over(*rank, *index, *peer)).then_some((*rank, *index, *peer))
+            };
+            last.iter().find_map(is_late)
+        };
+        let refusal = |(rank, index, peer): (usize, usize, usize), when: &str, where_to: &str| {
+            let operation = begun.programs[rank].instructions[index].operation;
+            let cause = format!(
+                "{operation} reaches rank {peer}, {when}, so another launch may use what it reads or writes there; a \
+                 barrier has to come {where_to}, or each launch only when the one before is finished"
+            );
+            Refusal::at(rank, index - 1, cause).because(Reason::Race)
+        };
+        let early = early.map(|it| refusal(it, "which may not have begun", "before it"));
+        Ok(early.or_else(|| late().map(|it| refusal(it, "whose program may have ended", "after it"))))
+    })
+}
+
+/// Programs with an instruction before their first: that it is over says of a program that it has begun.
+struct Begun<'a> {
+    programs: Vec<Program>,
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+}
+
+impl<'a> Begun<'a> {
+    fn new(programs: &[Program], members: &'a Members, capabilities: &'a Capabilities) -> Result<Self, Refusal> {
+        check_size(programs)?;
+        let begun = |program: &Program| Program {
+            instructions: once(Instruction::nop()).chain(program.instructions.iter().copied()).collect(),
+            tables: program.tables.clone(),
+            ..Program::default()
+        };
+        Ok(Begun { programs: programs.iter().map(begun).collect(), members, capabilities })
     }
-    Ok(clocks)
+
+    /// The rank whose memory or signals an instruction of `rank` reaches.
+    fn reached(&self, rank: usize, index: usize) -> Option<usize> {
+        let instruction = &self.programs[rank].instructions[index];
+        let is_empty = instruction.bytes == 0 && instruction.signal_value == 0;
+        if !is_one_sided(instruction.operation) || is_empty {
+            return None;
+        }
+        self.members.of(rank, instruction)?.program_rank(instruction.peer.into())
+    }
+
+    /// What `find` finds in a run, if it finds it in all: of signals that several ranks add to, a later run knows more.
+    fn run_until_none<T>(
+        &self,
+        mut find: impl FnMut(&mut Signals) -> Result<Option<T>, Refusal>,
+    ) -> Result<Option<T>, Refusal> {
+        let mut signals = Signals::new(&self.programs, self.members);
+        let mut runs = if signals.are_shared() { MORE_RUNS } else { 0 };
+        loop {
+            let found = find(&mut signals)?;
+            if found.is_none() || runs == 0 {
+                return Ok(found);
+            }
+            runs -= 1;
+            signals.again();
+        }
+    }
+
+    /// What is over at the ends of the programs; `each` sees what is over when an instruction begins.
+    fn run(&self, signals: &mut Signals, mut each: impl FnMut(usize, usize, &Clocks)) -> Result<Clocks, Refusal> {
+        let Begun { programs, members, capabilities } = self;
+        let mut clocks = Clocks::new(programs.len());
+        let mut matching = Matching::new(programs, members, capabilities);
+        let mut together = Vec::new();
+        while matching.step_into(&mut together)? {
+            for (rank, index) in together.iter().copied() {
+                let instruction = &programs[rank].instructions[index];
+                each(rank, index, &clocks);
+                if let Some(signal) = signal_of_put(rank, instruction, members) {
+                    signals.put(rank, signal, &clocks);
+                }
+                if instruction.operation == Operation::WaitSignal {
+                    signals.wait((rank, index), instruction, &mut clocks);
+                }
+                signals.check_work()?;
+            }
+            clocks.end_together(&together, programs, members, capabilities);
+        }
+        Ok(clocks)
+    }
 }

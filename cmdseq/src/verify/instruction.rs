@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::limits::{BLOCKS_MAX, too_long};
 use super::refusal::{Fault, Reason};
 use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
@@ -20,11 +21,13 @@ pub(super) struct Instructions<'a> {
     /// Those that took a long look and are in order, by communicator and own rank there, which say whose tables they go
     /// by: programs repeat themselves.
     known: HashSet<(usize, u32, Instruction)>,
+    /// Blocks of those that took a long look, one for each rank of the communicator.
+    blocks: u64,
 }
 
 impl<'a> Instructions<'a> {
     pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        Instructions { capabilities, members, known: HashSet::new() }
+        Instructions { capabilities, members, known: HashSet::new(), blocks: 0 }
     }
 
     /// What a card refuses of `instruction` of program rank `rank`, whose `tables` have these `spans`.
@@ -43,6 +46,7 @@ impl<'a> Instructions<'a> {
             let touched = card_ranges(instruction, &context).map_err(range_fault)?;
             check_memory(&touched, capabilities)?;
             check_places(instruction, capabilities)?;
+            check_host_overlap(instruction)?;
             return check_overlap(instruction, &touched, 1);
         }
         let membership = self.members.of(rank, instruction).ok_or_else(|| {
@@ -51,6 +55,7 @@ impl<'a> Instructions<'a> {
             Fault::new(Reason::Membership, cause)
         })?;
         check_ranks(instruction, &membership)?;
+        check_peer(instruction, &membership)?;
         check_stripes(instruction, capabilities)?;
         let context = membership.context(tables, capabilities);
         if membership.is_linked() && is_plainly_right(instruction, &context, spans, capabilities) {
@@ -59,6 +64,13 @@ impl<'a> Instructions<'a> {
         let key = (membership.index, membership.own, instruction.with_tag(0));
         if self.known.contains(&key) {
             return Ok(());
+        }
+        self.blocks += u64::from(context.ranks);
+        if self.blocks > BLOCKS_MAX {
+            return Err(Fault::new(
+                Reason::TooLong,
+                too_long("BLOCKS_MAX", BLOCKS_MAX, "looks at single blocks").cause,
+            ));
         }
         let moved = transfers(instruction, &context).map_err(range_fault)?;
         check_links(instruction, &membership, &moved, capabilities)?;
@@ -327,6 +339,19 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
     Ok(())
 }
 
+/// Memory of a card that no program is given for: others may use it as they like.
+fn check_peer(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Fault> {
+    if !is_one_sided(instruction.operation) || membership.program_rank(instruction.peer.into()).is_some() {
+        return Ok(());
+    }
+    let cause = format!(
+        "rank {} of communicator {} has no program here, so who else uses its memory and signals is not known; \
+         one-sided operations reach cards that have a program, which may be empty",
+        instruction.peer, instruction.communicator
+    );
+    Err(Fault::new(Reason::Programs, cause))
+}
+
 fn check_stripes(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let is_striped = [&instruction.source, &instruction.destination].iter().any(|one| one.layout == Layout::Striped);
     if is_striped && instruction.bytes > capabilities.stripe_half_bytes {
@@ -382,6 +407,24 @@ fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Resul
     }
     let on_card = [instruction.source, instruction.destination].into_iter().filter(|it| it.space == AddressSpace::Card);
     on_card.into_iter().try_for_each(|it| inside(Range { address: it.address, bytes: 0 }, capabilities))
+}
+
+/// A copy within host memory moves piece by piece, so that ranges which overlap would come out as the pieces lie.
+fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
+    let Instruction { operation, source, destination, bytes, .. } = *instruction;
+    let on_host = |it: Operand| it.space == AddressSpace::Host;
+    if operation != Operation::Copy || !on_host(source) || !on_host(destination) {
+        return Ok(());
+    }
+    let [from, to] = [source, destination].map(|it| Range { address: it.address, bytes });
+    if !from.overlaps(to) {
+        return Ok(());
+    }
+    let cause = format!(
+        "{bytes} B of host memory at {:#x} and at {:#x} overlap, and one of them is written; they must lie apart",
+        from.address, to.address
+    );
+    Err(Fault::new(Reason::Overlap, cause))
 }
 
 fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Fault> {

@@ -6,6 +6,7 @@
 
 mod barrier;
 mod instruction;
+pub mod limits;
 mod order;
 mod races;
 mod refusal;
@@ -27,7 +28,7 @@ pub(crate) use barrier::early_end;
 pub(crate) use instruction::check_combine;
 pub use refusal::{Reason, Refusal};
 pub(crate) use resident::Unrolled;
-pub use resident::{EXPANDED_MAX, Stored, verify_launches, verify_resident};
+pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 
 /// Verifies one program for each rank of `group`, with `communicators` defined on their members and the tables of the
 /// programs in their slots. All signals are zero before.

@@ -5,10 +5,25 @@
 
 use std::collections::HashMap;
 
+use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
+use super::refusal::Refusal;
 use crate::matching::{Members, Membership};
 use crate::plan::Program;
 use crate::ranges::{lengths, transfers};
 use crate::{Capabilities, Instruction, Operation};
+
+/// Refuses programs of which it would take too long, or too much memory, to know what is over when.
+pub(super) fn check_size(programs: &[Program]) -> Result<(), Refusal> {
+    let instructions: u64 = programs.iter().map(|program| program.instructions.len() as u64).sum();
+    let ranks = programs.len();
+    if ranks.saturating_mul(ranks) > KNOWN_MAX / 2 {
+        return Err(too_long("KNOWN_MAX", KNOWN_MAX / 2, "pairs of ranks with one-sided operations"));
+    }
+    if instructions.saturating_mul(ranks as u64) > ORDERED_MAX {
+        return Err(too_long("ORDERED_MAX", ORDERED_MAX, "instructions times ranks with one-sided operations"));
+    }
+    Ok(())
+}
 
 /// A signal: rank of the programs, and number.
 type Signal = (usize, u16);
@@ -278,6 +293,8 @@ pub(super) struct Signals {
     last_knew: HashMap<usize, usize>,
     /// Used again and again.
     may_come: Vec<usize>,
+    /// Ranks that add to signals, each as often as a wait has looked at what it adds.
+    compared: u64,
 }
 
 impl Signals {
@@ -313,6 +330,17 @@ impl Signals {
         let over = self.puts.iter().filter(|(_, puts)| total(puts) > u64::from(u32::MAX)).min_by_key(|(it, _)| **it)?;
         let putter = over.1.by_rank.last()?;
         Some((*over.0, putter.rank, putter.puts.last()?.index))
+    }
+
+    /// Refuses to go on when too much is kept of what ranks knew, or was compared.
+    pub(super) fn check_work(&self) -> Result<(), Refusal> {
+        if self.knew.len() > KNOWN_MAX {
+            return Err(too_long("KNOWN_MAX", KNOWN_MAX, "numbers of what ranks know when they put a signal"));
+        }
+        if self.compared > COMPARED_MAX {
+            return Err(too_long("COMPARED_MAX", COMPARED_MAX, "comparisons of a wait with who adds to its signal"));
+        }
+        Ok(())
     }
 
     /// Begins anew with what was learned.
@@ -354,6 +382,7 @@ impl Signals {
     pub(super) fn wait(&mut self, (rank, index): (usize, usize), instruction: &Instruction, clocks: &mut Clocks) {
         let Some(puts) = self.puts.get_mut(&(rank, instruction.signal_id)) else { return };
         puts.waited = puts.waited.saturating_add(instruction.signal_value.into());
+        self.compared += puts.by_rank.len() as u64;
         self.may_come.clear();
         self.may_come.extend(puts.by_rank.iter().map(|putter| putter.may_come(index)));
         let sums = puts.by_rank.iter().zip(&self.may_come).map(|(putter, count)| putter.sum(*count));

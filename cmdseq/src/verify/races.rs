@@ -4,7 +4,8 @@
 //! a [`Shadow`] keeps who has used it. Programs are taken in an order in which they can run, so a range was used before only
 //! by what is over, or by what nothing orders with the new use.
 
-use super::order::{Clocks, Signals, signal_of_put};
+use super::limits::{COMPARED_MAX, USES_MAX, too_long};
+use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::refusal::{Reason, Refusal};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
@@ -27,6 +28,10 @@ pub(super) struct Races<'a> {
     memory: Vec<Shadow>,
     /// Ranges that are looked at.
     list: Vec<(Range, bool)>,
+    /// Uses that were noted.
+    uses: usize,
+    /// Ranges that were listed, and earlier uses that they were compared with.
+    compared: u64,
 }
 
 impl<'a> Races<'a> {
@@ -39,6 +44,7 @@ impl<'a> Races<'a> {
         members: &'a Members,
         capabilities: &'a Capabilities,
     ) -> Result<(), Refusal> {
+        check_size(programs)?;
         let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
         let mut signals = Signals::new(programs, members);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
@@ -58,6 +64,8 @@ impl<'a> Races<'a> {
                 clocks: Clocks::new(programs.len()),
                 memory: Vec::new(),
                 list: Vec::new(),
+                uses: 0,
+                compared: 0,
             };
             races.memory.resize_with(programs.len(), Shadow::default);
             races.find_touched();
@@ -106,10 +114,33 @@ impl<'a> Races<'a> {
                 if instruction.operation == Operation::WaitSignal {
                     signals.wait((rank, index), instruction, &mut self.clocks);
                 }
+                signals.check_work()?;
+                self.check_work()?;
             }
             self.clocks.end_together(&together, self.programs, self.members, self.capabilities);
         }
         Ok(found)
+    }
+
+    /// Refuses to go on when too much is kept or was compared.
+    fn check_work(&self) -> Result<(), Refusal> {
+        if self.uses > USES_MAX {
+            return Err(too_long("USES_MAX", USES_MAX, "uses of memory that one-sided operations touch"));
+        }
+        if self.compared > COMPARED_MAX {
+            return Err(too_long("COMPARED_MAX", COMPARED_MAX, "comparisons of uses of memory with earlier ones"));
+        }
+        Ok(())
+    }
+
+    /// Notes a use of the memory of `card`; the first conflict with what was before.
+    fn add(&mut self, card: usize, range: Range, now: Use) -> Option<Conflict> {
+        let memory = &mut self.memory[card];
+        let before = memory.compared();
+        let conflict = memory.add(range, now, &self.clocks);
+        self.uses += 1;
+        self.compared += memory.compared() - before;
+        conflict
     }
 
     /// All that instruction `index` of `rank` does to memory that others touch.
@@ -120,7 +151,7 @@ impl<'a> Races<'a> {
             && let Some((peer, range)) = self.remote(rank, instruction, &program.tables)
         {
             let is_write = instruction.operation != Operation::RdmaRead;
-            let conflict = self.memory[peer].add(range, Use { rank, index, is_write }, &self.clocks);
+            let conflict = self.add(peer, range, Use { rank, index, is_write });
             if let Some(conflict) = conflict {
                 return Some(self.refusal(peer, Use { rank, index, is_write }, &conflict));
             }
@@ -135,16 +166,16 @@ impl<'a> Races<'a> {
             return None;
         }
         self.list_ranges(instruction, &context)?;
-        for (range, is_write) in &self.list {
-            if range.address >= touched.1 || range.end() <= touched.0 {
-                continue;
-            }
+        let list = std::mem::take(&mut self.list);
+        self.compared += list.len() as u64;
+        let found = list.iter().find_map(|(range, is_write)| {
+            let is_touched = range.address < touched.1 && range.end() > touched.0;
             let it = Use { rank, index, is_write: *is_write };
-            if let Some(conflict) = self.memory[rank].add(*range, it, &self.clocks) {
-                return Some(self.refusal(rank, it, &conflict));
-            }
-        }
-        None
+            let conflict = if is_touched { self.add(rank, *range, it) } else { None };
+            Some(self.refusal(rank, it, &conflict?))
+        });
+        self.list = list;
+        found
     }
 
     /// Puts what the card at `context` uses of its own memory into `list`; `None` if that cannot be said.

@@ -92,7 +92,7 @@ reasons! {
     Race = "race",
     /// A program or table that is launched or used is not there, or cannot be stored.
     Stored = "stored",
-    /// Loops make the programs longer than the verifier looks at.
+    /// The programs take more than one of the verifier's limits allows.
     TooLong = "too-long",
     /// The programs do not do what is expected of them.
     Expectation = "expectation",

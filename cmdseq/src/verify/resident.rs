@@ -1,14 +1,16 @@
 //! Resident programs: launch arguments added, loops unrolled, and then verified as any others.
 
+use std::collections::HashSet;
+
+use super::barrier::stray;
 use super::instruction::check_form;
+use super::limits::EXPANDED_MAX;
 use super::refusal::{Fault, Reason, Refusal};
 use super::verify;
 use crate::instruction::ARGUMENTS;
+use crate::matching::{Members, is_one_sided};
 use crate::plan::{Communicator, Program};
 use crate::{Capabilities, Flags, Instruction, Operation};
-
-/// Instructions of all ranks together that the verifier unrolls loops to.
-pub const EXPANDED_MAX: usize = 1 << 20;
 
 /// A program in a slot of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,29 @@ pub fn verify_resident(
     unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
 }
 
+/// Verifies that launches of resident programs, which [`verify_resident`] has accepted, may be in flight together with each
+/// other and with launches of other such programs: cards run them in order, but not all cards at the same time.
+///
+/// # Errors
+/// A one-sided operation that may reach a card outside of the time in which that card runs the same launch. Such programs are
+/// launched only when nothing else is in flight.
+pub fn verify_in_flight(
+    programs: &[Program],
+    arguments: &[[u64; ARGUMENTS]],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+) -> Result<(), Refusal> {
+    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
+    let is_one_sided = |program: &Program| program.instructions.iter().any(|one| is_one_sided(one.operation));
+    if !unrolled.programs.iter().any(is_one_sided) {
+        return Ok(());
+    }
+    let members = Members::new(communicators, group, capabilities)?;
+    let found = stray(&unrolled.programs, &members, capabilities);
+    unrolled.located(found.and_then(|stray| stray.map_or(Ok(()), Err)))
+}
+
 /// Verifies programs that launch what is `stored` on their cards before them, by rank. Programs in other slots cannot be
 /// launched, nor what they store themselves.
 ///
@@ -52,10 +77,12 @@ pub fn verify_launches(
     for (rank, program) in programs.iter().enumerate() {
         let slots = stored.get(rank).map_or(&[][..], Vec::as_slice);
         let mut all = Expanded::default();
-        let mut replaced: Vec<u64> = Vec::new();
+        let mut replaced: HashSet<u64> = HashSet::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
             match instruction.operation {
-                Operation::Store => replaced.push(instruction.extent),
+                Operation::Store => {
+                    replaced.insert(instruction.extent);
+                }
                 Operation::Launch if replaced.contains(&instruction.extent) => {
                     let cause = format!(
                         "launch: the program has stored another in slot {} before, and what that does is not known here",
@@ -65,8 +92,8 @@ pub fn verify_launches(
                 }
                 _ => {}
             }
-            let launched = slots.iter().find(|one| one.slot == instruction.extent);
-            match launched.filter(|_| instruction.operation == Operation::Launch) {
+            let is_launch = instruction.operation == Operation::Launch;
+            match slots.iter().find(|one| is_launch && one.slot == instruction.extent) {
                 Some(launched) => {
                     check_form(instruction, capabilities).map_err(|fault| refusal(rank, index, fault))?;
                     let arguments = [instruction.source.address, instruction.destination.address, instruction.bytes];
@@ -158,7 +185,9 @@ type Misplaced = (usize, Fault);
 impl Expanded {
     fn push(&mut self, instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Misplaced> {
         *room = room.checked_sub(1).ok_or_else(|| {
-            let cause = format!("with its loops unrolled, more than {EXPANDED_MAX} instructions are to be verified");
+            let cause = format!(
+                "with its loops unrolled, more than {EXPANDED_MAX} instructions are to be verified (limit EXPANDED_MAX)"
+            );
             (origin, Fault::new(Reason::TooLong, cause))
         })?;
         self.instructions.push(instruction);

@@ -60,6 +60,8 @@ pub(super) struct Shadow {
     unsorted: Option<(u64, u64)>,
     /// Ranges that were added or looked at since what everybody knows of was forgotten.
     work: usize,
+    /// The same, before.
+    past_work: usize,
     /// Reads that lie in the range of the write that is looked at.
     covered: Vec<Read>,
 }
@@ -89,6 +91,11 @@ impl Shadow {
         }
         self.forget(clocks);
         None
+    }
+
+    /// Ranges that were added or looked at.
+    pub(super) fn compared(&self) -> u64 {
+        (self.past_work + self.work) as u64
     }
 
     /// The first byte of `range` whose last write nothing orders with `now`.
@@ -198,6 +205,7 @@ impl Shadow {
         let is_needed = |rank: usize, index: usize| floor[rank] as usize <= index;
         self.writes.retain(|_, write| is_needed(write.rank, write.index));
         self.reads.retain(|read, index| is_needed(read.rank, *index));
+        self.past_work += self.work;
         self.work = 0;
     }
 

@@ -1,19 +1,23 @@
 //! What a program changes on its card that later instructions name: communicators, tables, resident programs.
 
+use std::collections::{HashMap, HashSet};
+
 use super::refusal::{Fault, Reason};
 use crate::instruction::takes_tables;
-use crate::matching::shares_entry;
+use crate::matching::entry_of;
 use crate::{Instruction, Operation};
 
-/// What instructions before have put into a card's slots. Lists, because programs do this rarely.
+/// What instructions before have put into a card's slots.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Communicators that were defined anew or freed, and where.
-    communicators: Vec<(u16, usize, Operation)>,
+    /// Communicators that were defined anew or freed last, and where.
+    communicators: HashMap<u16, (usize, Operation)>,
+    /// Of the entries of the card's table, the communicator that was defined last and not freed since.
+    defined: HashMap<Option<u32>, u16>,
     /// Tables that were stored, and where.
-    tables: Vec<(u64, usize)>,
+    tables: HashMap<u64, usize>,
     /// Resident programs that were stored.
-    programs: Vec<u64>,
+    programs: HashSet<u64>,
 }
 
 impl Slots {
@@ -30,14 +34,18 @@ impl Slots {
         match operation {
             Operation::Group | Operation::Free => {
                 self.check_entry(instruction, occupant(communicator))?;
-                self.communicators.retain(|one| one.0 != communicator);
-                self.communicators.push((communicator, index, operation));
+                self.communicators.insert(communicator, (index, operation));
+                match operation {
+                    Operation::Group => self.defined.insert(entry_of(communicator), communicator),
+                    _ => self.defined.remove(&entry_of(communicator)),
+                };
             }
             Operation::Table => {
-                self.tables.retain(|one| one.0 != extent);
-                self.tables.push((extent, index));
+                self.tables.insert(extent, index);
             }
-            Operation::Store => self.programs.push(extent),
+            Operation::Store => {
+                self.programs.insert(extent);
+            }
             Operation::Launch if !self.programs.contains(&extent) => {
                 let cause = format!("no instruction before it has stored a program in slot {extent}");
                 return Err(Fault::new(Reason::Stored, cause));
@@ -51,15 +59,14 @@ impl Slots {
     /// A communicator is defined in an empty entry, and freed where it is.
     fn check_entry(&self, instruction: &Instruction, before: Option<u16>) -> Result<(), Fault> {
         let Instruction { operation, communicator, .. } = *instruction;
-        let freed = |id: u16| self.communicators.iter().find(|one| one.0 == id && one.2 == Operation::Free);
-        let defined =
-            self.communicators.iter().find(|one| one.2 == Operation::Group && shares_entry(one.0, communicator));
-        let occupant = defined.map(|one| one.0).or(before.filter(|id| freed(*id).is_none()));
+        let freed = |id: u16| self.communicators.get(&id).filter(|one| one.1 == Operation::Free).map(|one| one.0);
+        let defined = self.defined.get(&entry_of(communicator)).copied();
+        let occupant = defined.or(before.filter(|id| freed(*id).is_none()));
         let refuse = |reason, cause| Err(Fault::new(reason, cause));
         match (operation, occupant) {
             (Operation::Free, Some(id)) if id == communicator => Ok(()),
             (Operation::Free, _) => match freed(communicator) {
-                Some((_, at, _)) => {
+                Some(at) => {
                     let cause = format!("instruction {at} has freed communicator {communicator} already");
                     refuse(Reason::Membership, cause)
                 }
@@ -81,7 +88,7 @@ impl Slots {
     fn check_use(&self, instruction: &Instruction) -> Result<(), Fault> {
         let Instruction { operation, communicator, extent, .. } = *instruction;
         if operation.fields().communicator
-            && let Some((_, at, how)) = self.communicators.iter().find(|one| one.0 == communicator)
+            && let Some((at, how)) = self.communicators.get(&communicator)
         {
             let what = if *how == Operation::Free { "freed" } else { "defined out of host memory" };
             let cause =
@@ -90,7 +97,7 @@ impl Slots {
         }
         let named = if operation == Operation::Alltoallv { [extent & 0xffff, extent >> 16] } else { [extent; 2] };
         if takes_tables(operation)
-            && let Some((slot, at)) = self.tables.iter().find(|one| named.contains(&one.0))
+            && let Some((slot, at)) = named.iter().find_map(|slot| Some((slot, self.tables.get(slot)?)))
         {
             let cause =
                 format!("instruction {at} has stored table {slot} out of host memory; what it says is not known here");

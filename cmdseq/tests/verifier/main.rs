@@ -4,6 +4,7 @@
 #[path = "../cards/mod.rs"]
 mod cards;
 
+mod limits;
 mod right;
 mod speed;
 mod stored;
@@ -18,7 +19,7 @@ use cmdseq::{Capabilities, verify};
 /// Programs of `ranks` ranks, and the communicators that they name.
 fn programs(ranks: u32, text: &str) -> (Vec<Program>, Vec<Communicator>) {
     let mut nothing = |_: &str| Err("there are no other files".to_owned());
-    let options = Options { ranks: Some(ranks), ..Options::default() };
+    let options = Options { ranks: Some(ranks), raw_host: true, ..Options::default() };
     let assembled =
         assemble("case.seq", text, &mut nothing, &options).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     let all = assembled.assembly.programs;

@@ -14,6 +14,13 @@ const RIGHT: &[(u32, &str)] = &[
     (1, "copy source 64, destination 0, bytes 64"),
     (2, "if rank == 0\n send peer 1, source 0, bytes 64\nelse\n recv peer 0, destination 0, bytes 64\nend"),
     (2, "if rank == 0\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 0\nend"),
+    // What is empty is neither sent nor waited for.
+    (2, "if rank == 0\n send peer 1, source 0, bytes 0\nend"),
+    (3, "if rank == 2\n recv peer 0, destination 0, bytes 0\nend\nbarrier"),
+    (2, "send peer 1 - rank, source 0, bytes 0\nrecv peer 1 - rank, destination 64, bytes 0"),
+    (3, "sendrecv peer (rank + 1) % 3, root (rank + 1) % 3, source 0, destination 64, bytes 0"),
+    (2, "if rank == 1\n recv_reduce peer 0, source 0, destination 64, bytes 0, element f32, reduction sum\nend"),
+    (1, "copy source host 0, destination host 64, bytes 64"),
     (
         2,
         "if rank == 0\n send peer 1, source 0, bytes 1MiB\nelse\n recv peer 0, destination 0, bytes 1MiB, rendezvous\nend",

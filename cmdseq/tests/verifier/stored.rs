@@ -1,7 +1,8 @@
 //! Resident programs, their loops and arguments.
 
 use cmdseq::plan::{Program, Refusal};
-use cmdseq::verify::{EXPANDED_MAX, Stored, verify_launches, verify_resident};
+use cmdseq::verify::limits::EXPANDED_MAX;
+use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
 use cmdseq::{Flags, Instruction, Operand, Reason};
 
 use crate::cards::connected;
@@ -70,6 +71,48 @@ fn what_a_card_does_not_store_is_refused() {
     }
     // Nothing is stored where there is nothing to run.
     assert_eq!(resident(&[vec![]], [0; 3]), Ok(()));
+}
+
+/// Two ranks, the first of which runs `first` and the other `second`: whether they are in order, and whether several
+/// launches may be in flight.
+fn in_flight(first: &[Instruction], second: &[Instruction]) -> Result<(), Refusal> {
+    let program = |instructions: &[Instruction]| Program { instructions: instructions.to_vec(), ..Program::default() };
+    let programs = [program(first), program(second)];
+    let arguments = [[0; 3]; 2];
+    verify_resident(&programs, &arguments, &[], &[0, 1], &connected(2)).unwrap();
+    verify_in_flight(&programs, &arguments, &[], &[0, 1], &connected(2))
+}
+
+#[test]
+fn one_sided_launches_in_flight_are_kept_apart() {
+    let barrier = Instruction::barrier();
+    let write = Instruction::rdma_write(1, at(0), at(4096), 64);
+    let read = Instruction::rdma_read(1, at(4096), at(0), 64);
+    let send = |peer| Instruction::send(peer, at(12288), 64);
+    let receive = |peer| Instruction::recv(peer, at(8192), 64);
+    // The second launch's write may come while the first launch still reads what it has written.
+    let using = Instruction::copy(at(4096), at(1 << 20), 64);
+    for one_sided in [write, read] {
+        let refusal = in_flight(&[one_sided, barrier], &[barrier, using]).unwrap_err();
+        assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Race), "{refusal}");
+        assert!(refusal.cause.contains("which may not have begun"), "{refusal}");
+        let refusal = in_flight(&[barrier, one_sided], &[barrier]).unwrap_err();
+        assert_eq!((refusal.rank, refusal.instruction), (Some(0), Some(1)), "{refusal}");
+        assert!(refusal.cause.contains("whose program may have ended"), "{refusal}");
+        in_flight(&[barrier, one_sided, barrier], &[barrier, barrier, using]).unwrap();
+    }
+    // A signal of the next launch may come before this one has waited for its own.
+    let put = Instruction::put_signal(1, at(0), at(4096), 64, 3, 1);
+    let wait = Instruction::wait_signal(3, 1);
+    let refusal = in_flight(&[put], &[wait, using]).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Race), "{refusal}");
+    in_flight(&[receive(1), put], &[send(0), wait, using]).unwrap();
+    // In a loop, the instruction of the stored program is named.
+    let refusal = in_flight(&[Instruction::repeat(2, 1), write, barrier], &[barrier]).unwrap_err();
+    assert_eq!(refusal.instruction, Some(1), "{refusal}");
+    // Without one-sided operations each card's own order is enough.
+    in_flight(&[send(1), using], &[receive(0)]).unwrap();
+    in_flight(&[Instruction::rdma_write(1, at(0), at(0), 0)], &[]).unwrap();
 }
 
 #[test]

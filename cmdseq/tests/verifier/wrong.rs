@@ -69,6 +69,12 @@ const WRONG: &[Wrong] = wrong! {
         "communicator a = 1 of 0, 1\nif rank == 0\n send peer 1, source 0, bytes 64, communicator a\nelse\n recv peer 0, destination 0, bytes 64\nend";
     "a barrier on another communicator": 3 ranks, 2 at 0, CommunicatorMismatch, "which is on communicator 1",
         "communicator a = 1 of 0, 1, 2\nif rank == 2\n barrier\nelse\n barrier communicator a\nend";
+    "an empty send for a receive that is not": 2 ranks, 1 at 0, Unmatched, "no send to here is left at rank 0",
+        "if rank == 0\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 8\nend";
+    "an empty send orders nothing": 2 ranks, 0 at 0, Race, "which instruction 1 of rank 1 (fill) writes",
+        "if rank == 0\n rdma_write peer 1, source 0, destination 0x8000, bytes 64\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 0\n fill destination 0x8000, bytes 64, extent 7\nend";
+    "a copy within host memory onto itself": 2 ranks, 1 at 1, Overlap, "64 B of host memory at 0x1020 and at 0x1000 overlap",
+        "nop\nif rank == 1\n copy source host 0x1020, destination host 0x1000, bytes 64\nend";
     "a send without receive": 2 ranks, 0 at 0, Unmatched, "no recv from here is left at rank 1; the program of rank 1 has ended",
         "if rank == 0\n send peer 1, source 0, bytes 64\nend";
     "a receive without send": 3 ranks, 2 at 1, Unmatched, "no send to here is left at rank 1",
@@ -308,6 +314,26 @@ fn sets_that_are_none_are_refused() {
     let (programs, _) = crate::programs(1, "barrier");
     let refusal = cmdseq::verify(&programs, &[], &[0], &capabilities).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Programs), "{refusal}");
+}
+
+/// Nobody knows what else uses the memory of a card that no program is given for.
+#[test]
+fn cards_without_a_program_are_not_reached() {
+    let capabilities = connected(3);
+    for operation in [
+        "rdma_write peer 2, source 0, destination 0, bytes 64",
+        "rdma_read peer 2, source 0, destination 0, bytes 64",
+        "put_signal peer 2, source 0, destination 0, bytes 0, signal 1, value 1",
+    ] {
+        let (mut programs, _) = crate::programs(2, &format!("nop\nif rank == 1\n {operation}\nend"));
+        let refusal = cmdseq::verify(&programs, &[], &[0, 1], &capabilities).unwrap_err();
+        assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(1), Some(1), Reason::Programs));
+        assert!(refusal.cause.contains("rank 2 of communicator 0 has no program"), "{refusal}");
+        // An empty one says that it uses nothing.
+        programs.push(cmdseq::plan::Program::default());
+        let found = cmdseq::verify(&programs, &[], &[0, 1, 2], &capabilities);
+        assert!(found.is_ok() || operation.starts_with("put"), "{found:?}");
+    }
 }
 
 /// Tables are loaded before any instruction runs, so none is named.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Collective, Plan, Request, plan};
 use cmdseq::{Operation, Status};
-use fpga_driver::{Cluster, Error, Execution};
+use fpga_driver::{Cluster, Error, Execution, State};
 
 use crate::fake::{BLOCK, Fake, Reply};
 
@@ -131,6 +131,28 @@ fn a_timeout_names_rank_and_instruction_and_aborts_the_rest() {
     assert!(last_seen.contains("waiting for node 2"), "{last_seen}");
     assert!(fakes.iter().all(|fake| fake.state().registers[&(BLOCK + 0x100)] == 1), "all run again");
     fakes.iter().for_each(|fake| fake.state().script.clear());
+    cluster.execute(&plan, &Execution::default()).unwrap();
+}
+
+#[test]
+fn cards_that_ignore_an_abort_share_one_deadline_and_are_poisoned() {
+    let (fakes, mut cluster) = open(4, 64);
+    let plan = barrier(&cluster, &[0, 1, 2, 3]);
+    fakes.iter().for_each(|fake| fake.plant(2, Reply::Deaf));
+    let execution = Execution { timeout: Duration::from_millis(20), ..Execution::default() };
+    let error = cluster.execute(&plan, &execution).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    // All were told to stop before the first was waited for.
+    let told = fakes.iter().map(|fake| fake.state().aborted_at.unwrap()).max().unwrap();
+    let waited = fakes.iter().map(|fake| fake.state().asked_at.unwrap()).min().unwrap();
+    assert!(told < waited, "{told} {waited}");
+    assert!(cluster.cards().iter().all(|card| card.state() == State::Poisoned));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::NotRunning { .. }), "{error}");
+    fakes.iter().for_each(|fake| fake.state().script.clear());
+    for place in 0..4 {
+        cluster.card_mut(place).reset().unwrap();
+    }
     cluster.execute(&plan, &Execution::default()).unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! Finding the sequencer: the card's words are checked, and the walk ends.
 
-use fpga_driver::Error;
+use fpga_driver::{Card, Error};
 
 use crate::fake::{BLOCK, Fake};
 
@@ -65,12 +65,20 @@ fn a_list_without_end_is_left() {
 }
 
 #[test]
-fn all_ones_are_a_card_that_is_gone() {
+fn all_ones_are_a_card_that_is_gone_if_its_vendor_id_is_too() {
+    let fake = Fake::new(4);
+    let function = fake.function();
+    fake.state().is_gone = true;
+    let error = Card::open(function).unwrap_err();
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    // The vendor id says that this one is there.
     let error = refused(|fake| {
         fake.set(0, u32::MAX);
         fake.set(4, u32::MAX);
     });
-    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("all-ones")), "{error}");
+    let error = refused(|fake| fake.set(BLOCK + 0x20, u32::MAX));
+    assert!(matches!(error, Error::AllOnes { register: 0x20, .. }), "{error}");
     let error = refused(|fake| {
         fake.set(BLOCK, u32::MAX);
         fake.set(BLOCK + 4, u32::MAX);
@@ -112,21 +120,47 @@ fn capabilities_that_make_no_sense_are_refused_by_name() {
         (0x30, 0, "CLOCK_KHZ"),
         (0x30, u32::MAX, "CLOCK_KHZ"),
         (0x34, 1, "NODE"),
+        (0x30, 10_000_001, "CLOCK_KHZ"),
         (0x38, 0, "NODES"),
+        (0x38, 65537, "NODES"),
+        (0x38, u32::MAX - 1, "NODES"),
+        (0x3c, 65537, "PORTS"),
         (0x40, 0, "TOPOLOGY"),
         (0x40, 0x0003_0002, "TOPOLOGY"),
         (0x40, 2, "TOPOLOGY"),
         (0x44, 0, "MEMORY_MIB"),
+        (0x44, (1 << 24) + 1, "MEMORY_MIB"),
+        (0x48, 0, "MEMORY_CHANNELS"),
+        (0x48, 65537, "MEMORY_CHANNELS"),
+        (0x4c, 5, "STRIPE_MIB"),
+        (0x50, 49, "QUEUES"),
         (0x50, 0, "QUEUES"),
         (0x54, 0, "QUEUE_DEPTH_MAX"),
         (0x54, 1, "QUEUE_DEPTH_MAX"),
         (0x54, 24, "QUEUE_DEPTH_MAX"),
+        (0x54, u32::MAX - 1, "QUEUE_DEPTH_MAX"),
         (0x58, 0, "COMMUNICATORS"),
+        (0x58, 33, "COMMUNICATORS"),
+        (0x5c, 0, "COMMUNICATOR_RANKS"),
+        (0x5c, 65537, "COMMUNICATOR_RANKS"),
+        (0x60, 65537, "RESIDENT_PROGRAMS"),
+        (0x64, 65537, "RESIDENT_WORDS"),
+        (0x80, (1 << 24) + 1, "DISPATCH_CYCLES"),
+        (0x84, u32::MAX - 1, "MEMORY_READ_CYCLES"),
+        (0x88, u32::MAX - 1, "HANDOVER_CYCLES"),
+        (0xac, u32::MAX - 1, "REDUCE_BEAT_CYCLES"),
+        (0xb0, u32::MAX - 1, "REDUCE_UNIT_CYCLES"),
+        (0xc0, u32::MAX - 1, "SWITCH_CYCLES"),
+        (0xb4, 65537, "SIGNALS"),
+        (0xb8, 65537, "TABLES"),
+        (0xa8, 11, "DMA_BITS"),
+        (0xa8, 65, "DMA_BITS"),
         (0xbc, 257, "COMMUNICATOR_GENERATIONS"),
         (0x68, 0, "ADDRESS_ALIGN"),
         (0x68, 48, "ADDRESS_ALIGN"),
         (0x68, 1 << 20, "ADDRESS_ALIGN"),
         (0xa4, 0, "BEAT_BYTES"),
+        (0xa4, 4097, "BEAT_BYTES"),
         (0x10c, 65537, "EAGER_LIMIT"),
     ] {
         let error = refused(|fake| fake.set(BLOCK + offset, value));

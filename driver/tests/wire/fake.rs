@@ -1,6 +1,7 @@
 //! An endpoint that looks like a card to the bus and answers as scripted.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cmdseq::{AddressSpace, Completion, Instruction, Operation, Status};
@@ -14,6 +15,10 @@ use fpga_hal::{BarIndex, Domain, Function, Iova, in_process};
 pub(crate) const BLOCK: u32 = 0x1000;
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 pub(crate) const ALIGN: usize = 64;
+/// Where configuration space has the capability of advanced error reporting, if there is one.
+const AER: usize = 0x100;
+/// Counts what fakes note the order of.
+static STEPS: AtomicU64 = AtomicU64::new(0);
 
 /// What the fake does instead of completing an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,8 @@ pub(crate) enum Reply {
     Deaf,
     /// Halts with these bits in the error register.
     Halt(u32),
+    /// Completes with T2 before T1.
+    Late,
 }
 
 pub(crate) struct Fake {
@@ -49,6 +56,8 @@ pub(crate) struct State {
     /// Words of BAR0 that read as they stand.
     pub(crate) registers: BTreeMap<u32, u32>,
     /// By count of the instruction since the queue was enabled.
+    /// Words of BAR0 that read as given here, whatever they hold.
+    pub(crate) forced: BTreeMap<u32, u32>,
     pub(crate) script: BTreeMap<u32, Reply>,
     pub(crate) memory: Vec<u8>,
     /// Operations run, in order.
@@ -59,6 +68,11 @@ pub(crate) struct State {
     pub(crate) resets: u32,
     /// How often the interrupt was armed.
     pub(crate) arms: u32,
+    /// Steps of all fakes: when this one was told to abort, and when it was first asked for its status after that.
+    pub(crate) aborted_at: Option<u64>,
+    pub(crate) asked_at: Option<u64>,
+    /// Whether ERROR was read since a bit of it was set.
+    is_error_seen: bool,
     tail: u32,
     fetched: u32,
     completed: u32,
@@ -115,6 +129,7 @@ impl Fake {
             config: config(),
             msix: vec![0; 0x1000],
             registers,
+            forced: BTreeMap::new(),
             script: BTreeMap::new(),
             memory: vec![0; MEMORY_BYTES],
             ran: Vec::new(),
@@ -123,6 +138,9 @@ impl Fake {
             writes: 0,
             resets: 0,
             arms: 0,
+            aborted_at: None,
+            asked_at: None,
+            is_error_seen: false,
             tail: 0,
             fetched: 0,
             completed: 0,
@@ -140,7 +158,11 @@ impl Fake {
     }
 
     pub(crate) fn function(self: &Arc<Self>) -> Function {
-        in_process::attach(Arc::clone(self) as Arc<dyn Endpoint>, &Domain::in_process(), "fake").unwrap()
+        self.try_function().unwrap()
+    }
+
+    pub(crate) fn try_function(self: &Arc<Self>) -> fpga_hal::Result<Function> {
+        in_process::attach(Arc::clone(self) as Arc<dyn Endpoint>, &Domain::in_process(), "fake")
     }
 
     pub(crate) fn open(self: &Arc<Self>) -> Result<Card> {
@@ -182,6 +204,25 @@ impl Fake {
         state.run(&ports);
     }
 
+    /// Has a register of the block read `value`, whatever it holds.
+    pub(crate) fn force(&self, offset: u32, value: u32) {
+        self.state().forced.insert(BLOCK + offset, value);
+    }
+
+    /// Stops by itself, with these bits in the error register.
+    pub(crate) fn halt(&self, bits: u32) {
+        let mut state = self.state();
+        state.halt(bits);
+    }
+
+    /// Gives the function advanced error reporting, which has seen these errors.
+    pub(crate) fn report(&self, uncorrectable: u32, correctable: u32) {
+        let mut state = self.state();
+        for (offset, word) in [(0, 0x0001_0001), (4, uncorrectable), (16, correctable)] {
+            state.config[AER + offset..][..4].copy_from_slice(&u32::to_le_bytes(word));
+        }
+    }
+
     /// Raises the interrupt for nothing.
     pub(crate) fn raise(&self) {
         self.ports().1.raise(0);
@@ -201,9 +242,24 @@ impl State {
         u64::from(self.register(low)) | u64::from(self.register(low + 4)) << 32
     }
 
-    fn read(&self, offset: u32) -> u32 {
+    fn halt(&mut self, bits: u32) {
+        self.registers.insert(BLOCK + 0x108, bits);
+        self.is_error_seen = false;
+    }
+
+    fn read(&mut self, offset: u32) -> u32 {
+        if let Some(value) = self.forced.get(&offset) {
+            return *value;
+        }
         match offset.wrapping_sub(BLOCK) {
+            0x108 => {
+                self.is_error_seen = true;
+                self.register(0x108)
+            }
             0x104 => {
+                if self.aborted_at.is_some() && self.asked_at.is_none() {
+                    self.asked_at = Some(STEPS.fetch_add(1, Ordering::Relaxed));
+                }
                 let halted = u32::from(self.register(0x108) != 0) << 2;
                 1 | u32::from(self.hanging.is_some()) << 1 | halted
             }
@@ -220,15 +276,13 @@ impl State {
 
     fn write(&mut self, ports: &Ports, offset: u32, value: u32) {
         match offset.wrapping_sub(BLOCK) {
-            0x108 => *self.registers.entry(offset).or_default() &= !value,
-            0x110 if value == 0x504f_5453 && self.hanging.is_some_and(|(_, reply)| reply != Reply::Deaf) => {
-                self.registers.insert(BLOCK + 0x100, 0);
-                // What was left by a user before has no ring to complete to.
-                if let Some((instruction, _)) =
-                    self.hanging.take().filter(|_| self.registers.contains_key(&(BLOCK + 0x410)))
-                {
-                    self.complete(ports, &instruction, 14, 0);
-                }
+            0x108 => {
+                assert!(self.is_error_seen, "ERROR is cleared unread");
+                *self.registers.entry(offset).or_default() &= !value;
+            }
+            0x110 if value == 0x504f_5453 => {
+                self.aborted_at = self.aborted_at.or_else(|| Some(STEPS.fetch_add(1, Ordering::Relaxed)));
+                self.abort(ports);
             }
             0x414 => {
                 self.registers.insert(offset, value & 1);
@@ -257,6 +311,17 @@ impl State {
             _ => {
                 self.registers.insert(offset, value);
             }
+        }
+    }
+
+    fn abort(&mut self, ports: &Ports) {
+        if self.hanging.is_some_and(|(_, reply)| reply == Reply::Deaf) {
+            return;
+        }
+        self.registers.insert(BLOCK + 0x100, 0);
+        // What was left by a user before has no ring to complete to.
+        if let Some((instruction, _)) = self.hanging.take().filter(|_| self.registers.contains_key(&(BLOCK + 0x410))) {
+            self.complete(ports, &instruction, 14, 0);
         }
     }
 
@@ -291,9 +356,8 @@ impl State {
                 }
                 Some(Reply::Silence) => {}
                 Some(reply @ (Reply::Hang | Reply::Deaf)) => self.hanging = Some((instruction, reply)),
-                Some(Reply::Halt(bits)) => {
-                    self.registers.insert(BLOCK + 0x108, bits);
-                }
+                Some(Reply::Halt(bits)) => self.halt(bits),
+                Some(Reply::Late) => self.late(ports, &instruction),
             }
         }
     }
@@ -330,6 +394,15 @@ impl State {
 
     fn complete(&mut self, ports: &Ports, instruction: &Instruction, code: u8, detail: u16) {
         self.put(ports, instruction, code, detail, false);
+        self.interrupt(ports);
+    }
+
+    /// Completes with T2 before T1.
+    fn late(&mut self, ports: &Ports, instruction: &Instruction) {
+        self.put(ports, instruction, 0, 0, false);
+        let at = self.base(0x408) + 32 * u64::from((self.completed - 1) & (self.register(0x410) - 1));
+        // The low 40 bits of the third word are T2.
+        assert_eq!(ports.0.write(DmaTag(0), Iova(at + 16), &[9, 0, 0, 0, 0]), DmaProgress::Done(Ok(())));
         self.interrupt(ports);
     }
 
@@ -382,6 +455,7 @@ impl Endpoint for Fake {
 
     fn config_write(&self, offset: u16, data: &[u8]) {
         let mut state = self.state();
+        assert!(!(AER..AER + 0x14).contains(&usize::from(offset)), "errors of PCIe are cleared");
         if offset == 4 && data[0] & 4 != 0 && state.config[4] & 4 == 0 {
             let runs = state.register(0x100) != 0 || state.hanging.is_some();
             assert!(!runs, "a sequencer that runs is let onto the bus");
@@ -419,7 +493,10 @@ impl Endpoint for Fake {
 
     fn reset(&self, _kind: ResetKind) {
         let mut state = self.state();
+        let aer = state.config[AER..AER + 0x14].to_vec();
         state.config = config();
+        // These registers are sticky.
+        state.config[AER..AER + 0x14].copy_from_slice(&aer);
         for offset in (0x400..0x430).step_by(4).chain([0x100, 0x108]) {
             state.registers.remove(&(BLOCK + offset));
         }

@@ -102,7 +102,7 @@ pub fn open_with(address: PciAddress, domain: &Domain, options: &Options) -> Res
         if !options.no_iommu {
             return Err(OpenError::NoIommu { address }.into());
         }
-        log::warn!("{address} is opened WITHOUT AN IOMMU: it can read and write all memory of this machine");
+        log::error!("{address} is opened WITHOUT AN IOMMU: it can read and write all memory of this machine");
     }
     let request = Request { address, group: &group, token: options.vf_token, sysfs: &sysfs };
     let (device, membership) = container.join(&request, |info, is_first| {

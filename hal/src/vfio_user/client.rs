@@ -226,7 +226,7 @@ impl Remote {
         };
         let areas = areas.unwrap_or_else(|| vec![Area { offset: 0, size: info.size }]);
         for (piece, mapped) in mapped::map(&descriptor, &info, &areas, self.connection.removal())? {
-            self.connection.has_mapped(&mapped);
+            self.connection.removal().takes_along(&mapped);
             region.pieces.push(piece);
         }
         Ok(region)

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,6 @@ use nix::poll::{PollFd, PollFlags};
 
 use super::closing::{Closer, Received};
 use super::codec::{Command, DEFAULT_TRANSFER_BYTES, DmaAccess, Header, Kind};
-use super::mapped::Mapped;
 use super::waits::Waits;
 use super::wire::{Reader, Sender, Socket, Wake, events, poll_until};
 use crate::iommu::InProcessIommu;
@@ -63,8 +62,6 @@ pub(crate) struct Connection {
     memory: Arc<InProcessIommu>,
     owner: Owner,
     waits: Waits,
-    /// What of the server's memory is mapped here.
-    mapped: Mutex<Vec<Weak<Mapped>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -104,7 +101,6 @@ impl Connection {
             memory,
             owner: Owner::current(),
             waits,
-            mapped: Mutex::default(),
             thread: Mutex::default(),
         });
         let theirs = Arc::clone(&connection);
@@ -119,15 +115,6 @@ impl Connection {
 
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
-    }
-
-    /// Has `mapped` vanish when the connection is over.
-    pub(crate) fn has_mapped(&self, mapped: &Arc<Mapped>) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(mapped));
-        // It may have been over before that could be known.
-        if self.state().is_over {
-            mapped.vanish();
-        }
     }
 
     /// Whether this is the process that has the connection.
@@ -389,11 +376,6 @@ impl Connection {
         self.wake.wake();
         self.changed.notify_all();
         self.over.notify_all();
-        for mapped in &*self.mapped.lock().unwrap_or_else(PoisonError::into_inner) {
-            if let Some(mapped) = mapped.upgrade() {
-                mapped.vanish();
-            }
-        }
         Failure::Gone
     }
 

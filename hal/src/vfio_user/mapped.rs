@@ -18,7 +18,7 @@ use super::codec::{Area, RegionInfo};
 use crate::bus::Piece;
 use crate::owner::Owner;
 use crate::region::page_size;
-use crate::removal::Removal;
+use crate::removal::{Removal, Vanish};
 use crate::sigbus::{self, Watch};
 use crate::{Error, Result};
 
@@ -31,9 +31,8 @@ pub(crate) struct Mapped {
     owner: Owner,
 }
 
-impl Mapped {
-    /// Has each access from now on read all-ones, since the server is gone.
-    pub(crate) fn vanish(&self) {
+impl Vanish for Mapped {
+    fn vanish(&self) {
         let (Some(map), Some(empty), true) = (&self.map, empty(), self.owner.is_here()) else { return };
         let (start, bytes) = (map.as_mut_ptr().cast::<libc::c_void>(), map.len());
         let access = libc::PROT_READ | libc::PROT_WRITE;

@@ -6,7 +6,8 @@
 //! descriptors and mappings are closed, and it is reset.
 //!
 //! Neither end trusts the other. Whatever arrives, the server answers with an errno or hangs up, and the endpoints on
-//! other sockets never notice: what a client can make wait is the thread that serves it, and no thread of an endpoint.
+//! other sockets never notice: what a client can make wait is the thread that serves it, and no thread of an endpoint. What
+//! all clients of a process may hold together is bounded by a [`Budget`]; `docs/vfio-user.md` lists all limits.
 
 mod budget;
 mod capabilities;

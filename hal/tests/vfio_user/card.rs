@@ -47,6 +47,8 @@ pub struct Card {
     pub panics: AtomicBool,
     /// Whether it answers accesses to its BARs only while memory decoding is on, as functions do.
     pub needs_decoding: AtomicBool,
+    /// Bytes of each access to its scratch register.
+    widths: Mutex<Vec<usize>>,
 }
 
 #[derive(Clone)]
@@ -169,6 +171,17 @@ impl Card {
         self.ports().unwrap().dma.write(DmaTag(u64::MAX), Iova(iova), data)
     }
 
+    /// Bytes of the accesses to its scratch register.
+    pub fn widths(&self) -> Vec<usize> {
+        self.widths.lock().unwrap().clone()
+    }
+
+    fn note_width(&self, offset: u64, bytes: usize) {
+        if offset == SCRATCH {
+            self.widths.lock().unwrap().push(bytes);
+        }
+    }
+
     fn decodes(&self) -> bool {
         self.command() & 2 != 0 || !self.needs_decoding.load(Ordering::Relaxed)
     }
@@ -273,6 +286,7 @@ impl Endpoint for Card {
         assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
         assert!(data.len() <= 8 && offset % data.len() as u64 == 0, "{} at {offset:#x}", data.len());
         if !self.is_gone.load(Ordering::Relaxed) && bar.index() == 0 && self.decodes() {
+            self.note_width(offset, data.len());
             data.copy_from_slice(&self.state().registers[offset as usize..][..data.len()]);
         }
     }
@@ -283,6 +297,7 @@ impl Endpoint for Card {
         if !self.decodes() {
             return;
         }
+        self.note_width(offset, data.len());
         if offset == DOORBELL && data.len() == 4 {
             return self.ring(u32::from_le_bytes(data.try_into().unwrap()) as u16);
         }

@@ -15,7 +15,7 @@ use crate::raw::*;
 use crate::setting::{Directory, Served, counter, memory, pattern};
 
 /// Seconds that a socket of [`Lingering`] takes to close.
-const LINGER: i32 = 20;
+const LINGER: i32 = 120;
 
 /// A socket whose last descriptor takes [`LINGER`] to close, since its peer reads nothing of what is left to send.
 struct Lingering {
@@ -34,9 +34,24 @@ impl Lingering {
         Lingering { socket, _peer: peer }
     }
 
-    /// Sends it away: the receiver's is the last descriptor. The peer is to be kept.
+    /// Sends it with a message that is read: the server's is the last descriptor. The peer is to be kept.
     fn send(self, raw: &Raw, bytes: &[u8]) -> TcpStream {
+        self.send_beside(raw, bytes, &[])
+    }
+
+    fn send_beside(self, raw: &Raw, bytes: &[u8], others: &[BorrowedFd<'_>]) -> TcpStream {
+        let descriptors: Vec<_> = others.iter().copied().chain([self.socket.as_fd()]).collect();
+        // The server has it until the message is whole, and does not close it before.
+        raw.send_with(&bytes[..1], &descriptors).unwrap();
+        drop(self.socket);
+        raw.send(&bytes[1..]).unwrap();
+        self._peer
+    }
+
+    /// Sends it with a message that nobody reads. Who closes it last is the server, or a thread that nobody waits for.
+    fn send_unread(self, raw: &Raw, bytes: &[u8]) -> TcpStream {
         raw.send_with(bytes, &[self.socket.as_fd()]).unwrap();
+        thread::spawn(move || drop(self.socket));
         self._peer
     }
 }
@@ -55,20 +70,18 @@ fn descriptors_that_do_not_close_stop_neither_session_nor_acceptor() {
         peers.push(Lingering::new().send(&raw, &body));
         assert_eq!(raw.receive().unwrap().errno(), EINVAL);
     }
-    let lingering = Lingering::new();
     let event = counter();
-    let many: Vec<BorrowedFd<'_>> = [event.as_fd(); 20].into_iter().chain([lingering.socket.as_fd()]).collect();
-    raw.send_with(&message(3, SET_IRQS, 0, &set_irqs(0x24, 2, 0, 16, &[])), &many).unwrap();
-    drop(lingering.socket);
+    let connect = message(3, SET_IRQS, 0, &set_irqs(0x24, 2, 0, 16, &[]));
+    peers.push(Lingering::new().send_beside(&raw, &connect, &[event.as_fd(); 20]));
     assert_eq!(raw.receive().unwrap().errno(), EINVAL);
     assert_eq!(raw.read_u32(0, card::ID), card::ID_VALUE);
     // With a message of one who is refused, and with one that nobody reads any more.
     let second = Raw::connect(served.path());
-    peers.push(Lingering::new().send(&second, &message(4, VERSION, 0, &version())));
+    peers.push(Lingering::new().send_unread(&second, &message(4, VERSION, 0, &version())));
     assert_eq!(second.receive().unwrap().errno(), EBUSY);
     peers.push(Lingering::new().send(&raw, &message(5, REGION_WRITE, 0, &access(0, 0, 64, &[0; 64]))[..40]));
     let third = Raw::connect(served.path());
-    peers.push(Lingering::new().send(&third, &[1; 5]));
+    peers.push(Lingering::new().send_unread(&third, &[1; 5]));
     third.expect_end();
     drop(raw);
     let mut next = Raw::open(served.path());

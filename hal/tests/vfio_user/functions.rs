@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpga_hal::vfio_user::{Options, Server, connect, connect_with};
-use fpga_hal::{BarIndex, BusKind, DmaBuffer, Domain, Error, Function, Interrupt, InterruptKind, Iova, Window};
+use fpga_hal::{
+    BarIndex, BusKind, DmaBuffer, Domain, Error, Function, Interrupt, InterruptKind, Iova, ResetOutcome, Window,
+};
 
 use crate::card::{self, Card};
 use crate::raw::*;
@@ -104,7 +106,8 @@ fn a_function_is_used_from_afar() {
         assert_eq!(function.vectors(InterruptKind::Msix).unwrap(), card::VECTORS);
         assert_eq!(function.enable_interrupts(card::VECTORS).unwrap().len(), usize::from(card::VECTORS));
         assert!(matches!(function.enable_interrupts(card::VECTORS + 1), Err(Error::VectorCount { .. })));
-        function.reset().unwrap();
+        assert_eq!(function.opening_reset(), ResetOutcome::Function);
+        assert_eq!(function.reset().unwrap(), ResetOutcome::Function);
         assert_eq!((served.card.msix_control() & 0x8000, served.card.command()), (0, 2));
         let again = Used::of(function.clone(), function.domain()).unwrap();
         again.check(9, 5000).unwrap();
@@ -241,7 +244,8 @@ fn a_server_that_dies_is_removal_everywhere() {
         assert!(matches!(used.function.reset(), Err(Error::Removed)));
         assert!(matches!(used.function.enable_interrupts(1), Err(Error::Removed)));
         assert!(matches!(used.interrupts[0].wait(Duration::from_secs(60)), Err(Error::Removed)));
-        // Mapped memory is still there: it is as if nobody looked at it any more.
+        // What was mapped reads as all-ones, and takes what is written.
+        assert_eq!(lent.read_u32(0).unwrap(), u32::MAX);
         lent.write_u32(0, 1).unwrap();
         used.buffer.write(0, b"kept").unwrap();
         drop((lent, used));
@@ -359,6 +363,53 @@ fn a_server_that_does_not_behave_is_given_up() {
     }
     println!("{cases} bad answers, {opened} of them after it was opened");
     assert!(opened < cases);
+}
+
+/// A server whose function has no reset: its user before may have left something running.
+#[test]
+fn a_function_that_its_server_cannot_reset_is_opened_only_if_told_to() {
+    let directory = Directory::new();
+    let (front, back) = (directory.0.join("front"), directory.0.join("back"));
+    let _serving = Server::bind(&back, Card::new()).unwrap().spawn().unwrap();
+    let listener = UnixListener::bind(&front).unwrap();
+    let relay = |command: &Reply, server: &Raw| {
+        assert_ne!(command.command, RESET, "it was told not to");
+        server.send(&message(command.id, command.command, command.flags, &command.body)).unwrap();
+        if command.flags & NO_REPLY != 0 {
+            return None;
+        }
+        let mut reply = server.receive().unwrap();
+        if command.command == GET_INFO {
+            // VFIO_DEVICE_FLAGS_RESET, behind argsz.
+            reply.body[4] &= !1;
+        }
+        let mut bytes = message(reply.id, reply.command, reply.flags, &reply.body);
+        bytes[12..16].copy_from_slice(&reply.error.to_ne_bytes());
+        Some(bytes)
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 {
+                let client = Raw::over(listener.accept().unwrap().0);
+                let server = Raw::over(UnixStream::connect(&back).unwrap());
+                while let Some(command) = client.receive() {
+                    if let Some(bytes) = relay(&command, &server) {
+                        let _ = client.send(&bytes);
+                    }
+                }
+            }
+        });
+        let open = |without_reset| {
+            let options = options(|options| {
+                (options.share_memory, options.map_bars, options.without_reset) = (false, false, without_reset);
+            });
+            connect_with(&front, &Domain::vfio_user(), &options)
+        };
+        assert!(matches!(open(false), Err(Error::NotReset)));
+        let function = open(true).unwrap();
+        assert_eq!(function.opening_reset(), ResetOutcome::None);
+        assert!(matches!(function.reset(), Err(Error::NoReset)));
+    });
 }
 
 #[test]

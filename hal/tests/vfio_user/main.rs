@@ -1,6 +1,7 @@
 //! The vfio-user server and client: against raw bytes, against each other, and against a client of other people's.
 #![allow(unreachable_pub, reason = "the files of one test share more than they would show")]
 
+mod absent;
 mod answers;
 mod card;
 mod descriptors;
@@ -8,6 +9,7 @@ mod functions;
 mod interrupts;
 mod malformed;
 mod others;
+mod paths;
 mod protocol;
 mod raw;
 mod setting;

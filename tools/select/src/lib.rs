@@ -235,6 +235,14 @@ impl Selector {
     /// # Errors
     /// [`Error::Open`] if the bus refuses.
     pub fn open(&self) -> Result<Selection, Error> {
+        self.open_within(Duration::MAX)
+    }
+
+    /// Opens the cards. A vfio-user server may take `patience` to have a card opened, but no longer than it may by default.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the bus refuses.
+    pub fn open_within(&self, patience: Duration) -> Result<Selection, Error> {
         let (functions, fabric) = match &self.cards {
             Cards::Mock(mock) => {
                 let (fabric, cards) = self.fabric()?;
@@ -250,9 +258,11 @@ impl Selector {
             }
             Cards::Vfio(functions) => (self.on_one_bus(Domain::vfio(), functions, open_on_vfio)?, None),
             Cards::VfioUser(paths) => {
+                let mut options = vfio_user::Options::default();
+                options.patience = options.patience.min(patience);
                 let open = |path: &PathBuf, domain: &Domain| {
                     let named = |source| Error::Open { selector: format!("vfio-user:{}", path.display()), source };
-                    vfio_user::connect(path, domain).map_err(named)
+                    vfio_user::connect_with(path, domain, &options).map_err(named)
                 };
                 (self.on_one_bus(Ok(Domain::vfio_user()), paths, open)?, None)
             }

@@ -317,7 +317,14 @@ impl Place {
         if line[0] == "asm" && after.remove("ring.seqb").is_some() {
             fs::remove_file(self.0.path().join("ring.seqb")).unwrap();
         }
-        // Odd values may be names of outputs.
+        // What an output is named may be replaced, and odd values may be names of outputs.
+        for (name, data) in before {
+            let is_named = line.iter().any(|word| word == name || (word == "link.npy" && name == "in.npy"));
+            if is_named && after.get(name).is_some_and(|found| found != data) {
+                fs::write(self.0.path().join(name), data).unwrap();
+                after.insert(name.clone(), data.clone());
+            }
+        }
         let is_named = |name: &String| line.iter().any(|word| !word.is_empty() && name.starts_with(word.as_str()));
         let named: Vec<String> =
             after.keys().filter(|name| !before.contains_key(*name) && is_named(name)).cloned().collect();

@@ -223,7 +223,39 @@ fn warnings_are_printed_and_may_end_the_command() {
     );
     assert!(stdout(&["lint", &text]).contains("constant `idle` is never used\n2 | const idle = 1\n"));
     assert_eq!(run(&["lint", &text, "--check"]).status.code(), Some(1));
-    assert_eq!(stdout(&["lint", &directory.write("fine.seq", "ranks 2\nnop\n"), "--check"]), "nothing to say\n");
+    assert_eq!(
+        stdout(&["lint", &directory.write("fine.seq", "ranks 2\nnop\n"), "--check"]),
+        "nothing to say\nverified for mock:optweb:2\n"
+    );
+}
+
+#[test]
+fn programs_are_verified_without_being_asked() {
+    let directory = Directory::new();
+    let text = directory.write("alone.seq", "ranks 2\nif rank == 0\n  send peer 1, source 0, bytes 8\nend\n");
+    for cards in [&[][..], &["--cards", "mock:optweb:2"]] {
+        let output = run(&[&["lint", &text, "--json"], cards].concat());
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"unmatched".into()), "{error}");
+        assert_eq!((&error["rank"], &error["instruction"]), (&0.into(), &0.into()), "{error}");
+    }
+    let fine = directory.write("fine.seq", "ranks 3\nbarrier\n");
+    assert_eq!(json(&["lint", &fine])["verified_for"], "mock:optweb:3");
+    assert_eq!(run(&["lint", &fine, "--cards", "mock:optweb:2"]).status.code(), Some(7));
+    // There is no fabric of one card.
+    let one = directory.write("one.seq", "ranks 1\nnop\n");
+    assert_eq!(json(&["lint", &one])["verified_for"], serde_json::Value::Null);
+    assert!(stdout(&["lint", &one]).contains("not verified: no mock fabric for ranks: 1"));
+    // Host buffers lie apart; within one, a copy overlaps.
+    let buffers = "ranks 2\nbuffer a = host size 64\nbuffer b = host size 64\n";
+    let apart = directory.write("apart.seq", format!("{buffers}copy source a, destination b, bytes 64\n"));
+    stdout(&["lint", &apart]);
+    stdout(&["run", &apart, "--cards", "mock:optweb:2"]);
+    let over =
+        directory.write("over.seq", format!("{buffers}copy source a, destination a + 8, bytes 32\nnop tag size(b)\n"));
+    let output = run(&["lint", &over, "--json"]);
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"overlap".into()), "{error}");
 }
 
 #[test]
@@ -255,7 +287,7 @@ fn warnings_past_the_limit_are_counted() {
     let text = directory.write("many.seq", format!("ranks 2\n{constants}nop\n"));
     let printed = json(&["lint", &text]);
     assert_eq!((printed["warnings"].as_array().unwrap().len(), &printed["more"]), (100, &50.into()));
-    assert!(stdout(&["lint", &text]).ends_with("150 warnings, 50 of them not shown\n"));
+    assert!(stdout(&["lint", &text]).contains("150 warnings, 50 of them not shown\n"));
 }
 
 /// The examples of `docs/seq.md` with tables and signals, on the cards.

@@ -1,0 +1,99 @@
+//! What takes too long or too much memory is refused, and the limit is named.
+
+use std::time::{Duration, Instant};
+
+use cmdseq::meaning::expect;
+use cmdseq::plan::{Collective, Program, Refusal, Request};
+use cmdseq::verify::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
+use cmdseq::{Instruction, Operand, Reason, verify};
+
+use crate::cards::connected;
+
+fn at(address: u64) -> Operand {
+    Operand::card(address)
+}
+
+fn program(instructions: Vec<Instruction>) -> Program {
+    Program { instructions, ..Program::default() }
+}
+
+/// Programs of `ranks` ranks, of which those that are not given are empty.
+fn refused(ranks: u32, given: Vec<Vec<Instruction>>) -> Refusal {
+    let mut programs: Vec<Program> = given.into_iter().map(program).collect();
+    programs.resize(ranks as usize, Program::default());
+    let group: Vec<u32> = (0..ranks).collect();
+    verify(&programs, &[], &group, &connected(ranks)).unwrap_err()
+}
+
+fn assert_limit(refusal: &Refusal, name: &str) {
+    assert_eq!(refusal.reason, Reason::TooLong, "{refusal}");
+    assert!(refusal.cause.contains(&format!("(limit {name})")), "{refusal}");
+}
+
+#[test]
+fn what_ranks_know_of_each_other_is_bounded() {
+    let write = || vec![Instruction::rdma_write(1, at(0), at(0), 64)];
+    let ranks = KNOWN_MAX.isqrt() as u32;
+    assert_limit(&refused(ranks, vec![write()]), "KNOWN_MAX");
+    let nops = (ORDERED_MAX / 4000 + 1) as usize;
+    assert_limit(&refused(4000, vec![write(), vec![Instruction::nop(); nops]]), "ORDERED_MAX");
+}
+
+/// Before each put, its rank learns something new from another: all of it is kept, for the waits.
+#[test]
+fn what_puts_know_is_bounded() {
+    let ranks = 2000;
+    let rounds = KNOWN_MAX as u64 / ranks + 1;
+    let each = |one: &[Instruction]| (0..rounds).flat_map(|_| one.to_vec()).collect::<Vec<_>>();
+    let learning = [Instruction::recv(1, at(0), 8), Instruction::put_signal(2, at(0), at(64), 0, 0, 1)];
+    let programs =
+        vec![each(&learning), each(&[Instruction::send(0, at(0), 8)]), each(&[Instruction::wait_signal(0, 1)])];
+    assert_limit(&refused(ranks as u32, programs), "KNOWN_MAX");
+}
+
+#[test]
+fn comparisons_of_blocks_are_bounded() {
+    let ranks: u32 = 1000;
+    let rounds = BLOCKS_MAX / u64::from(ranks * ranks) + 1;
+    let mut capabilities = connected(ranks);
+    capabilities.communicator_ranks = ranks;
+    let table = cmdseq::Table::packed((0..ranks).map(|_| 0), 1);
+    let instructions = vec![Instruction::alltoallv(at(0), at(0), 0, 0); rounds as usize];
+    let programs = vec![Program { tables: [(0, table)].into(), ..program(instructions) }; ranks as usize];
+    let group: Vec<u32> = (0..ranks).collect();
+    let refusal = verify(&programs, &[], &group, &capabilities).unwrap_err();
+    assert_limit(&refusal, "BLOCKS_MAX");
+    assert_eq!(refusal.instruction, Some(rounds as usize - 1));
+}
+
+/// A copy of what lies before it doubles the pieces of memory: without a limit, forty of them would take 16 TiB.
+#[test]
+fn pieces_of_memory_are_bounded() {
+    let mut instructions =
+        vec![Instruction::fill(at(0), 8, 1), Instruction::fill(at(8), 8, 2), Instruction::fill(at(16), 8, 3)];
+    instructions.extend((0..28).map(|round| Instruction::copy(at(0), at(16 << round), 16 << round)));
+    let request = Request::new(Collective::Broadcast, vec![0], 8);
+    let refusal = expect(&[program(instructions)], &[], &[0], &connected(1), &request).unwrap_err();
+    assert_limit(&refusal, "PIECES_MAX");
+    assert_eq!(refusal.rank, Some(0));
+    assert!(refusal.instruction.is_some_and(|index| index > 20), "{refusal}");
+}
+
+/// All ranks fold the same in each round: kept once, that is little.
+#[test]
+fn rounds_of_folds_end_in_time() {
+    let (ranks, rounds) = (64_u32, 3000);
+    let sum = cmdseq::Combine::new(cmdseq::Reduction::Sum, cmdseq::Element::U32);
+    let round = |number: u64| Instruction::allreduce(sum, at(1024 * number), at(1024 * (number + 1)), 1024);
+    let programs = vec![program((0..rounds).map(round).collect()); ranks as usize];
+    let mut programs = programs;
+    for one in &mut programs {
+        one.input = vec![cmdseq::plan::Piece { offset: 0, address: 0, bytes: 1024 }];
+        one.output = vec![cmdseq::plan::Piece { offset: 0, address: 1024, bytes: 1024 }];
+    }
+    let group: Vec<u32> = (0..ranks).collect();
+    let request = Request { combine: Some(sum), ..Request::new(Collective::Allreduce, group.clone(), 1024) };
+    let started = Instant::now();
+    expect(&programs, &[], &group, &connected(ranks), &request).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}

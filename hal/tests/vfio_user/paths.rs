@@ -1,0 +1,75 @@
+//! Where a server's socket may lie.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::Path;
+
+use fpga_hal::vfio_user::Server;
+
+use crate::card::{self, Card};
+use crate::raw::Raw;
+use crate::setting::Directory;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// Serves at `path`, and uses it; or why that is refused.
+fn serve(path: &Path) -> Result<(), String> {
+    let refused = |error: fpga_hal::Error| std::error::Error::source(&error).expect("a cause").to_string();
+    let _serving = Server::bind(path, Card::new()).and_then(Server::spawn).map_err(refused)?;
+    assert_eq!(Raw::open(path).read_u32(0, card::ID), card::ID_VALUE);
+    Ok(())
+}
+
+#[test]
+fn nobody_else_can_exchange_a_step_of_the_way() {
+    let directory = Directory::new();
+    let (outer, inner) = (directory.0.join("outer"), directory.0.join("outer/inner"));
+    fs::create_dir_all(&inner).unwrap();
+    set_mode(&inner, 0o700);
+    let path = inner.join("card");
+    for (mode, is_fine) in
+        [(0o755, true), (0o775, false), (0o757, false), (0o777, false), (0o1777, true), (0o700, true)]
+    {
+        set_mode(&outer, mode);
+        match serve(&path) {
+            Ok(()) => assert!(is_fine, "{mode:o}"),
+            Err(why) => assert!(!is_fine && why.contains("outer (mode"), "{mode:o}: {why}"),
+        }
+    }
+    // Nor one of the way that a symbolic link goes.
+    let link = directory.0.join("link");
+    symlink("outer/../outer/inner", &link).unwrap();
+    assert_eq!(serve(&link.join("card")), Ok(()));
+    set_mode(&outer, 0o777);
+    assert!(serve(&link.join("card")).unwrap_err().contains("outer (mode"));
+    set_mode(&outer, 0o755);
+    let round = directory.0.join("round");
+    symlink("round", &round).unwrap();
+    assert!(serve(&round.join("card")).is_err());
+    fs::write(outer.join("file"), "").unwrap();
+    assert!(serve(&outer.join("file/card")).is_err());
+}
+
+#[test]
+fn a_symbolic_link_of_another_user_is_not_followed() {
+    let directory = Directory::new();
+    let (cards, link) = (directory.0.join("cards"), directory.0.join("link"));
+    fs::create_dir(&cards).unwrap();
+    set_mode(&cards, 0o700);
+    symlink(&cards, &link).unwrap();
+    assert_eq!(serve(&link.join("card")), Ok(()));
+    // Only root can make a link that belongs to somebody else: for others, one of the system's has to do.
+    match lchown(&link, Some(65534), None) {
+        Ok(()) => {
+            let why = serve(&link.join("card")).unwrap_err();
+            assert!(why.contains("link is a symbolic link of user 65534"), "{why}");
+            // And neither may a directory of another user be on the way.
+            fs::remove_file(&link).unwrap();
+            std::os::unix::fs::chown(&cards, Some(65534), None).unwrap();
+            assert!(serve(&cards.join("card")).unwrap_err().contains("cards belongs to user 65534"));
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+}
