@@ -319,7 +319,7 @@ impl Place {
         }
         // What an output is named may be replaced, and odd values may be names of outputs.
         for (name, data) in before {
-            let is_named = line.iter().any(|word| word == name || (word == "link.npy" && name == "in.npy"));
+            let is_named = line.iter().any(|word| word == name || (word.ends_with(".npy") && name.ends_with(".npy")));
             if is_named && after.get(name).is_some_and(|found| found != data) {
                 fs::write(self.0.path().join(name), data).unwrap();
                 after.insert(name.clone(), data.clone());
