@@ -80,8 +80,8 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
 }
 
 fn fabric(cli: &Cli) -> Result<()> {
-    let name = cards::selector(cli)?;
-    let selector = Selector::parse(&name)?;
+    let selected = cards::selector(cli)?;
+    let selector = Selector::parse(&selected)?;
     // Mock cards need not be made for it; others are asked.
     let (topology, nodes, links_per_card, extrapolated, mock) = match selector.profile() {
         Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated(), true),
@@ -99,7 +99,7 @@ fn fabric(cli: &Cli) -> Result<()> {
     let linked = |a: u32, b: u32| topology.linked(a, b, nodes);
     let printed = Printed {
         schema: "fpgactl.topo/1",
-        selector: &name,
+        selector: &selected,
         kind: selector.kind().name(),
         mock,
         topology: name,

@@ -130,7 +130,7 @@ pub struct Selector {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cards {
-    Mock(OfMock),
+    Mock(Box<OfMock>),
     Vfio(Vec<OnVfio>),
     VfioUser(Vec<PathBuf>),
 }
@@ -163,7 +163,7 @@ impl Selector {
     /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
-            Some(("mock", _)) => Cards::Mock(mock(text)?),
+            Some(("mock", _)) => Cards::Mock(Box::new(mock(text)?)),
             Some(("vfio-user", _)) => {
                 let paths = each(text, "vfio-user:/run/fpga/0.sock", |part| {
                     part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
