@@ -330,7 +330,9 @@ impl Place {
             after.keys().filter(|name| !before.contains_key(*name) && is_named(name)).cloned().collect();
         for name in named {
             after.remove(&name);
-            fs::remove_file(self.0.path().join(name)).unwrap();
+            let path = self.0.path().join(name);
+            // Figures are drawn into a directory.
+            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
         }
         (after != *before).then(|| format!("{status}: files are {:?}", after.keys()))
     }
