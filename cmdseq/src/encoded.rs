@@ -1,0 +1,75 @@
+//! Words that are encoded once and sent again and again, each time with another tag.
+
+use crate::instruction::{BYTES, Instruction, offset};
+
+/// Polynomial of CRC-32C, lowest bit first.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// By byte of the tag and its value: what it changes in the checksum. CRCs are linear: the checksum of a word is the one
+/// with tag 0, and the changes by both bytes, in exclusive or.
+static CHANGES: [[u32; 256]; 2] = [changes(offset::TAG), changes(offset::TAG + 1)];
+
+const fn changes(at: usize) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut bit = 0;
+    while bit < 8 {
+        // The bit, and then all that the checksum takes in after its byte.
+        let mut sum = 1 << bit;
+        let mut step = 0;
+        while step < 8 * (offset::CHECKSUM - at) {
+            sum = if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 };
+            step += 1;
+        }
+        let mut value = 0;
+        while value < 256 {
+            if value >> bit & 1 == 1 {
+                table[value] ^= sum;
+            }
+            value += 1;
+        }
+        bit += 1;
+    }
+    table
+}
+
+/// The word of an instruction, for any tag.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoded {
+    /// With tag 0.
+    word: [u8; BYTES],
+}
+
+impl Encoded {
+    /// Encodes `instruction`; its tag does not matter.
+    pub fn new(instruction: &Instruction) -> Self {
+        Encoded { word: instruction.with_tag(0).encode() }
+    }
+
+    /// The word with `tag`: what [`Instruction::encode`] makes, without computing the checksum anew.
+    #[inline]
+    pub fn with_tag(&self, tag: u16) -> [u8; BYTES] {
+        let mut word = self.word;
+        let [low, high] = tag.to_le_bytes();
+        (word[offset::TAG], word[offset::TAG + 1]) = (low, high);
+        let change = (CHANGES[0][usize::from(low)] ^ CHANGES[1][usize::from(high)]).to_le_bytes();
+        for (byte, change) in word[offset::CHECKSUM..].iter_mut().zip(change) {
+            *byte ^= change;
+        }
+        word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_tag_makes_the_word_that_encoding_makes() {
+        for instruction in [Instruction::nop(), Instruction::launch(7, [1, u64::MAX, 3]), Instruction::delay(99)] {
+            let encoded = Encoded::new(&instruction.with_tag(1234));
+            for tag in 0..=u16::MAX {
+                assert_eq!(encoded.with_tag(tag), instruction.with_tag(tag).encode(), "{tag}");
+            }
+        }
+    }
+}
