@@ -14,8 +14,9 @@ use cmdseq::{Capabilities, Combine, Completion, CostModel, Flags, Instruction, O
 
 use crate::bound::Bound;
 use crate::cluster::Cluster;
+use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::report::Execution;
+use crate::report::{Execution, since};
 
 /// Sizes that go eagerly, and by rendezvous.
 const SMALL: [u64; 5] = [32, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
@@ -28,10 +29,12 @@ const HEAD_START: u64 = 4000;
 const ALIKE_PERCENT: f64 = 2.0;
 /// A rate that is as near as this to another that limits it may be that other.
 const LIMIT_PERCENT: f64 = 2.0;
+/// The most that one program may take, and all of them together.
 const TIMEOUT: Duration = Duration::from_secs(60);
+const WHOLE: Duration = Duration::from_secs(600);
 
 /// Measures the fabric of `cluster`, and calls `progress` with what is done next. Overwrites the first MiB of pseudo channels in
-/// all cards' memories.
+/// all cards' memories. Takes at most 10 minutes.
 ///
 /// # Errors
 /// Those of [`Cluster::execute`].
@@ -44,6 +47,7 @@ pub fn calibrate(cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Resul
         cluster,
         parameters: Vec::new(),
         unmeasured: Vec::new(),
+        deadline: Deadline::after(WHOLE),
     };
     progress("dispatch and hand-over");
     measuring.alone()?;
@@ -89,6 +93,7 @@ struct Measuring<'a> {
     model: CostModel,
     parameters: Vec<Parameter>,
     unmeasured: Vec<Unmeasured>,
+    deadline: Deadline,
 }
 
 /// Runs of one program on two or more cards: completions by rank, of the middle run of each instruction.
@@ -102,7 +107,7 @@ impl Measuring<'_> {
 
     fn run_times(&mut self, group: &[u32], programs: Vec<Vec<Instruction>>, repeat: u32) -> Result<Counted> {
         let plan = self.plan(group, programs);
-        let execution = Execution { repeat, timeout: TIMEOUT, ..Execution::default() };
+        let execution = Execution { repeat, timeout: self.timeout(), ..Execution::default() };
         let report = self.cluster.execute(&plan, &execution)?;
         let middle = |rank: &crate::RankReport| {
             let length = rank.repetitions.first().map_or(0, Vec::len);
@@ -147,6 +152,11 @@ impl Measuring<'_> {
         }
     }
 
+    /// What the next program may take.
+    fn timeout(&self) -> Duration {
+        self.deadline.left().min(TIMEOUT)
+    }
+
     fn cycle_ps(&self) -> f64 {
         1e9 / f64::from(self.capabilities.clock_khz)
     }
@@ -185,7 +195,7 @@ impl Measuring<'_> {
     fn alone(&mut self) -> Result<()> {
         let counted = self.first_card(&[Instruction::nop(); 8])?;
         let took: Vec<f64> = counted.iter().map(|one| one.t2 as f64).collect();
-        let gap = |pair: &[Completion]| pair[1].issued.wrapping_sub(pair[0].issued + pair[0].t2) as f64;
+        let gap = |pair: &[Completion]| since(pair[0].issued.wrapping_add(pair[0].t2), pair[1].issued, 0) as f64;
         let between: Vec<f64> = counted.windows(2).map(gap).collect();
         self.keep("dispatch_cycles", median(&took), took.len(), spread(&took));
         self.keep("handover_cycles", median(&between), between.len(), spread(&between));
@@ -193,7 +203,8 @@ impl Measuring<'_> {
     }
 
     fn first_card(&mut self, instructions: &[Instruction]) -> Result<Vec<Completion>> {
-        self.cluster.card_mut(0).run(instructions, TIMEOUT)
+        let timeout = self.timeout();
+        self.cluster.card_mut(0).run(instructions, timeout)
     }
 
     /// Fills of one pseudo channel.
@@ -209,12 +220,13 @@ impl Measuring<'_> {
     /// Copies from host memory.
     fn host(&mut self) -> Result<()> {
         let most = LARGE.last().copied().unwrap_or(0);
+        let timeout = self.timeout();
         let card = self.cluster.card_mut(0);
         let buffer = card.allocate(most as usize)?;
         let source = Operand::host(buffer.iova().0);
         let copy =
             |bytes: &u64| Bound::from(Instruction::copy(source, Operand::card(0), *bytes)).holding(buffer.clone());
-        let counted = card.run(LARGE.iter().map(copy), TIMEOUT)?;
+        let counted = card.run(LARGE.iter().map(copy), timeout)?;
         let points = LARGE.iter().zip(&counted).map(|(bytes, one)| (*bytes as f64, self.picoseconds(one.t2)));
         self.keep_rate("host_mbps", &points.collect::<Vec<_>>());
         Ok(())

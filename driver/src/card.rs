@@ -21,7 +21,7 @@ use crate::state::SequencerState;
 use crate::stopping::STOP;
 use crate::token::Token;
 
-/// How long one instruction of the driver's own may take: a copy of a chunk, a group, a store.
+/// How long one call may take that has no timeout of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffers for the card are pages of their own.
 const BUFFER_ALIGNMENT: usize = 4096;
@@ -187,7 +187,7 @@ impl Card {
         SequencerState::read(&self.block)
     }
 
-    /// How long one instruction of the driver's own may take: a copy of a chunk, a group, a store.
+    /// How long one call may take that has no timeout of its own: a copy to or from card memory, a group, a store.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -231,8 +231,13 @@ impl Card {
 
     /// [`wait`](Card::wait) with a deadline that several waits share.
     pub(crate) fn wait_done(&mut self, token: &Token, deadline: Deadline) -> Result<Completion> {
+        check(self.completion(token, deadline)?, self.node, 0, token.operation())
+    }
+
+    /// The completion of `token`, whatever its status.
+    pub(crate) fn completion(&mut self, token: &Token, deadline: Deadline) -> Result<Completion> {
         match self.queue.wait_until(token, deadline)? {
-            Some(completion) => check(completion, self.node, 0, token.operation()),
+            Some(completion) => Ok(completion),
             None => Err(self.queue.timeout(format!("{} to complete", token.operation()), deadline.waited())),
         }
     }

@@ -6,9 +6,13 @@ use cmdseq::Capabilities;
 use cmdseq::plan::{Piece, Plan};
 use fpga_hal::Function;
 
+use crate::blame::{self, Unfinished};
 use crate::card::Card;
 use crate::communicator::Registry;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
+use crate::lanes;
+use crate::ledger::State;
 
 /// Cards of one fabric, by node: all of them, or some.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl Cluster {
         &mut self.cards
     }
 
-    /// Sets on every card how long one instruction of the driver's own may take: see [`Card::set_timeout`].
+    /// Sets on every card how long one call may take that has no timeout of its own: see [`Card::set_timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.cards.iter_mut().for_each(|card| card.set_timeout(timeout));
     }
@@ -96,8 +100,9 @@ impl Cluster {
     /// # Errors
     /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
     pub fn write_input(&mut self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
-        let program = program(plan, rank)?;
-        self.write_range(plan.request.group[rank as usize], &program.input, "input", offset, data)
+        let (program, group) = (program(plan, rank)?, &plan.request.group);
+        self.write_range(group[rank as usize], &program.input, "input", offset, data)
+            .map_err(|error| in_phase(error, group, "copy in"))
     }
 
     /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
@@ -105,8 +110,9 @@ impl Cluster {
     /// # Errors
     /// As [`write_input`](Cluster::write_input).
     pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
-        let program = program(plan, rank)?;
-        self.read_range(plan.request.group[rank as usize], &program.output, "output", offset, data)
+        let (program, group) = (program(plan, rank)?, &plan.request.group);
+        self.read_range(group[rank as usize], &program.output, "output", offset, data)
+            .map_err(|error| in_phase(error, group, "copy out"))
     }
 
     /// Writes bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
@@ -149,6 +155,50 @@ impl Cluster {
         self.cards[place].read_pieces(pieces)
     }
 
+    /// Indices of the cards of `nodes`, all of which run.
+    ///
+    /// # Errors
+    /// For the first that does not, [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`].
+    pub(crate) fn running(&self, nodes: &[u32]) -> Result<Vec<usize>> {
+        let places = nodes.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
+        for place in &places {
+            let queue = self.cards[*place].queue();
+            if queue.state() != State::Running {
+                return Err(queue.refusal());
+            }
+        }
+        Ok(places)
+    }
+
+    /// The deadline of a call that begins now and has no timeout of its own: the shortest that the cards have.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.cards.iter().map(Card::timeout).min().unwrap_or_default())
+    }
+
+    /// The error of a wait for programs of which `unfinished` are not done, on a group of these nodes by rank: it names the
+    /// rank that the others wait for. For callers that push to the queues themselves. Reads six registers of each card that
+    /// is not done.
+    ///
+    /// # Panics
+    /// If there is no unfinished rank, or one is of a place that there is not.
+    pub fn timeout(&self, group: &[u32], unfinished: &[Unfinished], waited: Duration) -> Error {
+        blame::timeout(&self.cards, group, unfinished, "destinations are undefined", waited)
+    }
+
+    /// `error` of one of the cards, with its rank in a group of these nodes and what was being done. For callers that work
+    /// on the cards themselves.
+    pub fn in_phase(&self, error: Error, group: &[u32], phase: &str) -> Error {
+        in_phase(error, group, phase)
+    }
+
+    /// Aborts the cards at `places` together: each is stopped before the first goes on. See [`Card::abort`].
+    ///
+    /// # Errors
+    /// The first card's that could not be aborted: it takes nothing more before it is reset.
+    pub fn abort(&mut self, places: impl IntoIterator<Item = usize>) -> Result<()> {
+        lanes::abort(&mut self.cards, places.into_iter())
+    }
+
     /// Index of the card that is node `node`.
     pub(crate) fn place(&self, node: u32) -> Result<usize> {
         let place = self.order.binary_search_by_key(&node, |(node, _)| *node).map_err(|_| {
@@ -161,6 +211,23 @@ impl Cluster {
             return Err(Error::Mismatch { node, other: card.node(), what });
         }
         Ok(place)
+    }
+}
+
+/// `error` of a card of a group of these nodes by rank, with its rank and what was being done.
+pub(crate) fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
+    let rank_of = |node: u32| group.iter().zip(0..).find(|(one, _)| **one == node).map(|(_, rank)| rank);
+    match error {
+        Error::Timeout { what, node: Some(node), rank: None, instruction, waited, last_seen } => {
+            let rank = rank_of(node);
+            let whose = rank.map_or(String::new(), |rank| format!(" of rank {rank}"));
+            let what = format!("{phase}{whose} on node {node}: {what}");
+            Error::Timeout { what, node: Some(node), rank, instruction, waited, last_seen }
+        }
+        Error::Failed { node, rank: None, instruction, operation, status, detail } => {
+            Error::Failed { node, rank: rank_of(node), instruction, operation, status, detail }
+        }
+        other => other,
     }
 }
 

@@ -317,7 +317,8 @@ impl Cluster {
         if members.is_empty() {
             return Err(Error::argument("ranks", "none", "at least one rank"));
         }
-        self.allocate_one(members.into(), Owner::Handle)
+        let deadline = self.deadline();
+        self.allocate_one(members.into(), Owner::Handle, deadline)
     }
 
     /// Splits `parent` as `MPI_Comm_split` does: `choices` has one for each of its ranks, none for a rank that is to be in no new
@@ -340,7 +341,8 @@ impl Cluster {
             ranks.sort_unstable();
             ranks.iter().map(|(_, rank)| of[*rank]).collect()
         });
-        let made = self.allocate(groups.collect(), Owner::Handle)?;
+        let (groups, deadline) = (groups.collect(), self.deadline());
+        let made = self.allocate(groups, Owner::Handle, deadline)?;
         let by_colour: BTreeMap<u32, Communicator> = colours.into_keys().zip(made).collect();
         let of_rank = |choice: &Option<Choice>| by_colour.get(&choice.as_ref()?.colour).cloned();
         Ok(choices.iter().map(of_rank).collect())
@@ -352,7 +354,8 @@ impl Cluster {
     /// As [`create`](Cluster::create).
     pub fn duplicate(&mut self, of: &Communicator) -> Result<Communicator> {
         let members = Arc::clone(&self.registry.opened(of)?.members);
-        self.allocate_one(members, Owner::Handle)
+        let deadline = self.deadline();
+        self.allocate_one(members, Owner::Handle, deadline)
     }
 
     /// Forgets `communicator`, on the cards too, behind what is in their queues already. Only if a plan that is stored on the
@@ -370,7 +373,7 @@ impl Cluster {
             held.owner = Owner::Plan;
             return Ok(());
         }
-        self.release(communicator.key)
+        self.release(communicator.key, self.deadline())
     }
 
     /// Defines `communicator` again on those of its cards that were reset since.
@@ -379,7 +382,7 @@ impl Cluster {
     /// [`Error::Stale`] if it was freed; if a card refuses, those of [`Card::wait`].
     pub fn restore(&mut self, communicator: &Communicator) -> Result<()> {
         self.registry.opened(communicator)?;
-        self.ensure(communicator.key)
+        self.ensure(communicator.key, self.deadline())
     }
 
     /// Defines `communicator` on all its members by the id that it says, which is for programs that name ids themselves.
@@ -396,9 +399,10 @@ impl Cluster {
             .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
             .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
         self.check_members(members)?;
+        let deadline = self.deadline();
         let same = |held: &&Held| held.id == id && *held.members == **members;
         if let Some(key) = self.registry.held.iter().find(same).map(|held| held.key) {
-            return self.ensure(key);
+            return self.ensure(key, deadline);
         }
         let in_the_way = self
             .registry
@@ -413,9 +417,9 @@ impl Cluster {
             }
             replaced.push(held.key);
         }
-        replaced.into_iter().try_for_each(|key| self.release(key))?;
+        replaced.into_iter().try_for_each(|key| self.release(key, deadline))?;
         let key = self.registry.add(id, members.as_slice().into(), Owner::Id);
-        self.ensure_or_release(&[key])
+        self.ensure_or_release(&[key], deadline)
     }
 
     /// Defines the communicators of a plan that are not defined, and gives the ids they have. One that is held and has the
@@ -427,7 +431,8 @@ impl Cluster {
         &mut self,
         communicators: impl IntoIterator<Item = &'c plan::Communicator>,
     ) -> Result<Contexts> {
-        self.contexts_apart(communicators, &BTreeSet::new())
+        let deadline = self.deadline();
+        self.contexts_apart(communicators, &BTreeSet::new(), deadline)
     }
 
     /// As [`contexts`](Cluster::contexts); those of `apart` are shared with nobody.
@@ -435,6 +440,7 @@ impl Cluster {
         &mut self,
         communicators: impl IntoIterator<Item = &'c plan::Communicator>,
         apart: &BTreeSet<u16>,
+        deadline: Deadline,
     ) -> Result<Contexts> {
         let mut contexts = Contexts::default();
         let mut taken = Vec::new();
@@ -448,14 +454,14 @@ impl Cluster {
             };
             let key = match shared {
                 Some(key) => key,
-                None => self.allocate_one(members.as_slice().into(), Owner::Plan)?.key,
+                None => self.allocate_one(members.as_slice().into(), Owner::Plan, deadline)?.key,
             };
             let held = self.registry.find(key).ok_or(Error::Stale { what: "communicator" })?;
             let (context, members) = (held.id, Arc::clone(&held.members));
             contexts._pins.push(Arc::clone(&held.pin));
             contexts.ids.entry(*id).or_default().push((members, context.raw()));
             taken.push(key);
-            self.ensure(key)?;
+            self.ensure(key, deadline)?;
         }
         Ok(contexts)
     }
@@ -472,13 +478,13 @@ impl Cluster {
         Ok(())
     }
 
-    fn allocate_one(&mut self, members: Members, owner: Owner) -> Result<Communicator> {
-        let made = self.allocate(vec![members], owner)?;
+    fn allocate_one(&mut self, members: Members, owner: Owner, deadline: Deadline) -> Result<Communicator> {
+        let made = self.allocate(vec![members], owner, deadline)?;
         made.into_iter().next().ok_or(Error::Stale { what: "communicator" })
     }
 
     /// Makes communicators that have no card in common, all with one id.
-    fn allocate(&mut self, groups: Vec<Members>, owner: Owner) -> Result<Vec<Communicator>> {
+    fn allocate(&mut self, groups: Vec<Members>, owner: Owner, deadline: Deadline) -> Result<Vec<Communicator>> {
         let nodes = groups.concat();
         if nodes.is_empty() {
             return Ok(Vec::new());
@@ -489,11 +495,11 @@ impl Cluster {
             Unplaced::Full => Error::TableFull { cards, limit },
             Unplaced::Spent => Error::IdsSpent { cards },
         })?;
-        place.evicted.into_iter().try_for_each(|key| self.release(key))?;
+        place.evicted.into_iter().try_for_each(|key| self.release(key, deadline))?;
         let id = self.spent(&nodes)?.first_left(place.entry, self.registry.generations);
         let id = id.ok_or(Error::IdsSpent { cards })?;
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
-        self.ensure_or_release(&keys)?;
+        self.ensure_or_release(&keys, deadline)?;
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
     }
 
@@ -523,11 +529,11 @@ impl Cluster {
     }
 
     /// Defines new communicators; if a card refuses one, none of them stays.
-    fn ensure_or_release(&mut self, keys: &[u64]) -> Result<()> {
-        let defined = keys.iter().try_for_each(|key| self.ensure(*key));
+    fn ensure_or_release(&mut self, keys: &[u64], deadline: Deadline) -> Result<()> {
+        let defined = keys.iter().try_for_each(|key| self.ensure(*key, deadline));
         if defined.is_err() {
             for key in keys {
-                if let Err(error) = self.release(*key) {
+                if let Err(error) = self.release(*key, deadline) {
                     log::warn!("a communicator that could not be made is not freed on all cards: {error}");
                 }
             }
@@ -536,7 +542,7 @@ impl Cluster {
     }
 
     /// Has communicator `key` defined on all its cards.
-    fn ensure(&mut self, key: u64) -> Result<()> {
+    fn ensure(&mut self, key: u64, deadline: Deadline) -> Result<()> {
         let Some(Held { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
         let (id, members) = (*id, Arc::clone(members));
         if id == ContextId::WORLD {
@@ -553,7 +559,7 @@ impl Cluster {
             }
             missing.push(place);
         }
-        self.forget(before)?;
+        self.forget(before, deadline)?;
         let table: Vec<u8> = members.iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(missing.len());
@@ -561,15 +567,15 @@ impl Cluster {
             let card = self.card_mut(place);
             card.spent.add(id);
             card.entries[id.index() as usize] = Some(Defined { id, members: Arc::clone(&members), is_certain: false });
-            match card.push_group(id, &table) {
+            match card.push_group(id, &table, deadline) {
                 Ok(token) => tokens.push((place, token)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
         for (place, token) in tokens {
             let card = self.card_mut(place);
-            let (node, timeout) = (card.node(), card.timeout());
-            let waited = card.queue_mut().wait(&token, timeout);
+            let node = card.node();
+            let waited = card.completion(&token, deadline);
             let entry = &mut card.entries[id.index() as usize];
             let defined = waited.and_then(|completion| {
                 // It has not taken it, whatever is in the entry now.
@@ -587,12 +593,12 @@ impl Cluster {
     }
 
     /// Removes communicator `key` here and on its cards.
-    fn release(&mut self, key: u64) -> Result<()> {
+    fn release(&mut self, key: u64, deadline: Deadline) -> Result<()> {
         let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
         let Held { id, members, is_told, .. } = self.registry.held.remove(index);
         let places = members.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
         let is_there = |place: &usize| self.cards()[*place].entries[id.index() as usize].is_some();
-        self.forget(places.iter().copied().filter(is_there).map(|place| (place, id)).collect())?;
+        self.forget(places.iter().copied().filter(is_there).map(|place| (place, id)).collect(), deadline)?;
         if !is_told {
             places.into_iter().for_each(|place| self.card_mut(place).spent.remove(id));
         }
@@ -600,7 +606,7 @@ impl Cluster {
     }
 
     /// Frees ids on cards. That one has none of that id is as well.
-    fn forget(&mut self, defined: Vec<(usize, ContextId)>) -> Result<()> {
+    fn forget(&mut self, defined: Vec<(usize, ContextId)>, deadline: Deadline) -> Result<()> {
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(defined.len());
         for (place, id) in defined {
@@ -610,7 +616,6 @@ impl Cluster {
                 card.entries[id.index() as usize] = None;
                 continue;
             }
-            let deadline = Deadline::after(card.timeout());
             match card.queue_mut().push_when_room(Instruction::free(id.raw()), deadline) {
                 Ok(token) => tokens.push((place, id, token)),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -622,8 +627,8 @@ impl Cluster {
         }
         for (place, id, token) in tokens {
             let card = self.card_mut(place);
-            let (node, timeout) = (card.node(), card.timeout());
-            let freed = card.queue_mut().wait(&token, timeout).and_then(|completion| match completion.status {
+            let node = card.node();
+            let freed = card.completion(&token, deadline).and_then(|completion| match completion.status {
                 Status::BadCommunicator => Ok(completion),
                 _ => check(completion, node, 0, Operation::Free),
             });
@@ -646,11 +651,10 @@ fn is_refused(completion: &Completion) -> bool {
 
 impl Card {
     /// Stores and rings the definition of `id` as `table`.
-    fn push_group(&mut self, id: ContextId, table: &[u8]) -> Result<crate::token::Token> {
+    fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<crate::token::Token> {
         let buffer = self.allocate(table.len())?;
         buffer.write(0, table).map_err(|error| self.bus(error))?;
         let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let deadline = Deadline::after(self.timeout());
         let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
         self.queue_mut().ring()?;
         Ok(token)

@@ -16,10 +16,13 @@ const SLEEP: Duration = Duration::from_millis(10);
 
 /// One card's part.
 pub(crate) trait Lane {
+    /// What all lanes count together.
+    type Shared;
+
     /// Index of the card.
     fn place(&self) -> usize;
     /// Goes on without waiting, and says whether anything has changed.
-    fn advance(&mut self, card: &mut Card) -> Result<bool>;
+    fn advance(&mut self, card: &mut Card, shared: &mut Self::Shared) -> Result<bool>;
     fn is_done(&self) -> bool;
     fn has_failed(&self) -> bool;
     /// Whether there is more to put into the ring.
@@ -35,8 +38,13 @@ pub(crate) enum Ended {
     Late,
 }
 
-/// Rings every card and takes completions until there is no more to wait for.
-pub(crate) fn run<L: Lane>(cards: &mut [Card], lanes: &mut [L], began: Instant, timeout: Duration) -> Result<Ended> {
+/// Rings every card and takes completions until there is no more to wait for, or the deadline has passed.
+pub(crate) fn run<L: Lane>(
+    cards: &mut [Card],
+    lanes: &mut [L],
+    shared: &mut L::Shared,
+    deadline: Deadline,
+) -> Result<Ended> {
     let mut failed_at = None;
     let mut sleeper = 0;
     loop {
@@ -44,7 +52,7 @@ pub(crate) fn run<L: Lane>(cards: &mut [Card], lanes: &mut [L], began: Instant, 
         for lane in lanes.iter_mut() {
             let card = &mut cards[lane.place()];
             card.queue_mut().ring()?;
-            progress |= lane.advance(card)?;
+            progress |= lane.advance(card, shared)?;
         }
         if lanes.iter().all(Lane::is_done) {
             return Ok(Ended::Done);
@@ -56,7 +64,7 @@ pub(crate) fn run<L: Lane>(cards: &mut [Card], lanes: &mut [L], began: Instant, 
         if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
             return Ok(Ended::Done);
         }
-        let left = timeout.saturating_sub(now.duration_since(began));
+        let left = deadline.left();
         if left.is_zero() {
             return Ok(Ended::Late);
         }

@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod blame;
 mod block;
 mod bound;
 mod calibrate;
@@ -54,14 +55,18 @@ mod ledger;
 mod memory;
 mod persistent;
 mod queue;
+mod repetitions;
 mod report;
 mod resident;
 mod state;
 mod stopping;
+mod summary;
+mod synchronise;
 mod tables;
 mod token;
 mod waiting;
 
+pub use blame::Unfinished;
 pub use bound::Bound;
 pub use calibrate::calibrate;
 pub use card::Card;
@@ -73,7 +78,8 @@ pub use health::{Health, PcieErrors};
 pub use ledger::State;
 pub use persistent::Prepared;
 pub use queue::{QueuePair, check};
-pub use report::{Execution, RankReport, Report, Times};
+pub use report::{COMPLETIONS_KEPT, Execution, REPETITIONS_KEPT, RankReport, Release, Report, Times};
 pub use resident::Resident;
 pub use state::{Current, SequencerState};
+pub use summary::Summary;
 pub use token::Token;

@@ -84,6 +84,7 @@ struct Stage<'c, 'd> {
     align: u64,
     /// Copies one half may hold, so that both fit into the ring.
     copies_max: usize,
+    deadline: Deadline,
     half: usize,
     used: usize,
     copies: [VecDeque<Copy<'d>>; 2],
@@ -95,9 +96,10 @@ impl<'c, 'd> Stage<'c, 'd> {
             Some(buffer) => buffer,
             None => card.allocate(2 * HALF)?,
         };
+        let deadline = Deadline::after(card.timeout());
         let align = u64::from(card.capabilities().address_align);
         let copies_max = (card.queue().depth() / 2).max(1) as usize;
-        Ok(Stage { card, buffer, align, copies_max, half: 0, used: 0, copies: Default::default() })
+        Ok(Stage { card, buffer, align, copies_max, deadline, half: 0, used: 0, copies: Default::default() })
     }
 
     fn write(&mut self, mut address: u64, mut data: &[u8]) -> Result<()> {
@@ -153,9 +155,8 @@ impl<'c, 'd> Stage<'c, 'd> {
     }
 
     fn push(&mut self, copy: &Instruction, at: usize, bytes: usize, destination: &'d mut [u8]) -> Result<()> {
-        let deadline = Deadline::after(self.card.timeout());
         let copy = Bound::from(copy).holding(Arc::clone(&self.buffer));
-        let token = self.card.queue_mut().push_when_room(copy, deadline)?;
+        let token = self.card.queue_mut().push_when_room(copy, self.deadline)?;
         let at = at + bytes - destination.len();
         self.copies[self.half].push_back(Copy { token, at, destination });
         self.used += bytes.next_multiple_of(LINE.max(self.align as usize));
@@ -164,9 +165,8 @@ impl<'c, 'd> Stage<'c, 'd> {
 
     /// Waits for the copies of one half and brings their bytes home.
     fn settle(&mut self, half: usize) -> Result<()> {
-        let timeout = self.card.timeout();
         while let Some(Copy { token, at, destination }) = self.copies[half].pop_front() {
-            self.card.wait(&token, timeout)?;
+            self.card.wait_done(&token, self.deadline)?;
             if !destination.is_empty() {
                 self.buffer.read(at, destination).map_err(|error| self.card.bus(error))?;
             }

@@ -1,18 +1,21 @@
 //! Schedules that stay on the cards and are launched again and again: planned once, encoded once, one doorbell per card.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use cmdseq::graph::Schedule;
 use cmdseq::plan::Refusal;
 use cmdseq::verify::{verify_in_flight, verify_resident};
-use cmdseq::{Capabilities, Completion, Instruction, Operation, Status, instruction};
+use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Status, instruction};
 
+use crate::blame::{self, Unfinished};
 use crate::card::Card;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, in_phase};
 use crate::communicator::Contexts;
+use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
-use crate::lanes::{self, Ended, Lane};
+use crate::lanes::{self, Lane};
+use crate::ledger::State;
 use crate::report::Times;
 use crate::resident::Resident;
 use crate::token::Token;
@@ -42,22 +45,19 @@ struct Rank {
     rank: u32,
     place: usize,
     resident: Resident,
-    /// The launch, as it goes into the ring.
-    word: [u8; instruction::BYTES],
+    /// The launch. Each goes into the ring with a tag of its own, so that none can take the completion of another.
+    word: Encoded,
     /// Of the launches in flight, the oldest first.
     tokens: VecDeque<Token>,
-    /// Of the launch that was waited for last.
+    /// Of the launch that is waited for, if it is complete on this card.
+    current: Option<Completion>,
+    /// Of the launch that was finished last.
     completion: Option<Completion>,
 }
 
 impl Rank {
-    /// The tag is in the encoded word, so it is always the same.
-    fn tag(&self) -> u16 {
-        self.resident.slot() as u16
-    }
-
     fn instruction(&self, arguments: [u64; instruction::ARGUMENTS]) -> Instruction {
-        Instruction::launch(u64::from(self.resident.slot()), arguments).with_tag(self.tag())
+        Instruction::launch(u64::from(self.resident.slot()), arguments)
     }
 }
 
@@ -77,7 +77,7 @@ impl Prepared {
         self.ranks.len()
     }
 
-    /// By rank, the completion of the launch that was waited for last.
+    /// By rank, the completion of the launch that was finished last.
     pub fn completions(&self) -> impl Iterator<Item = (u32, Completion)> {
         self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.completion?)))
     }
@@ -96,7 +96,7 @@ impl Prepared {
     fn encode(&mut self) {
         let arguments = self.schedule.arguments();
         for rank in &mut self.ranks {
-            rank.word = rank.instruction(arguments).encode();
+            rank.word = Encoded::new(&rank.instruction(arguments));
         }
     }
 
@@ -116,7 +116,7 @@ impl Prepared {
     }
 
     fn failure(&self, rank: &Rank, cards: &[Card], aborted: bool) -> Option<Error> {
-        let Completion { status, detail, .. } = rank.completion?;
+        let Completion { status, detail, .. } = rank.current?;
         if status == Status::Done || (!aborted && status == Status::Aborted) {
             return None;
         }
@@ -132,30 +132,29 @@ impl Prepared {
         Some(Error::Failed { node, rank: Some(rank.rank), instruction, operation, status, detail })
     }
 
+    /// The error of a wait that was in vain.
     fn late(&self, cards: &[Card], waited: Duration) -> Error {
-        let mut unfinished = self.ranks.iter().filter(|rank| !rank.is_done());
-        let Some(first) = unfinished.next() else { unreachable!("called with a rank that is not done") };
-        let (rank, count, ranks) = (first.rank, 1 + unfinished.count(), self.ranks.len());
-        let words = first.resident.words();
-        let what = format!(
-            "rank {rank}, a launch of {words} instructions to complete, {count} of {ranks} ranks not being done; what \
-             the launch writes is undefined"
-        );
-        match cards[first.place].queue().timeout(what, waited) {
-            Error::Timeout { what, node, waited, last_seen, .. } => {
-                Error::Timeout { what, node, rank: Some(rank), instruction: None, waited, last_seen }
-            }
-            other => other,
-        }
+        let unfinished = |rank: &Rank| Unfinished {
+            rank: rank.rank,
+            place: rank.place,
+            phase: "launched program",
+            instruction: None,
+            operation: Operation::Launch,
+            completed: 0,
+        };
+        let unfinished: Vec<_> = self.ranks.iter().filter(|rank| !rank.is_done()).map(unfinished).collect();
+        blame::timeout(cards, &self.schedule.group, &unfinished, "it goes on, and may be waited for again", waited)
     }
 }
 
 impl Lane for Rank {
+    type Shared = ();
+
     fn place(&self) -> usize {
         self.place
     }
 
-    fn advance(&mut self, card: &mut Card) -> Result<bool> {
+    fn advance(&mut self, card: &mut Card, _: &mut ()) -> Result<bool> {
         if self.is_done() {
             return Ok(false);
         }
@@ -164,7 +163,7 @@ impl Lane for Rank {
         let Some(token) = self.tokens.pop_front() else { return Ok(false) };
         match queue.take(token)? {
             Ok(completion) => {
-                self.completion = Some(completion);
+                self.current = Some(completion);
                 Ok(true)
             }
             Err(token) => {
@@ -175,11 +174,11 @@ impl Lane for Rank {
     }
 
     fn is_done(&self) -> bool {
-        self.completion.is_some()
+        self.current.is_some()
     }
 
     fn has_failed(&self) -> bool {
-        self.completion.is_some_and(|completion| completion.status != Status::Done)
+        self.current.is_some_and(|completion| completion.status != Status::Done)
     }
 
     fn is_filling(&self) -> bool {
@@ -193,7 +192,8 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Refused`] by the verifier; [`Error::BadArgument`] if a node is not among the cards, a program is longer than
-    /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`].
+    /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
+    /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
     pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
         let limit = self.capabilities().resident_words;
         for (rank, program) in schedule.programs.iter().enumerate() {
@@ -212,8 +212,11 @@ impl Cluster {
         let (communicators, group) = (&schedule.communicators, &schedule.group);
         verify_resident(&schedule.programs, &arguments, communicators, group, self.capabilities())?;
         let alone = verify_in_flight(&schedule.programs, &arguments, communicators, group, self.capabilities()).err();
-        let places = schedule.group.iter().map(|node| self.place(*node)).collect::<Result<Vec<_>>>()?;
-        let contexts = self.contexts(&schedule.communicators)?;
+        let deadline = self.deadline();
+        let places = self.running(group)?;
+        let contexts = self
+            .contexts_apart(&schedule.communicators, &BTreeSet::new(), deadline)
+            .map_err(|error| in_phase(error, group, "communicators"))?;
         let mut ranks = Vec::with_capacity(places.len());
         for (rank, (place, program)) in places.into_iter().zip(&schedule.programs).enumerate() {
             if program.instructions.is_empty() {
@@ -221,13 +224,17 @@ impl Cluster {
             }
             let card = self.card_mut(place);
             let slot = card.free_slot()?;
-            let resident = card.store(slot, &*contexts.translate(card.node(), &program.instructions))?;
+            let program = contexts.translate(card.node(), &program.instructions);
+            let resident = card
+                .store_until(slot, &*program, deadline)
+                .map_err(|error| in_phase(error, group, "storing the program"))?;
             ranks.push(Rank {
                 rank: rank as u32,
                 place,
                 resident,
-                word: [0; instruction::BYTES],
+                word: Encoded::new(&Instruction::nop()),
                 tokens: VecDeque::with_capacity(FLIGHTS),
+                current: None,
                 completion: None,
             });
         }
@@ -245,7 +252,8 @@ impl Cluster {
     /// # Errors
     /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there;
     /// [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
-    /// [`Error::Full`] if a ring is: then nothing was launched. If a bus or a queue fails, what is in flight was aborted.
+    /// [`Error::Full`] if a ring is; [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`] if a queue does
+    /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
         if let Some(refusal) = &prepared.alone {
@@ -257,6 +265,9 @@ impl Cluster {
                 return Err(Error::Stale { what: "prepared schedule" });
             };
             let queue = card.queue_mut();
+            if queue.state() != State::Running {
+                return Err(queue.refusal());
+            }
             if !queue.has_room() {
                 let instruction = rank.instruction(prepared.schedule.arguments());
                 let instruction = Box::new(instruction.into());
@@ -265,8 +276,7 @@ impl Cluster {
         }
         let mut launched = Ok(());
         for rank in &mut prepared.ranks {
-            let tag = rank.tag();
-            match cards[rank.place].queue_mut().push_word(&rank.word, tag, Operation::Launch) {
+            match cards[rank.place].queue_mut().push_encoded(&rank.word, Operation::Launch) {
                 Ok(token) => rank.tokens.push_back(token),
                 Err(error) => launched = launched.and(Err(error)),
             }
@@ -291,13 +301,14 @@ impl Cluster {
     }
 
     /// Waits for the oldest launch in flight, for at most `timeout`, and gives what it took: the largest over the ranks, from
-    /// the launch on each.
+    /// the launch on each. After a timeout nothing was consumed or aborted: the launch goes on, and may be waited for again
+    /// or [given up](Cluster::give_up).
     ///
     /// # Errors
-    /// [`Error::Failed`] for the lowest rank that failed, with the index of the instruction in its program, and
-    /// [`Error::Timeout`] for the lowest that did not complete. After any error the cards of `prepared` were
-    /// aborted, with whatever they had in flight; it can be launched again. [`Error::BadArgument`] if nothing is in
-    /// flight.
+    /// [`Error::Timeout`] for the rank that the others wait for. [`Error::Failed`] for the lowest rank that failed, with the
+    /// index of the instruction in its program; after it, and after an error of a bus or a queue, the cards of `prepared`
+    /// were aborted, with whatever they had in flight, and those that run can be launched again. [`Error::BadArgument`] if
+    /// nothing is in flight.
     pub fn finish(&mut self, prepared: &mut Prepared, timeout: Duration) -> Result<Times> {
         if prepared.in_flight == 0 {
             return Err(Error::argument("finish", "no launch", "a launch in flight"));
@@ -307,19 +318,34 @@ impl Cluster {
             prepared.forget();
             return Err(Error::Stale { what: "prepared schedule" });
         }
-        prepared.ranks.iter_mut().for_each(|rank| rank.completion = None);
-        let ended = match lanes::run(cards, &mut prepared.ranks, Instant::now(), timeout) {
-            Ok(Ended::Late) => Err(prepared.late(cards, timeout)),
-            ended => ended,
-        };
-        prepared.in_flight -= 1;
-        let is_done = |rank: &Rank| rank.is_done() && !rank.has_failed();
-        let mut aborted = Ok(());
-        if ended.is_err() || !prepared.ranks.iter().all(is_done) {
-            aborted = give_up(cards, prepared);
+        let deadline = Deadline::after(timeout);
+        let mut ended = lanes::run(cards, &mut prepared.ranks, &mut (), deadline).map(drop);
+        let has_failed = prepared.ranks.iter().any(Rank::has_failed);
+        if ended.is_ok() && !has_failed && !prepared.ranks.iter().all(Rank::is_done) {
+            match prepared.late(cards, deadline.waited()) {
+                late @ Error::Timeout { .. } => return Err(late),
+                // The card that the others wait for is gone.
+                other => ended = Err(other),
+            }
         }
-        prepared.first_failure(cards)?;
-        ended.and_then(|_| aborted.map(|()| prepared.times()))
+        let failed = prepared.first_failure(cards);
+        prepared.ranks.iter_mut().for_each(|rank| rank.completion = rank.current.take());
+        prepared.in_flight -= 1;
+        let aborted = if ended.is_err() || has_failed { give_up(cards, prepared) } else { Ok(()) };
+        failed.and(ended).and(aborted).map(|()| prepared.times())
+    }
+
+    /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed.
+    ///
+    /// # Errors
+    /// The first card's that could not be aborted: it takes nothing more before it is reset.
+    pub fn give_up(&mut self, prepared: &mut Prepared) -> Result<()> {
+        let is_of = |card: Option<&Card>, rank: &Rank| card.is_some_and(|card| card.has(&rank.resident));
+        if prepared.ranks.iter().any(|rank| !is_of(self.cards().get(rank.place), rank)) {
+            prepared.forget();
+            return Err(Error::Stale { what: "prepared schedule" });
+        }
+        give_up(self.all_mut(), prepared)
     }
 
     /// Writes bytes `offset` and on of a buffer of rank `rank`.
@@ -364,6 +390,7 @@ impl Prepared {
     /// Gives up all that is in flight.
     fn forget(&mut self) {
         self.ranks.iter_mut().flat_map(|rank| rank.tokens.drain(..)).for_each(Token::abandon);
+        self.ranks.iter_mut().for_each(|rank| rank.current = None);
         self.in_flight = 0;
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cmdseq::{Completion, Instruction, Operation, Status, Table, Tables, instruction};
+use cmdseq::{Completion, Encoded, Instruction, Operation, Status, Table, Tables, instruction};
 use fpga_hal::{Function, Interrupt};
 
 use crate::block::Block;
@@ -151,17 +151,13 @@ impl QueuePair {
         Error::Full { instruction: Box::new(bound), in_flight: self.in_flight(), depth: self.depth() }
     }
 
-    /// Stores a word that was encoded before, with the tag and the operation that are in it. There must be
+    /// Stores a word that was encoded before, with a tag of the queue's own. There must be
     /// [room](QueuePair::has_room), and the word names no host memory.
     #[inline]
-    pub(crate) fn push_word(
-        &mut self,
-        word: &[u8; instruction::BYTES],
-        tag: u16,
-        operation: Operation,
-    ) -> Result<Token> {
+    pub(crate) fn push_encoded(&mut self, word: &Encoded, operation: Operation) -> Result<Token> {
         self.check()?;
-        self.put(word, tag, operation)
+        let tag = self.ledger.pushed() as u16;
+        self.put(&word.with_tag(tag), tag, operation)
     }
 
     // A call and its frame are a twentieth of what storing takes.

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use cmdseq::Completion;
 use fpga_hal::DmaBuffer;
 
+use crate::repetitions::{Repetitions, Run};
 use crate::state::CYCLES_MASK;
+use crate::summary::Summary;
 
 /// How a plan is to be executed.
 #[derive(Debug, Clone)]
 pub struct Execution {
     /// Cycles each rank waits between the barriers and its program, by rank; empty for none.
     pub start_delay_cycles: Vec<u64>,
-    /// How often the program is run, one run behind the other; at least 1.
+    /// How often the program is run, one run after the other; at least 1.
     pub repeat: u32,
-    /// The most that all of it may take, in the host's time.
+    /// The most that the whole call may take, in the host's time: communicators, tables, barriers and programs.
     pub timeout: std::time::Duration,
     /// Host memory that the programs name. Each instruction in flight keeps the buffers that it names.
     pub buffers: Vec<Arc<DmaBuffer>>,
@@ -27,6 +29,11 @@ impl Default for Execution {
     }
 }
 
+/// Repetitions of which a [`Report`] lists times and skew: the first ones. Its summaries are of all.
+pub const REPETITIONS_KEPT: usize = 1 << 16;
+/// Completions of the program that a [`RankReport`] has at most, unless one repetition has more.
+pub const COMPLETIONS_KEPT: usize = 1 << 14;
+
 /// What one rank's card counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankReport {
@@ -36,10 +43,21 @@ pub struct RankReport {
     pub node: u32,
     /// Completions of what ran before the program: barriers, and the delay if there was one.
     pub prologue: Vec<Completion>,
-    /// Counter at the start that all cards have, behind the last barrier; `None` if there was no barrier to run.
+    /// Counter at the start that all cards have, after the last barrier; `None` if there was no barrier to run.
     pub synchronised: Option<u64>,
-    /// Completions of the program, by repetition.
+    /// Completions of the program in the first repetitions: as many as have [`COMPLETIONS_KEPT`] together, at least one.
     pub repetitions: Vec<Vec<Completion>>,
+}
+
+/// The repetition in which a rank was done the longest before the last one had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// The rank that was done first.
+    pub rank: u32,
+    /// Which repetition.
+    pub repetition: u64,
+    /// Cycles from there to the beginning of the last rank; 0 if that had begun.
+    pub early_cycles: u64,
 }
 
 /// What a program took on one card or, with the largest of each, on all, in cycles from the issue of its first
@@ -54,7 +72,7 @@ pub struct Times {
     pub arrival_cycles: u64,
 }
 
-/// What became of an executed plan.
+/// What became of an executed plan. It takes a bounded amount of memory, however often the plan was repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// By rank.
@@ -68,28 +86,38 @@ pub struct Report {
     pub arrival_cycles: u64,
     /// Clock of the counters, kHz.
     pub clock_khz: u32,
-    /// Per repetition: the largest difference between ranks in when they were done, each counted on its own card from
-    /// the end of the last barrier before the program. Empty if no barrier ran before.
+    /// For each of the first [`REPETITIONS_KEPT`] repetitions: the largest difference between ranks in when they were done,
+    /// each counted on its own card from the end of the last barrier before the program. Empty if no barrier ran before.
     pub skew_cycles: Vec<u64>,
-    /// Times of every repetition.
+    /// Times of the first [`REPETITIONS_KEPT`] repetitions.
     pub repetitions: Vec<Times>,
+    /// T2 of all repetitions: of each, the largest over the ranks.
+    pub t2_summary: Summary,
+    /// Skew of all repetitions.
+    pub skew_summary: Summary,
+    /// Of all repetitions, the one in which a rank was done the longest before all had begun; none if no barrier ran before.
+    pub earliest_release: Option<Release>,
 }
 
 impl Report {
-    /// Computes the times from what was counted.
-    pub(crate) fn new(ranks: Vec<RankReport>, clock_khz: u32, is_barrier: bool) -> Self {
-        let count = ranks.iter().map(|rank| rank.repetitions.len()).max().unwrap_or(0);
-        let repetitions: Vec<_> = (0..count).map(|index| largest(&ranks, index, is_barrier)).collect();
-        let skew_cycles = (0..count).filter_map(|index| skew(&ranks, index)).collect();
-        let last = repetitions.last().copied().unwrap_or_default();
+    /// Takes what was counted together.
+    pub(crate) fn new(ranks: Vec<RankReport>, clock_khz: u32, counted: Repetitions) -> Self {
+        let Repetitions { mut times, skew, last, t2_summary, skew_summary, earliest_release, .. } = counted;
+        if times.is_empty() {
+            // No rank had anything to run.
+            times.push(Times::default());
+        }
         Report {
             ranks,
             t1_cycles: last.t1_cycles,
             t2_cycles: last.t2_cycles,
             arrival_cycles: last.arrival_cycles,
             clock_khz,
-            skew_cycles,
-            repetitions,
+            skew_cycles: skew,
+            repetitions: times,
+            t2_summary,
+            skew_summary,
+            earliest_release,
         }
     }
 
@@ -102,44 +130,24 @@ impl Report {
 impl Times {
     /// Times of one run of a program on one card.
     pub fn of(program: &[Completion]) -> Times {
-        let (Some(first), Some(last)) = (program.first(), program.last()) else { return Times::default() };
-        let arrival = program.iter().filter(|completion| completion.arrival != 0);
+        let mut run = Run::default();
+        program.iter().for_each(|completion| run.add(completion));
+        if run.count() == 0 { Times::default() } else { run.times() }
+    }
+
+    /// The larger of each.
+    pub(crate) fn largest(self, other: Times) -> Times {
         Times {
-            t1_cycles: since(first.issued, last.issued, last.t1),
-            t2_cycles: since(first.issued, last.issued, last.t2),
-            arrival_cycles: arrival.map(|at| since(first.issued, at.issued, at.arrival)).max().unwrap_or(0),
+            t1_cycles: self.t1_cycles.max(other.t1_cycles),
+            t2_cycles: self.t2_cycles.max(other.t2_cycles),
+            arrival_cycles: self.arrival_cycles.max(other.arrival_cycles),
         }
     }
 }
 
 /// Cycles from the counter value `start` to `cycles` after `issued`, over any wrap of the 48-bit counter.
-fn since(start: u64, issued: u64, cycles: u64) -> u64 {
+pub(crate) fn since(start: u64, issued: u64, cycles: u64) -> u64 {
     issued.wrapping_add(cycles).wrapping_sub(start) & CYCLES_MASK
-}
-
-fn largest(ranks: &[RankReport], index: usize, is_barrier: bool) -> Times {
-    let times = ranks.iter().filter_map(|rank| rank.repetitions.get(index)).map(|program| Times::of(program));
-    let mut all = times.fold(Times::default(), |all, one| Times {
-        t1_cycles: all.t1_cycles.max(one.t1_cycles),
-        t2_cycles: all.t2_cycles.max(one.t2_cycles),
-        arrival_cycles: all.arrival_cycles.max(one.arrival_cycles),
-    });
-    if is_barrier {
-        all.arrival_cycles = all.t2_cycles;
-    }
-    all
-}
-
-fn skew(ranks: &[RankReport], index: usize) -> Option<u64> {
-    let mut done = Vec::with_capacity(ranks.len());
-    for rank in ranks {
-        let start = rank.synchronised?;
-        // A rank whose program is empty takes no part in the repetition.
-        if let Some(last) = rank.repetitions.get(index)?.last() {
-            done.push(since(start, last.issued, last.t2));
-        }
-    }
-    Some(done.iter().max()? - done.iter().min()?)
 }
 
 #[cfg(test)]
@@ -156,26 +164,22 @@ mod tests {
         let start = (1 << 48) - 100;
         let program = [completion(start, 40, 60, 50), completion(20, 30, 35, 0)];
         assert_eq!(Times::of(&program), Times { t1_cycles: 150, t2_cycles: 155, arrival_cycles: 50 });
+        assert_eq!(Times::of(&[]), Times::default());
     }
 
     #[test]
-    fn takes_the_slowest_rank_of_the_last_repetition_and_keeps_all() {
-        let rank = |rank: u32, shift: u64| RankReport {
-            rank,
-            node: rank,
-            prologue: Vec::new(),
-            synchronised: Some(1000 * u64::from(rank)),
-            repetitions: vec![
-                vec![completion(1000 * u64::from(rank) + 10, 5, 6 + shift, 3)],
-                vec![completion(1000 * u64::from(rank) + 30, 7, 9 + 2 * shift, 8)],
-            ],
-        };
-        let report = Report::new(vec![rank(0, 0), rank(1, 4)], 200_000, false);
-        assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (7, 17, 8));
-        assert_eq!(report.skew_cycles, [4, 8]);
-        assert_eq!(report.repetitions[0], Times { t1_cycles: 5, t2_cycles: 10, arrival_cycles: 3 });
+    fn a_report_has_the_times_of_the_last_repetition() {
+        let mut counted = Repetitions::new(1, false);
+        for (index, one) in [completion(10, 5, 6, 3), completion(30, 7, 9, 8)].iter().enumerate() {
+            let mut run = Run::default();
+            run.add(one);
+            counted.add(0, index as u64, Some(0), &run);
+        }
+        let report = Report::new(Vec::new(), 200_000, counted);
+        assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (7, 9, 8));
+        assert_eq!((report.repetitions.len(), report.t2_summary.count()), (2, 2));
         assert_eq!(report.microseconds(200), 1.0);
-        let barrier = Report::new(vec![rank(0, 0), rank(1, 4)], 200_000, true);
-        assert_eq!(barrier.arrival_cycles, 17);
+        let none = Report::new(Vec::new(), 200_000, Repetitions::new(0, false));
+        assert_eq!((none.repetitions, none.t2_cycles), (vec![Times::default()], 0));
     }
 }

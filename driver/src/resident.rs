@@ -40,6 +40,16 @@ impl Card {
     /// instruction names host memory that no buffer bound to it covers, or adds a launch argument to a host address;
     /// [`Error::Failed`] if the card refuses it.
     pub fn store(&mut self, slot: u32, program: impl IntoIterator<Item = impl Into<Bound>>) -> Result<Resident> {
+        self.store_until(slot, program, Deadline::after(self.timeout()))
+    }
+
+    /// [`store`](Card::store) with a deadline that several calls share.
+    pub(crate) fn store_until(
+        &mut self,
+        slot: u32,
+        program: impl IntoIterator<Item = impl Into<Bound>>,
+        deadline: Deadline,
+    ) -> Result<Resident> {
         let program: Vec<Bound> = program.into_iter().map(Into::into).collect();
         let capabilities = self.capabilities();
         if slot >= capabilities.resident_programs {
@@ -68,7 +78,6 @@ impl Card {
         // The slot's old program is gone however this ends.
         let stored = Arc::new(());
         self.stored.insert(slot, Arc::clone(&stored));
-        let deadline = Deadline::after(self.timeout());
         let queue = self.queue_mut();
         // Until the store is done, either program may be there.
         queue.ledger.keep_resident(slot, &named);

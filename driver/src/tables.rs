@@ -22,13 +22,13 @@ impl Card {
     /// # Errors
     /// As there.
     pub fn load_tables(&mut self, tables: &Tables) -> Result<()> {
-        let loading = self.push_tables(tables)?;
-        self.await_tables(tables, loading)
+        let deadline = Deadline::after(self.timeout());
+        let loading = self.push_tables(tables, deadline)?;
+        self.await_tables(tables, loading, deadline)
     }
 
     /// Stores and rings what loads those of `tables` that the card does not have.
-    pub(crate) fn push_tables(&mut self, tables: &Tables) -> Result<Vec<(u16, Token)>> {
-        let deadline = Deadline::after(self.timeout());
+    pub(crate) fn push_tables(&mut self, tables: &Tables, deadline: Deadline) -> Result<Vec<(u16, Token)>> {
         let mut loading = Vec::new();
         for (slot, table) in tables {
             if self.queue().tables().get(slot) == Some(table) {
@@ -51,8 +51,12 @@ impl Card {
     }
 
     /// Waits for what [`push_tables`](Card::push_tables) has begun.
-    pub(crate) fn await_tables(&mut self, tables: &Tables, loading: Vec<(u16, Token)>) -> Result<()> {
-        let deadline = Deadline::after(self.timeout());
+    pub(crate) fn await_tables(
+        &mut self,
+        tables: &Tables,
+        loading: Vec<(u16, Token)>,
+        deadline: Deadline,
+    ) -> Result<()> {
         for (slot, token) in loading {
             self.wait_done(&token, deadline)?;
             if let Some(table) = tables.get(&slot) {

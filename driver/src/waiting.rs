@@ -138,13 +138,19 @@ impl QueuePair {
 
     /// The error of a wait that was in vain; names what the sequencer says of itself.
     pub(crate) fn timeout(&self, what: String, waited: Duration) -> Error {
-        let taken = self.ledger.taken();
         let last_seen = match SequencerState::read(self.block()) {
-            Ok(state) if state.completed != taken => format!("{state}, of which {taken} arrived here"),
-            Ok(state) => state.to_string(),
+            Ok(state) => self.last_seen(&state),
             Err(error) => return error,
         };
         Error::Timeout { what, node: Some(self.node), rank: None, instruction: None, waited, last_seen }
+    }
+
+    /// `state` in words, and how many of its completions did not arrive.
+    pub(crate) fn last_seen(&self, state: &SequencerState) -> String {
+        match self.ledger.taken() {
+            taken if state.completed != taken => format!("{state}, of which {taken} arrived here"),
+            _ => state.to_string(),
+        }
     }
 
     /// Stores an instruction, waiting until `deadline` for room. Rings before it waits.

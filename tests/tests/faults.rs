@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, Collective, Request, plan};
-use cmdseq::{Flags, Instruction, Operand, Status};
-use fpga_driver::{Bound, Card, Cluster, Error, Execution};
+use cmdseq::{Flags, Instruction, Operand, Operation, Status};
+use fpga_driver::{Bound, Card, Cluster, Error, Execution, State, Token, Unfinished};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Fault, Profile};
 use fpga_tests::run::{open, plan_all};
@@ -125,12 +125,97 @@ fn stopped(fault: Fault, bytes: u64) -> (Error, Duration) {
 
 #[test]
 fn a_card_that_stops_midway_ends_within_the_bound() {
-    // 16 MiB take 2.98 ms; the clock of card 2 stops after 1 ms.
+    // While the first card waits for the others, the fabric's time goes on to what is planted.
     let (error, took) = stopped(Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, 16 * MIB);
     assert!(took < Duration::from_secs(20), "{took:?}");
     let text = error.to_string();
-    assert!(matches!(error, Error::Timeout { .. }), "{text}");
-    assert!(text.contains("undefined"), "{text}");
+    assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), instruction: Some(0), .. }), "{text}");
+    for part in ["undefined", "before the program", "barrier", "ranks 0, 1, 3 wait for rank 2"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// The card that has stopped is blamed, wherever it was, and no victim.
+#[test]
+fn the_card_that_stopped_is_named() {
+    for (node, after_ps) in [(0, 0), (1, 500_000), (2, 700_000_000), (3, 1_000_000_000)] {
+        let (error, took) = stopped(Fault::Freeze { node, after_ps }, 16 * MIB);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        assert!(matches!(error, Error::Timeout { rank: Some(rank), .. } if rank == node), "{node}: {error}");
+    }
+}
+
+/// All are at work on 16 MiB, which take 2.98 ms, when the clock of one stops after 1 ms.
+#[test]
+fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
+    for node in 0..4_u32 {
+        let (fabric, mut cluster) = open(Profile::optweb(4));
+        let plan = plan_all(&cluster, "allgather", 16 * MIB, None, None).unwrap();
+        let allgather = |rank: usize| plan.programs[rank].instructions[0];
+        let mut tokens: Vec<_> =
+            (0..3).map(|rank| cluster.card_mut(rank).queue_mut().submit(allgather(rank)).unwrap()).collect();
+        fabric.plant(Fault::Freeze { node, after_ps: 1_000_000_000 });
+        tokens.push(cluster.card_mut(3).queue_mut().submit(allgather(3)).unwrap());
+        let mut is_late = |rank: &usize| cluster.card_mut(*rank).queue_mut().test(&tokens[*rank]).unwrap().is_none();
+        let late: Vec<usize> = (0..4).filter(|rank| is_late(rank)).collect();
+        assert_eq!(late.len(), 4, "it stopped in the middle");
+        let unfinished = |place: usize| Unfinished {
+            rank: place as u32,
+            place,
+            phase: "program",
+            instruction: Some(0),
+            operation: Operation::Allgather,
+            completed: 0,
+        };
+        let unfinished: Vec<_> = late.into_iter().map(unfinished).collect();
+        let error = cluster.timeout(&[0, 1, 2, 3], &unfinished, Duration::from_millis(1));
+        let text = error.to_string();
+        assert!(matches!(error, Error::Timeout { rank: Some(rank), .. } if rank == node), "{node}: {text}");
+        assert!(text.contains("program (instruction 0, allgather)"), "{text}");
+        // The others can be used again.
+        assert!(cluster.abort(0..4).is_err());
+        for place in 0..4 {
+            let expected = if place == node { State::Poisoned } else { State::Running };
+            assert_eq!(cluster.cards()[place as usize].state(), expected, "{place}");
+        }
+        tokens.into_iter().for_each(Token::abandon);
+    }
+}
+
+/// What is left of a group is a group.
+#[test]
+fn the_others_go_on_without_a_card_that_was_lost() {
+    for (fault, bytes) in [
+        (Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, 16 * MIB),
+        (Fault::Freeze { node: 2, after_ps: 0 }, 64),
+        (Fault::Vanish { node: 2 }, 64),
+    ] {
+        let (fabric, mut cluster) = open(Profile::optweb(4));
+        let all = plan_all(&cluster, "allgather", bytes, None, None).unwrap();
+        // The lost card has a communicator with one of the others.
+        let pair = plan(&Request::new(Collective::Allgather, vec![2, 1], 64), cluster.capabilities()).unwrap();
+        cluster.execute(&pair, &Execution::default()).unwrap();
+        fabric.plant(fault);
+        let execution = Execution { timeout: Duration::from_millis(300), ..Execution::default() };
+        cluster.execute(&all, &execution).unwrap_err();
+        assert!([0, 1, 3].iter().all(|card| cluster.cards()[*card].state() == State::Running));
+        let launched = [0, 1, 3].map(|card| cluster.cards()[card].retired().unwrap());
+        if cluster.cards()[2].state() != State::Running {
+            cluster.execute(&all, &execution).unwrap_err();
+            assert_eq!([0, 1, 3].map(|card| cluster.cards()[card].retired().unwrap()), launched, "{fault:?}");
+        }
+        let group = vec![3, 0, 1];
+        let others = plan(&Request::new(Collective::Allgather, group.clone(), 64), cluster.capabilities()).unwrap();
+        for rank in 0..3 {
+            cluster.write_input(&others, rank, 0, &[rank as u8 + 1; 64]).unwrap();
+        }
+        cluster.execute(&others, &Execution::default()).unwrap();
+        let mut output = [0; 192];
+        for rank in 0..3 {
+            cluster.read_output(&others, rank, 0, &mut output).unwrap();
+            assert!(output.chunks(64).zip(1..).all(|(block, value)| block == [value; 64]), "{fault:?}");
+        }
+    }
 }
 
 #[test]

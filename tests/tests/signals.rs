@@ -228,11 +228,11 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     assert_eq!((rank, status), (0, Status::LinkDown));
     assert!(cluster.card_mut(1).run([wait(0, 1)], SHORT).is_err());
 
-    // A consumer that has stopped does not answer.
+    // A consumer that has stopped does not answer, and is blamed.
     let (fabric, mut cluster) = open(Profile::optweb(2));
     fabric.plant(Fault::Freeze { node: 1, after_ps: 100_000_000 });
     let produce = vec![Instruction::delay(1_000_000), put(1, 0, 1)];
-    assert_eq!(late(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT)).0, 0);
+    assert_eq!(late(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT)).0, 1);
 }
 
 proptest! {

@@ -76,6 +76,30 @@ impl Cards {
         self.cluster.cards().iter().any(Card::is_mock)
     }
 
+    /// `error` with the rank of the card it names: its place among the cards.
+    pub(crate) fn failure(&self, error: fpga_driver::Error) -> Failure {
+        use fpga_driver::Error::{AllOnes, BadCompletion, Halted, NotRunning, Removed, Uncorrected};
+        let rank = match &error {
+            AllOnes { name, .. }
+            | BadCompletion { name, .. }
+            | Halted { name, .. }
+            | NotRunning { name, .. }
+            | Removed { name }
+            | Uncorrected { name, .. } => self.cluster.cards().iter().position(|card| card.name() == name),
+            _ => None,
+        };
+        let failure = Failure::from(error);
+        match rank {
+            Some(rank) => failure.of_rank(rank as u32),
+            None => failure,
+        }
+    }
+
+    /// `error` of one of the cards, met in `phase`.
+    pub(crate) fn failed(&self, phase: &str, error: fpga_driver::Error) -> Failure {
+        self.failure(self.cluster.in_phase(error, &self.nodes(), phase))
+    }
+
     pub(crate) fn capabilities(&self) -> &Capabilities {
         self.cluster.capabilities()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cmdseq::plan::{self, Collective, FoldOrder, Plan};
-use fpga_driver::{Execution, RankReport, Report};
+use fpga_driver::{Execution, Release, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
 
@@ -46,25 +46,50 @@ struct Printed<'a> {
     bound_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_us: Option<Vec<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew: Option<Spread>,
     predicted: Times,
     selector: &'a str,
     group: &'a [u32],
     seed: Option<u64>,
     repeat: u32,
     extrapolated: bool,
-    notes: &'a [String],
+    notes: Vec<String>,
     outputs: Vec<String>,
 }
 
+/// Statistics of all repetitions.
+#[derive(Serialize)]
+struct Spread {
+    count: u64,
+    least_us: f64,
+    mean_us: f64,
+    median_us: f64,
+    p99_us: f64,
+    largest_us: f64,
+}
+
+impl Spread {
+    fn of(summary: &Summary, us: impl Fn(u64) -> f64, clock_khz: u32) -> Self {
+        Spread {
+            count: summary.count(),
+            least_us: us(summary.least()),
+            mean_us: rounded(summary.mean() * 1e3 / f64::from(clock_khz)),
+            median_us: us(summary.percentile(50)),
+            p99_us: us(summary.percentile(99)),
+            largest_us: us(summary.largest()),
+        }
+    }
+}
+
+/// Differences between cards that are printed one by one.
+const SKEWS: usize = 16;
 /// Difference that the two barriers before a measurement leave between cards, and 5 ns of rounding, as the paper
 /// measured it: less than 20 ns.
 const SKEW_US: f64 = 0.02;
 
 /// Longest delay a card takes, cycles (`docs/isa.md`).
 const DELAY_MAX: u64 = 1 << 36;
-
-/// Skews that are printed as text.
-const SKEWS_SHOWN: usize = 16;
 
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
@@ -78,6 +103,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
         true => Source::Pattern { seed: arguments.seed },
         false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
     };
+    let partial = check_group(&plan.request.group, cards.capabilities().nodes, &cards.selector)?;
     let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
     let results = outputs(&plan, arguments.output.as_deref());
     let read = arguments.input.iter().chain(&arguments.operation.calibration).collect::<Vec<_>>();
@@ -88,12 +114,13 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
 
     cards.cluster.set_timeout(execution.timeout);
     write_inputs(&mut cards, &plan, &source, &interrupt)?;
-    let report = interrupt.at_once(|| cards.cluster.execute(&plan, &execution))??;
+    let report =
+        interrupt.at_once(|| cards.cluster.execute(&plan, &execution))?.map_err(|error| cards.failure(error))?;
     check_barrier(&plan, &report)?;
     let results = Results { plan: &plan, source: &source, element, path: arguments.output.as_deref() };
     let outputs = results.bring_home(&mut cards, &interrupt)?;
 
-    let printed = printed(&cards, arguments, &plan, &report, outputs);
+    let printed = printed(&cards, arguments, &plan, &report, partial, outputs);
     if cli.json {
         return output::json(&printed);
     }
@@ -143,7 +170,7 @@ fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Int
             interrupt.check()?;
             let data = &mut chunk[..bytes];
             source.fill(rank, offset, data)?;
-            cards.cluster.write_input(plan, rank, offset, data)?;
+            cards.cluster.write_input(plan, rank, offset, data).map_err(|error| cards.failure(error))?;
             bar.inc(bytes as u64);
         }
     }
@@ -157,26 +184,26 @@ fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
 }
 
-/// No card may be released from a barrier before the last has come.
+/// No card may be released from a barrier before the last has come, in any repetition.
 fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
-    if plan.request.collective != Collective::Barrier {
+    let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
+    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_US {
         return Ok(());
     }
-    for repetition in 0..report.repetitions.len() {
-        let times = |rank: &RankReport| {
-            let start = rank.synchronised?;
-            let (first, last) = (rank.repetitions.get(repetition)?.first()?, rank.repetitions[repetition].last()?);
-            let since = |count: u64| report.microseconds(count.wrapping_sub(start) & ((1 << 48) - 1));
-            Some((since(first.issued), since(last.issued + last.t2)))
-        };
-        let Some(times) = report.ranks.iter().map(times).collect::<Option<Vec<_>>>() else { return Ok(()) };
-        let last_come = times.iter().map(|(come, _)| *come).fold(0.0, f64::max);
-        if let Some(rank) = times.iter().position(|(_, gone)| gone + SKEW_US < last_come) {
-            let message = format!("rank {rank}: released from the barrier before all had come");
-            return Err(Failure::new(Exit::Verification, message).of_rank(rank as u32));
-        }
+    let message = format!("rank {rank}: released from the barrier before all had come, in repetition {repetition}");
+    Err(Failure::new(Exit::Verification, message).of_rank(rank))
+}
+
+/// A collective of one card proves nothing about a fabric of several.
+fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
+    match group.len() as u32 {
+        1 if nodes > 1 => Err(Failure::refused(format!(
+            "1 rank is no collective: {selector} and --group give 1 card of a fabric of {nodes}; select 2 or more with --cards, \
+             separated by commas"
+        ))),
+        ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
+        _ => Ok(None),
     }
-    Ok(())
 }
 
 /// Where results are checked against, and where they go.
@@ -234,7 +261,7 @@ impl Results<'_> {
         for (offset, bytes) in chunks(request.output_bytes(rank)) {
             interrupt.check()?;
             let data = &mut chunk[..bytes];
-            cards.cluster.read_output(self.plan, rank, offset, data)?;
+            cards.cluster.read_output(self.plan, rank, offset, data).map_err(|error| cards.failure(error))?;
             if let Some(wrong) = expectation.first_wrong(self.source, rank, offset, data)? {
                 let message = format!(
                     "rank {rank}: byte {} of the result is {:#04x} and should be {:#04x}",
@@ -253,10 +280,12 @@ fn printed<'a>(
     arguments: &Coll,
     plan: &'a Plan,
     report: &Report,
+    partial: Option<String>,
     outputs: Vec<String>,
 ) -> Printed<'a> {
     let us = |cycles| rounded(report.microseconds(cycles));
     let arrival_us = us(report.arrival_cycles);
+    let is_barrier = plan.request.collective == Collective::Barrier;
     let skew = || report.skew_cycles.iter().map(|cycles| us(*cycles)).collect();
     Printed {
         schema: "fpgactl.coll/1",
@@ -277,14 +306,15 @@ fn printed<'a>(
         goodput_gbps: gbps(plan.bytes_per_destination, arrival_us),
         predicted_us: microseconds(plan.predicted.arrival_ps),
         bound_us: plan.request.bandwidth_bound_ps(cards.capabilities()).map(microseconds),
-        skew_us: (plan.request.collective == Collective::Barrier).then(skew),
+        skew_us: is_barrier.then(skew),
+        skew: is_barrier.then(|| Spread::of(&report.skew_summary, us, report.clock_khz)),
         predicted: plan.into(),
         selector: &cards.selector,
         group: &plan.request.group,
         seed: arguments.input.is_empty().then_some(arguments.seed),
         repeat: arguments.repeat,
         extrapolated: cards.capabilities().extrapolated,
-        notes: &plan.notes,
+        notes: plan.notes.iter().cloned().chain(partial).collect(),
         outputs,
     }
 }
@@ -331,16 +361,19 @@ fn text(printed: &Printed<'_>) -> String {
             format!("{bound:.3} us by the links, 2(N-1)/N of the vector; {percent:.1} % of it reached"),
         ));
     }
-    match &printed.skew_us {
-        Some(skew) => {
-            let shown: Vec<String> = skew.iter().take(SKEWS_SHOWN).map(|us| format!("{us:.3}")).collect();
-            let more = match skew.len().saturating_sub(SKEWS_SHOWN) {
-                0 => String::new(),
-                more => format!(", and {more} more (--json prints all)"),
-            };
-            rows.push(row("skew", format!("{} us{more}", shown.join(", "))));
+    match (&printed.skew_us, &printed.skew) {
+        (Some(skew), Some(all)) if skew.len() > SKEWS => rows.push(row(
+            "skew",
+            format!(
+                "{:.3} us least, {:.3} mean, {:.3} median, {:.3} at 99 %, {:.3} largest of {}",
+                all.least_us, all.mean_us, all.median_us, all.p99_us, all.largest_us, all.count
+            ),
+        )),
+        (Some(skew), _) => {
+            let skew: Vec<String> = skew.iter().map(|us| format!("{us:.3}")).collect();
+            rows.push(row("skew", format!("{} us", skew.join(", "))));
         }
-        None => rows.extend([
+        (None, _) => rows.extend([
             row("busiest link", format!("{:.2} Gb/s", printed.gbps_per_link)),
             row("goodput", format!("{:.2} Gb/s at a destination", printed.goodput_gbps)),
         ]),
@@ -350,7 +383,7 @@ fn text(printed: &Printed<'_>) -> String {
     if printed.mock {
         text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
     }
-    for note in printed.notes {
+    for note in &printed.notes {
         let _ = writeln!(text, "note: {note}");
     }
     text

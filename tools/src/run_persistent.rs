@@ -6,6 +6,7 @@ use cmdseq::graph::Schedule;
 use cmdseq::plan::{Communicator, Prediction, Program};
 use cmdseq::ranges::Range;
 use cmdseq::{Completion, Instruction};
+use fpga_driver::Summary;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -66,22 +67,26 @@ pub(crate) fn run(
         steps: Vec::new(),
         predicted: Prediction::default(),
     };
-    let mut prepared = cards.cluster.prepare(&schedule)?;
-    let mut cycles = Vec::with_capacity(repeat as usize);
+    let mut prepared = cards.cluster.prepare(&schedule).map_err(|error| cards.failure(error))?;
+    let mut all = Summary::default();
+    let mut first = None;
     for _ in 0..repeat {
         let times = interrupt.at_once(|| {
             cards.cluster.launch(&mut prepared)?;
             cards.cluster.finish(&mut prepared, timeout)
-        })??;
-        cycles.push(times.t2_cycles);
+        })?;
+        let cycles = times.map_err(|error| cards.failure(error))?.t2_cycles;
+        first.get_or_insert(cycles);
+        all.add(cycles);
     }
     let clock_khz = f64::from(cards.capabilities().clock_khz);
     let us = |cycles: u64| rounded(cycles as f64 * 1e3 / clock_khz);
-    let first = cycles.first().copied().unwrap_or(0);
-    cycles.sort_unstable();
-    let at = |index: usize| us(cycles.get(index).copied().unwrap_or(0));
-    let t2_us =
-        Spread { first: us(first), least: at(0), median: at(cycles.len() / 2), largest: at(cycles.len().max(1) - 1) };
+    let t2_us = Spread {
+        first: us(first.unwrap_or(0)),
+        least: us(all.least()),
+        median: us(all.percentile(50)),
+        largest: us(all.largest()),
+    };
     let rank = |(rank, one): (u32, Completion)| PrintedRank {
         rank,
         node: schedule.group[rank as usize],

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
 use cmdseq::plan::Program;
 use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_driver::{Bound, Card, Cluster, Token, check};
+use fpga_driver::{Bound, Card, Cluster, Error, Token, Unfinished, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
@@ -91,18 +91,19 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     for (place, (program, layout)) in assembly.programs.iter().zip(layouts).enumerate() {
         let card = cards.cluster.card_mut(place);
         lanes.push(Lane::new(card, program, layout)?);
-        card.load_tables(&program.tables)?;
+        let loaded = card.load_tables(&program.tables);
+        loaded.map_err(|error| cards.failed("tables", error))?;
     }
     if !arguments.persistent {
         // What is stored has communicators of its own.
         for communicator in &communicators {
-            cards.cluster.define(communicator)?;
+            cards.cluster.define(communicator).map_err(|error| cards.failed("communicators", error))?;
         }
     }
     for load in &loads {
         for rank in &load.ranks {
             interrupt.check()?;
-            load.put(cards.cluster.card_mut(*rank as usize), &lanes[*rank as usize])?;
+            load.put(&mut cards, &lanes[*rank as usize])?;
         }
     }
     let (persistent, failure) = if arguments.persistent {
@@ -116,13 +117,13 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         (Some(launched), None)
     } else {
         let outcome = interrupt.at_once(|| run_lanes(&mut cards.cluster, &mut lanes, timeout))?;
-        (None, failure(&lanes, &nodes, outcome, &loaded))
+        (None, failure(&cards, &lanes, &nodes, outcome, &loaded))
     };
     let mut outputs = Vec::new();
     if failure.is_none() {
         for dump in &dumps {
             interrupt.check()?;
-            outputs.push(dump.take(cards.cluster.card_mut(dump.rank as usize), &lanes[dump.rank as usize])?);
+            outputs.push(dump.take(&mut cards, &lanes[dump.rank as usize])?);
         }
     }
 
@@ -235,15 +236,12 @@ impl<'p> Lane<'p> {
 }
 
 /// Runs all lanes to their end, or until the time is over, or others have had a while after one failed. What is not
-/// complete then is aborted.
+/// complete then is aborted, on all cards together.
 fn run_lanes(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
-    let outcome = advance_all(cluster, lanes, timeout);
-    for (place, lane) in lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.is_done()) {
-        let card = cluster.card_mut(place);
-        lane.tokens.drain(..).for_each(Token::abandon);
-        if let Err(error) = card.abort() {
-            log::warn!("{}: abort: {error}", card.name());
-        }
+    let mut outcome = advance_all(cluster, lanes, timeout);
+    if outcome.is_err() || !lanes.iter().all(Lane::is_done) {
+        lanes.iter_mut().flat_map(|lane| lane.tokens.drain(..)).for_each(Token::abandon);
+        outcome = outcome.and(cluster.abort(0..lanes.len()));
     }
     outcome
 }
@@ -263,8 +261,14 @@ fn advance_all(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration)
         if failed_at.is_none() && lanes.iter().any(Lane::has_failed) {
             failed_at = Some(Instant::now());
         }
-        if began.elapsed() >= timeout || failed_at.is_some_and(|at| at.elapsed() >= GRACE) {
+        if failed_at.is_some_and(|at| at.elapsed() >= GRACE) {
             return Ok(());
+        }
+        if began.elapsed() >= timeout {
+            return match failed_at {
+                Some(_) => Ok(()),
+                None => Err(late(cluster, lanes, began.elapsed())),
+            };
         }
         if is_busy {
             continue;
@@ -276,31 +280,54 @@ fn advance_all(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration)
     }
 }
 
-/// What went wrong: a completion that says so, an error of the driver, or what never came.
-fn failure(lanes: &[Lane<'_>], nodes: &[u32], outcome: fpga_driver::Result<()>, loaded: &Loaded) -> Option<Failure> {
+/// The error of a wait that was in vain.
+fn late(cluster: &Cluster, lanes: &[Lane<'_>], waited: Duration) -> Error {
+    let group: Vec<u32> = cluster.cards().iter().map(Card::node).collect();
+    let unfinished = |(place, lane): (usize, &Lane<'_>)| Unfinished {
+        rank: place as u32,
+        place,
+        phase: "program",
+        instruction: Some(lane.completions.len()),
+        operation: lane.instructions[lane.completions.len()].operation,
+        completed: lane.completions.len() as u64,
+    };
+    let unfinished: Vec<_> = lanes.iter().enumerate().filter(|(_, lane)| !lane.is_done()).map(unfinished).collect();
+    cluster.timeout(&group, &unfinished, waited)
+}
+
+/// What went wrong: a completion that says so, or an error of the driver.
+fn failure(
+    cards: &Cards,
+    lanes: &[Lane<'_>],
+    nodes: &[u32],
+    outcome: fpga_driver::Result<()>,
+    loaded: &Loaded,
+) -> Option<Failure> {
     let place = |rank: usize, index: usize, failure: Failure| {
         let message = failure.message().to_owned();
         failure.at_places(loaded.diagnose(rank as u32, index, &message).into_iter().collect())
     };
-    for (rank, lane) in lanes.iter().enumerate() {
-        for (index, completion) in lane.completions.iter().enumerate() {
-            let operation = lane.instructions[index].operation;
-            if let Err(error) = check(*completion, nodes[rank], index, operation) {
-                let failure = Failure::from(error).of_instruction(rank as u32, index);
-                return Some(place(rank, index, failure));
+    // That one was only aborted tells less than why the others were.
+    for aborted in [false, true] {
+        for (rank, lane) in lanes.iter().enumerate() {
+            for (index, completion) in lane.completions.iter().enumerate() {
+                if !aborted && completion.status == Status::Aborted {
+                    continue;
+                }
+                let operation = lane.instructions[index].operation;
+                if let Err(error) = check(*completion, nodes[rank], index, operation) {
+                    let failure = Failure::from(error).of_instruction(rank as u32, index);
+                    return Some(place(rank, index, failure));
+                }
             }
         }
     }
-    if let Err(error) = outcome {
-        return Some(error.into());
+    match outcome.err()? {
+        error @ Error::Timeout { rank: Some(rank), instruction: Some(index), .. } => {
+            Some(place(rank as usize, index, error.into()))
+        }
+        error => Some(cards.failure(error)),
     }
-    let (rank, lane) = lanes.iter().enumerate().find(|(_, lane)| !lane.is_done())?;
-    let index = lane.completions.len();
-    let operation = lane.instructions[index].operation;
-    let message =
-        format!("rank {rank}: instruction {index} ({operation}) did not complete in time; destinations are undefined");
-    let failure = Failure::new(Exit::Timeout, message).of_instruction(rank as u32, index);
-    Some(place(rank, index, failure))
 }
 
 fn completions(lanes: &[Lane<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u32) -> Vec<PrintedCompletion> {
@@ -423,7 +450,7 @@ impl Load {
         })
     }
 
-    fn put(&self, card: &mut Card, lane: &Lane<'_>) -> Result<()> {
+    fn put(&self, cards: &mut Cards, lane: &Lane<'_>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
         let mut offset = 0;
         while offset < self.bytes {
@@ -436,7 +463,11 @@ impl Load {
                     .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?,
             }
             match lane.find(&self.name)? {
-                (buffer, None) => card.write_memory(buffer.address + offset, data)?,
+                (buffer, None) => {
+                    let place = lane.program.rank as usize;
+                    let written = cards.cluster.card_mut(place).write_memory(buffer.address + offset, data);
+                    written.map_err(|error| cards.failed("copy in", error))?;
+                }
                 (_, Some((region, at))) => region.write((at + offset) as usize, data)?,
             }
             offset += length as u64;
@@ -489,24 +520,28 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
 
 impl Dump {
     /// Writes the file, and gives its name.
-    fn take(&self, card: &mut Card, lane: &Lane<'_>) -> Result<String> {
+    fn take(&self, cards: &mut Cards, lane: &Lane<'_>) -> Result<String> {
         let mut file = match is_array(&self.path) {
             true => npy::create(&self.path, self.element, self.bytes)?,
             false => WholeFile::create(&self.path)?,
         };
-        self.chunks(card, lane, |data| file.append(data))?;
+        self.chunks(cards, lane, |data| file.append(data))?;
         file.keep()?;
         Ok(self.path.display().to_string())
     }
 
-    fn chunks(&self, card: &mut Card, lane: &Lane<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn chunks(&self, cards: &mut Cards, lane: &Lane<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
         let mut offset = 0;
         while offset < self.bytes {
             let length = (self.bytes - offset).min(CHUNK as u64) as usize;
             let data = &mut chunk[..length];
             match lane.find(&self.name)? {
-                (buffer, None) => card.read_memory(buffer.address + offset, data)?,
+                (buffer, None) => {
+                    let place = lane.program.rank as usize;
+                    let read = cards.cluster.card_mut(place).read_memory(buffer.address + offset, data);
+                    read.map_err(|error| cards.failed("copy out", error))?;
+                }
                 (_, Some((region, at))) => region.read((at + offset) as usize, data)?,
             }
             take(data)?;

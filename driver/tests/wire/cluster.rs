@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Plan, Request, plan};
 use cmdseq::{Operation, Status};
 use fpga_driver::{Cluster, Error, Execution, State};
@@ -124,11 +125,14 @@ fn a_timeout_names_rank_and_instruction_and_aborts_the_rest() {
     let error = cluster.execute(&plan, &execution).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(5));
     let text = error.to_string();
-    let Error::Timeout { node: Some(1), rank: Some(1), instruction: Some(0), last_seen, .. } = error else {
+    // Rank 1 is further on, and waits for rank 2, which waits for nobody.
+    let Error::Timeout { node: Some(2), rank: Some(2), instruction: Some(0), last_seen, .. } = error else {
         panic!("{error}")
     };
-    assert!(text.contains("barrier") && text.contains("2 of 3 ranks") && text.contains("undefined"), "{text}");
-    assert!(last_seen.contains("waiting for node 2"), "{last_seen}");
+    for part in ["barrier", "2 of 3 ranks", "undefined", "rank 1 waits for rank 2"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(last_seen.contains("running barrier") && !last_seen.contains("waiting"), "{last_seen}");
     assert!(fakes.iter().all(|fake| fake.state().registers[&(BLOCK + 0x100)] == 1), "all run again");
     fakes.iter().for_each(|fake| fake.state().script.clear());
     cluster.execute(&plan, &Execution::default()).unwrap();
@@ -201,4 +205,101 @@ fn a_card_in_the_place_of_another_is_found_out() {
     assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
     std::mem::swap(cluster.card_mut(0), other.card_mut(1));
     cluster.execute(&plan, &Execution::default()).unwrap();
+}
+
+/// Three of four wait, the last for one that waits for nobody; then all wait in a circle.
+#[test]
+fn the_card_that_all_wait_for_is_blamed() {
+    let (fakes, mut cluster) = open(4, 64);
+    let plan = barrier(&cluster, &[3, 0, 1, 2]);
+    // Its communicator is there before.
+    cluster.execute(&plan, &Execution::default()).unwrap();
+    let execution = Execution { timeout: Duration::from_millis(50), ..Execution::default() };
+    for (peers, blamed) in [
+        ([1, 2, 3, u32::MAX], 3),
+        ([u32::MAX, 0, 1, 2], 0),
+        // Two wait for node 2, and it for node 1.
+        ([2, 2, 1, 0], 2),
+        // A circle of three, whom one waits for.
+        ([1, 2, 0, 1], 1),
+        // Node 9 is none of the cards.
+        ([9, 0, 1, 2], 0),
+    ] {
+        for (fake, peer) in fakes.iter().zip(peers) {
+            fake.state().script = (0..64).map(|count| (count, Reply::Hang)).collect();
+            fake.set(BLOCK + 0x124, peer);
+            fake.counts();
+        }
+        let error = cluster.execute(&plan, &execution).unwrap_err();
+        let text = error.to_string();
+        let Error::Timeout { node, rank, .. } = error else { panic!("{error}") };
+        assert_eq!((node, rank), (Some(blamed), Some((blamed + 1) % 4)), "{peers:?}: {text}");
+        assert!(text.contains("4 of 4 ranks") && text.contains("for rank"), "{text}");
+    }
+}
+
+#[test]
+fn a_card_that_does_not_run_is_told_of_before_anything_is_launched() {
+    let (fakes, mut cluster) = open(4, 64);
+    let all = barrier(&cluster, &[0, 1, 2, 3]);
+    let others = barrier(&cluster, &[0, 1, 3]);
+    fakes[2].plant(0, Reply::Deaf);
+    let execution = Execution { timeout: Duration::from_millis(50), ..Execution::default() };
+    let error = cluster.execute(&all, &execution).unwrap_err();
+    assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), .. }), "{error}");
+    assert_eq!(cluster.cards()[2].state(), State::Poisoned);
+    fakes[2].state().script.clear();
+    let ran = |fakes: &[Arc<Fake>]| fakes.iter().map(|fake| fake.state().ran.len()).sum::<usize>();
+    let before = ran(&fakes);
+    let error = cluster.execute(&all, &execution).unwrap_err();
+    assert!(matches!(error, Error::NotRunning { state: State::Poisoned, .. }), "{error}");
+    let schedule = Schedule::of(&all);
+    assert!(matches!(cluster.prepare(&schedule), Err(Error::NotRunning { .. } | Error::Refused(_))));
+    assert_eq!(ran(&fakes), before, "nothing was launched");
+    // The others are a group of their own.
+    cluster.execute(&others, &Execution::default()).unwrap();
+    // And so they are if the card is gone, though it has a communicator with them.
+    fakes[2].state().is_gone = true;
+    assert!(cluster.execute(&barrier(&cluster, &[0, 2]), &execution).is_err());
+    cluster.execute(&others, &Execution::default()).unwrap();
+}
+
+#[test]
+fn one_deadline_bounds_communicators_tables_and_programs() {
+    let (fakes, mut cluster) = open(4, 64);
+    cluster.set_timeout(Duration::from_secs(600));
+    let plan = barrier(&cluster, &[3, 1]);
+    // Defining the communicator of the plan is what does not end.
+    fakes[1].plant(0, Reply::Hang);
+    let start = Instant::now();
+    let execution = Execution { timeout: Duration::from_millis(100), ..Execution::default() };
+    let error = cluster.execute(&plan, &execution).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let text = error.to_string();
+    assert!(matches!(error, Error::Timeout { node: Some(1), rank: Some(1), .. }), "{text}");
+    assert!(text.contains("communicators of rank 1"), "{text}");
+    fakes[1].release();
+    cluster.execute(&plan, &Execution { timeout: Duration::MAX, ..Execution::default() }).unwrap();
+}
+
+#[test]
+fn copies_in_and_out_name_the_rank_within_one_deadline() {
+    let (fakes, mut cluster) = open(2, 64);
+    let request = Request::new(Collective::Allgather, vec![1, 0], 1 << 20);
+    let plan = plan(&request, cluster.capabilities()).unwrap();
+    cluster.set_timeout(Duration::from_millis(100));
+    let mut data = vec![1; 1 << 20];
+    for phase in ["copy in", "copy out"] {
+        fakes[1].state().script = (0..64).map(|count| (count, Reply::Hang)).collect();
+        let start = Instant::now();
+        let error = match phase {
+            "copy in" => cluster.write_input(&plan, 0, 0, &data).unwrap_err(),
+            _ => cluster.read_output(&plan, 0, 0, &mut data).unwrap_err(),
+        };
+        assert!(start.elapsed() < Duration::from_secs(30));
+        let text = error.to_string();
+        assert!(matches!(error, Error::Timeout { node: Some(1), rank: Some(0), .. }), "{text}");
+        assert!(text.contains(&format!("{phase} of rank 0")), "{text}");
+        cluster.card_mut(1).reset().unwrap();
+    }
 }

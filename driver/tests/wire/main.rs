@@ -10,6 +10,7 @@ mod discovery;
 mod errors;
 mod fake;
 mod hostile;
+mod launches;
 mod lifetime;
 mod malformed;
 mod memory;

@@ -54,12 +54,61 @@ fn a_card_that_stops_is_5_and_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.npy");
     let arguments = ["coll", "allgather", "--timeout", "0.3", "--output", path.to_str().unwrap()];
-    for when in ["+stop=2", "+stop=2@100", "+stop=1@250"] {
+    for (when, rank) in [("+stop=2", 2), ("+stop=2@100", 2), ("+stop=1@250", 1)] {
         let selector = format!("mock:optweb:4{when}");
         let error = exits_with(5, &[&arguments[..], &["--cards", &selector]].concat());
+        assert_eq!(error["rank"], rank, "{error}");
         assert!(error["message"].as_str().unwrap().contains("destinations are undefined"), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
+}
+
+/// Whoever holds the others up is blamed, and no victim, wherever the cards are when it stops.
+#[test]
+fn the_card_that_stops_is_named_with_what_it_was_at() {
+    for (operation, phase) in [("allgather", "copy in of rank 2"), ("barrier", "ranks 0, 1, 3 wait for rank 2")] {
+        let cards = "mock:optweb:4+stop=2";
+        let error = exits_with(5, &["coll", operation, "--timeout", "0.5", "--cards", cards]);
+        let message = error["message"].as_str().unwrap();
+        assert_eq!(error["rank"], 2, "{message}");
+        assert!(message.contains(phase), "{message}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("four.seq");
+    let words = "ranks 4\nbuffer in = card size 64MiB\nbuffer out = card size 64MiB\nsendrecv peer (rank + 1) % ranks, \
+                 root (rank - 1) % ranks, source in, destination out, bytes 16MiB\nbarrier\n";
+    std::fs::write(&path, words).unwrap();
+    let path = path.to_str().unwrap();
+    for mode in [&[][..], &["--persistent"]] {
+        for (rank, when) in [(0, ""), (1, "@100"), (2, "@1000"), (3, "@2000")] {
+            let selector = format!("mock:optweb:4+stop={rank}{when}");
+            let arguments = [&["run", path, "--timeout", "0.5", "--json", "--cards", &selector], mode].concat();
+            let output = run(&arguments);
+            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            assert_eq!((output.status.code(), &error["rank"]), (Some(5), &rank.into()), "{arguments:?}: {error}");
+        }
+    }
+}
+
+/// A barrier of one card among four says nothing, so it is not said to be verified.
+#[test]
+fn one_card_of_several_is_no_collective() {
+    for operation in ["barrier", "allgather"] {
+        let error = exits_with(7, &["coll", operation, "--group", "2", "--cards", "mock:optweb:4"]);
+        assert!(error["message"].as_str().unwrap().contains("1 card of a fabric of 4"), "{error}");
+    }
+    let some = super::json(&["coll", "barrier", "--group", "1,3", "--cards", "mock:optweb:4"]);
+    assert_eq!((&some["ranks"], &some["notes"][0]), (&2.into(), &"2 of the fabric's 4 cards take part".into()));
+}
+
+#[test]
+fn a_barrier_is_repeated_as_often_as_asked() {
+    let text = super::stdout(&["coll", "barrier", "--cards", "mock:optweb:2", "--repeat", "10000"]);
+    assert!(text.contains("largest of 10000"), "{text}");
+    assert!(text.lines().all(|line| line.len() < 200), "{text}");
+    let printed = super::json(&["coll", "barrier", "--cards", "mock:optweb:2", "--repeat", "70000"]);
+    assert_eq!(printed["skew_us"].as_array().unwrap().len(), 65_536);
+    assert_eq!(printed["skew"]["count"], 70_000);
 }
 
 #[test]
