@@ -11,12 +11,13 @@ use fpga_regs::{pci, sequencer};
 
 use crate::block::{Block, bus_error};
 use crate::bound::Bound;
-use crate::communicator::{Entries, Spent};
+use crate::communicator::Entries;
 use crate::deadline::Deadline;
 use crate::discover;
 use crate::error::{Error, Result};
 use crate::ledger::State;
 use crate::queue::{QueuePair, check};
+use crate::registry::Spent;
 use crate::state::SequencerState;
 use crate::stopping::STOP;
 use crate::token::Token;

@@ -8,11 +8,11 @@ use fpga_hal::Function;
 
 use crate::blame::{self, Unfinished};
 use crate::card::Card;
-use crate::communicator::Registry;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::lanes;
 use crate::ledger::State;
+use crate::registry::Registry;
 
 /// Cards of one fabric, by node: all of them, or some.
 #[derive(Debug)]

@@ -13,9 +13,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
+use cmdseq::communicator::{ContextId, INDICES};
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
 use crate::bound::Bound;
@@ -24,9 +23,7 @@ use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::queue::check;
-
-/// Nodes by rank.
-type Members = Arc<[u32]>;
+use crate::registry::{Held, Members, Owner, Spent, Unplaced};
 
 /// A communicator of a [`Cluster`]. It stays on the cards until it is [freed](Cluster::free); clones are the same one.
 ///
@@ -47,9 +44,9 @@ type Members = Arc<[u32]>;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Communicator {
-    key: u64,
-    id: ContextId,
-    members: Members,
+    pub(crate) key: u64,
+    pub(crate) id: ContextId,
+    pub(crate) members: Members,
 }
 
 impl Communicator {
@@ -117,181 +114,6 @@ pub(crate) struct Defined {
 
 /// The entries of a card's table; a reset frees them all.
 pub(crate) type Entries = [Option<Defined>; INDICES as usize];
-
-/// Which generations of each entry someone may still name: those that a card was given since its reset.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Spent([[u64; GENERATIONS as usize / 64]; INDICES as usize]);
-
-impl Spent {
-    /// Word and bit of an id.
-    fn at(id: ContextId) -> (usize, usize, u64) {
-        let generation = id.generation() as usize;
-        (id.index() as usize, generation / 64, 1 << (generation % 64))
-    }
-
-    fn add(&mut self, id: ContextId) {
-        let (entry, word, bit) = Spent::at(id);
-        self.0[entry][word] |= bit;
-    }
-
-    fn remove(&mut self, id: ContextId) {
-        let (entry, word, bit) = Spent::at(id);
-        self.0[entry][word] &= !bit;
-    }
-
-    fn add_all(&mut self, other: &Spent) {
-        let words = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
-        words.for_each(|(word, more)| *word |= more);
-    }
-
-    /// How many of an entry are.
-    fn count(&self, entry: u32) -> u32 {
-        self.0[entry as usize].iter().map(|word| word.count_ones()).sum()
-    }
-
-    /// The first of `generations` that is not.
-    fn first_left(&self, entry: u32, generations: u32) -> Option<ContextId> {
-        let ids = (0..generations).filter_map(|generation| ContextId::new(entry, generation));
-        // A card that knows but one id of an entry has no other to tell it from.
-        ids.into_iter().find(|id| {
-            let (entry, word, bit) = Spent::at(*id);
-            generations == 1 || self.0[entry][word] & bit == 0
-        })
-    }
-}
-
-/// One communicator.
-#[derive(Debug)]
-struct Held {
-    key: u64,
-    id: ContextId,
-    members: Members,
-    owner: Owner,
-    /// Someone else than plans knows the id.
-    is_told: bool,
-    /// Counts the plans that use it for longer than one execution.
-    pin: Arc<()>,
-    used: u64,
-}
-
-impl Held {
-    fn makes_room(&self) -> bool {
-        self.owner == Owner::Plan && Arc::strong_count(&self.pin) == 1
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    /// Who has the handle.
-    Handle,
-    /// Who chose the id.
-    Id,
-    /// No one but the plans that find it useful.
-    Plan,
-}
-
-/// All communicators of a cluster.
-#[derive(Debug)]
-pub(crate) struct Registry {
-    entries: u32,
-    generations: u32,
-    held: Vec<Held>,
-    uses: u64,
-}
-
-/// Where new communicators go, and which ones have to make room.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    entry: u32,
-    evicted: Vec<u64>,
-}
-
-/// Why there is no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unplaced {
-    /// No entry is free on all cards.
-    Full,
-    /// Of those that are, every id was given before.
-    Spent,
-}
-
-impl Registry {
-    pub(crate) fn new(nodes: u32, entries: u32, generations: u32) -> Self {
-        let mut registry =
-            Registry { entries: entries.min(INDICES), generations: generations.max(1), held: Vec::new(), uses: 0 };
-        registry.add(ContextId::WORLD, (0..nodes).collect(), Owner::Handle);
-        registry
-    }
-
-    /// Takes a new communicator in, and gives its key.
-    fn add(&mut self, id: ContextId, members: Members, owner: Owner) -> u64 {
-        /// No two communicators of a process have the same key, so that a handle is of one cluster.
-        static KEYS: AtomicU64 = AtomicU64::new(0);
-        let key = KEYS.fetch_add(1, Ordering::Relaxed);
-        self.uses += 1;
-        let is_told = owner != Owner::Plan;
-        self.held.push(Held { key, id, members, owner, is_told, pin: Arc::default(), used: self.uses });
-        key
-    }
-
-    fn find(&self, key: u64) -> Option<&Held> {
-        self.held.iter().find(|held| held.key == key)
-    }
-
-    /// The handle's communicator, unless it was freed.
-    fn opened(&self, handle: &Communicator) -> Result<&Held> {
-        let held = self.find(handle.key).filter(|held| held.owner == Owner::Handle);
-        held.ok_or(Error::Stale { what: "communicator" })
-    }
-
-    /// One with these members, to be used by a plan, and none of `taken`: rather one that is held than another one.
-    fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Held> {
-        self.uses += 1;
-        let fitting = self.held.iter_mut().filter(|held| *held.members == *members && !taken.contains(&held.key));
-        let found = fitting.min_by_key(|held| (held.owner == Owner::Plan, held.key))?;
-        found.used = self.uses;
-        Some(found)
-    }
-
-    fn handle(&self, key: u64) -> Option<Communicator> {
-        let Held { id, members, .. } = self.find(key)?;
-        Some(Communicator { key, id: *id, members: Arc::clone(members) })
-    }
-
-    /// The entry that is free on all of `nodes` and has most generations left of what is `spent` on them; if there is none,
-    /// the one used longest ago of those that only hold what plans have left.
-    fn place(&self, nodes: &[u32], spent: &Spent) -> std::result::Result<Place, Unplaced> {
-        let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
-        nodes.iter().for_each(|node| is_among[*node as usize] = true);
-        // Of each entry, what is in the way, when it was used last, and whether that gives an id back; nothing if it must
-        // stay.
-        let mut in_the_way = vec![Some((0, Vec::new(), false)); self.entries as usize];
-        in_the_way.first_mut().into_iter().for_each(|world| *world = None);
-        for held in &self.held {
-            if !held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true)) {
-                continue;
-            }
-            let Some(entry) = in_the_way.get_mut(held.id.index() as usize) else { continue };
-            if !held.makes_room() {
-                *entry = None;
-            } else if let Some((used, keys, gives)) = entry {
-                *used = held.used.max(*used);
-                keys.push(held.key);
-                *gives |= !held.is_told;
-            }
-        }
-        if in_the_way.iter().all(Option::is_none) {
-            return Err(Unplaced::Full);
-        }
-        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|way| (entry, way)));
-        let (_, _, entry, evicted) = fitting
-            .filter(|(entry, (_, _, gives))| *gives || spent.first_left(*entry, self.generations).is_some())
-            .map(|(entry, (used, keys, _))| (used, spent.count(entry), entry, keys))
-            .min_by_key(|(used, count, entry, _)| (*used, *count, *entry))
-            .ok_or(Unplaced::Spent)?;
-        Ok(Place { entry, evicted })
-    }
-}
 
 impl Cluster {
     /// The communicator of all cards of the fabric, by node. It is always there.
@@ -495,7 +317,12 @@ impl Cluster {
             Unplaced::Full => Error::TableFull { cards, limit },
             Unplaced::Spent => Error::IdsSpent { cards },
         })?;
-        place.evicted.into_iter().try_for_each(|key| self.release(key, deadline))?;
+        for key in place.evicted {
+            // A card that does not free it may be none of the new ones; if it is, it is told again.
+            if let Err(error) = self.release(key, deadline) {
+                log::debug!("a communicator that made room is not freed on all cards: {error}");
+            }
+        }
         let id = self.spent(&nodes)?.first_left(place.entry, self.registry.generations);
         let id = id.ok_or(Error::IdsSpent { cards })?;
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
@@ -658,78 +485,5 @@ impl Card {
         let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn registry() -> Registry {
-        Registry::new(8, 4, 256)
-    }
-
-    fn add(registry: &mut Registry, entry: u32, members: &[u32], owner: Owner) -> u64 {
-        registry.add(ContextId::new(entry, 0).unwrap(), members.into(), owner)
-    }
-
-    fn place(registry: &Registry, nodes: &[u32]) -> std::result::Result<Place, Unplaced> {
-        registry.place(nodes, &Spent::default())
-    }
-
-    #[test]
-    fn the_first_entry_free_on_all_cards_is_taken() {
-        let mut registry = registry();
-        assert_eq!(place(&registry, &[0, 1]), Ok(Place { entry: 1, evicted: Vec::new() }));
-        add(&mut registry, 1, &[0, 1], Owner::Handle);
-        assert_eq!(place(&registry, &[2, 3]).unwrap().entry, 1);
-        assert_eq!(place(&registry, &[1, 2]).unwrap().entry, 2);
-        add(&mut registry, 2, &[2, 3], Owner::Id);
-        assert_eq!(place(&registry, &[1, 2]).unwrap().entry, 3);
-        add(&mut registry, 3, &[3], Owner::Handle);
-        assert_eq!(place(&registry, &[1, 2, 3]), Err(Unplaced::Full), "no entry is free on all three");
-    }
-
-    #[test]
-    fn what_plans_have_left_makes_room_the_oldest_first() {
-        let mut registry = registry();
-        let first = add(&mut registry, 1, &[0, 1], Owner::Plan);
-        let second = add(&mut registry, 2, &[1, 2], Owner::Plan);
-        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 3, evicted: Vec::new() }));
-        add(&mut registry, 3, &[1], Owner::Handle);
-        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));
-        assert_eq!(registry.shared(&[0, 1], &[]).unwrap().key, first);
-        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 2, evicted: vec![second] }));
-        let pin = Arc::clone(&registry.find(second).unwrap().pin);
-        assert_eq!(place(&registry, &[1]), Ok(Place { entry: 1, evicted: vec![first] }));
-        drop(pin);
-        assert_eq!(place(&registry, &[1]).unwrap().entry, 2);
-    }
-
-    #[test]
-    fn the_entry_with_most_generations_left_is_taken_and_one_without_never() {
-        let mut registry = registry();
-        let mut spent = Spent::default();
-        let mut seen = Vec::new();
-        while let Ok(Place { entry, evicted }) = registry.place(&[0, 1], &spent) {
-            assert!(evicted.is_empty());
-            let id = spent.first_left(entry, 256).unwrap();
-            spent.add(id);
-            seen.push(id.raw());
-        }
-        assert_eq!(seen[..4], [1, 2, 3, 33]);
-        assert_eq!(seen.len(), 3 * 256);
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), 3 * 256, "each id once");
-        assert_eq!(registry.place(&[0, 1], &spent), Err(Unplaced::Spent));
-        // What only plans were told comes back with its entry.
-        let left = add(&mut registry, 2, &[0, 1], Owner::Plan);
-        assert_eq!(registry.place(&[0, 1], &spent), Ok(Place { entry: 2, evicted: vec![left] }));
-        let id = ContextId::new(2, 0).unwrap();
-        spent.remove(id);
-        assert_eq!(spent.first_left(2, 256), Some(id));
-        // One id of each entry is all there is.
-        assert_eq!(spent.first_left(3, 1), ContextId::new(3, 0));
     }
 }

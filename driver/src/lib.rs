@@ -55,6 +55,7 @@ mod ledger;
 mod memory;
 mod persistent;
 mod queue;
+mod registry;
 mod repetitions;
 mod report;
 mod resident;

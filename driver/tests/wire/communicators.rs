@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::{Operation, Status, plan};
-use fpga_driver::{Cluster, Error};
+use fpga_driver::{Cluster, Error, Execution};
 
 use crate::fake::{BLOCK, Fake, Reply};
 
@@ -107,4 +107,25 @@ fn an_older_card_defines_over_what_is_there() {
     let error = cluster.duplicate(&world).unwrap_err();
     assert!(matches!(error, Error::TableFull { cards: 2, limit: 16 }), "{error}");
     assert_eq!(all.len(), 15);
+}
+
+#[test]
+fn what_a_lost_card_has_makes_room_for_the_others() {
+    let fakes: Vec<_> = (0..3).map(|node| Fake::node(node, 3, 64)).collect();
+    for fake in &fakes {
+        fake.set(BLOCK + 0x74, 0x117);
+        // One entry besides that of all cards.
+        fake.set(BLOCK + 0x58, 2);
+    }
+    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let barrier = |cluster: &Cluster, group: &[u32]| {
+        plan::plan(&plan::Request::new(plan::Collective::Barrier, group.to_vec(), 0), cluster.capabilities()).unwrap()
+    };
+    let execution = Execution::default();
+    let (before, after) = (barrier(&cluster, &[1, 2]), barrier(&cluster, &[0, 1]));
+    cluster.execute(&before, &execution).unwrap();
+    fakes[2].state().is_gone = true;
+    assert!(matches!(cluster.execute(&before, &execution), Err(Error::Removed { .. })));
+    cluster.execute(&after, &execution).unwrap();
+    assert!(ran(&fakes[1]).contains(&FREE), "the entry was taken from the card that was lost");
 }
