@@ -230,6 +230,12 @@ fn sockets_are_listed_and_selected_by_their_directory() {
     let all = format!("vfio-user:{path}");
     let coll = json(&["coll", "allgather", "--bytes", "64", "--cards", &all]);
     assert_eq!((&coll["ranks"], &coll["mock"]), (&3.into(), &true.into()));
+    // Of a fabric held by others, one card is no barrier, and two are said to be two.
+    let (code, text) = error(&["coll", "barrier", "--cards", &announced[0]]);
+    assert_eq!(code, 7, "{text}");
+    assert!(text.contains("1 card of a fabric of 3"), "{text}");
+    let two = json(&["coll", "barrier", "--cards", &announced[..2].join(",")]);
+    assert_eq!((&two["ranks"], &two["notes"][0]), (&2.into(), &"2 of the fabric's 3 cards take part".into()));
     let states = || {
         let mut list = command(&["list", "--json", "--cards", &all]);
         let output = list.env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
