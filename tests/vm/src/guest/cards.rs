@@ -48,11 +48,13 @@ pub(crate) fn with_cards<'a>(words: &[&'a str], cards: &'a [PciFunction]) -> Vec
 /// What `fpgactl coll` says of one operation, as JSON.
 fn collective(operation: &str, selector: &str) -> Value {
     let mut words = vec!["fpgactl", "coll", operation, "--cards", selector, "--seed", "5", "--json"];
-    words.extend(match operation {
-        "scatterv" | "gatherv" | "allgatherv" | "alltoallv" => ["--counts", "20000,0,1,4096"].as_slice(),
+    let amount: &[&str] = match operation {
+        "barrier" => &[],
+        "scatterv" | "gatherv" | "allgatherv" | "alltoallv" => &["--counts", "20000,0,1,4096"],
         _ if reduction::OPERATIONS.contains(&operation) => &["--bytes", "20000", "--dtype", "f32", "--op", "sum"],
         _ => &["--bytes", "20000"],
-    });
+    };
+    words.extend(amount);
     let output = run(User::Worker, &words, BOUND).good();
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
