@@ -47,14 +47,16 @@ pub(crate) fn with_cards<'a>(words: &[&'a str], cards: &'a [PciFunction]) -> Vec
 
 /// What `fpgactl coll` says of one operation, as JSON.
 fn collective(operation: &str, selector: &str) -> Value {
-    let mut words = vec!["fpgactl", "coll", operation, "--cards", selector, "--seed", "5", "--json"];
-    let amount: &[&str] = match operation {
-        "barrier" => &[],
-        "scatterv" | "gatherv" | "allgatherv" | "alltoallv" => &["--counts", "20000,0,1,4096"],
-        _ if reduction::OPERATIONS.contains(&operation) => &["--bytes", "20000", "--dtype", "f32", "--op", "sum"],
-        _ => &["--bytes", "20000"],
-    };
-    words.extend(amount);
+    let mut words = vec!["fpgactl", "coll", operation, "--cards", selector, "--json"];
+    words.extend(match operation {
+        // No option about data has an effect on a barrier, so each is refused.
+        "barrier" => &[][..],
+        "scatterv" | "gatherv" | "allgatherv" | "alltoallv" => &["--seed", "5", "--counts", "20000,0,1,4096"],
+        _ if reduction::OPERATIONS.contains(&operation) => {
+            &["--seed", "5", "--bytes", "20000", "--dtype", "f32", "--op", "sum"]
+        }
+        _ => &["--seed", "5", "--bytes", "20000"],
+    });
     let output = run(User::Worker, &words, BOUND).good();
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
