@@ -2,17 +2,12 @@
 //! the cards go on.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+mod fpgactl;
 
-fn fpgactl(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    for name in ["FPGACTL_CARDS", "FPGACTL_CALIBRATION", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Output};
+
+use fpgactl::fpgactl;
 
 /// A server, ended when dropped.
 struct Server(Child);

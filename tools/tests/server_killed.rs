@@ -2,6 +2,8 @@
 //! the one error that says so, nothing dies of a signal, and the next server is used as if nothing had been.
 #![forbid(unsafe_code)]
 
+mod fpgactl;
+
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Read};
@@ -10,6 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use fpgactl::fpgactl;
 
 use cmdseq::plan::{Request, plan};
 use cmdseq::{Instruction, Operand};
@@ -30,15 +34,6 @@ const CLIENT: &str = "FPGA_TESTS_CLIENT";
 const GONE: i32 = 6;
 /// Bytes that one card gives another.
 const BYTES: u64 = 64 << 10;
-
-fn fpgactl(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    for name in ["FPGACTL_CARDS", "FPGACTL_CALIBRATION", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 fn socket(directory: &Path, node: usize) -> PathBuf {
     directory.join(format!("{node}.sock"))

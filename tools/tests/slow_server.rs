@@ -1,12 +1,16 @@
 //! A card's server that is never late by a single answer, but always slow: a command ends within its own bound.
 #![forbid(unsafe_code)]
 
+mod fpgactl;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use fpgactl::fpgactl;
 
 /// How long each answer is held back: less than the client's patience.
 const DELAY: Duration = Duration::from_millis(1500);
@@ -14,15 +18,6 @@ const DELAY: Duration = Duration::from_millis(1500);
 const BOUND: Duration = Duration::from_secs(60);
 /// Exit code of a timeout (docs/cli.md).
 const TIMEOUT: i32 = 5;
-
-fn fpgactl(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-    for name in ["FPGACTL_CARDS", "FPGACTL_CALIBRATION", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 /// A server of mock cards, ended when dropped.
 struct Served(Child);
