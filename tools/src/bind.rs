@@ -99,7 +99,7 @@ fn line(changed: &Changed) -> String {
     let name = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "no driver".to_owned());
     let node = node.as_ref().map(|node| format!(", {node}")).unwrap_or_default();
     if before == driver {
-        return format!("{address}: {} as before{node}\n", name(driver));
+        return format!("{address}: {}, unchanged{node}\n", name(driver));
     }
     format!("{address}: {}, was {}{node}\n", name(driver), name(before))
 }
@@ -121,15 +121,15 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         _ => Exit::Failed,
     };
     let help = match error {
-        BindError::NoFunction { .. } => Some("fpgactl list --all shows those that could be cards".to_owned()),
-        BindError::NoPermission { .. } => Some(format!("this is for root: sudo fpgactl {command} {list}")),
-        BindError::NoIommu { address } => Some(format!("fpgactl doctor {address} says how to turn it on")),
+        BindError::NoFunction { .. } => Some("fpgactl list --all shows possible cards".to_owned()),
+        BindError::NoPermission { .. } => Some(format!("run as root: sudo fpgactl {command} {list}")),
+        BindError::NoIommu { address } => Some(format!("fpgactl doctor {address} shows how to enable the IOMMU")),
         BindError::NotViable { foreign, .. } => {
             let others = foreign.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" ");
-            Some(format!("bind them together if they are one card (fpgactl bind {list} {others}), or use --force"))
+            Some(format!("if they are one card, bind them together (fpgactl bind {list} {others}); --force overrides"))
         }
-        BindError::InUse { .. } => Some("--force takes it away all the same".to_owned()),
-        BindError::Interrupted { .. } => Some("every function is bound to what it was bound to before".to_owned()),
+        BindError::InUse { .. } => Some("--force overrides".to_owned()),
+        BindError::Interrupted { .. } => Some("every function has its previous driver again".to_owned()),
         // A reset changes no driver.
         BindError::Unfinished { address, before, .. } if command != "reset" => {
             Some(way_back(*address, before.as_deref()))
@@ -150,7 +150,7 @@ fn way_back(address: PciAddress, driver: Option<&str>) -> String {
         Some(driver) => format!("fpgactl bind {address} --driver {driver}"),
         None => format!("fpgactl unbind {address}"),
     };
-    format!("fpgactl info {address} shows its driver, and once the kernel is done, {back} puts it back")
+    format!("fpgactl info {address} shows the current driver; once the kernel is done, restore it with {back}")
 }
 
 #[cfg(test)]
@@ -175,8 +175,8 @@ mod tests {
         let lost = BindError::NotRestored { address, driver: Some("xdma".into()), failure: failure_of, restore };
         assert_eq!(exit(&lost), Exit::Failed);
         let said = |error: &BindError| failure(error, "unbind", &[address]).message().to_owned();
-        assert!(said(&lost).ends_with("fpgactl bind 0000:3b:00.0 --driver xdma puts it back"));
-        assert!(said(&unfinished(None)).ends_with("fpgactl unbind 0000:3b:00.0 puts it back"));
+        assert!(said(&lost).ends_with("restore it with fpgactl bind 0000:3b:00.0 --driver xdma"));
+        assert!(said(&unfinished(None)).ends_with("restore it with fpgactl unbind 0000:3b:00.0"));
         assert!(
             format!("{:?}", failure(&no_permission, "bind", &[address])).contains("sudo fpgactl bind 0000:3b:00.0")
         );

@@ -6,7 +6,7 @@ use cmdseq::calibration::Calibration;
 use fpga_driver::calibrate;
 
 use crate::calibration::File;
-use crate::cards::Cards;
+use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -30,7 +30,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     bar.finish_and_clear();
     let file = File::new(&calibration, &cards.selector, cards.kind.name(), cards.are_mock());
     let text = serde_json::to_string_pretty(&file)
-        .map_err(|error| Failure::new(Exit::Failed, format!("the result cannot be printed: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
     written.append((text + "\n").as_bytes())?;
     written.keep()?;
     if cli.json {
@@ -43,12 +43,12 @@ fn summary(cards: &Cards, calibration: &Calibration, arguments: &cli::Calibrate)
     let head = ["parameter", "stated", "measured", "fit"].map(str::to_owned).to_vec();
     let measured = calibration.parameters.iter().map(|one| {
         let (name, stated) = (one.field.name.to_owned(), one.stated.to_string());
-        let fit = format!("{} counts, within {:.2} %", one.points, one.residual_percent);
+        let fit = format!("{} points, within {:.2} %", one.points, one.residual_percent);
         vec![name, stated, one.measured.to_string(), fit]
     });
     let stated = calibration.unmeasured.iter().map(|one| {
         let value = calibration.fabric.get(one.field.name).copied().unwrap_or(0).to_string();
-        vec![one.field.name.to_owned(), value, "as stated".to_owned(), one.why.clone()]
+        vec![one.field.name.to_owned(), value, "not measured".to_owned(), one.why.clone()]
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(measured).chain(stated).collect();
     let mut text = output::table(&rows);
@@ -56,7 +56,7 @@ fn summary(cards: &Cards, calibration: &Calibration, arguments: &cli::Calibrate)
         text += &format!("link from {from} to {to}: {mbps} Mb/s\n");
     }
     if cards.are_mock() {
-        text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
+        text += MOCK_NOTE;
     }
     text + &format!("written: {}\n", arguments.output.display())
 }

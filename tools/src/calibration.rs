@@ -1,4 +1,4 @@
-//! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate` and read by whatever plans.
+//! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate`, read by `plan` and `coll`.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{Failure, Result};
 use crate::input_file;
 
-/// Schema of the files that are written and read.
+/// Schema of the files.
 const SCHEMA: &str = "fpgactl.calibration/1";
-/// The longest file that is read: many times what the largest fabric's is.
-const LONGEST: u64 = 16 << 20;
+/// Size limit of a file to read: many times the size for the largest fabric.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// The file.
+/// A calibration file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -79,7 +79,7 @@ impl File {
         }
     }
 
-    /// The text of a file; `Err` says in a sentence what is wrong with it.
+    /// Parses the text of a file; `Err` is the error message.
     fn parse(text: &str) -> std::result::Result<File, String> {
         #[derive(Deserialize)]
         struct Schema {
@@ -87,27 +87,30 @@ impl File {
         }
         let Schema { schema } = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if schema != SCHEMA {
-            return Err(format!("its schema is {schema:?}, and should be {SCHEMA:?}"));
+            return Err(format!("unsupported schema {schema:?}: expected {SCHEMA:?}"));
         }
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// What it says, if it says nothing twice and nothing that cannot be.
+    /// Converts the file; refuses duplicate, unknown and invalid values.
     fn calibration(self) -> std::result::Result<Calibration, String> {
-        let field = |name: &str| TimingField::named(name).ok_or_else(|| format!("there is no parameter {name:?}"));
+        let field = |name: &str| TimingField::named(name).ok_or_else(|| format!("unknown parameter {name:?}"));
         let mut seen: BTreeMap<&'static str, ()> = BTreeMap::new();
         let mut once = |field: &'static TimingField| match seen.insert(field.name, ()) {
             None => Ok(field),
-            Some(()) => Err(format!("{} is there twice", field.name)),
+            Some(()) => Err(format!("duplicate parameter {}", field.name)),
         };
         let mut parameters = Vec::new();
         for one in self.parameters {
             let field = once(field(&one.name)?)?;
             if field.is_rate && one.measured == 0 {
-                return Err(format!("{} is 0, and a rate is at least 1", field.name));
+                return Err(format!("invalid rate 0 of {}: expected at least 1", field.name));
             }
             if !(one.residual_percent.is_finite() && one.residual_percent >= 0.0) {
-                return Err(format!("the residual of {} is {}", field.name, one.residual_percent));
+                return Err(format!(
+                    "invalid residual {} % of {}: expected 0 or more",
+                    one.residual_percent, field.name
+                ));
             }
             let (stated, measured) = (one.stated, one.measured);
             let (points, residual_percent) = (one.points, one.residual_percent);
@@ -118,38 +121,41 @@ impl File {
             unmeasured.push(Unmeasured { field: once(field(&one.name)?)?, why: one.why });
         }
         if let Some(missing) = Timing::FIELDS.iter().find(|field| !seen.contains_key(field.name)) {
-            return Err(format!("{} is neither measured nor not measured", missing.name));
+            return Err(format!("missing parameter {}: expected in `parameters` or `not_measured`", missing.name));
         }
         let mut links = BTreeMap::new();
         for Link { from, to, mbps } in self.links {
-            if mbps == 0 || links.insert((from, to), mbps).is_some() {
-                return Err(format!("the link from {from} to {to} is there twice, or its rate is 0"));
+            if mbps == 0 {
+                return Err(format!("invalid rate 0 of the link from {from} to {to}: expected at least 1 Mb/s"));
+            }
+            if links.insert((from, to), mbps).is_some() {
+                return Err(format!("duplicate link from {from} to {to}"));
             }
         }
         Ok(Calibration { fabric: self.fabric, parameters, unmeasured, links })
     }
 }
 
-/// The cost model for cards with `capabilities`: what they say, or what the file at `path` says was measured.
+/// Returns the cost model for cards with `capabilities`: as reported by the cards, or as measured in the file at `path`.
 ///
 /// # Errors
-/// A file that is not there (exit code 4), is not a calibration, or is one of another fabric (exit code 7).
+/// The file is missing (exit code 4), is invalid, or belongs to another fabric (exit code 7).
 pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<CostModel> {
     let Some(path) = path else { return Ok(CostModel::stated(capabilities)) };
     let refuse = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
     let (mut file, metadata) = input_file::open(path)?;
-    if metadata.len() > LONGEST {
-        return Err(refuse(format!("{} B are more than a calibration has", metadata.len())));
+    if metadata.len() > MAX_BYTES {
+        return Err(refuse(format!("file too large: {} B, expected at most {MAX_BYTES} B", metadata.len())));
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
     let calibration = File::parse(&text)
         .and_then(File::calibration)
-        .map_err(|cause| refuse(format!("not a calibration: {cause}")))?;
+        .map_err(|cause| refuse(format!("invalid calibration: {cause}")))?;
     let model = calibration.model(capabilities).map_err(|other| refuse(other.to_string()))?;
     let is_linked = |(from, to): &(u32, u32)| capabilities.topology.linked(*from, *to, capabilities.nodes);
     match model.links.keys().find(|link| !is_linked(link)) {
-        Some((from, to)) => Err(refuse(format!("not a calibration: there is no link from {from} to {to}"))),
+        Some((from, to)) => Err(refuse(format!("invalid calibration: the fabric has no link from {from} to {to}"))),
         None => Ok(model),
     }
 }
@@ -175,34 +181,34 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_was_measured() {
+    fn a_file_holds_the_measurements() {
         let calibration = file(|_| ()).unwrap();
         assert_eq!((calibration.parameters.len(), calibration.unmeasured.len()), (12, 1));
         assert_eq!(calibration.links, BTreeMap::from([((0, 1), 5)]));
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_it_is() {
+    fn invalid_files_are_refused_with_the_reason() {
         type Change = fn(&mut serde_json::Value);
         let wrong: [(Change, &str); 11] = [
-            (|file| file["schema"] = "fpgactl.calibration/2".into(), "should be \"fpgactl.calibration/1\""),
+            (|file| file["schema"] = "fpgactl.calibration/2".into(), "expected \"fpgactl.calibration/1\""),
             (|file| file["more"] = 1.into(), "unknown field `more`"),
             (|file| file["parameters"][0]["more"] = 1.into(), "unknown field `more`"),
-            (|file| file["parameters"][0]["name"] = "speed".into(), "no parameter \"speed\""),
-            (|file| file["parameters"][0]["name"] = "link_mbps".into(), "link_mbps is there twice"),
+            (|file| file["parameters"][0]["name"] = "speed".into(), "unknown parameter \"speed\""),
+            (|file| file["parameters"][0]["name"] = "link_mbps".into(), "duplicate parameter link_mbps"),
             (|file| file["parameters"][0]["measured"] = (-1).into(), "invalid value"),
-            (|file| file["parameters"][0]["residual_percent"] = (-1.0).into(), "the residual of"),
+            (|file| file["parameters"][0]["residual_percent"] = (-1.0).into(), "invalid residual -1 % of"),
             (
                 |file| file["parameters"].as_array_mut().unwrap().iter_mut().for_each(|one| one["measured"] = 0.into()),
-                "a rate is at least 1",
+                "invalid rate 0 of",
             ),
-            (|file| file["not_measured"] = serde_json::json!([]), "neither measured nor not measured"),
-            (|file| file["links"][0]["mbps"] = 0.into(), "its rate is 0"),
+            (|file| file["not_measured"] = serde_json::json!([]), "missing parameter"),
+            (|file| file["links"][0]["mbps"] = 0.into(), "invalid rate 0 of the link from 0 to 1"),
             (|file| file["fabric"] = 1.into(), "invalid type"),
         ];
         for (change, expected) in wrong {
             let error = file(change).unwrap_err();
-            assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+            assert!(error.contains(expected), "{error:?} lacks {expected:?}");
         }
         assert!(File::parse("").is_err() && File::parse("{}").is_err() && File::parse("[1]").is_err());
     }

@@ -12,6 +12,9 @@ use crate::exit::{Failure, Result};
 use crate::functions::{self, State};
 use crate::known;
 
+/// Printed with all times of mock cards.
+pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not measured on hardware\n";
+
 /// Opened cards of one fabric.
 pub(crate) struct Cards {
     pub(crate) selector: String,
@@ -33,7 +36,8 @@ pub(crate) fn selector(cli: &Cli) -> Result<String> {
         return Ok(fpga_select::DEFAULT.to_owned());
     }
     Err(Failure::usage(format!(
-        "cards are bound to vfio-pci, so --cards or FPGACTL_CARDS must name those to use: {}; --cards {} selects mock cards",
+        "cards are bound to vfio-pci: select cards with --cards or FPGACTL_CARDS (available: {}); --cards {} selects mock \
+         cards",
         bound.join(", "),
         fpga_select::DEFAULT
     )))

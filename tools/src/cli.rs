@@ -23,7 +23,8 @@ use crate::{functions, reg, size};
     max_term_width = 80
 )]
 pub(crate) struct Cli {
-    /// Print one JSON object on stdout (docs/json.md), and errors as one on stderr
+    /// Print one JSON object on stdout, and errors as JSON on stderr
+    /// (docs/json.md)
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -32,7 +33,7 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "SELECTOR", env = "FPGACTL_CARDS", hide_env_values = true)]
     pub(crate) cards: Option<String>,
 
-    /// Directory that has the machine's /sys, /proc and /dev, for tests
+    /// Read /sys, /proc and /dev below this directory, for tests
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
     pub(crate) sysfs_root: PathBuf,
 
@@ -42,13 +43,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the cards
+    /// List cards with their driver and state; opens no card
     List(List),
     /// Show capabilities, and a mock fabric's parameters with their sources
     Info(Info),
     /// Diagnose why a card cannot be used and print the fix; opens no card
     Doctor(Doctor),
-    /// Bind PCI functions to vfio-pci; on failure all keep their driver
+    /// Bind PCI functions to vfio-pci; on failure all keep their drivers
     Bind(Bind),
     /// Release PCI functions to the driver that the kernel chooses
     Unbind(Functions),
@@ -66,7 +67,7 @@ pub(crate) enum Command {
     Asm(Asm),
     /// Disassemble; the output reassembles to identical bytes
     Disasm(Disasm),
-    /// Verify a program, and warn about valid but suspicious code
+    /// Verify a program and warn about valid but suspicious code
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     Run(Run),
@@ -76,55 +77,60 @@ pub(crate) enum Command {
     Topo(Topo),
     /// Provide mock cards to other processes
     Mock {
-        /// What to do
+        /// Subcommand
         #[command(subcommand)]
         command: Mock,
     },
     /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mock {
-    /// Serve a fabric of mock cards, each on a vfio-user socket DIR/NODE.sock, until interrupted
+    /// Serve mock cards on vfio-user sockets DIR/NODE.sock until interrupted
     Serve(Serve),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The fabric, such as mock:optweb:4
+    /// Fabric to serve, such as mock:optweb:8
     #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
     pub(crate) fabric: String,
 
-    /// Directory of the sockets; made, for this user only, if it is not there
+    /// Directory for the sockets; a missing directory is created for this user
+    /// only
     #[arg(long, value_name = "DIR")]
     pub(crate) socket_dir: PathBuf,
 
-    /// Memory of this machine for all cards together [default: half]
+    /// Limit on the host memory of all cards together [default: half of the
+    /// machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Also list functions that may be cards: those bound to vfio-pci, and all processing accelerators
+    /// Also list possible cards: functions bound to vfio-pci and all processing
+    /// accelerators
     #[arg(long)]
     pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// PCI function, such as 0000:3b:00.0: show what the kernel reports, without opening it [default: open --cards]
+    /// PCI function, such as 0000:3b:00.0: show what the kernel reports, without
+    /// opening the function [default: open --cards]
     #[arg(value_name = "ADDRESS", value_parser = functions::parse_address)]
     pub(crate) address: Option<PciAddress>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The card: a PCI address or a selector [default: --cards if that names one, else all cards that are known]
+    /// PCI address or selector of the card [default: --cards, else all known
+    /// cards]
     #[arg(value_name = "CARD")]
     pub(crate) card: Option<String>,
 }
@@ -134,30 +140,32 @@ pub(crate) struct Bind {
     #[command(flatten)]
     pub(crate) functions: Functions,
 
-    /// The driver
+    /// Driver to bind to
     #[arg(long, value_name = "NAME", default_value = fpga_hal::sysfs::VFIO_PCI)]
     pub(crate) driver: String,
 }
 
-/// Which functions get another driver, and how.
+/// PCI functions to bind to another driver, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Functions {
-    /// PCI functions, such as 0000:3b:00.0: all are changed, or none
+    /// PCI functions, such as 0000:3b:00.0; either all change or none
     #[arg(value_name = "ADDRESS", required = true, value_parser = functions::parse_address)]
     pub(crate) address: Vec<PciAddress>,
 
-    /// Also change functions that a process, a mounted disk, a network or a display uses
+    /// Also change functions in use by a process, mounted disk, network or
+    /// display
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Time limit for each step of the kernel, in seconds
+    /// Time limit for each kernel operation, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Reset {
-    /// The card: a PCI address, reset by the kernel, or a selector, whose cards are opened and reset
+    /// PCI address (reset by the kernel), or selector (opens and resets each
+    /// card)
     #[arg(value_name = "CARD")]
     pub(crate) card: String,
 
@@ -172,40 +180,43 @@ pub(crate) struct Reg {
     #[arg(value_name = "SELECTOR[/NODE]")]
     pub(crate) card: String,
 
-    /// Register of the sequencer by its name (docs/registers.md), such as CLOCK_KHZ or queue1.SUBMISSION_TAIL; or offset
-    /// in a BAR, such as 0x1008 or bar4:0x800
+    /// Sequencer register by name, such as CLOCK_KHZ or queue1.SUBMISSION_TAIL
+    /// (docs/registers.md), or offset in a BAR, such as 0x1008 or bar4:0x800
     #[arg(value_name = "REGISTER")]
     pub(crate) register: String,
 
-    /// Value to write, 32 bits; without VALUE the register is read
+    /// 32-bit value to write; without VALUE, the register is read
     #[arg(value_name = "VALUE", value_parser = reg::number)]
     pub(crate) value: Option<u32>,
 }
 
-/// What is to be done, for `coll` and `plan`.
+/// The collective of `coll` and `plan`, with its parameters.
 #[derive(Debug, Args)]
 pub(crate) struct Operation {
-    /// The collective
+    /// Collective
     #[arg(value_name = "OP", value_parser = collective_parser())]
     pub(crate) collective: Collective,
 
-    /// Bytes that one pair exchanges in one direction (broadcast, reduce, allreduce, scan, exscan: the whole vector;
-    /// reduce_scatter: the block each rank gets), such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB
-    /// [default: what --input holds, else 1MiB]
+    /// Message size, such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB: bytes
+    /// from one rank to another; for broadcast, reduce, allreduce, scan and
+    /// exscan the whole vector; for reduce_scatter the block of each rank
+    /// [default: size of --input, else 1MiB]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) bytes: Option<u64>,
 
-    /// Bytes of the blocks of scatterv, gatherv, allgatherv and alltoallv: one for each rank, such as 1KiB,0,3KiB; of
-    /// alltoallv what a rank gives each, one row for all ranks or a row for each with `/` or `;` between
-    /// [default: of gatherv and allgatherv what each --input holds, else --bytes each]
+    /// Block sizes of scatterv, gatherv, allgatherv and alltoallv, one for each
+    /// rank, such as 1KiB,0,3KiB. For alltoallv, a row of sizes to send to each
+    /// rank: one row for all ranks, or one row for each rank, separated by `/` or
+    /// `;` [default: for gatherv and allgatherv the size of each --input, else
+    /// --bytes for each block]
     #[arg(long, value_name = "BYTES,..[/BYTES,..]", value_parser = counts, conflicts_with = "bytes")]
     pub(crate) counts: Option<Counts>,
 
-    /// Type of an element [default: that of --input, else u8]
+    /// Element type [default: type of --input, else u8]
     #[arg(long, value_name = "TYPE", value_parser = element_parser())]
     pub(crate) dtype: Option<Element>,
 
-    /// Reduction, for reduce, allreduce, reduce_scatter, scan and exscan
+    /// Reduction of reduce, allreduce, reduce_scatter, scan and exscan
     #[arg(long, value_name = "REDUCTION", value_parser = reduction_parser())]
     pub(crate) op: Option<Reduction>,
 
@@ -213,32 +224,33 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
 
-    /// Rank that receives from the root, for send and recv [default: the last rank]
+    /// Rank that receives from the root in send and recv [default: last rank]
     #[arg(long, value_name = "RANK")]
     pub(crate) peer: Option<u32>,
 
-    /// Algorithm [default: the fastest predicted]
+    /// Algorithm [default: shortest predicted time]
     #[arg(long, value_parser = algorithm_parser())]
     pub(crate) algorithm: Option<Algorithm>,
 
-    /// Order of a reduction: that of the algorithm, or by rank
+    /// Reduction order: `any` (the algorithm's) or `rank` (by ascending rank)
     #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
     pub(crate) order: Order,
 
-    /// Largest piece sent eagerly; 0 forces rendezvous [default: the card's receive buffer]
+    /// Largest message sent eagerly; 0 forces rendezvous [default: size of the
+    /// card's receive buffer]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) eager_limit: Option<u64>,
 
-    /// Predict times from this file of `calibrate`, not from what the cards report
+    /// Predict times from this `calibrate` file, not from reported capabilities
     #[arg(long, value_name = "FILE", env = "FPGACTL_CALIBRATION", hide_env_values = true)]
     pub(crate) calibration: Option<PathBuf>,
 
-    /// Nodes of the cards that take part, by rank [default: all]
+    /// Nodes of the participating cards, in rank order [default: all]
     #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
     pub(crate) group: Option<Vec<u32>>,
 }
 
-/// Lengths of blocks, in rows.
+/// Block sizes in bytes, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counts(pub(crate) Vec<Vec<u64>>);
 
@@ -252,27 +264,30 @@ pub(crate) struct Coll {
     #[command(flatten)]
     pub(crate) operation: Operation,
 
-    /// Delays of the ranks after the barriers that begin a measurement, in microseconds
+    /// Delay of each rank after the barriers that begin a measurement, in
+    /// microseconds
     #[arg(long, value_name = "US,US,..", value_delimiter = ',', value_parser = delay)]
     pub(crate) start_delay: Vec<f64>,
 
-    /// How often to run it, one run behind the other; the times are of the last
+    /// Repetitions, back to back; the printed times are of the last
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
 
-    /// Seed of the data, without --input
+    /// Seed of the generated data, without --input
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
 
-    /// NumPy arrays to start from: one for each rank that has input, in order of ranks
+    /// NumPy arrays with the input: one for each rank that has input, in rank
+    /// order
     #[arg(long, value_name = "FILE.npy,..", value_delimiter = ',')]
     pub(crate) input: Vec<PathBuf>,
 
-    /// Write the result: one NumPy array for each rank that gets data (FILE-0.npy and so on if several do)
+    /// Write the result as a NumPy array; if several ranks have output, one array
+    /// each: FILE-0.npy and so on
     #[arg(long, value_name = "FILE.npy")]
     pub(crate) output: Option<PathBuf>,
 
-    /// The most that the cards may take, in seconds
+    /// Time limit for the cards, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
 }
@@ -286,34 +301,36 @@ pub(crate) struct Plan {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Write the programs to a file that `run` takes, with their data in buffers `input` and `output`
+    /// Write the programs to a file for `run`; they name their data `input` and
+    /// `output`
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Calibrate {
-    /// Write the measurements to this file (docs/json.md), for --calibration
+    /// Write the measurements to this file, for --calibration (docs/json.md)
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
 }
 
-/// A program's text.
+/// The source of a program.
 #[derive(Debug, Args)]
 pub(crate) struct Program {
-    /// The text
+    /// Source file
     #[arg(value_name = "FILE.seq")]
     pub(crate) file: PathBuf,
 
-    /// How many ranks there are [default: as a line `ranks N` of the text says]
+    /// Number of ranks [default: the line `ranks N` of the source]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) ranks: Option<u32>,
 
-    /// Folder that all included files lie in [default: that of FILE.seq]
+    /// Folder that contains all included files [default: folder of FILE.seq]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Accept operands `host ADDRESS`: the card reads and writes there unchecked
+    /// Accept operands `host ADDRESS`: the card accesses this host memory
+    /// unchecked
     #[arg(long)]
     pub(crate) allow_raw_host: bool,
 }
@@ -323,22 +340,22 @@ pub(crate) struct Asm {
     #[command(flatten)]
     pub(crate) program: Program,
 
-    /// Only the program of this rank
+    /// Assemble only the program of this rank
     #[arg(long, value_name = "R")]
     pub(crate) rank: Option<u32>,
 
-    /// The programs of all ranks, as without --rank
+    /// Assemble the programs of all ranks; the default
     #[arg(long, conflicts_with = "rank")]
     pub(crate) all: bool,
 
-    /// Where to put the words [default: FILE.seqb]
+    /// Output file for the binary [default: FILE.seqb]
     #[arg(long, short, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Disasm {
-    /// Words that `asm` has written
+    /// Binary written by `asm` or `plan --save`
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
@@ -348,60 +365,65 @@ pub(crate) struct Lint {
     #[command(flatten)]
     pub(crate) program: Program,
 
-    /// End with exit code 1 if there is a warning
+    /// Exit with code 1 if there is a warning
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Refuse the programs unless they are this collective; as with `run`
+    /// Refuse the programs unless they compute this collective, as in `run`
     #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
     pub(crate) expect: Option<Expect>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The program: text if it is called *.seq, else words that `asm` has written
+    /// Program: a source if named *.seq, else a binary written by `asm` or
+    /// `plan --save`
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Folder that all included files lie in [default: that of FILE]
+    /// Folder that contains all included files [default: folder of FILE]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Accept operands `host ADDRESS`: the card reads and writes there unchecked
+    /// Accept operands `host ADDRESS`: the card accesses this host memory
+    /// unchecked
     #[arg(long)]
     pub(crate) allow_raw_host: bool,
 
-    /// Before: put a .npy array, or the bytes of any other file, into a buffer, of all ranks or of one; may be repeated
+    /// Before the run, load a .npy array, or the bytes of any other file, into a
+    /// buffer of all ranks or of one; may be repeated
     #[arg(long, value_name = "BUFFER[@RANK]=FILE", value_parser = transfer)]
     pub(crate) load: Vec<Transfer>,
 
-    /// Behind: write a buffer, of all ranks that have it (FILE-0 and so on) or of one; may be repeated
+    /// After the run, write a buffer of one rank, or of all ranks that have the
+    /// buffer (FILE-0 and so on), to a file; may be repeated
     #[arg(long, value_name = "BUFFER[@RANK]=FILE", value_parser = transfer)]
     pub(crate) dump: Vec<Transfer>,
 
-    /// Type of the elements of .npy files that are written
+    /// Element type of written .npy files
     #[arg(long, value_name = "TYPE", default_value = "u8", value_parser = element_parser())]
     pub(crate) dtype: Element,
 
-    /// Refuse the program unless it is this collective: bytes=SIZE (or counts=SIZE/SIZE/..), root=0, peer=LAST, op=sum,
-    /// dtype=f32, order=any, from card buffer input=input to output=output
+    /// Refuse the program unless it computes this collective. Keys and defaults:
+    /// bytes=SIZE or counts=SIZE/SIZE/.., root=0, peer=LAST, op=sum, dtype=f32,
+    /// order=any, and the card buffers input=input and output=output
     #[arg(long, value_name = "OP[,KEY=VALUE...]", value_parser = expect::parse)]
     pub(crate) expect: Option<Expect>,
 
-    /// Store the programs on the cards and launch them, with one doorbell for each card
+    /// Store the programs on the cards; one doorbell for each card launches them
     #[arg(long)]
     pub(crate) persistent: bool,
 
-    /// How often to launch them
+    /// Number of launches
     #[arg(long, value_name = "N", default_value = "1", requires = "persistent", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) repeat: u32,
 
-    /// The most that the cards may take, in seconds
+    /// Time limit for the cards, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
 }
 
-/// A buffer and a file.
+/// A buffer and the file to load it from or dump it to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) buffer: String,
@@ -410,7 +432,7 @@ pub(crate) struct Transfer {
 }
 
 fn transfer(text: &str) -> Result<Transfer, String> {
-    let form = || format!("{text:?} is not BUFFER=FILE or BUFFER@RANK=FILE");
+    let form = || format!("invalid transfer {text:?}: expected BUFFER=FILE or BUFFER@RANK=FILE");
     let (buffer, path) = text.split_once('=').ok_or_else(form)?;
     let (buffer, rank) = match buffer.split_once('@') {
         Some((buffer, rank)) => (buffer, Some(rank.parse().map_err(|_| form())?)),
@@ -430,13 +452,14 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum System {
-    /// Every network figure of the OPTWEB paper beside ours, on mock cards
+    /// Compare every network figure of the OPTWEB paper with the mock
     Optweb(Optweb),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Optweb {
-    /// Draw figures 10 to 15 of the paper and the Dragonfly table into this directory
+    /// Draw figures 10 to 15 and the Dragonfly table of the paper into this
+    /// directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
@@ -444,18 +467,18 @@ pub(crate) struct Optweb {
     #[arg(long, value_name = "N", requires = "svg", value_parser = clap::value_parser!(u32).range(10..=15))]
     pub(crate) figure: Vec<u32>,
 
-    /// Only the row of this name, or all whose name begins with it and a slash; may be repeated
+    /// Measure only row ID, or all rows ID/..; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) row: Vec<String>,
 
-    /// End with exit code 3 if a row is out of its tolerance
+    /// Exit with code 3 if a row is outside its tolerance
     #[arg(long)]
     pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Topo {
-    /// Instead, print how many cards a Dragonfly of cards with LINKS links can have, by number of groups
+    /// Print only the possible sizes of a Dragonfly whose cards have LINKS links
     #[arg(long, value_name = "LINKS", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub(crate) dragonfly: Option<u32>,
 }
@@ -482,21 +505,25 @@ fn order_parser() -> impl TypedValueParser<Value = Order> {
 
 fn element_parser() -> impl TypedValueParser<Value = Element> {
     PossibleValuesParser::new(Element::names().collect::<Vec<_>>())
-        .try_map(|name| Element::named(&name).ok_or("not an element type"))
+        .try_map(|name| Element::named(&name).ok_or("unknown element type"))
 }
 
-/// Microseconds that some hardware could wait: up to a day.
+/// Parses a delay in microseconds, at most a day.
 fn delay(text: &str) -> Result<f64, String> {
     let is_possible = |us: &f64| (0.0..=8.64e10).contains(us);
     text.parse()
         .ok()
         .filter(is_possible)
-        .ok_or_else(|| format!("{text:?} is not a number of microseconds, at most a day"))
+        .ok_or_else(|| format!("invalid delay {text:?}: expected 0 to 86400000000 microseconds (a day)"))
 }
 
+/// Parses a time limit in seconds, at most a day.
 fn seconds(text: &str) -> Result<f64, String> {
     let is_possible = |seconds: &f64| *seconds > 0.0 && *seconds <= 86_400.0;
-    text.parse().ok().filter(is_possible).ok_or_else(|| format!("{text:?} is not a number of seconds, at most a day"))
+    text.parse()
+        .ok()
+        .filter(is_possible)
+        .ok_or_else(|| format!("invalid time limit {text:?}: expected more than 0 and at most 86400 seconds (a day)"))
 }
 
 #[cfg(test)]

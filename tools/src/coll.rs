@@ -9,7 +9,7 @@ use fpga_driver::{Execution, Release, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
 
-use crate::cards::Cards;
+use crate::cards::{Cards, MOCK_NOTE};
 use crate::check::Expectation;
 use crate::cli::{Cli, Coll};
 use crate::data::{CHUNK, Source};
@@ -130,13 +130,13 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
 fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution> {
     let (given, ranks) = (arguments.start_delay.len(), plan.request.group.len());
     if given != 0 && given != ranks {
-        return Err(Failure::refused(format!("--start-delay has {given} delays, and there are {ranks} ranks")));
+        return Err(Failure::refused(format!("--start-delay has {given} delays: expected {ranks}, one for each rank")));
     }
     let cycles = |us: &f64| (us * f64::from(clock_khz) / 1e3).round() as u64;
     let start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
     if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX) {
         let most = DELAY_MAX as f64 * 1e3 / f64::from(clock_khz);
-        let message = format!("rank {rank}: --start-delay is longer than the cards can wait, {most:.0} us");
+        let message = format!("rank {rank}: --start-delay is too long: the cards wait at most {most:.0} us");
         return Err(Failure::refused(message).of_rank(rank as u32));
     }
     Ok(Execution {
@@ -163,7 +163,7 @@ fn outputs(plan: &Plan, path: Option<&Path>) -> Vec<PathBuf> {
 fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Interrupt) -> Result<()> {
     let ranks = 0..plan.request.ranks();
     let total = ranks.clone().map(|rank| plan.request.input_bytes(rank)).sum();
-    let bar = progress::bytes(total, "to the cards");
+    let bar = progress::bytes(total, "write input");
     let mut chunk = vec![0; CHUNK];
     for rank in ranks {
         for (offset, bytes) in chunks(plan.request.input_bytes(rank)) {
@@ -190,7 +190,8 @@ fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
     if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_US {
         return Ok(());
     }
-    let message = format!("rank {rank}: released from the barrier before all had come, in repetition {repetition}");
+    let message =
+        format!("rank {rank}: released from the barrier before all ranks arrived, in repetition {repetition}");
     Err(Failure::new(Exit::Verification, message).of_rank(rank))
 }
 
@@ -198,8 +199,8 @@ fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
 fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
     match group.len() as u32 {
         1 if nodes > 1 => Err(Failure::refused(format!(
-            "1 rank is no collective: {selector} and --group give 1 card of a fabric of {nodes}; select 2 or more with --cards, \
-             separated by commas"
+            "a collective needs 2 ranks: --cards {selector} and --group select 1 card of a fabric of {nodes}; separate \
+             several cards by commas"
         ))),
         ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
         _ => Ok(None),
@@ -220,7 +221,7 @@ impl Results<'_> {
         let request = &self.plan.request;
         let with_output = with_output(self.plan);
         let total = with_output.iter().map(|rank| request.output_bytes(*rank)).sum();
-        let bar = progress::bytes(total, "checked");
+        let bar = progress::bytes(total, "check output");
         let mut files = Vec::new();
         for rank in &with_output {
             let path = self.path.map(|path| npy::path_of_rank(path, *rank, with_output.len() > 1));
@@ -264,7 +265,7 @@ impl Results<'_> {
             cards.cluster.read_output(self.plan, rank, offset, data).map_err(|error| cards.failure(error))?;
             if let Some(wrong) = expectation.first_wrong(self.source, rank, offset, data)? {
                 let message = format!(
-                    "rank {rank}: byte {} of the result is {:#04x} and should be {:#04x}",
+                    "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
                     wrong.offset, wrong.found, wrong.expected
                 );
                 return Err(Failure::new(Exit::Verification, message).of_rank(rank));
@@ -322,9 +323,9 @@ fn printed<'a>(
 fn text(printed: &Printed<'_>) -> String {
     let is_barrier = printed.skew_us.is_some();
     let checked = match printed.seed {
-        _ if is_barrier => "no card was released before all had come".to_owned(),
-        Some(seed) => format!("bit for bit, data of seed {seed}"),
-        None => "bit for bit, data of the input files".to_owned(),
+        _ if is_barrier => "no card released before all arrived".to_owned(),
+        Some(seed) => format!("bit for bit, seed {seed}"),
+        None => "bit for bit, input files".to_owned(),
     };
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
@@ -342,7 +343,7 @@ fn text(printed: &Printed<'_>) -> String {
             [] => size::show(printed.bytes),
             counts => {
                 let (all, longest) = (size::show(counts.iter().sum()), size::show(printed.bytes));
-                format!("{all} in {} blocks, the longest {longest}", counts.len())
+                format!("{all} in {} blocks, largest {longest}", counts.len())
             }
         };
         rows.push(row("bytes", bytes));
@@ -358,14 +359,14 @@ fn text(printed: &Printed<'_>) -> String {
         let percent = 100.0 * bound / printed.arrival_us;
         rows.push(row(
             "bound",
-            format!("{bound:.3} us by the links, 2(N-1)/N of the vector; {percent:.1} % of it reached"),
+            format!("{bound:.3} us, 2(N-1)/N of the vector over the links; {percent:.1} % reached"),
         ));
     }
     match (&printed.skew_us, &printed.skew) {
         (Some(skew), Some(all)) if skew.len() > SKEWS => rows.push(row(
             "skew",
             format!(
-                "{:.3} us least, {:.3} mean, {:.3} median, {:.3} at 99 %, {:.3} largest of {}",
+                "{:.3} us min, {:.3} mean, {:.3} median, {:.3} p99, {:.3} max of {}",
                 all.least_us, all.mean_us, all.median_us, all.p99_us, all.largest_us, all.count
             ),
         )),
@@ -375,13 +376,13 @@ fn text(printed: &Printed<'_>) -> String {
         }
         (None, _) => rows.extend([
             row("busiest link", format!("{:.2} Gb/s", printed.gbps_per_link)),
-            row("goodput", format!("{:.2} Gb/s at a destination", printed.goodput_gbps)),
+            row("goodput", format!("{:.2} Gb/s per destination", printed.goodput_gbps)),
         ]),
     }
     rows.extend(printed.outputs.iter().map(|path| row("written", path.clone())));
     let mut text = output::table(&rows);
     if printed.mock {
-        text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
+        text += MOCK_NOTE;
     }
     for note in &printed.notes {
         let _ = writeln!(text, "note: {note}");

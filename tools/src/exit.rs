@@ -232,7 +232,7 @@ impl Failure {
     fn text(&self) -> String {
         let mut text = format!("fpgactl: {}\n", self.message);
         for cause in &self.causes {
-            let _ = writeln!(text, "  because: {cause}");
+            let _ = writeln!(text, "  caused by: {cause}");
         }
         for place in &self.places {
             let _ = writeln!(text, "{place}");

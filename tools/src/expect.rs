@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
         counts: Vec::new(),
     };
     for part in parts {
-        let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("invalid part {part:?}: expected KEY=VALUE"))?;
         let rank = || value.parse::<u32>().map_err(|error| format!("{key}: {error}"));
         match key {
             "input" => value.clone_into(&mut expect.input),
@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
             "order" => expect.order = value.parse().map_err(|error| format!("{error}"))?,
             _ => {
                 return Err(format!(
-                    "{key:?} is not known; there are input, output, bytes, counts, root, peer, op, dtype and order"
+                    "unknown key {key:?} (available: input, output, bytes, counts, root, peer, op, dtype, order)"
                 ));
             }
         }
@@ -64,13 +64,13 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
     expect.combine = collective.reduces().then_some(Combine::new(reduction, element));
     if collective.has_counts() == expect.counts.is_empty() {
         let what = if collective.has_counts() { "needs" } else { "has no" };
-        return Err(format!("{collective} {what} counts=SIZE/SIZE/..., the length of each block"));
+        return Err(format!("{collective} {what} counts=SIZE/SIZE/.. (block sizes)"));
     }
     if collective.has_counts() {
         expect.bytes = expect.counts.iter().copied().max().unwrap_or(0);
     }
     if expect.bytes == 0 && collective != Collective::Barrier {
-        return Err(format!("{collective} needs bytes=SIZE, as --bytes of coll counts them"));
+        return Err(format!("{collective} needs bytes=SIZE, the same as for `coll --bytes`"));
     }
     Ok(expect)
 }
@@ -99,11 +99,13 @@ impl Expect {
         let ranks = request.ranks();
         if request.counts.len() as u64 != request.counts_needed() {
             let (needed, found) = (request.counts_needed(), request.counts.len());
-            let message = format!("--expect: {} of {ranks} ranks has {needed} counts, not {found}", self.collective);
+            let message =
+                format!("--expect: {} over {ranks} ranks needs {needed} counts, found {found}", self.collective);
             return Err(Failure::refused(message));
         }
         if request.root >= ranks || request.peer >= ranks {
-            let message = format!("--expect names rank {}, and there are {ranks}", request.root.max(request.peer));
+            let unknown = request.root.max(request.peer);
+            let message = format!("--expect: unknown rank {unknown} (available: 0 to {})", ranks.saturating_sub(1));
             return Err(Failure::refused(message));
         }
         for (rank, (program, named)) in (0..).zip(programs.iter_mut().zip(&assembly.programs)) {
@@ -130,8 +132,9 @@ impl Expect {
             if !numbered.is_empty() {
                 return self.numbered(rank, name, total, &numbered);
             }
-            let message =
-                format!("--expect: rank {rank} has no card buffer `{name}`; input=NAME and output=NAME say others");
+            let message = format!(
+                "--expect: rank {rank} has no card buffer `{name}`; select others by input=NAME and output=NAME"
+            );
             return Err(Failure::refused(message).of_rank(rank));
         };
         let (block, distance) = match buffer.layout {
@@ -172,7 +175,7 @@ impl Expect {
     fn too_small(&self, rank: u32, name: &str, needed: u64, found: u64) -> Failure {
         let (collective, bytes) = (self.collective, self.bytes);
         let message = format!(
-            "--expect: {collective} of {bytes} B takes {needed} B of buffer `{name}` of rank {rank}, which has {found}"
+            "--expect: buffer `{name}` of rank {rank} has {found} B: {collective} of {bytes} B needs {needed} B"
         );
         Failure::refused(message).of_rank(rank)
     }
@@ -191,8 +194,8 @@ mod tests {
         for (wrong, part) in [
             ("allreduces,bytes=1", "allreduces"),
             ("allgather", "needs bytes=SIZE"),
-            ("allgather,bytes", "not KEY=VALUE"),
-            ("allgather,size=4", "\"size\" is not known"),
+            ("allgather,bytes", "expected KEY=VALUE"),
+            ("allgather,size=4", "unknown key \"size\""),
             ("allgather,bytes=1,root=x", "root"),
             ("allgather,bytes=1,counts=1/2", "has no counts"),
             ("allgatherv,bytes=4", "needs counts"),

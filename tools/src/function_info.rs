@@ -269,27 +269,27 @@ fn text(of: &Printed) -> String {
             let protected = if group.protected { "" } else { ", WITHOUT AN IOMMU" };
             row("IOMMU group", format!("{} ({}), {viable}{protected}", group.number, group.node));
             for member in group.members.iter().filter(|member| member.device != of.address) {
-                let foreign = if member.foreign { ": keeps the group from being opened" } else { "" };
+                let foreign = if member.foreign { ": blocks the group" } else { "" };
                 row("", format!("shared with {}, {}{foreign}", member.device, or_dash(&member.driver)));
             }
         }
     }
     if of.hidden_processes > 0 {
-        row("owner", format!("may be one of {} processes that you may not look into", of.hidden_processes));
+        row("owner", format!("unknown: {} processes are hidden from this user", of.hidden_processes));
     }
     row("NUMA node", of.numa_node.map_or_else(dash, |node| node.to_string()));
     let shown = |link: &Option<OneLink>| link.as_ref().map_or_else(dash, |link| link.shown.clone());
     let link = &of.link;
     row("link", format!("{}; card {}, slot {}", shown(&link.now), shown(&link.card), shown(&link.slot)));
-    row("behind", or_dash(&of.upstream));
+    row("upstream", or_dash(&of.upstream));
     for bar in &of.bars {
         let address = bar.address.map_or_else(|| "no address".to_owned(), |address| format!("{address:#x}"));
         let prefetchable = if bar.prefetchable { ", prefetchable" } else { "" };
         row(&format!("BAR{}", bar.bar), format!("{}, {}{prefetchable}, at {address}", size::show(bar.bytes), bar.kind));
     }
     let seen = of.config_bytes.map_or_else(dash, |bytes| {
-        let rest = if bytes < 256 { " (root sees the rest)" } else { "" };
-        format!("{bytes} bytes seen{rest}")
+        let rest = if bytes < 256 { " (root reads all)" } else { "" };
+        format!("{bytes} bytes read{rest}")
     });
     row("configuration", seen);
     for one in &of.capabilities {
@@ -302,7 +302,7 @@ fn text(of: &Printed) -> String {
         match of.msix_vectors {
             Some(vectors) => format!("{vectors} vectors"),
             None if of.capabilities_complete => "none".to_owned(),
-            None => "not seen".to_owned(),
+            None => "unknown".to_owned(),
         },
     );
     row("bus master", of.bus_master.map_or_else(dash, |on| if on { "on" } else { "off" }.to_owned()));
@@ -310,7 +310,7 @@ fn text(of: &Printed) -> String {
         row("SR-IOV", format!("{} of {} virtual functions {}", sriov.enabled, sriov.total, sriov.functions.join(" ")));
     }
     if let Some(physical) = &of.physical_function {
-        row("virtual of", physical.clone());
+        row("VF of", physical.clone());
     }
     let methods = if of.reset_methods.is_empty() { "none".to_owned() } else { of.reset_methods.join(" ") };
     row("resets", methods);
@@ -320,7 +320,7 @@ fn text(of: &Printed) -> String {
     row("power", format!("{}{runtime}{control}", or_dash(&power.state)));
     row("errors", of.errors.as_ref().map_or_else(|| "not counted".to_owned(), errors));
     for note in &of.unread {
-        row("not read", note.clone());
+        row("unreadable", note.clone());
     }
     let name = of.name.map(|name| format!(": {name}")).unwrap_or_default();
     format!("{}{name}\n\n{}", of.address, output::table(&rows))

@@ -19,14 +19,14 @@ pub(crate) fn address(selector: &str) -> Option<PciAddress> {
 
 /// The address that a command line gives.
 pub(crate) fn parse_address(text: &str) -> std::result::Result<PciAddress, String> {
-    address(text).ok_or_else(|| format!("{text:?} is not a PCI address: it should be as 0000:3b:00.0 or 3b:00.0"))
+    address(text).ok_or_else(|| format!("invalid PCI address {text:?}: expected a form like 0000:3b:00.0 or 3b:00.0"))
 }
 
 /// A function that a person named.
 pub(crate) fn find(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
     sysfs.function(address).map_err(|error| match error {
         fpga_hal::sysfs::Error::NoFunction { .. } => {
-            Failure::new(Exit::NoCard, format!("{error}; fpgactl list --all shows those that could be cards"))
+            Failure::new(Exit::NoCard, format!("{error}; fpgactl list --all shows possible cards"))
         }
         error => error.into(),
     })
@@ -93,7 +93,7 @@ impl State {
 /// Who has it open, as far as that can be seen.
 pub(crate) fn owners(sysfs: &Sysfs, function: &PciFunction) -> Owners {
     sysfs.owners_of(function).unwrap_or_else(|error| {
-        log::info!("The owner of {} cannot be seen: {error}", function.address);
+        log::info!("Cannot determine the owner of {}: {error}", function.address);
         Owners::default()
     })
 }

@@ -23,7 +23,7 @@ pub(crate) fn check(bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "the host buffers of all ranks take {}, and may take half of the {} of memory that this machine has available",
+        "the host buffers of all ranks need {}: the limit is half of the {} of available memory",
         size::show(bytes),
         size::show(available)
     )))
@@ -40,8 +40,8 @@ pub(crate) fn check_mock(plan: &Plan) -> Result<()> {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "inputs and outputs of all ranks take {} in the memory of mock cards, and may take half of the {} of memory that \
-         this machine has available; --bytes sets their size",
+        "the inputs and outputs of all ranks need {} on mock cards: the limit is half of the {} of available memory; \
+         reduce --bytes or --counts",
         size::show(bytes),
         size::show(available)
     )))
@@ -107,6 +107,6 @@ mod tests {
     fn more_than_any_machine_has_is_refused() {
         assert!(check(0).is_ok() && check(4096).is_ok());
         let message = check(1 << 60).unwrap_err().message().to_owned();
-        assert!(message.starts_with("the host buffers of all ranks take 1048576 TiB"), "{message}");
+        assert!(message.starts_with("the host buffers of all ranks need 1048576 TiB"), "{message}");
     }
 }

@@ -34,26 +34,26 @@ fn rules(cli: &Cli) -> Rules {
     let no_machine = |why: &str| vec![("cards", why.to_owned()), ("sysfs_root", why.to_owned())];
     match &cli.command {
         Command::List(_) if cli.cards.is_some() => {
-            vec![("all", "--cards or FPGACTL_CARDS says which cards to list".to_owned())]
+            vec![("all", "--cards or FPGACTL_CARDS selects the cards".to_owned())]
         }
-        Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS says which function to show"),
-        Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD says which card to examine"),
-        Command::Bind(_) | Command::Unbind(_) => no_cards("ADDRESS says which functions to change"),
+        Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS selects the function"),
+        Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD selects the card"),
+        Command::Bind(_) | Command::Unbind(_) => no_cards("ADDRESS selects the functions"),
         Command::Reset(arguments) => {
-            let mut rules = no_cards("CARD says which card to reset");
+            let mut rules = no_cards("CARD selects the card");
             if crate::functions::address(&arguments.card).is_none() {
-                rules.push(("force", "it is for PCI addresses; the cards of a selector are opened first".to_owned()));
+                rules.push(("force", "it applies to a PCI address, not to a selector".to_owned()));
             }
             rules
         }
-        Command::Reg(_) => no_cards("SELECTOR says which card to access"),
+        Command::Reg(_) => no_cards("SELECTOR selects the card"),
         Command::Coll(arguments) => of_coll(arguments),
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
         Command::Asm(_) | Command::Disasm(_) => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
-        Command::Bench(_) => no_machine("the command measures mock fabrics of its own"),
+        Command::Bench(_) => no_machine("the command opens its own mock fabrics"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
-        Command::Mock { .. } => no_machine("SELECTOR says which fabric to serve"),
+        Command::Mock { .. } => no_machine("SELECTOR selects the fabric"),
         Command::Completions { .. } => {
             let why = "the command prints a script and uses no card";
             [no_machine(why), vec![("json", why.to_owned())]].concat()
@@ -83,13 +83,13 @@ fn of_operation(collective: Collective) -> Rules {
         rules.push(("root", format!("{collective} has no root")));
     }
     if !matches!(collective, Collective::Send | Collective::Recv) {
-        rules.push(("peer", format!("it is for send and recv, not for {collective}")));
+        rules.push(("peer", format!("{collective} has no peer; send and recv have one")));
     }
     if !collective.reduces() {
-        rules.extend(["op", "order"].map(|id| (id, format!("{collective} reduces nothing"))));
+        rules.extend(["op", "order"].map(|id| (id, format!("{collective} is not a reduction"))));
     }
     if !collective.has_counts() {
-        rules.push(("counts", format!("{collective} has blocks of one length; the v forms take --counts")));
+        rules.push(("counts", format!("all blocks of {collective} have one size; use --bytes")));
     }
     rules
 }
@@ -98,7 +98,7 @@ fn of_run(arguments: &cli::Run) -> Rules {
     let has_extension = |path: &std::path::Path, extension| path.extension() == Some(OsStr::new(extension));
     let mut rules = Rules::new();
     if !has_extension(&arguments.file, "seq") {
-        rules.push(("root", "assembled words include no files".to_owned()));
+        rules.push(("root", "a binary includes no files".to_owned()));
     }
     if !arguments.dump.iter().any(|dump| has_extension(&dump.path, "npy")) {
         rules.push(("dtype", "no .npy file is written".to_owned()));

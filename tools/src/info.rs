@@ -130,31 +130,31 @@ fn text(printed: &Printed<'_>) -> String {
         row("registers", format!("version {register_version}")),
         row("instructions", format!("version {}", of.instruction_version)),
         row("clock", format!("{} MHz", f64::from(of.clock_khz) / 1e3)),
-        row("fabric", format!("{} cards, {}{groups}, {} links a card", of.nodes, of.topology, of.ports)),
+        row("fabric", format!("{} cards, {}{groups}, {} links per card", of.nodes, of.topology, of.ports)),
         row("memory", format!("{} in {} pseudo channels", size::show(of.memory_bytes), of.memory_channels)),
         row("stripe", format!("{} (2K)", size::show(2 * of.stripe_half_bytes))),
         row(
             "receive buffer",
-            format!("{} a link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
+            format!("{} per link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
         row(
             "communicators",
             format!(
-                "{} of at most {} ranks, {} generations of each",
+                "{}, each with at most {} ranks and {} generations",
                 of.communicators, of.communicator_ranks, of.communicator_generations
             ),
         ),
-        row("programs", format!("{} of at most {} instructions", of.resident_programs, of.resident_words)),
+        row("programs", format!("{}, each with at most {} instructions", of.resident_programs, of.resident_words)),
         row("signals", of.signals.to_string()),
-        row("tables", format!("{} of at most {} entries", of.tables, of.communicator_ranks)),
+        row("tables", format!("{}, each with at most {} entries", of.tables, of.communicator_ranks)),
         row("alignment", size::show(of.address_align.into())),
         row("operations", of.operations.join(" ")),
     ];
     let kind = cards::kind(printed.kind, printed.mock);
     let mut text = format!("{selector}: {cards} cards ({kind})\n\n{}", output::table(&rows));
     if of.extrapolated {
-        text += "\nextrapolated: the fabric is larger than the published system was built\n";
+        text += "\nextrapolated: the fabric is larger than the published system\n";
     }
     if !components.is_empty() {
         let mut rows = vec![["COMPONENT", "VALUE", "BASIS", "SOURCE"].map(String::from).to_vec()];

@@ -10,7 +10,7 @@ use crate::exit::{Failure, Result};
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
     if !path.metadata().map_err(failed)?.is_file() {
-        return Err(Failure::refused(format!("{} is not a regular file", path.display())));
+        return Err(Failure::refused(format!("{}: not a regular file", path.display())));
     }
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -54,7 +54,7 @@ pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], output
     for path in outputs.iter().map(AsRef::as_ref) {
         let shown = path.display();
         if path.is_dir() || path.file_name().is_none() {
-            return Err(Failure::refused(format!("the output {shown} is a directory")));
+            return Err(Failure::refused(format!("output {shown} is a directory: expected a file")));
         }
         let found = folder(path).metadata().map_err(|error| Failure::file(folder(path), &error))?;
         if !found.is_dir() {
@@ -62,12 +62,11 @@ pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], output
         }
         let Some(identity) = Identity::of(path) else { continue };
         if let Some((input, _)) = inputs.iter().find(|(_, one)| one.as_ref() == Some(&identity)) {
-            let same =
-                if *input == path { String::new() } else { format!(", by another name than {}", input.display()) };
-            return Err(Failure::refused(format!("the output {shown} is also an input{same}")));
+            let same = if *input == path { String::new() } else { format!(" ({})", input.display()) };
+            return Err(Failure::refused(format!("output {shown} is also an input{same}")));
         }
         if let Some((other, _)) = seen.iter().find(|(_, one)| *one == identity) {
-            return Err(Failure::refused(format!("two outputs are one file: {} and {shown}", other.display())));
+            return Err(Failure::refused(format!("outputs {} and {shown} are one file", other.display())));
         }
         seen.push((path, identity));
     }

@@ -77,5 +77,5 @@ impl Interrupt {
 }
 
 fn deaf(error: std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("signals cannot be listened for: {error}"))
+    Failure::new(Exit::Failed, format!("cannot install signal handlers: {error}"))
 }

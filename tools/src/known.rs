@@ -131,11 +131,11 @@ pub(crate) fn sequencer(function: &PciFunction) -> Sequencer {
         return Sequencer::Mock;
     }
     match name(function) {
-        Some(name) if name.ends_with(", management") => Sequencer::None("the management function of a card has none"),
-        Some(name) if name.ends_with(", factory image") => Sequencer::None("the factory image has none"),
+        Some(name) if name.ends_with(", management") => Sequencer::None("management function"),
+        Some(name) if name.ends_with(", factory image") => Sequencer::None("factory image"),
         Some(_) => Sequencer::Unknown,
         None if is_accelerator(function) => Sequencer::Unknown,
-        None => Sequencer::None("its ids are those of no known card"),
+        None => Sequencer::None("unknown PCI ids"),
     }
 }
 

@@ -81,25 +81,26 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
             let _ = writeln!(text, "{}: {}\n", warning.check, warning.diagnostic);
         }
         let _ = match (count, more) {
-            (0, _) => writeln!(text, "nothing to say"),
+            (0, _) => writeln!(text, "no warnings"),
             (1, _) => writeln!(text, "1 warning"),
             (count, 0) => writeln!(text, "{count} warnings"),
-            (count, more) => writeln!(text, "{count} warnings, {more} of them not shown"),
+            (count, more) => writeln!(text, "{count} warnings, {more} not shown"),
         };
         let _ = match verified_for {
             Some(cards) => writeln!(text, "verified for {cards}"),
             None => writeln!(
                 text,
-                "not verified: no mock fabric for ranks: {}; name cards with --cards",
+                "not verified: no mock fabric for ranks = {}; select cards with --cards",
                 loaded.assembly().ranks
             ),
         };
         if let Some(expected) = expected {
-            let _ = writeln!(text, "it is {expected} as expected");
+            let _ = writeln!(text, "computes {expected}, as expected");
         }
         output::write(text.as_bytes())?;
     }
     match count {
+        1 if arguments.check => Err(Failure::new(Exit::Failed, "1 warning")),
         count if count > 0 && arguments.check => Err(Failure::new(Exit::Failed, format!("{count} warnings"))),
         _ => Ok(()),
     }

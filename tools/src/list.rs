@@ -76,8 +76,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
 }
 
 /// What whoever sees a real card should know.
-const NOT_ON_HARDWARE: &str =
-    "note: nothing has run on a real card yet, and no image with the sequencer ships (README.md)\n";
+const NOT_ON_HARDWARE: &str = "note: not tested on a real card yet; no image with the sequencer ships (README.md)\n";
 
 fn mock(selector: String) -> Card {
     Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
@@ -103,7 +102,7 @@ const CONNECTED: &str = "03";
 fn served(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
-        return Err(Failure::new(Exit::NoCard, format!("{} is not a socket", socket.display())));
+        return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
     }
     let whole = socket.canonicalize().map_err(named)?;
     let is_held = connected.iter().any(|path| *path == whole || path.canonicalize().is_ok_and(|path| path == whole));

@@ -98,23 +98,23 @@ impl Input {
         let (file, metadata) = input_file::open(path)?;
         let mut reader = BufReader::new(file);
         let header =
-            NpyHeader::from_reader(&mut reader).map_err(|error| refuse(format!("not a .npy file: {error}")))?;
+            NpyHeader::from_reader(&mut reader).map_err(|error| refuse(format!("invalid .npy file: {error}")))?;
         let element = Element::of(&header.dtype()).ok_or_else(|| {
             let names: Vec<_> = Element::names().collect();
-            refuse(format!("elements of {} cannot be sent; {} can", header.dtype().descr(), names.join(", ")))
+            refuse(format!("unsupported element type {} (available: {})", header.dtype().descr(), names.join(", ")))
         })?;
         if header.order() == Order::Fortran && header.shape().len() > 1 {
-            return Err(refuse("the array is in Fortran order; save it with numpy.ascontiguousarray".into()));
+            return Err(refuse("unsupported Fortran order: save the array with numpy.ascontiguousarray".into()));
         }
         let elements = header.shape().iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
-        let elements = elements.ok_or_else(|| refuse("its shape is more than 64 bits can count".into()))?;
+        let elements = elements.ok_or_else(|| refuse("the shape has more than 2^64 - 1 elements".into()))?;
         let data_at = reader.stream_position().map_err(|error| refuse(error.to_string()))?;
         let file = reader.into_inner();
         let length = metadata.len();
         let needed = elements.checked_mul(element.bytes()).and_then(|bytes| bytes.checked_add(data_at));
         if needed != Some(length) {
             return Err(refuse(format!(
-                "the header promises {elements} elements of {} B, and the file has {} B behind it",
+                "wrong file size: the header declares {elements} elements of {} B, the file holds {} B",
                 element.bytes(),
                 length.saturating_sub(data_at)
             )));

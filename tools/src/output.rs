@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure, Result};
 /// Prints one JSON object.
 pub(crate) fn json(object: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(object)
-        .map_err(|error| Failure::new(Exit::Failed, format!("the result cannot be printed: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
     write((text + "\n").as_bytes())
 }
 

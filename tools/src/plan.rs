@@ -301,17 +301,17 @@ fn explanation(plan: &Plan, candidates: &[Weighed]) -> String {
         .map(|(algorithm, result)| {
             let verdict = match result {
                 Ok(one) => format!("arrival {:.3} us: {}", Times::from(one).arrival_us, terms_text(one)),
-                Err(refusal) => format!("not possible: {refusal}"),
+                Err(refusal) => format!("unavailable: {refusal}"),
             };
             let mark = match plan.request.algorithm {
                 _ if *algorithm != plan.algorithm => "",
-                Some(_) => "taken, as asked",
-                None => "taken: earliest arrival",
+                Some(_) => "selected by --algorithm",
+                None => "selected: earliest arrival",
             };
             vec![format!("  {algorithm}"), mark.to_owned(), verdict]
         })
         .collect();
-    format!("\nways weighed:\n{}", output::table(&rows))
+    format!("\ncandidate algorithms:\n{}", output::table(&rows))
 }
 
 /// The programs; ranks that do the same with the same addresses are shown once.
@@ -333,7 +333,7 @@ fn program_text(ranks: &[usize], program: &Program) -> String {
         [] => String::new(),
     };
     if program.instructions.is_empty() {
-        text += "  nothing\n";
+        text += "  no instructions\n";
     }
     for instruction in &program.instructions {
         let _ = writeln!(text, "  {}", instruction_text(instruction));

@@ -45,7 +45,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         [one] => one,
         [first, ..] if is_whole_fabric => first,
         several => {
-            let message = format!("{} selects {} cards: name one", arguments.card, several.len());
+            let message = format!("{} selects {} cards: select one", arguments.card, several.len());
             return Err(Failure::usage(message));
         }
     };
@@ -53,10 +53,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
     let what = || place.name.clone().unwrap_or_else(|| format!("{} + {:#x}", place.bar, place.offset));
     match (arguments.value, place.access) {
         (Some(_), Access::ReadOnly) => {
-            return Err(Failure::refused(format!("{} can only be read", what())));
+            return Err(Failure::refused(format!("{} is read-only", what())));
         }
         (None, Access::WriteOnly) => {
-            return Err(Failure::refused(format!("{} can only be written", what())));
+            return Err(Failure::refused(format!("{} is write-only", what())));
         }
         (Some(value), _) => place.window.write_u32(place.offset, value)?,
         (None, _) => {}
@@ -112,7 +112,7 @@ fn find(function: &Function, register: &str) -> Result<Place> {
             "invalid register {register:?}: expected a name of docs/registers.md or an offset, such as 0x1008 or bar4:0x800"
         ))
     })?;
-    let bar = BarIndex::new(pci::REGISTERS_BAR).ok_or_else(|| Failure::usage("there is no such BAR"))?;
+    let bar = BarIndex::new(pci::REGISTERS_BAR).ok_or_else(|| Failure::usage("invalid BAR"))?;
     let window = function.window(bar)?;
     let block = find_sequencer(&window, &function.identity().name)?;
     let offset = block + u64::from(base + known.offset);
@@ -153,7 +153,7 @@ fn unsigned(text: &str) -> Option<u64> {
 pub(crate) fn number(text: &str) -> std::result::Result<u32, String> {
     unsigned(text)
         .and_then(|value| u32::try_from(value).ok())
-        .ok_or_else(|| format!("{text:?} is not a number of 32 bits, such as 42 or 0x2a"))
+        .ok_or_else(|| format!("invalid value {text:?}: expected a 32-bit number, such as 42 or 0x2a"))
 }
 
 #[cfg(test)]

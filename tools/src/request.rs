@@ -50,20 +50,20 @@ fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs:
                 counts.resize(needed, 0);
                 Ok(counts)
             }
-            _ => Err(Failure::usage(format!("{collective} with --input needs --counts: how the input is divided"))),
+            _ => Err(Failure::usage(format!("{collective} with --input needs --counts, the block sizes"))),
         };
     };
     if !collective.has_counts() {
-        return Err(Failure::refused(format!("{collective} has blocks of one length; --counts is for the v forms")));
+        return Err(Failure::refused(format!("all blocks of {collective} have one size; use --bytes, not --counts")));
     }
     let is_matrix = collective == Collective::Alltoallv;
     if rows.len() != 1 && !(is_matrix && rows.len() == ranks) {
-        let wanted = if is_matrix { format!("1 row or {ranks}") } else { "1 row".to_owned() };
-        return Err(Failure::refused(format!("--counts has {} rows, and {collective} takes {wanted}", rows.len())));
+        let wanted = if is_matrix { format!("1 or {ranks}") } else { "1".to_owned() };
+        return Err(Failure::refused(format!("--counts has {} rows: {collective} expects {wanted}", rows.len())));
     }
     if let Some(row) = rows.iter().find(|row| row.len() != ranks) {
         return Err(Failure::refused(format!(
-            "--counts has {} counts in a row, and there are {ranks} ranks",
+            "--counts has {} sizes in a row: expected {ranks}, one for each rank",
             row.len()
         )));
     }
@@ -76,14 +76,14 @@ fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combi
     let collective = arguments.collective;
     match arguments.op {
         Some(reduction) if !collective.reduces() => {
-            Err(Failure::refused(format!("{collective} reduces nothing; --op {reduction} is for reductions")))
+            Err(Failure::refused(format!("{collective} is not a reduction: remove --op {reduction}")))
         }
         None if collective.reduces() => {
-            Err(Failure::usage(format!("{collective} needs --op, such as --op sum, and perhaps --dtype")))
+            Err(Failure::usage(format!("{collective} needs --op, such as --op sum; --dtype selects the element type")))
         }
         Some(reduction) => {
             if arguments.dtype.is_none() && input.is_some_and(Element::is_ambiguous) {
-                return Err(Failure::refused("the input may hold several types of pairs; --dtype says which"));
+                return Err(Failure::refused("ambiguous element type of the input: select one with --dtype"));
             }
             let element = arguments.dtype.or(input).unwrap_or(Element::BYTE).name();
             let element = element.parse().map_err(|error: UnknownElement| Failure::refused(error.to_string()))?;
@@ -100,9 +100,9 @@ fn bytes_held(request: &Request, input: &Input) -> Result<u64> {
     };
     if !input.elements.is_multiple_of(blocks) {
         return Err(Failure::refused(format!(
-            "rank {rank}: the {} elements of {} cannot be divided into {blocks} equal blocks",
-            input.elements,
-            input.path().display()
+            "rank {rank}: {} has {} elements: expected a multiple of {blocks}, for blocks of one size",
+            input.path().display(),
+            input.elements
         ))
         .of_rank(rank));
     }
@@ -120,9 +120,9 @@ fn check_elements(request: &Request, element: Option<Element>) -> Result<()> {
     let mut sizes = request.counts.iter().copied().chain([request.bytes]);
     match sizes.find(|bytes| !bytes.is_multiple_of(element.bytes())) {
         Some(bytes) => Err(Failure::refused(format!(
-            "{bytes} B are not a whole number of {} elements of {} B",
-            element.name(),
-            element.bytes()
+            "invalid size {bytes} B: expected a multiple of {} B, the size of {}",
+            element.bytes(),
+            element.name()
         ))),
         None => Ok(()),
     }
@@ -141,18 +141,18 @@ pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Elem
             continue;
         }
         let Some(input) = inputs.next() else {
-            let cause = format!("rank {rank}: no input file; {given} were given");
+            let cause = format!("rank {rank}: missing input file ({given} given)");
             return Err(Failure::refused(cause).of_rank(rank));
         };
         let expected = *common.get_or_insert(input.element);
         if !input.element.lies_as(expected) {
             let (path, found) = (input.path().display(), input.element.name());
-            let cause = format!("rank {rank}: {path} holds {found}, and not {}", expected.name());
+            let cause = format!("rank {rank}: {path} holds {found}, expected {}", expected.name());
             return Err(Failure::refused(cause).of_rank(rank));
         }
         if input.bytes() != needed {
             let cause = format!(
-                "rank {rank}: {} holds {} elements of {}, and {} with {} B needs {}",
+                "rank {rank}: {} holds {} elements of {}: {} of {} B needs {}",
                 input.path().display(),
                 input.elements,
                 expected.name(),
@@ -171,7 +171,9 @@ pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Elem
     let left = inputs.count();
     if left != 0 {
         let used = given - left;
-        return Err(Failure::refused(format!("{given} input files were given, and {used} ranks have input")));
+        return Err(Failure::refused(format!(
+            "{given} input files given: expected {used}, one for each rank with input"
+        )));
     }
     Ok(files)
 }

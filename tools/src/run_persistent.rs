@@ -135,14 +135,12 @@ impl Printed {
         }
         let mut text = crate::output::table(&rows);
         text += &format!(
-            "{} of {} on {}, which {} {}, with {}\n\
-             T2 of a launch: first {:.3} us, least {:.3}, median {:.3}, largest {:.3}\n",
+            "{}, {} on {}: {} instructions stored, {instructions} run per launch\n\
+             T2 of a launch: first {:.3} us, min {:.3}, median {:.3}, max {:.3}\n",
             counted(u64::from(*launches), "launch", "launches"),
-            counted(*stored as u64, "stored instruction", "stored instructions"),
-            counted(*cards as u64, "card", "cards"),
-            if *cards == 1 { "runs" } else { "run" },
-            instructions,
             counted(*doorbells, "doorbell", "doorbells"),
+            counted(*cards as u64, "card", "cards"),
+            stored,
             t2_us.first,
             t2_us.least,
             t2_us.median,

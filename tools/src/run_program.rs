@@ -14,7 +14,7 @@ use fpga_driver::{Bound, Card, Cluster, Error, Token, Unfinished, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
-use crate::cards::Cards;
+use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
 use crate::exit::{Exit, Failure, Result};
@@ -175,7 +175,7 @@ impl HostLayout {
             if buffer.space == AddressSpace::Host {
                 let end = layout.bytes.checked_add(buffer.bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
                 let rank = program.rank;
-                let message = format!("rank {rank}: its host buffers take more than 2^64 bytes");
+                let message = format!("rank {rank}: the host buffers exceed 2^64 B");
                 let refuse = || Failure::refused(message.clone()).of_rank(rank);
                 layout.bytes = end.ok_or_else(refuse)?;
             }
@@ -360,7 +360,7 @@ fn completions(lanes: &[Lane<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u3
 }
 
 fn text(printed: &Printed<'_>) -> String {
-    let heads = ["RANK", "INSTRUCTION", "", "TAG", "ISSUED us", "T1 us", "T2 us", "BYTES", "STATUS", "FROM"];
+    let heads = ["RANK", "INSTRUCTION", "OPERATION", "TAG", "ISSUED us", "T1 us", "T2 us", "BYTES", "STATUS", "SOURCE"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for one in &printed.completions {
         rows.push(vec![
@@ -381,10 +381,10 @@ fn text(printed: &Printed<'_>) -> String {
         None => output::table(&rows),
     };
     for path in &printed.outputs {
-        text += &format!("written {path}\n");
+        text += &format!("written: {path}\n");
     }
     if printed.mock {
-        text += "note: mock cards; times are of the mock fabric, and not measured on hardware\n";
+        text += MOCK_NOTE;
     }
     text
 }
@@ -399,11 +399,11 @@ fn holders(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>
         .filter_map(|program| Some((program.rank, index(program)?)))
         .collect();
     if found.is_empty() {
-        let rank = transfer.rank.map_or("no rank has".to_owned(), |rank| format!("rank {rank} does not have"));
+        let rank = transfer.rank.map_or(String::new(), |rank| format!(" of rank {rank}"));
         let names: BTreeSet<&str> =
             assembly.programs.iter().flat_map(|one| &one.buffers).map(|one| one.name.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        let message = format!("{rank} a buffer `{}`; the program has: {}", transfer.buffer, names.join(", "));
+        let message = format!("unknown buffer `{}`{rank} (the program has: {})", transfer.buffer, names.join(", "));
         return Err(Failure::refused(message));
     }
     Ok(found)
@@ -438,7 +438,7 @@ impl Load {
             let room = assembly.programs[*rank as usize].buffers[*index].bytes;
             if bytes > room {
                 let (file, buffer) = (path.display(), &transfer.buffer);
-                let message = format!("rank {rank}: {file}: {bytes} B do not fit buffer `{buffer}` of {room} B");
+                let message = format!("rank {rank}: {file} has {bytes} B: buffer `{buffer}` has room for {room} B");
                 return Err(Failure::refused(message).of_rank(*rank));
             }
         }
@@ -480,7 +480,7 @@ impl Lane<'_> {
     /// The buffer of this name; of a host buffer also where it lies.
     fn find(&self, name: &str) -> Result<(&Buffer, Option<InRegion<'_>>)> {
         let found = self.program.buffers.iter().position(|buffer| buffer.name == name);
-        let index = found.ok_or_else(|| Failure::refused(format!("there is no buffer `{name}`")))?;
+        let index = found.ok_or_else(|| Failure::refused(format!("unknown buffer `{name}`")))?;
         let buffer = &self.program.buffers[index];
         let host = self.region.as_ref().filter(|_| buffer.space == AddressSpace::Host);
         Ok((buffer, host.map(|region| (region, self.offsets[index]))))
@@ -508,8 +508,9 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
             let bytes = assembly.programs[*rank as usize].buffers[*index].bytes;
             let path = npy::path_of_rank(&transfer.path, *rank, holders.len() > 1);
             if is_array(&path) && bytes % element.bytes() != 0 {
-                let (buffer, element) = (&transfer.buffer, element.name());
-                let message = format!("rank {rank}: buffer `{buffer}` of {bytes} B holds no whole number of {element}");
+                let (buffer, size, name) = (&transfer.buffer, element.bytes(), element.name());
+                let message =
+                    format!("rank {rank}: buffer `{buffer}` has {bytes} B: expected a multiple of {size} B for {name}");
                 return Err(Failure::refused(message).of_rank(*rank));
             }
             dumps.push(Dump { name: transfer.buffer.clone(), rank: *rank, path, element, bytes });

@@ -30,7 +30,9 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
         fabric.limit_memory(bytes);
     }
     selector.plant_faults(&fabric);
-    let _clock = fabric.start_clock().ok_or_else(|| Failure::new(Exit::Failed, "no thread for the fabric's clock"))?;
+    let _clock = fabric
+        .start_clock()
+        .ok_or_else(|| Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock"))?;
     let directory = &arguments.socket_dir;
     prepare(directory)?;
     let budget = Budget::of_process();
@@ -45,7 +47,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     announce(cli, &arguments.fabric, &sockets)?;
     while interrupt.check().is_ok() {
         if let Some(reason) = fabric.failure() {
-            return Err(Failure::new(Exit::Failed, format!("the mock fabric failed and its cards are gone: {reason}")));
+            return Err(Failure::new(Exit::Failed, format!("the mock fabric failed, its cards are gone: {reason}")));
         }
         interrupt.sleep();
     }
@@ -68,6 +70,6 @@ fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf]) -> Result<()> {
         return output::json(&Printed { schema: "fpgactl.mock-serve/1", selector, sockets });
     }
     let mut text = sockets.join("\n");
-    text += "\nserving until interrupted; use them with --cards, separated by commas\n";
+    text += "\nserving until interrupted; select cards with --cards, separated by commas\n";
     output::write(text.as_bytes())
 }

@@ -58,11 +58,9 @@ impl Source {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
         let canonical = |path: &Path| path.canonicalize().map_err(|error| Failure::file(path, &error));
         let (file, root) = (canonical(path)?, canonical(root.unwrap_or(input_file::folder(path)))?);
-        let name = file
-            .strip_prefix(&root)
-            .ok()
-            .and_then(Path::to_str)
-            .ok_or_else(|| refuse(format!("it is not below {}, or its name is not UTF-8", root.display())))?;
+        let name = file.strip_prefix(&root).ok().and_then(Path::to_str).ok_or_else(|| {
+            refuse(format!("expected a UTF-8 path inside {}; select the folder with --root", root.display()))
+        })?;
         let text = text(&file)?;
         Ok(Source { files: RefCell::new(vec![file.clone()]), name: name.to_owned(), root, text })
     }
@@ -84,7 +82,7 @@ impl Source {
         let file = self.root.join(path).canonicalize().map_err(|error| error.to_string())?;
         // A symbolic link may lead anywhere.
         if !file.starts_with(&self.root) {
-            return Err(format!("it is a link that leaves {}", self.root.display()));
+            return Err(format!("a symbolic link leads outside {}", self.root.display()));
         }
         let text = text(&file).map_err(|failure| failure.message().to_owned())?;
         self.files.borrow_mut().push(file);
@@ -95,7 +93,7 @@ impl Source {
 /// The text of a regular file that is not too long for a source.
 fn text(path: &Path) -> Result<String> {
     let bytes = bytes(path, Limits::default().source_bytes as u64)?;
-    let refuse = |at: usize| Failure::refused(format!("{}: byte {at} is not UTF-8", path.display()));
+    let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
     String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
 }
 
@@ -104,7 +102,7 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
     if bytes.len() as u64 > most {
-        return Err(Failure::refused(format!("{}: it is longer than {most} B", path.display())));
+        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B", path.display())));
     }
     Ok(bytes)
 }
@@ -131,16 +129,18 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
         && !options.raw_host
     {
         let message = format!(
-            "{}: rank {rank}, instruction {instruction}: its address in host memory is in no host buffer, so nobody \
-             checks it; --allow-raw-host accepts it",
+            "{}: rank {rank}, instruction {instruction}: unchecked host address outside of all host buffers; \
+             --allow-raw-host accepts unchecked addresses",
             path.display()
         );
         return Err(Failure::refused(message).of_instruction(rank, instruction));
     }
     match options.ranks {
-        Some(ranks) if ranks != assembly.ranks => {
-            Err(Failure::refused(format!("{}: it is for {} ranks, not {ranks}", path.display(), assembly.ranks)))
-        }
+        Some(ranks) if ranks != assembly.ranks => Err(Failure::refused(format!(
+            "{}: program has {} ranks, --cards selects {ranks} cards",
+            path.display(),
+            assembly.ranks
+        ))),
         _ => Ok((Loaded::Words(assembly), vec![path.to_owned()])),
     }
 }
@@ -149,8 +149,7 @@ impl From<Errors> for Failure {
     fn from(errors: Errors) -> Self {
         let count = errors.errors.len() + errors.more;
         let plural = if count == 1 { "error" } else { "errors" };
-        let shown =
-            if errors.more > 0 { format!(", of which {} are shown", errors.errors.len()) } else { String::new() };
+        let shown = if errors.more > 0 { format!(", {} shown", errors.errors.len()) } else { String::new() };
         Failure::refused(format!("the program has {count} {plural}{shown}")).at_places(errors.errors)
     }
 }

@@ -70,7 +70,7 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
     if as_json {
         return output::json(&Sizes { schema: "fpgactl.topo-dragonfly/1", links_per_card: links, rows });
     }
-    let mut table = vec![["GROUPS", "CARDS OF A GROUP", "CARDS", ""].map(String::from).to_vec()];
+    let mut table = vec![["GROUPS", "CARDS PER GROUP", "CARDS", ""].map(String::from).to_vec()];
     table.extend(rows.iter().map(|row| {
         let note = if row.recommended { "recommended (k >= 3(g - 1))" } else { "" };
         vec![row.groups.to_string(), row.group_size.to_string(), row.cards.to_string(), note.to_owned()]
@@ -119,9 +119,9 @@ fn text(printed: &Printed<'_>) -> String {
     let Printed { selector, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
     let kind = cards::kind(printed.kind, printed.mock);
     let mut text =
-        format!("{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} a card\n", links.len());
+        format!("{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} per card\n", links.len());
     if *extrapolated {
-        text += "extrapolated: larger than the published system was built\n";
+        text += "extrapolated: larger than the published system\n";
     }
     if *cards <= NEIGHBOURS_SHOWN_UP_TO {
         let mut rows = vec![["CARD", "GROUP", "LINKED TO"].map(String::from).to_vec()];

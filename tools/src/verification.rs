@@ -56,7 +56,7 @@ pub(crate) fn verified(
     let mut programs = loaded.assembly().programs.iter().map(program).collect::<Result<Vec<_>>>()?;
     if programs.len() != nodes.len() {
         let (ranks, cards) = (programs.len(), nodes.len());
-        return Err(Failure::refused(format!("the file has programs of {ranks} ranks, and there are {cards} cards")));
+        return Err(Failure::refused(format!("program has {ranks} ranks, --cards selects {cards} cards")));
     }
     let communicators = communicators(loaded.assembly(), &nodes);
     let expectation = expected.map(|it| it.of(loaded.assembly(), &mut programs, capabilities)).transpose()?;

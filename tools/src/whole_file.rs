@@ -34,7 +34,7 @@ impl WholeFile {
     /// Fails where the file could not be, before the work is done that it is to hold.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         if path.is_dir() {
-            return Err(Failure::refused(format!("{} is a directory", path.display())));
+            return Err(Failure::refused(format!("output {} is a directory: expected a file", path.display())));
         }
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|error| failed(path, &error))?;

@@ -88,7 +88,7 @@ pub enum Error {
         why: String,
     },
     /// The selector has a known form, and a card or link that it names does not exist.
-    #[error("no such card: {selector:?}: {why}")]
+    #[error("unknown card {selector:?}: {why}")]
     NoCard {
         /// As given.
         selector: String,
@@ -96,13 +96,13 @@ pub enum Error {
         why: String,
     },
     /// The selector names cards on a bus where mock cards are needed.
-    #[error("{selector:?} does not select mock cards: expected a mock fabric, such as mock:optweb:4")]
+    #[error("invalid selector {selector:?}: expected a mock fabric, such as mock:optweb:4")]
     NotMock {
         /// As given.
         selector: String,
     },
     /// No fabric has this shape.
-    #[error("no such fabric: {selector:?}")]
+    #[error("invalid fabric {selector:?}")]
     Profile {
         /// As given.
         selector: String,
@@ -350,7 +350,7 @@ fn open_on_vfio(function: &OnVfio, domain: &Domain) -> Result<Function, Error> {
 
 /// Takes a comma-separated list apart.
 fn each<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
-    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form} in place of {part:?}") };
+    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form}, found {part:?}") };
     text.split(',').map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
 }
 
@@ -372,7 +372,7 @@ fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
         }
     }
     if sockets.is_empty() {
-        let why = format!("the directory {} has no sockets", path.display());
+        let why = format!("no sockets in the directory {}", path.display());
         return Err(Error::NoCard { selector: selector.into(), why });
     }
     let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
@@ -389,14 +389,11 @@ fn mock(text: &str) -> Result<OfMock, Error> {
     for part in parts {
         let next = mock_part(text, part)?;
         if next.profile != all.profile {
-            return Err(syntax(format!(
-                "all mock cards must be of one fabric: {} is another than {}",
-                next.shape, all.shape
-            )));
+            return Err(syntax(format!("expected mock cards of one fabric, found {} and {}", all.shape, next.shape)));
         }
         if next.nodes.is_empty() || all.nodes.is_empty() {
             return Err(syntax(
-                "a list of mock cards names each by its node, such as mock:optweb:4/0,mock:optweb:4/1".into(),
+                "expected a node for each card of a list, such as mock:optweb:4/0,mock:optweb:4/1".into(),
             ));
         }
         all.nodes.extend(next.nodes);
@@ -406,7 +403,7 @@ fn mock(text: &str) -> Result<OfMock, Error> {
     let mut sorted = all.nodes.clone();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(syntax(format!("card {} is named twice", twice[0]))),
+        Some(twice) => Err(syntax(format!("duplicate card {}", twice[0]))),
         None => Ok(all),
     }
 }
@@ -417,7 +414,7 @@ fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
     let mut options = part.split('+');
     let name = options.next().unwrap_or_default();
     let (fabric, node) = name.split_once('/').map_or((name, None), |(fabric, node)| (fabric, Some(node)));
-    let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("all of them must be mock cards, of one fabric"))?;
+    let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("expected mock cards of one fabric"))?;
     let mut words = fabric.split(':');
     let (profile, shape) = (words.next(), words.next());
     if words.next().is_some() {
@@ -426,10 +423,10 @@ fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
     if profile != Some("optweb") {
         return Err(syntax(&format!("unknown profile {:?} (available: optweb)", profile.unwrap_or_default())));
     }
-    let shape = shape.ok_or_else(|| syntax("the shape is missing: a number of cards, or GROUPSxSIZE"))?;
+    let shape = shape.ok_or_else(|| syntax("missing shape: expected a number of cards or GROUPSxSIZE"))?;
     let number = |text: &str| {
         text.parse::<u32>()
-            .map_err(|_| syntax(&format!("the shape {text:?} is neither a number of cards nor GROUPSxSIZE")))
+            .map_err(|_| syntax(&format!("invalid shape {text:?}: expected a number of cards or GROUPSxSIZE")))
     };
     let profile = match shape.split_once('x') {
         Some((groups, size)) => Profile::optweb_dragonfly(number(groups)?, number(size)?),
@@ -438,10 +435,10 @@ fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
     profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
     let mut mock = OfMock { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
     if let Some(node) = node {
-        mock.nodes.push(node.parse().map_err(|_| syntax(&format!("the node {node:?} is not a number")))?);
+        mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
     }
     for option in options {
-        let known = "expected +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US; times are at most a day";
+        let known = "expected +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
         match option.strip_prefix("late=") {
             Some(us) => mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?)),
             None => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
@@ -457,7 +454,7 @@ impl OfMock {
         let count = self.profile.nodes;
         let exists = |node: u32| match node < count {
             true => Ok(()),
-            false => Err(format!("there is no card {node}; the fabric has cards 0 to {}", count.saturating_sub(1))),
+            false => Err(format!("no card {node} (available: 0 to {})", count.saturating_sub(1))),
         };
         self.nodes.iter().try_for_each(|node| exists(*node))?;
         for fault in &self.faults {
@@ -467,7 +464,7 @@ impl OfMock {
                     exists(a)?;
                     exists(b)?;
                     if a == b || !self.profile.topology.linked(a, b, count) {
-                        return Err(format!("there is no link between cards {a} and {b}"));
+                        return Err(format!("no link between cards {a} and {b}"));
                     }
                 }
                 _ => {}
@@ -546,7 +543,7 @@ mod tests {
         for (text, why) in [
             ("mock:optweb:4/4", "no card 4"),
             ("mock:optweb:4+stop=4", "no card 4"),
-            ("mock:optweb:4+stop=9@100", "no card 9; the fabric has cards 0 to 3"),
+            ("mock:optweb:4+stop=9@100", "no card 9 (available: 0 to 3)"),
             ("mock:optweb:4+cut=0-4", "no card 4"),
             ("mock:optweb:4+cut=1-1@5", "no link between cards 1 and 1"),
             // Groups 0 1, 2 3 of a Dragonfly: a card has one link to each other group.

@@ -65,7 +65,7 @@ pub(super) struct Bars {
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failed, format!("the figure cannot be drawn: {error}"))
+    Failure::new(Exit::Failed, format!("cannot draw the figure: {error}"))
 }
 
 /// Without the digits that only the arithmetic has put there.

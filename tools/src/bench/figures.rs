@@ -151,7 +151,7 @@ fn start_up_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
     let chart = OverSize {
         title: "Start-up latency against size (figure 13), mock",
         x_label: "size per link in one direction",
-        y_label: "us, reception less size over rate",
+        y_label: "us, reception - size / rate",
         y_scale: Scale::Linear,
         y_range: 0.0..1.4,
         lines,
@@ -213,7 +213,7 @@ fn multipath(lab: &mut Lab, path: &Path) -> Result<()> {
 }
 
 fn dragonfly(_: &mut Lab, path: &Path) -> Result<()> {
-    let mut rows = vec![["groups g", "cards of a group", "cards", "k >= 3(g - 1)"].map(String::from).to_vec()];
+    let mut rows = vec![["groups g", "cards per group", "cards", "k >= 3(g - 1)"].map(String::from).to_vec()];
     rows.extend(dragonflies(DRAGONFLY_LINKS).iter().filter(|size| size.groups % DRAGONFLY_STEP == 1).map(|size| {
         let recommended = if size.recommended { "yes" } else { "no" };
         vec![size.groups.to_string(), size.group_size.to_string(), size.cards.to_string(), recommended.to_owned()]

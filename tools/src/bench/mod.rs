@@ -98,7 +98,7 @@ fn choose(ids: &[String]) -> Result<Vec<Row>> {
     };
     let all = rows::all();
     if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|row| is_meant(row, id))) {
-        return Err(Failure::usage(format!("there is no row {unknown:?}; bench optweb without --row prints all")));
+        return Err(Failure::usage(format!("unknown row {unknown:?}; bench optweb without --row prints all rows")));
     }
     Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_meant(row, id))).collect())
 }

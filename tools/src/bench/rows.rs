@@ -186,7 +186,7 @@ fn start_up(rows: &mut Vec<Row>) {
         ),
         row(
             "rendezvous-excess",
-            "the same, above eager",
+            "allgather of 64 B, start-up of rendezvous minus eager",
             "us",
             0.09,
             Between(0.075, 0.105),
@@ -194,7 +194,7 @@ fn start_up(rows: &mut Vec<Row>) {
         ),
     ]);
     for one in BY_SIZE {
-        let what = format!("{one}, reception less size over rate, worst of 1 B to 1 MiB");
+        let what = format!("{one}, reception - size / rate, worst of 1 B to 1 MiB");
         let id = format!("start-up-by-size/{one}");
         rows.push(row(id, what, "us", 0.90, Below(0.90), Quantity::StartUpBySize(one)));
     }
@@ -246,16 +246,16 @@ fn scaling(rows: &mut Vec<Row>) {
             of("cards-bandwidth", "one link", "Gb/s", 45.0, Quantity::BandwidthOfCards(cards)),
         ]);
     }
-    let what = "allgather, largest less smallest start-up of 2, 3 and 4 cards";
+    let what = "allgather, spread (max - min) of start-up over 2, 3 and 4 cards";
     rows.push(row("cards-spread", what, "ns", 0.0, Between(0.0, 5.0), Quantity::SpreadOverCards));
 }
 
 fn skew(rows: &mut Vec<Row>) {
     use Accept::{Below, Between};
-    let what = "cards delayed 0, 0, 1, 2 ms, difference after the";
+    let what = "cards delayed by 0, 0, 1, 2 ms, skew after the";
     rows.extend([
         row("skew/first", format!("{what} first barrier"), "us", 0.3, Between(0.25, 0.40), Quantity::FirstSkew),
-        row("skew/later", format!("{what} second and later"), "us", 0.020, Below(0.020), Quantity::LaterSkew),
+        row("skew/later", format!("{what} later barriers"), "us", 0.020, Below(0.020), Quantity::LaterSkew),
     ]);
 }
 
@@ -284,20 +284,20 @@ fn multipath(rows: &mut Vec<Row>) {
         let id = format!("multipath-bandwidth/{one}/{cards}");
         rows.push(row(id, what, "Gb/s", published, accept, Quantity::MultipathBandwidth(one, cards)));
     }
-    let what = "4 cards, smallest send for which multipath is shorter, from there up";
+    let what = "4 cards, size of a send from which on multipath is faster";
     rows.push(row("multipath-crossover", what, "KiB", 16.0, Between(8.0, 16.0), Quantity::Crossover));
 }
 
 fn shapes(rows: &mut Vec<Row>) {
     use Accept::Between;
     let exactly = |value| Between(value, value);
-    let stripes = "blocks of a scatter over 16 cards that lie at Ra + 2K i";
+    let stripes = "blocks of a scatter over 16 cards at addresses Ra + 2K i";
     rows.extend([
         row("striping/blocks", stripes, "blocks", 16.0, exactly(16.0), Quantity::StripesUsed),
-        row("striping/k", "K, the memory behind one interface", "MiB", 256.0, exactly(256.0), Quantity::StripeHalf),
+        row("striping/k", "K, the memory of one interface", "MiB", 256.0, exactly(256.0), Quantity::StripeHalf),
     ]);
     for (groups, links, published) in [(4, 6, 16.0), (22, 64, 968.0)] {
-        let what = format!("Dragonfly of {groups} groups, {links} links a card, reached in two hops");
+        let what = format!("Dragonfly of {groups} groups, {links} links per card, cards within two hops");
         let id = format!("dragonfly/{groups}");
         rows.push(row(id, what, "cards", published, exactly(published), Quantity::Dragonfly { groups, links }));
     }

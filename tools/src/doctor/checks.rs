@@ -27,16 +27,18 @@ pub(super) fn socket(path: &Path) -> Finding {
     };
     match path.metadata() {
         Ok(found) if found.file_type().is_socket() => {
-            Finding::Good("a socket; who serves it is asked at opening".into())
+            Finding::Good("a socket; the server is identified when the card is opened".into())
         }
-        Ok(_) => bad("no socket, but another file".into(), "the selector names the wrong file"),
-        Err(error) => bad(error.to_string(), "nobody serves a card there, or this user may not look"),
+        Ok(_) => bad("not a socket".into(), "the selector names the wrong file"),
+        Err(error) => {
+            bad(error.to_string(), "no server has created the socket, or this user may not read the directory")
+        }
     }
 }
 
 /// Of a card that may have the sequencer.
 pub(super) fn unknown_until_opened(card: &str) -> Finding {
-    Finding::Unknown(format!("unknown until opened: fpgactl info --cards {card} opens it, which resets the card"))
+    Finding::Unknown(format!("unknown until opened; fpgactl info --cards {card} opens and resets the card"))
 }
 
 /// Drivers of the vendors, and what uses a card through them. Sources: XRT `src/runtime_src/core/pcie/driver`, Linux
@@ -98,7 +100,7 @@ impl<'a> Examination<'a> {
         if is_silent && !self.is_asleep() {
             let device = format!("/sys/bus/pci/devices/{}", self.address());
             return Finding::Bad {
-                found: "its configuration space reads as all-ones".into(),
+                found: "the configuration space reads as all-ones".into(),
                 cause: "the card has left the bus: its link is down, or its image is gone".into(),
                 mend: Mend::Root(format!("echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan")),
             };
@@ -117,20 +119,21 @@ impl<'a> Examination<'a> {
             let device = format!("/sys/bus/pci/devices/{}", self.address());
             return Finding::Bad {
                 found: "D3cold".into(),
-                cause: "runtime power management has taken its power away".into(),
+                cause: "runtime power management has switched the card off".into(),
                 mend: Mend::Root(format!("echo on > {device}/power/control")),
             };
         }
-        state.map_or_else(|| Finding::Unknown("not told by this kernel".into()), |state| Finding::Good(state.into()))
+        state
+            .map_or_else(|| Finding::Unknown("not reported by this kernel".into()), |state| Finding::Good(state.into()))
     }
 
     fn module(&self) -> Finding {
         if self.sysfs.has_driver(VFIO_PCI) {
-            return Finding::Good("vfio-pci is there".into());
+            return Finding::Good("vfio-pci is available".into());
         }
         Finding::Bad {
-            found: "there is no driver vfio-pci".into(),
-            cause: "its module is not loaded".into(),
+            found: "the driver vfio-pci is missing".into(),
+            cause: "the module is not loaded".into(),
             mend: Mend::Root("modprobe vfio-pci".into()),
         }
     }
@@ -142,16 +145,16 @@ impl<'a> Examination<'a> {
         let found = functions::driver(self.function);
         let bind = format!("fpgactl bind {}", self.address());
         let Some(driver) = &self.function.driver else {
-            return Finding::Bad { found, cause: "nobody has bound it".into(), mend: Mend::Root(bind) };
+            return Finding::Bad { found, cause: "the card is not bound to a driver".into(), mend: Mend::Root(bind) };
         };
-        let cause = format!("the card belongs to the kernel's driver {driver}");
-        let back = format!("until fpgactl unbind {} gives it back", self.address());
+        let cause = format!("the card is bound to the kernel driver {driver}");
+        let back = format!("until fpgactl unbind {} returns the card", self.address());
         let users = VENDOR_DRIVERS.iter().find(|one| one.0 == driver).map(|one| one.1);
-        let cost = format!("{} lose the card {back}", users.unwrap_or("all who use it through that driver"));
+        let cost = format!("{} lose the card {back}", users.unwrap_or("programs that use this driver"));
         // A vendor's driver is there for a reason, and of no shell of a vendor is known that it has the sequencer.
         let mend = match users {
             Some(_) => {
-                Mend::Hand(format!("keep {driver}, unless the card's image has the sequencer; then, as root: {bind}"))
+                Mend::Hand(format!("keep {driver} unless the card's image has the sequencer; then, as root: {bind}"))
             }
             None => Mend::Root(bind),
         };
@@ -161,23 +164,23 @@ impl<'a> Examination<'a> {
     /// Whether the function is one that the sequencer can be on. Opening it would tell, and would reset it.
     fn sequencer(&self) -> Finding {
         match known::sequencer(self.function) {
-            Sequencer::Mock => Finding::Good("that of a mock card, by its ids: it measures no hardware".into()),
+            Sequencer::Mock => Finding::Good("mock sequencer, by PCI ids; its times are simulated".into()),
             Sequencer::Unknown => unknown_until_opened(&format!("vfio:{}", self.address())),
             Sequencer::None(why) => Finding::Bad {
-                found: format!("not a card of ours: {why}"),
-                cause: "only a function whose image has the sequencer runs coll, and no image with it ships yet".into(),
-                mend: Mend::Hand("name another function: fpgactl list shows those of known cards".into()),
+                found: format!("no sequencer: {why}"),
+                cause: "coll needs a function whose image has the sequencer; no such image ships yet".into(),
+                mend: Mend::Hand("select another function; fpgactl list shows known cards".into()),
             },
         }
     }
 
     fn iommu_group(&self) -> Finding {
-        let Some(group) = &self.group else { return Finding::Unknown("not examined: there is none".into()) };
+        let Some(group) = &self.group else { return Finding::Unknown("not checked: the card has no group".into()) };
         // Itself is the driver check's.
         let foreign: Vec<_> = group.foreign().filter(|member| member.address != Some(self.function.address)).collect();
         if foreign.is_empty() {
             let others = group.members.len().saturating_sub(1);
-            let shared = if others == 0 { String::new() } else { format!(", shared with {others} that do not matter") };
+            let shared = if others == 0 { String::new() } else { format!(", shared with {others} that do not block") };
             return Finding::Good(format!("{}{shared}", group.number));
         }
         let name = |member: &&fpga_hal::sysfs::Member| {
@@ -196,26 +199,26 @@ impl<'a> Examination<'a> {
         };
         Finding::Bad {
             found: format!("{}, shared with {}", group.number, named.join(", ")),
-            cause: "the bridge above cannot keep their DMA apart (no ACS), so VFIO wants all of them or none".into(),
+            cause: "the upstream bridge does not isolate their DMA (no ACS), so VFIO needs the whole group".into(),
             mend: Mend::Root(mend),
         }
     }
 
     fn container(&self) -> Finding {
         let missing = || Finding::Bad {
-            found: format!("there is no {CONTAINER}"),
+            found: format!("{CONTAINER} is missing"),
             cause: "the module vfio is not loaded".into(),
             mend: Mend::Root("modprobe vfio-pci".into()),
         };
         match self.sysfs.access(Path::new(CONTAINER)) {
-            Ok(Access::Granted) => Finding::Good(format!("{CONTAINER} can be opened")),
+            Ok(Access::Granted) => Finding::Good(format!("{CONTAINER} is accessible")),
             Ok(Access::Missing) => missing(),
             Ok(Access::Denied { mode, .. }) => Finding::Bad {
                 found: format!("{CONTAINER} has mode {mode:04o}"),
-                cause: "it should be open to everybody: it gives nothing without a group".into(),
+                cause: "every user needs the node; alone it gives access to no card".into(),
                 mend: Mend::Root(format!("chmod 0666 {CONTAINER}")),
             },
-            Err(error) => Finding::Unknown(format!("not examined: {error}")),
+            Err(error) => Finding::Unknown(format!("not checked: {error}")),
         }
     }
 
@@ -230,28 +233,28 @@ impl<'a> Examination<'a> {
         let Some(owner) = self.owners.found.first() else {
             let hidden = match self.owners.hidden {
                 0 => String::new(),
-                hidden => format!(" of those you may see; {hidden} processes are hidden from you"),
+                hidden => format!(" found; {hidden} processes are hidden from this user"),
             };
-            return Finding::Good(format!("nobody{hidden}"));
+            return Finding::Good(format!("none{hidden}"));
         };
         Finding::Bad {
             found: format!("process {} ({})", owner.id, owner.name),
-            cause: "a card belongs to one process at a time, until that ends".into(),
+            cause: "only one process at a time can open a card".into(),
             mend: Mend::User(format!("kill {}", owner.id)),
         }
     }
 
     fn bus_master(&self) -> Finding {
         let Some(config) = self.function.config.as_ref().filter(|config| !config.is_gone()) else {
-            return Finding::Unknown("not examined: its configuration space cannot be read".into());
+            return Finding::Unknown("not checked: the configuration space is unreadable".into());
         };
         let is_on = config.header().command & config::COMMAND_MASTER != 0;
         match (is_on, self.owners.found.is_empty()) {
             (true, _) => Finding::Good("on".into()),
-            (false, true) => Finding::Good("off, as it should be while nobody has it open".into()),
+            (false, true) => Finding::Good("off, as expected while the card is not open".into()),
             (false, false) => Finding::Bad {
-                found: "off, while a process has it open".into(),
-                cause: "somebody has cleared the bit: its DMA and interrupts are dropped".into(),
+                found: "off while a process has the card open".into(),
+                cause: "another program cleared the bit: DMA and interrupts of the card are dropped".into(),
                 mend: Mend::Root(format!("setpci -s {} COMMAND=4:4", self.address())),
             },
         }
@@ -260,23 +263,23 @@ impl<'a> Examination<'a> {
     fn link(&self) -> Finding {
         let link = self.function.link;
         let (Some(now), Some(card)) = (link.now, link.card) else {
-            let why = if self.is_asleep() { "the card is asleep" } else { "the kernel tells of no link" };
-            return Finding::Unknown(format!("not examined: {why}"));
+            let why = if self.is_asleep() { "the card is in D3cold" } else { "the kernel reports no link" };
+            return Finding::Unknown(format!("not checked: {why}"));
         };
         let found = |than: &str, best: Lanes| format!("{now}, below the {best} of {than}");
         match link.best() {
             Some(best) if now.is_below(best) => Finding::Bad {
                 found: found("card and slot", best),
-                cause: "it was trained down: a bad contact or riser, or power saving".into(),
+                cause: "the link trained down: bad contact or riser, or power saving".into(),
                 mend: match self.function.upstream {
                     Some(bridge) => Mend::Root(format!("setpci -s {bridge} CAP_EXP+10.w=20:20")),
-                    None => Mend::Hand("seat the card anew".into()),
+                    None => Mend::Hand("reseat the card".into()),
                 },
             },
             Some(best) if best.is_below(card) => Finding::Bad {
                 found: found("the card", card),
-                cause: "the slot has no more".into(),
-                mend: Mend::Hand(format!("put the card into a slot of {card}")),
+                cause: "the slot supports no more".into(),
+                mend: Mend::Hand(format!("move the card to a slot with {card}")),
             },
             _ => Finding::Good(now.to_string()),
         }
@@ -284,26 +287,28 @@ impl<'a> Examination<'a> {
 
     fn msix(&self) -> Finding {
         let Some(config) = self.function.config.as_ref().filter(|config| !config.is_gone()) else {
-            return Finding::Unknown("not examined: its configuration space cannot be read".into());
+            return Finding::Unknown("not checked: the configuration space is unreadable".into());
         };
         if let Some(msix) = config.msix() {
             return Finding::Good(format!("{} vectors", msix.vectors));
         }
         if !config.capabilities().lacks(config::CAPABILITY_MSIX.into()) {
             return Finding::Unknown(format!(
-                "not examined: {} bytes of configuration are seen, root sees all",
+                "not checked: only {} bytes of configuration are readable; root reads all",
                 config.len()
             ));
         }
         Finding::Bad {
             found: "none".into(),
-            cause: "the image on the card has no MSI-X capability, so its completions cannot interrupt".into(),
-            mend: Mend::Hand("load an image whose shell has MSI-X; until then completions are polled for".into()),
+            cause: "the card's image has no MSI-X capability, so completions raise no interrupts".into(),
+            mend: Mend::Hand("load an image whose shell has MSI-X; until then completions are polled".into()),
         }
     }
 
     fn memlock(&self) -> Finding {
-        let Some(limit) = self.host.memlock else { return Finding::Unknown("not examined: no limit is told".into()) };
+        let Some(limit) = self.host.memlock else {
+            return Finding::Unknown("not checked: the kernel reports no limit".into());
+        };
         if self.host.credentials.as_ref().is_some_and(|who| who.locks_without_limit()) {
             return Finding::Good("no limit for this user".into());
         }
@@ -318,7 +323,7 @@ impl<'a> Examination<'a> {
         };
         Finding::Bad {
             found: size::show(soft),
-            cause: format!("memory that a card writes is locked, and {} are wanted", size::show(LOCKED_BYTES)),
+            cause: format!("DMA memory is locked; a card needs {}", size::show(LOCKED_BYTES)),
             mend,
         }
     }
@@ -330,10 +335,10 @@ impl<'a> Examination<'a> {
         let mut groups =
             limits.lines().filter_map(|line| line.trim_start().strip_prefix('@')?.split_whitespace().next());
         match groups.next() {
-            Some(group) => {
-                Mend::Root(format!("usermod -aG {group} {user}  # and log in again: /{LIMITS} is for that group"))
-            }
-            None => Mend::Root(format!("udev/install {user}  # and log in again: it makes /{LIMITS}")),
+            Some(group) => Mend::Root(format!(
+                "usermod -aG {group} {user}  # then log in again: /{LIMITS} raises the group's limit"
+            )),
+            None => Mend::Root(format!("udev/install {user}  # then log in again: this installs /{LIMITS}")),
         }
     }
 
@@ -350,7 +355,7 @@ impl<'a> Examination<'a> {
         };
         Finding::Bad {
             found,
-            cause: format!("{cause}: buffers are made of small pages, one IOMMU entry each"),
+            cause: format!("{cause}: buffers use small pages, one IOMMU entry each"),
             mend: Mend::Root(format!("sysctl vm.nr_hugepages={}", total.saturating_add(64))),
         }
     }

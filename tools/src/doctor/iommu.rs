@@ -15,7 +15,7 @@ fn edit(sysfs: &Sysfs, script: &str, hand: &str) -> Mend {
     if sysfs.root().join(GRUB).exists() {
         return Mend::Root(format!("sed -i '{script}' /{GRUB} && update-grub && reboot"));
     }
-    Mend::Hand(format!("{hand} in the kernel's parameters, by the boot loader of this machine, and restart"))
+    Mend::Hand(format!("{hand} on the kernel command line, in the boot loader of this machine, then reboot"))
 }
 
 pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>) -> Finding {
@@ -25,13 +25,13 @@ pub(super) fn check(sysfs: &Sysfs, function: &PciFunction, group: Option<&Group>
             return Finding::Good(format!("on, group {number}"));
         }
         let (cause, mend) = off(sysfs);
-        let cause = format!("VFIO runs in its mode without an IOMMU, where cards may write all memory: {cause}");
-        return bad("off: the group is made up", cause, mend);
+        let cause = format!("VFIO runs in no-IOMMU mode, where cards can write all memory: {cause}");
+        return bad("off: a no-IOMMU group", cause, mend);
     }
     let is_protected = |number: &u32| sysfs.group(*number).is_ok_and(|group| !group.is_unprotected);
     if sysfs.groups().is_ok_and(|groups| groups.iter().any(is_protected)) {
-        let mend = "update the firmware, or put the card into another slot";
-        let cause = "the firmware's tables leave its part of the bus out".to_owned();
+        let mend = "update the firmware, or move the card to another slot";
+        let cause = "the firmware tables omit this part of the bus".to_owned();
         return bad("on, but not for this card", cause, Mend::Hand(mend.to_owned()));
     }
     let (cause, mend) = off(sysfs);
@@ -43,21 +43,21 @@ fn off(sysfs: &Sysfs) -> (String, Mend) {
     let machine = &sysfs.machine_iommu();
     let Some(maker) = machine.maker else {
         let mend =
-            "switch the IOMMU on in the firmware's setup; dmesg | grep -i iommu shows whether the kernel uses it";
-        return ("the firmware has it off, or the kernel was started without it".into(), Mend::Hand(mend.into()));
+            "enable the IOMMU in the firmware setup; dmesg | grep -i iommu shows whether the kernel uses the IOMMU";
+        return ("the IOMMU is disabled in the firmware or the kernel".into(), Mend::Hand(mend.into()));
     };
     let name = match maker {
         IommuMaker::Intel => "VT-d",
         IommuMaker::Amd => "AMD-Vi",
         IommuMaker::Arm => "the SMMU",
     };
-    let in_setup = format!("switch {name} on in the firmware's setup");
+    let in_setup = format!("enable {name} in the firmware setup");
     // Arm's table tells of interrupt controllers as well.
     if maker == IommuMaker::Arm {
-        return ("the firmware tells of no SMMU".into(), Mend::Hand(in_setup));
+        return ("the firmware reports no SMMU".into(), Mend::Hand(in_setup));
     }
     if machine.is_in_firmware == Some(false) {
-        let cause = format!("the firmware has {name} off: there is no ACPI table {}", maker.table());
+        let cause = format!("{name} is disabled in the firmware: no ACPI table {}", maker.table());
         return (cause, Mend::Hand(in_setup));
     }
     if let Some(parameter) = switched(machine, maker, "off") {
@@ -67,17 +67,17 @@ fn off(sysfs: &Sysfs) -> (String, Mend) {
             instead => format!("replace {parameter} by {instead}"),
         };
         let mend = edit(sysfs, &format!("s/\\b{parameter}\\b/{instead}/"), &hand);
-        return (format!("the kernel was started with {parameter}"), mend);
+        return (format!("the kernel command line has {parameter}"), mend);
     }
     if maker == IommuMaker::Intel && switched(machine, maker, "on").is_none() {
         let mend = edit(sysfs, "s/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /", "add intel_iommu=on iommu=pt");
-        return ("the kernel was started without intel_iommu=on".into(), mend);
+        return ("the kernel command line lacks intel_iommu=on".into(), mend);
     }
     let tag = if maker == IommuMaker::Intel { "DMAR" } else { "AMD-Vi" };
-    let log = format!("dmesg | grep {tag} shows why the kernel does not use it");
+    let log = format!("dmesg | grep {tag} shows why the kernel does not use {name}");
     match machine.is_in_firmware {
-        Some(_) => (format!("the firmware tells of {name}, and the kernel does not use it"), Mend::Hand(log)),
-        None => (format!("the firmware has {name} off, as it seems"), Mend::Hand(format!("{in_setup}; {log}"))),
+        Some(_) => (format!("the firmware reports {name}, but the kernel does not use it"), Mend::Hand(log)),
+        None => (format!("{name} is probably disabled in the firmware"), Mend::Hand(format!("{in_setup}; {log}"))),
     }
 }
 

@@ -85,8 +85,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     }
     match bad {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "one check fails")),
-        bad => Err(Failure::new(Exit::Failed, format!("{bad} checks fail"))),
+        1 => Err(Failure::new(Exit::Failed, "1 check failed")),
+        bad => Err(Failure::new(Exit::Failed, format!("{bad} checks failed"))),
     }
 }
 
@@ -112,10 +112,10 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
         checks.push(Check::new(&card, SEQUENCER, checks::unknown_until_opened(&card)));
     }
     if selector.profile().is_some() {
-        let cards_of = selector.nodes().len();
-        let found = format!("{cards_of} mock cards in the process that uses them: they need nothing of the machine");
+        let count = selector.nodes().len();
+        let found = format!("{count} in-process mock cards, which have no requirements");
         checks.push(Check::new(cards, "mock", Finding::Good(found)));
-        checks.push(Check::new(cards, SEQUENCER, Finding::Good("that of the mock: it measures no hardware".into())));
+        checks.push(Check::new(cards, SEQUENCER, Finding::Good("mock sequencer; its times are simulated".into())));
     }
     Ok(checks)
 }
@@ -202,7 +202,7 @@ fn text(checks: &[Check]) -> String {
     }
     let is_unknown = checks.iter().any(|check| check.id == SEQUENCER && check.verdict == "unknown");
     match checks.iter().filter(|check| !check.ok).count() {
-        0 if is_unknown => text + "\nno problem found; whether a card has a sequencer is unknown until it is opened\n",
+        0 if is_unknown => text + "\nno problem found; only opening a card shows whether it has a sequencer\n",
         0 => text + "\nno problem found\n",
         1 => text + "\n1 problem\n",
         bad => text + &format!("\n{bad} problems; fix the first one first\n"),

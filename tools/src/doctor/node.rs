@@ -35,17 +35,17 @@ impl Unlisted {
 
 impl Examination<'_> {
     pub(super) fn node(&self) -> Finding {
-        let Some(group) = &self.group else { return Finding::Unknown("not examined: there is no group".into()) };
+        let Some(group) = &self.group else { return Finding::Unknown("not checked: the card has no group".into()) };
         let node = group.node();
         let shown = node.display();
         match self.sysfs.access(&node) {
-            Ok(Access::Granted) => Finding::Good(format!("{shown} can be opened")),
+            Ok(Access::Granted) => Finding::Good(format!("{shown} is accessible")),
             Ok(Access::Missing) if self.function.driver.as_deref() != Some(VFIO_PCI) => {
-                Finding::Unknown("not examined: vfio-pci makes it".into())
+                Finding::Unknown("not checked: vfio-pci creates the node".into())
             }
             Ok(Access::Missing) => Finding::Bad {
-                found: format!("there is no {shown}"),
-                cause: "nobody has made the node, as in a container that was not given it".into(),
+                found: format!("{shown} is missing"),
+                cause: "the node was not created, or not passed to this container".into(),
                 mend: Mend::Root(TRIGGER.into()),
             },
             Ok(Access::Denied { mode, group: owner, group_name }) => {
@@ -58,14 +58,14 @@ impl Examination<'_> {
                 };
                 Finding::Bad { found, cause, mend }
             }
-            Err(error) => Finding::Unknown(format!("not examined: {error}")),
+            Err(error) => Finding::Unknown(format!("not checked: {error}")),
         }
     }
 
     /// The node is a group's.
     fn outside(&self, group: &str) -> (String, Mend) {
         let user = self.user();
-        let cause = format!("{user} is not in the group {group}, or has not logged in since");
+        let cause = format!("{user} is not in the group {group}, or must log in again");
         (cause, Mend::Root(format!("usermod -aG {group} {user}")))
     }
 
@@ -73,10 +73,10 @@ impl Examination<'_> {
     fn kept_back(&self, group: &Group) -> (String, Mend) {
         let install = || Mend::Root(format!("udev/install {}", self.user()));
         if !self.sysfs.root().join(RULES).exists() {
-            return ("the rules that give cards to the group fpga are not installed".into(), install());
+            return ("the udev rules that give cards to the group fpga are not installed".into(), install());
         }
         let Ok(listed) = fs::read_to_string(self.sysfs.root().join(CARDS)) else {
-            return (format!("the rules are there, but /{CARDS} cannot be read"), install());
+            return (format!("the udev rules are installed, but /{CARDS} is unreadable"), install());
         };
         let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
         let unlisted = self.unlisted(group, &listed);
@@ -88,15 +88,15 @@ impl Examination<'_> {
         let foreign: Vec<&Unlisted> = unlisted.iter().filter(|one| !one.is_card).collect();
         let cards: Vec<&Unlisted> = unlisted.iter().collect();
         if !foreign.is_empty() {
-            let cause = format!("the node opens {} as well, which is no card", named(&foreign));
-            let mut mend = "put the card into a slot where it has an IOMMU group of its own".to_owned();
+            let cause = format!("the node also gives access to {}, which is no known card", named(&foreign));
+            let mut mend = "move the card to a slot with its own IOMMU group".to_owned();
             if foreign.iter().all(|one| one.ids.is_some()) {
-                mend += &format!("; or let the group fpga have that too, by {} in /{CARDS}", ids(&cards));
+                mend += &format!("; or give all of them to the group fpga: add {} to /{CARDS}", ids(&cards));
             }
             return (cause, Mend::Hand(mend));
         }
         if cards.is_empty() {
-            let cause = "the rules give it to the group fpga, and have not been applied since it was made or changed";
+            let cause = "the udev rules have not been applied to the node since it was created or changed";
             return (cause.into(), Mend::Root(TRIGGER.into()));
         }
         let cause = format!("{} is not in /{CARDS}", named(&cards));

@@ -50,7 +50,7 @@ fn files_that_do_not_fit_are_refused_with_the_reason() {
     for (file, cards, exit, reason) in [
         (&good, "mock:optweb:3", 7, "nodes was 2 there and is 3 here"),
         (&good, "mock:optweb:2x2", 7, "another fabric"),
-        (&torn, "mock:optweb:2", 7, "not a calibration"),
+        (&torn, "mock:optweb:2", 7, "invalid calibration"),
         (&gone, "mock:optweb:2", 4, "No such file"),
     ] {
         let output = run(&["plan", "send", "--cards", cards, "--calibration", file]);

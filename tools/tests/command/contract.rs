@@ -177,7 +177,7 @@ fn a_missing_file_is_4() {
 fn data_beyond_the_memory_of_the_machine_is_refused() {
     let (code, text) = error(&["coll", "allgather", "--bytes", "100M", "--cards", "mock:optweb:64"]);
     assert_eq!(code, 7, "{text}");
-    assert!(text.contains("may take half of the") && text.contains("--bytes"), "{text}");
+    assert!(text.contains("the limit is half of the") && text.contains("reduce --bytes"), "{text}");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_delay_no_card_can_wait_is_refused() {
 #[test]
 fn many_skews_are_counted() {
     let text = stdout(&["coll", "barrier", "--repeat", "40", "--cards", "mock:optweb:3"]);
-    assert!(text.contains("largest of 40") && text.lines().all(|line| line.len() < 250), "{text}");
+    assert!(text.contains("max of 40") && text.lines().all(|line| line.len() < 250), "{text}");
 }
 
 /// Nobody reads stderr: the exit code is the same.
@@ -277,19 +277,22 @@ fn listed_selectors_select() {
     assert_eq!((&coll["ranks"], &coll["bytes"]), (&3.into(), &65536.into()));
 }
 
-/// No line of any help is wider than 80 columns.
+/// Checks the help of a command and of all its subcommands; returns the number of commands.
+fn check_width_of_help(command: &[&str]) -> usize {
+    let help = |option| stdout(&[command, &[option]].concat());
+    let (long, short) = (help("--help"), help("-h"));
+    let wide = long.lines().chain(short.lines()).find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "fpgactl {command:?}");
+    let listed = long.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Continued descriptions are indented further than names.
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split_once(' ')).map(|(name, _)| name);
+    let subcommands = names.filter(|name| !name.is_empty() && *name != "help");
+    1 + subcommands.map(|name| check_width_of_help(&[command, &[name]].concat())).sum::<usize>()
+}
+
 #[test]
-fn help_fits_80_columns() {
-    for words in
-        ["", "list", "info", "doctor", "bind", "unbind", "reset", "reg", "coll", "plan", "calibrate", "asm", "disasm"]
-            .iter()
-            .chain(&["lint", "run", "bench", "bench optweb", "topo", "mock", "mock serve", "completions"])
-    {
-        let line: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
-        let text = stdout(&line);
-        let long = text.lines().find(|line| line.chars().count() > 80);
-        assert_eq!(long, None, "{words}");
-    }
+fn the_help_of_every_subcommand_fits_80_columns() {
+    assert!(check_width_of_help(&[]) > 20, "the help lists all subcommands");
 }
 
 /// A card of a vendor's driver is not to be taken for nothing, and no card that cannot run `coll` passes.
@@ -310,11 +313,11 @@ fn doctor_ends_with_the_sequencer() {
     let (code, checks) = doctor(&tree, "0000:01:00.0");
     let last = checks.last().unwrap();
     assert_eq!((code, &last["id"], &last["ok"]), (1, &"sequencer".into(), &false.into()));
-    assert!(last["found"].as_str().unwrap().starts_with("not a card of ours: "), "{last}");
+    assert_eq!(last["found"], "no sequencer: unknown PCI ids", "{last}");
     // A card that OPAE has.
     let (_, checks) = doctor(&tree, "0000:5e:00.0");
     let driver = check(&checks, "driver");
     assert_eq!((&driver["ok"], &driver["by"]), (&false.into(), &"hand".into()), "{driver}");
-    assert!(driver["mend"].as_str().unwrap().starts_with("keep dfl-pci, unless"), "{driver}");
+    assert!(driver["mend"].as_str().unwrap().starts_with("keep dfl-pci unless"), "{driver}");
     assert!(driver["cost"].as_str().unwrap().contains("OPAE"), "{driver}");
 }

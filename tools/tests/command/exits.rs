@@ -104,7 +104,7 @@ fn one_card_of_several_is_no_collective() {
 #[test]
 fn a_barrier_is_repeated_as_often_as_asked() {
     let text = super::stdout(&["coll", "barrier", "--cards", "mock:optweb:2", "--repeat", "10000"]);
-    assert!(text.contains("largest of 10000"), "{text}");
+    assert!(text.contains("max of 10000"), "{text}");
     assert!(text.lines().all(|line| line.len() < 200), "{text}");
     let printed = super::json(&["coll", "barrier", "--cards", "mock:optweb:2", "--repeat", "70000"]);
     assert_eq!(printed["skew_us"].as_array().unwrap().len(), 65_536);

@@ -28,7 +28,7 @@ const FAULTS: &[(&str, &[&str], &str)] = &[
     ("msix-absent", &["msix"], "load an image"),
     ("module-missing", &["module", "driver", "container"], "modprobe vfio-pci"),
     // Not of the ten.
-    ("slot-narrow", &["link"], "a slot of 8 GT/s x16"),
+    ("slot-narrow", &["link"], "a slot with 8 GT/s x16"),
     ("asleep", &["power"], "echo on > /sys/bus/pci/devices/0000:3b:00.0/power/control"),
     ("held", &["owner"], "kill 815"),
     ("silent", &["card"], "echo 1 > /sys/bus/pci/devices/0000:3b:00.0/remove"),
@@ -152,9 +152,9 @@ fn a_node_that_the_rules_keep_back_says_why() {
     let listed = |ids: &str| format!("printf '%s\\n' {ids} >> /etc/fpga/cards && {trigger}");
     let disk = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/driver -> ../../../../bus/pci/drivers/vfio-pci";
     let pac = "$pac/driver -> ../../../../bus/pci/drivers/vfio-pci";
-    let alone = "put the card into a slot where it has an IOMMU group of its own";
+    let alone = "move the card to a slot with its own IOMMU group";
     let cases: [(&[&str], &str, &str, String, &str); 7] = [
-        (&[], "- etc/fpga/cards", "/etc/fpga/cards cannot be read", "udev/install ada".into(), "root"),
+        (&[], "- etc/fpga/cards", "/etc/fpga/cards is unreadable", "udev/install ada".into(), "root"),
         (&[], "etc/fpga/cards = 10ee:903f  # Alveo", "have not been applied", trigger.into(), "root"),
         (&[], "etc/fpga/cards = # 10ee:903f", "0000:3b:00.0 (10ee:903f) is not in", listed("10ee:903f"), "root"),
         // Another card of the group is what is missing, and then both.
@@ -165,8 +165,8 @@ fn a_node_that_the_rules_keep_back_says_why() {
         (
             &["group-shared"],
             "etc/fpga/cards = 10ee:903f",
-            "opens 0000:01:00.0 (144d:a808) as well, which is no card",
-            format!("{alone}; or let the group fpga have that too, by 144d:a808 in /etc/fpga/cards"),
+            "also gives access to 0000:01:00.0 (144d:a808), which is no known card",
+            format!("{alone}; or give all of them to the group fpga: add 144d:a808 to /etc/fpga/cards"),
             "hand",
         ),
     ];
@@ -190,36 +190,36 @@ fn each_iommu_is_turned_on_in_its_way() {
     const ARM: &str = "proc/cpuinfo = processor\\t: 0\\nCPU implementer\\t: 0x41";
     const HIDDEN: &str = "- sys/firmware/acpi/tables";
     let grub = |edit: &str| format!("sed -i '{edit}' /etc/default/grub && update-grub && reboot");
-    let setup = |name: &str| format!("switch {name} on in the firmware's setup");
-    let dmesg = |tag: &str| format!("dmesg | grep {tag} shows why the kernel does not use it");
+    let setup = |name: &str| format!("enable {name} in the firmware setup");
+    let dmesg = |tag: &str, name: &str| format!("dmesg | grep {tag} shows why the kernel does not use {name}");
     let added = || grub("s/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /");
     let cases: [(&[&str], &str, String); 14] = [
-        (&[INTEL], "started without intel_iommu=on", added()),
-        (&[INTEL, HIDDEN], "started without intel_iommu=on", added()),
+        (&[INTEL], "command line lacks intel_iommu=on", added()),
+        (&[INTEL, HIDDEN], "command line lacks intel_iommu=on", added()),
         (&[INTEL, "- sys/firmware/acpi/tables/DMAR"], "no ACPI table DMAR", setup("VT-d")),
         (
             &[INTEL, "proc/cmdline = quiet intel_iommu=off"],
-            "started with intel_iommu=off",
+            "command line has intel_iommu=off",
             grub("s/\\bintel_iommu=off\\b/intel_iommu=on/"),
         ),
-        (&[INTEL, "proc/cmdline = iommu=off"], "with iommu=off", grub("s/\\biommu=off\\b/intel_iommu=on/")),
-        (&[INTEL, "proc/cmdline = intel_iommu=on,sm_on"], "the kernel does not use it", dmesg("DMAR")),
+        (&[INTEL, "proc/cmdline = iommu=off"], "has iommu=off", grub("s/\\biommu=off\\b/intel_iommu=on/")),
+        (&[INTEL, "proc/cmdline = intel_iommu=on,sm_on"], "the kernel does not use it", dmesg("DMAR", "VT-d")),
         (
             &[INTEL, HIDDEN, "proc/cmdline = intel_iommu=on"],
-            "as it seems",
-            format!("{}; {}", setup("VT-d"), dmesg("DMAR")),
+            "VT-d is probably disabled",
+            format!("{}; {}", setup("VT-d"), dmesg("DMAR", "VT-d")),
         ),
-        (&[AMD], "the firmware tells of AMD-Vi, and the kernel does not use it", dmesg("AMD-Vi")),
+        (&[AMD], "the firmware reports AMD-Vi, but the kernel does not use it", dmesg("AMD-Vi", "AMD-Vi")),
         (&[AMD, "- sys/firmware/acpi/tables/IVRS"], "no ACPI table IVRS", setup("AMD-Vi")),
-        (&[AMD, "proc/cmdline = amd_iommu=off"], "with amd_iommu=off", grub("s/\\bamd_iommu=off\\b//")),
-        (&[AMD, HIDDEN], "as it seems", format!("{}; {}", setup("AMD-Vi"), dmesg("AMD-Vi"))),
-        (&[ARM], "the firmware tells of no SMMU", setup("the SMMU")),
-        // The tables tell it where the processor does not.
-        (&["- proc/cpuinfo"], "started without intel_iommu=on", added()),
+        (&[AMD, "proc/cmdline = amd_iommu=off"], "has amd_iommu=off", grub("s/\\bamd_iommu=off\\b//")),
+        (&[AMD, HIDDEN], "is probably disabled", format!("{}; {}", setup("AMD-Vi"), dmesg("AMD-Vi", "AMD-Vi"))),
+        (&[ARM], "the firmware reports no SMMU", setup("the SMMU")),
+        // Without a known processor, the tables show the maker.
+        (&["- proc/cpuinfo"], "command line lacks intel_iommu=on", added()),
         (
             &["- proc/cpuinfo", HIDDEN],
-            "the firmware has it off, or",
-            format!("{}; dmesg | grep -i iommu shows whether the kernel uses it", setup("the IOMMU")),
+            "the IOMMU is disabled in the firmware or the kernel",
+            format!("{}; dmesg | grep -i iommu shows whether the kernel uses the IOMMU", setup("the IOMMU")),
         ),
     ];
     for (lines, cause, mend) in cases {
@@ -276,7 +276,7 @@ fn what_is_not_there_is_4() {
 #[test]
 fn a_card_that_cannot_be_opened_is_4_and_what_helps_is_said() {
     for (fault, words) in [
-        ("no-permission", "the rules that give cards to the group fpga are not installed; as root: udev/install ada"),
+        ("no-permission", "rules that give cards to the group fpga are not installed; as root: udev/install ada"),
         ("wrong-driver", "as root: fpgactl bind 0000:3b:00.0 (programs on /dev/xdma* lose the card"),
         ("iommu-off", "as root: sed -i"),
     ] {
@@ -370,7 +370,7 @@ fn refusals_help() {
     for (listings, arguments, exit, words) in [
         (&["module-missing"] as &[&str], &["bind", CARD] as &[&str], 7, "its module is not loaded (modprobe vfio-pci)"),
         (&["wrong-driver", "group-shared"], &["bind", CARD], 7, "0000:01:00.0 is bound to nvme"),
-        (&["wrong-driver", "iommu-off"], &["bind", CARD], 7, "fpgactl doctor 0000:3b:00.0 says how"),
+        (&["wrong-driver", "iommu-off"], &["bind", CARD], 7, "fpgactl doctor 0000:3b:00.0 shows how"),
         (&["held"], &["unbind", CARD], 7, "process 815 (simulate) has it open"),
         (&["held"], &["reset", CARD], 7, "process 815 (simulate) has it open"),
         (&[], &["unbind", "0000:01:00.0"], 7, "mounted at /boot/efi"),
@@ -449,7 +449,7 @@ fn a_terminated_bind_leaves_the_card_where_it_was() {
     binding.signal("TERM");
     let (exit, said) = binding.end();
     assert_eq!(exit, Some(130), "{said}");
-    assert!(said.contains("every function is bound to what it was bound to before"), "{said}");
+    assert!(said.contains("every function has its previous driver again"), "{said}");
 }
 
 /// It comes when the card has no driver at all. An impatient second one does not end the command there.
@@ -477,7 +477,7 @@ fn a_kernel_that_does_not_answer_may_still_do_what_it_was_told() {
     assert!(Command::new("mkfifo").arg(&attribute).status().unwrap().success());
     let output = on(&tree, &["bind", CARD, "--timeout", "0.5"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    for words in ["how 0000:3b:00.0 ends is not known", "fpgactl bind 0000:3b:00.0 --driver xdma puts it back"] {
+    for words in ["how 0000:3b:00.0 ends is not known", "restore it with fpgactl bind 0000:3b:00.0 --driver xdma"] {
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     }
     let device = tree.path("sys/bus/pci/devices").join(CARD);

@@ -111,9 +111,9 @@ fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
     let program =
         |bytes: &str| format!("ranks 2\nbuffer h = host size {bytes}\ncopy source h, destination 0, bytes 64\n");
     for (bytes, expected) in [
-        ("1TiB", "the host buffers of all ranks take 2 TiB, and may take half of the "),
-        ("1 << 62", "the host buffers of all ranks take 8388608 TiB, and may take half of the "),
-        ("(1 << 64) - 1", "rank 0: its host buffers take more than 2^64 bytes"),
+        ("1TiB", "the host buffers of all ranks need 2 TiB: the limit is half of the "),
+        ("1 << 62", "the host buffers of all ranks need 8388608 TiB: the limit is half of the "),
+        ("(1 << 64) - 1", "rank 0: the host buffers exceed 2^64 B"),
     ] {
         let path = directory.write("large.seq", program(bytes));
         for mode in [&["--json"][..], &["--json", "--persistent"]] {
@@ -225,7 +225,7 @@ fn warnings_are_printed_and_may_end_the_command() {
     assert_eq!(run(&["lint", &text, "--check"]).status.code(), Some(1));
     assert_eq!(
         stdout(&["lint", &directory.write("fine.seq", "ranks 2\nnop\n"), "--check"]),
-        "nothing to say\nverified for mock:optweb:2\n"
+        "no warnings\nverified for mock:optweb:2\n"
     );
 }
 
@@ -245,7 +245,7 @@ fn programs_are_verified_without_being_asked() {
     // There is no fabric of one card.
     let one = directory.write("one.seq", "ranks 1\nnop\n");
     assert_eq!(json(&["lint", &one])["verified_for"], serde_json::Value::Null);
-    assert!(stdout(&["lint", &one]).contains("not verified: no mock fabric for ranks: 1"));
+    assert!(stdout(&["lint", &one]).contains("not verified: no mock fabric for ranks = 1; "));
     // Host buffers lie apart; within one, a copy overlaps.
     let buffers = "ranks 2\nbuffer a = host size 64\nbuffer b = host size 64\n";
     let apart = directory.write("apart.seq", format!("{buffers}copy source a, destination b, bytes 64\n"));
@@ -287,7 +287,7 @@ fn warnings_past_the_limit_are_counted() {
     let text = directory.write("many.seq", format!("ranks 2\n{constants}nop\n"));
     let printed = json(&["lint", &text]);
     assert_eq!((printed["warnings"].as_array().unwrap().len(), &printed["more"]), (100, &50.into()));
-    assert!(stdout(&["lint", &text]).contains("150 warnings, 50 of them not shown\n"));
+    assert!(stdout(&["lint", &text]).contains("150 warnings, 50 not shown\n"));
 }
 
 /// The examples of `docs/seq.md` with tables and signals, on the cards.

@@ -88,7 +88,7 @@ fn a_launch_rings_each_card_once() {
     assert!(persistent["instructions"].as_u64().unwrap() > 4, "a ring has several steps on each card");
     assert_eq!(persistent["ranks"].as_array().map(Vec::len), Some(4));
     let text = stdout(&of_cards(&["run", &saved, "--persistent"]));
-    assert!(text.contains("\n1 launch of ") && text.contains(" on 4 cards, which run "), "{text}");
+    assert!(text.contains("\n1 launch, 4 doorbells on 4 cards: "), "{text}");
 
     // What a loop repeats is stored once.
     let path = folder.path("loop.seq");
@@ -96,7 +96,7 @@ fn a_launch_rings_each_card_once() {
     let printed = json(&of_cards(&["run", &path, "--persistent"]));
     assert_eq!((&printed["persistent"]["stored"], &printed["persistent"]["instructions"]), (&8.into(), &4004.into()));
     let text = stdout(&of_cards(&["run", &path, "--persistent"]));
-    let expected = "\n1 launch of 8 stored instructions on 4 cards, which run 4004, with 4 doorbells\n";
+    let expected = "\n1 launch, 4 doorbells on 4 cards: 8 instructions stored, 4004 run per launch\n";
     assert!(text.contains(expected), "{text}");
 
     let vector = folder.path("vector.seqb");
@@ -158,7 +158,7 @@ allgather source mine, destination all unstriped, bytes 4KiB
     // It is verified for the cards there are.
     let output = run(&of_cards(&["lint", &text, "--ranks", "2", "--expect", &format!("allgather,{buffers}")]));
     assert_eq!(output.status.code(), Some(7));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("there are 4 cards"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--cards selects 4 cards"));
 }
 
 /// In the order of ranks every algorithm gives the same bits; a sum of f32 in the orders of two algorithms does not.

@@ -95,7 +95,7 @@ fn doctor_finds_a_shared_group_and_a_wrong_driver(guest: &Guest) {
     assert_eq!([twin.driver(), other.driver()], [Some("nvme".to_owned()), Some("nvme".to_owned())]);
     let found = check(guest, User::Root, "", &twin, "driver");
     assert_eq!((&found["ok"], &found["found"]), (&false.into(), &"nvme".into()), "{found}");
-    assert_eq!(found["cause"], "the card belongs to the kernel's driver nvme");
+    assert_eq!(found["cause"], "the card is bound to the kernel driver nvme");
     let found = find_and_mend(guest, User::Root, &twin, "iommu-group");
     assert!(found["found"].to_string().contains("0000:00:16.1 (nvme)"), "{found}");
     find_and_mend(guest, User::Root, &twin, "driver");
