@@ -15,6 +15,8 @@ use crate::verify::{Reason, Refusal};
 use crate::{Capabilities, Context, Flags, Instruction, Operation, Tables};
 
 mod stuck;
+#[cfg(test)]
+mod tests;
 
 /// Communicators as ranks of the programs see them.
 #[derive(Debug)]
@@ -411,13 +413,12 @@ impl<'a> Matching<'a> {
         }
         let arrivals = &self.arrivals[membership.index];
         let differs = arrivals.count > 0
-            && self.head(arrivals.first).is_some_and(|first| {
-                !is_alike(head.instruction, first.instruction)
-                    && self.difference(head.instruction, first.instruction).is_some()
-            });
+            && self
+                .head(arrivals.first)
+                .is_some_and(|first| self.difference(head.instruction, first.instruction).is_some());
         let arrivals = &mut self.arrivals[membership.index];
         if arrivals.count == 0 {
-            (arrivals.first, arrivals.differ) = (rank, false);
+            arrivals.first = rank;
         }
         arrivals.differ |= differs;
         arrivals.count += 1;
@@ -606,27 +607,10 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// The head of `rank` is what the ranks say that need no further look: all that is compared is equal.
+    /// Nothing can run any more: whether that is because all programs have ended.
     fn ended(&self) -> Result<(), Refusal> {
         stuck::check(self)
     }
-}
-
-/// Whether all that is compared between members of a collective is equal: the common case, at little cost.
-fn is_alike(one: &Instruction, two: &Instruction) -> bool {
-    let key = |it: &Instruction| {
-        (
-            it.operation,
-            it.root,
-            it.bytes,
-            it.extent,
-            it.element,
-            it.reduction,
-            it.flags & (Flags::EAGER | Flags::RENDEZVOUS),
-            it.tag,
-        )
-    };
-    key(one) == key(two)
 }
 
 fn disagreement_between(here: Head<'_>, rank: usize, there: Head<'_>, [said, expected]: &[String; 2]) -> String {

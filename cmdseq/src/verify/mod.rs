@@ -11,13 +11,15 @@ mod order;
 mod races;
 mod refusal;
 mod resident;
+#[cfg(test)]
+pub(crate) mod sample;
 mod shadow;
 mod slots;
 mod spread;
 
+use crate::Capabilities;
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::plan::{Communicator, Program};
-use crate::{Capabilities, Operation};
 
 use instruction::Instructions;
 use races::Races;
@@ -75,7 +77,7 @@ pub(crate) fn check(
                 let cause = format!("{}: {}", instruction.operation, fault.cause);
                 Refusal::at(rank, index, cause).because(fault.reason)
             })?;
-            has_one_sided |= is_one_sided(instruction.operation) || instruction.operation == Operation::WaitSignal;
+            has_one_sided |= is_one_sided(instruction.operation);
         }
     }
     drop(instructions);
