@@ -208,7 +208,7 @@ fn instruction(ranks: u32) -> impl Strategy<Value = Instruction> {
             let reads = operation.fields();
             let extent = match operation {
                 Operation::SendrecvReduce => extent * 8,
-                Operation::Alltoallv => extent % 2 | extent / 2 % 2 << 16,
+                Operation::Alltoallv => (extent % 2) | ((extent / 2 % 2) << 16),
                 _ if takes_tables(operation) => extent % 2,
                 _ => extent / 2,
             };
