@@ -205,7 +205,7 @@ struct Head<'a> {
 
 /// The direction of what a pair exchanges, from one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
+pub(crate) enum Way {
     Out,
     In,
 }
@@ -455,16 +455,11 @@ impl<'a> Matching<'a> {
         };
         let ranks = 0..membership.table.nodes.len() as u32;
         let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
-        let agree = |(from, sender): (usize, &[Lengths<'_>; 2]), (to, receiver): (usize, &[Lengths<'_>; 2])| {
-            from == to || sender[0].of(to as u32) == receiver[1].of(from as u32)
-        };
         let root = usize::from(instruction.root);
-        let Some(at_root) = all.get(root).map(|lengths| (root, lengths)) else { return false };
-        match instruction.operation {
-            Operation::Scatterv => all.iter().enumerate().all(|one| agree(at_root, one)),
-            Operation::Gatherv => all.iter().enumerate().all(|one| agree(one, at_root)),
-            _ => all.iter().enumerate().all(|one| all.iter().enumerate().all(|other| agree(one, other))),
-        }
+        let ends = |is_root: bool| if is_root { root..root + 1 } else { 0..all.len() };
+        let (mut from, to) =
+            (ends(instruction.operation == Operation::Scatterv), ends(instruction.operation == Operation::Gatherv));
+        from.all(|from| to.clone().all(|to| from == to || all[from][0].of(to as u32) == all[to][1].of(from as u32)))
     }
 
     /// As [`do_blocks_agree`](Matching::do_blocks_agree), and says which do not.
@@ -630,7 +625,7 @@ fn no_program(rank: usize, head: Head<'_>, partner: usize) -> Refusal {
 
 /// Where a paired instruction sends to and receives from, by rank of the communicator; nothing of what it does alone. What is
 /// empty is neither sent nor waited for.
-fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
+pub(crate) fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
     let (root, peer) = (u32::from(instruction.root), u32::from(instruction.peer));
     let ways = match instruction.operation {
         Operation::Send => [Some((Way::Out, peer)), None],

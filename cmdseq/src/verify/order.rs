@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
 use super::refusal::Refusal;
-use crate::matching::{Members, Membership};
+use crate::matching::{Members, Membership, is_paired, ways};
 use crate::plan::Program;
 use crate::ranges::{lengths, transfers};
 use crate::{Capabilities, Instruction, Operation};
@@ -102,10 +102,13 @@ impl Clocks {
         before.clear();
         together.iter().for_each(|(rank, _)| before.extend_from_slice(self.of(*rank)));
         let all = Together { all: together, before: &before, ranks: self.ranks, programs, members, capabilities };
-        match all.operation() {
-            Some(Operation::Alltoallv) => self.end_listed(&all),
-            Some(operation) if has_speakers(operation) => self.end_spoken(&all),
-            _ => self.end_paired(&all),
+        let operation = all.operation();
+        if operation == Some(Operation::Alltoallv) {
+            self.end_listed(&all);
+        } else if operation.is_some_and(has_speakers) {
+            self.end_spoken(&all);
+        } else {
+            self.end_paired(&all);
         }
         together.iter().for_each(|(rank, index)| self.end(*rank, *index));
         self.before = before;
@@ -144,7 +147,7 @@ impl Clocks {
         (0..count).for_each(|place| join(&mut all, together.began(place)));
         for (place, met) in places.iter().zip(meets.chunks_exact(count)) {
             let (rank, _) = together.all[*place];
-            if met.iter().filter(|met| **met).count() + 1 == count {
+            if met.iter().filter(|met| !**met).count() == 1 {
                 self.learn(rank, &all);
                 continue;
             }
@@ -154,7 +157,7 @@ impl Clocks {
         }
     }
 
-    /// Whoever sends something to another and that one learn from each other.
+    /// Those that exchange something learn from each other.
     fn end_paired(&mut self, together: &Together<'_>) {
         let mut partners = Vec::new();
         for (place, (rank, _)) in together.all.iter().enumerate() {
@@ -163,7 +166,6 @@ impl Clocks {
             for partner in partners.iter().copied() {
                 let Ok(other) = together.all.binary_search_by_key(&partner, |(rank, _)| *rank) else { continue };
                 self.learn(*rank, together.began(other));
-                self.learn(partner, together.began(place));
             }
         }
     }
@@ -212,20 +214,17 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Ranks of the programs to which the one at `place` sends something. What is empty, or sent to itself, runs alone.
+    /// Ranks of the programs with which the one at `place` exchanges something.
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership, program)) = self.member(place) else { return };
-        match instruction.operation {
-            Operation::Send | Operation::Sendrecv | Operation::SendrecvReduce => {
-                partners.extend(membership.program_rank(instruction.peer.into()));
-            }
-            Operation::Recv | Operation::RecvReduce => {}
-            _ => {
-                let context = membership.context(&program.tables, self.capabilities);
-                let moved = transfers(instruction, &context).unwrap_or_default();
-                partners.extend(moved.sends.iter().filter_map(|send| membership.program_rank(send.peer_rank)));
-            }
+        if is_paired(instruction.operation) {
+            let all = ways(instruction, membership.own).into_iter().flatten();
+            partners.extend(all.filter_map(|(_, partner)| membership.program_rank(partner)));
+            return;
         }
+        let moved = transfers(instruction, &membership.context(&program.tables, self.capabilities)).unwrap_or_default();
+        let all = moved.sends.iter().chain(&moved.receives);
+        partners.extend(all.filter_map(|block| membership.program_rank(block.peer_rank)));
     }
 }
 
@@ -508,6 +507,37 @@ mod tests {
             clocks.end_together(&sorted, &programs, &members, &capabilities);
             prop_assert_eq!(clocks.over, expected);
         }
+    }
+
+    /// What a rank knew is kept once for as long as it learns nothing from others.
+    #[test]
+    fn puts_keep_what_is_new_and_waits_learn_it() {
+        let put = |to| Instruction::put_signal(to, Operand::card(0), Operand::card(0), 0, 0, 1);
+        // Rank 1 adds four to the signal of rank 0, and rank 2 one.
+        let all = [vec![Instruction::wait_signal(0, 3)], vec![put(0); 4], vec![put(0)]];
+        let (capabilities, programs) = (card(3), programs(all.map(|it| (it, Tables::new()))));
+        let members = members(&capabilities, &[]);
+        let (mut signals, mut clocks) = (Signals::new(&programs, &members), Clocks::new(3));
+        let put = |signals: &mut Signals, clocks: &mut Clocks, rank: usize, index: usize| {
+            signals.put(rank, (0, 0), clocks);
+            clocks.end(rank, index);
+            signals.knew.len()
+        };
+        clocks.learn(1, &[7, 0, 7]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 0), 3);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 1), 3, "it has only come further itself");
+        clocks.learn(1, &[8, 0, 0]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 2), 6);
+        clocks.learn(1, &[0, 0, 9]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 3), 9);
+        assert_eq!(put(&mut signals, &mut clocks, 2, 0), 12);
+        assert_eq!(signals.knew[..9], [7, 0, 7, 8, 2, 7, 8, 3, 9]);
+        // Of three that came, two are of rank 1 at least.
+        signals.wait((0, 0), &programs[0].instructions[0], &mut clocks);
+        assert_eq!(clocks.of(0), [7, 2, 7]);
+        assert_eq!(signals.compared, 2, "both that add to it");
+        signals.wait((0, 0), &programs[0].instructions[0], &mut clocks);
+        assert_eq!((clocks.of(0), signals.compared), (&[8, 4, 9][..], 4), "more than there are: all came");
     }
 
     fn sized(ranks: usize, instructions: usize) -> Result<(), Refusal> {

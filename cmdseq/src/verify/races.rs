@@ -186,9 +186,8 @@ impl<'a> Races<'a> {
     fn list_ranges(&mut self, instruction: &Instruction, context: &Context<'_>) -> Option<()> {
         let Instruction { operation, source, destination, bytes, .. } = *instruction;
         self.list.clear();
-        let is_single = matches!(operation, Operation::Send | Operation::Recv) || is_one_sided(operation);
-        if is_single && source.layout == Layout::Block && destination.layout == Layout::Block {
-            let is_read = matches!(operation, Operation::Send | Operation::RdmaWrite | Operation::PutSignal);
+        if is_one_sided(operation) && source.layout == Layout::Block && destination.layout == Layout::Block {
+            let is_read = operation != Operation::RdmaRead;
             let address = if is_read { source.address } else { destination.address };
             self.list.push((Range { address, bytes }, !is_read));
             return Some(());
@@ -285,6 +284,11 @@ mod tests {
         assert_eq!(uses(Instruction::copy(at(1024), at(1056), 32)), 2);
         assert_eq!(uses(Instruction::alltoall(at(1024), at(1056), 16)), 2);
         assert_eq!(uses(Instruction::nop()), 0);
+        // What lies far off is not even listed.
+        with_races(&[Instruction::send(0, at(0), 64)], |races| {
+            assert!(races.uses(1, 0).is_none());
+            assert_eq!((races.uses, races.compared), (0, 0));
+        });
     }
 
     #[test]
@@ -335,7 +339,7 @@ mod tests {
             (Instruction::rdma_write(2, a.striped(), b, 8), vec![read(256 + 2 * STRIPE, 8)]),
             (Instruction::rdma_write(2, a, b.striped(), 8), vec![read(256, 8)]),
             (Instruction::sendrecv(0, 2, a, b, 8), vec![read(256, 8), write(2048, 8)]),
-            // Of rank 1 of 3: blocks that follow each other, those of the own rank by themselves.
+            // Of rank 1 of 3, or on communicator 1 of rank 0: blocks that follow each other are one.
             (
                 Instruction::alltoall(a, b, 8),
                 vec![
@@ -347,6 +351,7 @@ mod tests {
                     write(2048 + 8, 8),
                 ],
             ),
+            (Instruction::alltoall(a, b, 8).on(1), vec![read(264, 16), read(256, 8), write(2056, 16), write(2048, 8)]),
             (Instruction::scatter(1, a, at(264), 8), vec![read(256, 8), read(272, 8), read(264, 8)]),
             (Instruction::gather(1, a, at(264), 8), vec![read(256, 8), write(264, 8), write(280, 8), write(272, 8)]),
             // What is read does not go on in what is written.
@@ -355,7 +360,8 @@ mod tests {
         ] {
             with_races(&[], |races| {
                 let tables = Tables::new();
-                let context = Context { rank: 1, ranks: 3, stripe_bytes: STRIPE, tables: &tables };
+                let rank = 1 - u32::from(instruction.communicator);
+                let context = Context { rank, ranks: 3, stripe_bytes: STRIPE, tables: &tables };
                 for instruction in [instruction, instruction.with_flags(Flags::INTERRUPT)] {
                     races.list_ranges(&instruction, &context).unwrap();
                     assert_eq!(races.list, expected, "{instruction:?}");
