@@ -1,10 +1,10 @@
-//! What reductions should give, computed from `docs/isa.md` by value: neither the cards' arithmetic nor its bit patterns.
+//! Expected results of reductions, computed by value from `docs/isa.md`, independent of the cards' arithmetic.
 
 use cmdseq::plan::Folding;
 use cmdseq::{Combine, Element, Reduction};
 
-/// The left fold of `contributions`, all of one length in whole elements. Nothing, if there are none or the reduction does
-/// not take such elements.
+/// Returns the left fold of `contributions`, all of one length in whole elements. Returns no bytes if there are no
+/// contributions, or if the reduction is undefined for the element type.
 pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
     let Combine { reduction, element } = combine;
     let [first, rest @ ..] = contributions else { return Vec::new() };
@@ -25,7 +25,7 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
                 let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0);
                 result.extend(format.write(folded).to_le_bytes());
             }
-            // The sum and the product of two f32 in f64, rounded to f32, are those of f32: f64 has more than twice the bits.
+            // Sum and product in f64, rounded to f32, equal those in f32: f64 has more than twice the bits.
             Element::F32 => {
                 let wide = elements.map(|one| f64::from(f32::from_le_bytes(array(one))));
                 let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0) as f32;
@@ -40,7 +40,7 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
                 result.extend(folded.map(|pair| pair.write(element, bytes)).unwrap_or_default());
             }
             _ => {
-                // Modulo 2^128, and so modulo any smaller power.
+                // Results are exact modulo 2^128, and so modulo any smaller power.
                 let folded = elements.map(|one| integer(element, one)).reduce(|a, b| integers(reduction, a, b));
                 result.extend_from_slice(&folded.unwrap_or(0).to_le_bytes()[..bytes]);
             }
@@ -49,7 +49,7 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
     result
 }
 
-/// The contributions, by rank, folded as `folding` says.
+/// Folds the contributions of all ranks in the order of `folding`.
 pub(crate) fn fold_as(combine: Combine, folding: &Folding, contributions: &[Vec<u8>]) -> Vec<u8> {
     match folding {
         Folding::Rank(rank) => contributions.get(*rank as usize).cloned().unwrap_or_default(),
@@ -111,7 +111,7 @@ fn float(reduction: Reduction, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Of numbers; -0.0 is less than +0.0.
+/// Compares numbers, not NaN; -0.0 is less than +0.0.
 fn is_less(a: f64, b: f64) -> bool {
     a < b || (a == b && a.is_sign_negative() && b.is_sign_positive())
 }
@@ -165,7 +165,7 @@ impl Format {
         while value.is_finite() && value.abs() >= 2_f64.powi(exponent + 1) {
             exponent += 1;
         }
-        // What rounds up to the next power of two carries into the exponent.
+        // Rounding up to the next power of two carries into the exponent.
         let units = (value.abs() / 2_f64.powi(exponent - self.fraction_bits)).round_ties_even();
         let bits = f64::from((exponent - self.least) << self.fraction_bits) + units;
         sign | if bits < f64::from(infinity) { bits as u16 } else { infinity }
@@ -215,7 +215,7 @@ impl Pair {
 
 fn located(reduction: Reduction, a: Pair, b: Pair) -> Pair {
     let least = reduction == Reduction::Minloc;
-    // Whether the first is before the second in the order in which the result is the first of all.
+    // Whether the result prefers the first value to the second.
     let is_before = |one: Value, other: Value| match (one, other) {
         (Value::Integer(one), Value::Integer(other)) => {
             if least {
@@ -257,7 +257,7 @@ mod tests {
             two(Reduction::Prod, Element::F32, &2_f32.to_le_bytes(), &0.5_f32.to_le_bytes()),
             1_f32.to_le_bytes()
         );
-        // 1 + 2^-11 is half way, and goes to the even 1.
+        // 1 + 2^-11 is half way and rounds to the even 1.
         assert_eq!(two(Reduction::Sum, Element::F16, &[0x00, 0x3c], &[0x00, 0x10]), [0x00, 0x3c]);
         assert_eq!(two(Reduction::Sum, Element::F16, &[0xff, 0x7b], &[0xff, 0x7b]), [0x00, 0x7c]);
         assert_eq!(two(Reduction::Max, Element::Bf16, &[0x80, 0xff], &[0x01, 0xff]), [0x01, 0xff]);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_comes_back() {
+    fn every_half_is_read_and_written_unchanged() {
         for format in [F16, BF16] {
             for bits in 0..=u16::MAX {
                 let value = format.read(&bits.to_le_bytes());

@@ -1,4 +1,4 @@
-//! `fpgactl bench optweb`: every network figure of the OPTWEB paper beside ours.
+//! `fpgactl bench optweb`: compares every network figure of the OPTWEB paper with the mock.
 
 mod chart;
 mod figures;
@@ -43,7 +43,7 @@ struct PrintedRow {
     at_bytes: Option<u64>,
 }
 
-/// A measured value, and where a row ranges over sizes, the size and what was published for it.
+/// A measured value; for a row over several sizes, also the size and its published value.
 struct Value {
     ours: f64,
     at_bytes: Option<u64>,
@@ -93,14 +93,14 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
 }
 
 fn choose(ids: &[String]) -> Result<Vec<Row>> {
-    let is_meant = |row: &Row, id: &String| {
+    let is_selected = |row: &Row, id: &String| {
         row.id.strip_prefix(id.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let all = rows::all();
-    if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|row| is_meant(row, id))) {
+    if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|row| is_selected(row, id))) {
         return Err(Failure::usage(format!("unknown row {unknown:?}; bench optweb without --row prints all rows")));
     }
-    Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_meant(row, id))).collect())
+    Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_selected(row, id))).collect())
 }
 
 fn value(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
@@ -145,8 +145,8 @@ fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
             let bytes = lab.measure(large(one))?.bytes_at_a_card;
             gbps(bytes, lab.reception_us(large(one))?)
         }
-        // A group of one card keeps its block: it is read, and written as often.
-        Quantity::Internal => 2.0 * gbps(LARGE, lab.measure(large(Collective::Allgather).alone())?.t2_us),
+        // A group of one card copies its own block: one read and one write.
+        Quantity::Internal => 2.0 * gbps(LARGE, lab.measure(large(Collective::Allgather).with_one_rank())?.t2_us),
         Quantity::StartUpOfCards(cards) => lab.measure(small(Collective::Allgather).with_cards(cards))?.start_up_us(),
         Quantity::BandwidthOfCards(cards) => lab.received_gbps(large(Collective::Allgather).with_cards(cards))?,
         Quantity::SpreadOverCards => {
@@ -183,16 +183,17 @@ fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
     })
 }
 
-/// Most cards that have a memory interface for each.
+/// Largest number of cards with one memory interface for each.
 const STRIPED: u32 = 16;
 
-/// Addresses of the blocks that a root scatters.
+/// Returns the addresses of the blocks that a root scatters.
 fn stripes(lab: &mut Lab) -> Result<Vec<u64>> {
     let plan = lab.plan(Case::new(Collective::Scatter, LARGE).with_cards(STRIPED))?;
     Ok(plan.programs.first().map(|root| root.input.iter().map(|piece| piece.address).collect()).unwrap_or_default())
 }
 
-/// Cards of a Dragonfly that a card reaches in at most two hops, itself among them, over `links` links.
+/// Returns the number of cards that a card of a Dragonfly reaches in at most two hops, including itself; 0 if the card has
+/// not exactly `links` links.
 fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
     let selector = format!("mock:optweb:{}x{}", size.groups, size.group_size);
     let parsed = Selector::parse(&selector)?;
@@ -204,12 +205,12 @@ fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
     Ok(if neighbours.len() as u32 == links { reached } else { 0 })
 }
 
-/// Powers of two.
+/// Returns the powers of two up to `most`.
 fn sizes(most: u64) -> impl Iterator<Item = u64> {
     (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
 }
 
-/// Sizes that are no whole beat, or just past the receive buffer.
+/// Sizes other than whole beats, or just above the receive buffer.
 const ODD: [u64; 4] = [63, 4095, 16385, (1 << 20) - 1];
 
 fn worst_start_up(lab: &mut Lab, collective: Collective) -> Result<Value> {
@@ -239,10 +240,10 @@ fn farthest_from(lab: &mut Lab, collective: Collective, curve: Curve) -> Result<
     Ok(farthest)
 }
 
-/// Unit in which the crossover is looked for: a beat to each of four cards.
+/// Resolution of the crossover search, in bytes: one beat for each of four cards.
 const STEP: u64 = 128;
 
-/// The smallest send from which on multipath arrives earlier than one hop.
+/// Returns the size of a send from which on multipath arrives earlier than one hop.
 fn crossover(lab: &mut Lab) -> Result<u64> {
     let mut is_shorter = |bytes| -> Result<bool> {
         let direct = Case::new(Collective::Send, bytes);
@@ -281,7 +282,7 @@ fn printed(row: Row, value: &Value) -> PrintedRow {
         unit: row.unit,
         published: published.map(rounded),
         ours,
-        // Adding zero turns the minus zero of a rounded value into zero.
+        // Adding zero turns minus zero into zero.
         difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
         within,
         basis: match row.basis {
@@ -320,7 +321,7 @@ fn text(printed: &Printed) -> String {
     text
 }
 
-/// Four digits that count, or all of a whole number.
+/// Formats a value with four significant digits; a whole number keeps all digits.
 fn figure(value: f64) -> String {
     let decimals =
         if value.fract() == 0.0 || value >= 1000.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
