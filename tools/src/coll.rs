@@ -201,8 +201,8 @@ fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
 fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
     match group.len() as u32 {
         1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs 2 ranks: --cards {selector} and --group select 1 card of a fabric of {nodes}; separate \
-             several cards by commas"
+            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
+             separate several cards by commas"
         ))),
         ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
         _ => Ok(None),
