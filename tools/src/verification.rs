@@ -45,7 +45,7 @@ fn program(one: &RankProgram) -> Result<Program> {
 /// Verifies programs: refuses instructions that a card would refuse or never complete, and programs that do not compute
 /// `expected`; errors contain the source line. Returns the communicators of the programs. Programs with `resident` are
 /// stored on the cards and launched without arguments.
-pub(crate) fn verified(
+pub(crate) fn verify_programs(
     loaded: &Loaded,
     cards: &Cards,
     expected: Option<&Expect>,
