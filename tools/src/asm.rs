@@ -1,4 +1,4 @@
-//! `fpgactl asm FILE`: text to words.
+//! `fpgactl asm FILE`: assembles a source into a binary.
 
 use cmdseq::asm::{Options, encode};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::Result;
 use crate::source::Source;
-use crate::{input_file, output, whole_file};
+use crate::{atomic_file, input_file, output};
 
 #[derive(Serialize)]
 struct Printed {
@@ -35,7 +35,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
     input_file::check_outputs(&source.files(), &[&path])?;
     let bytes = encode(&assembly);
-    whole_file::write(&path, &bytes)?;
+    atomic_file::write(&path, &bytes)?;
     let program = |one: &cmdseq::asm::RankProgram| Program {
         rank: one.rank,
         instructions: one.instructions.len(),
@@ -55,10 +55,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
         return output::json(&printed);
     }
     let instructions: usize = printed.programs.iter().map(|one| one.instructions).sum();
-    let of = match printed.programs.as_slice() {
-        [one] if printed.ranks > 1 => format!("of rank {} of {}", one.rank, printed.ranks),
-        _ => format!("of {} ranks", printed.ranks),
+    let ranks = match printed.programs.as_slice() {
+        [one] if printed.ranks > 1 => format!("rank {} of {}", one.rank, printed.ranks),
+        _ => format!("{} ranks", printed.ranks),
     };
-    let text = format!("{}: {instructions} instructions {of}, {} B\n", printed.output, printed.bytes);
+    let text = format!("{}: {instructions} instructions, {ranks}, {} B\n", printed.output, printed.bytes);
     output::write(text.as_bytes())
 }

@@ -24,7 +24,7 @@ struct Changed {
     before: Option<String>,
     driver: Option<String>,
     group: Option<u32>,
-    /// The node by which it is opened through VFIO.
+    /// VFIO node of the function.
     node: Option<String>,
 }
 
@@ -32,7 +32,7 @@ struct Changed {
 struct Reset<'a> {
     schema: &'static str,
     cards: Vec<&'a str>,
-    /// What was reset of each: function, hot or bus.
+    /// Scope of each reset: function, hot or bus.
     resets: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
 }
 
 fn options(functions: &cli::Functions) -> Result<Options> {
-    let interrupt = Some(Interrupt::listen_only()?.flag());
+    let interrupt = Some(Interrupt::listen_until_restored()?.flag());
     Ok(Options { force: functions.force, timeout: Duration::from_secs_f64(functions.timeout), interrupt })
 }
 
@@ -104,7 +104,7 @@ fn line(changed: &Changed) -> String {
     format!("{address}: {}, was {}{node}\n", name(driver), name(before))
 }
 
-/// The exit code of a failure, and the sentence that helps.
+/// Maps an error to its exit code and adds the fix.
 fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failure {
     let list = addresses.iter().map(PciAddress::to_string).collect::<Vec<_>>().join(" ");
     let exit = |error: &BindError| match error {
@@ -132,9 +132,9 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
         BindError::Interrupted { .. } => Some("every function has its previous driver again".to_owned()),
         // A reset changes no driver.
         BindError::Unfinished { address, before, .. } if command != "reset" => {
-            Some(way_back(*address, before.as_deref()))
+            Some(restore_hint(*address, before.as_deref()))
         }
-        BindError::NotRestored { address, driver, .. } => Some(way_back(*address, driver.as_deref())),
+        BindError::NotRestored { address, driver, .. } => Some(restore_hint(*address, driver.as_deref())),
         _ => None,
     };
     let failure = Failure::chain(exit(error), error);
@@ -144,8 +144,8 @@ fn failure(error: &BindError, command: &str, addresses: &[PciAddress]) -> Failur
     }
 }
 
-/// What a person can do when nobody knows how a function ends.
-fn way_back(address: PciAddress, driver: Option<&str>) -> String {
+/// Tells how to restore a driver when the outcome of a kernel operation is unknown.
+fn restore_hint(address: PciAddress, driver: Option<&str>) -> String {
     let back = match driver {
         Some(driver) => format!("fpgactl bind {address} --driver {driver}"),
         None => format!("fpgactl unbind {address}"),
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_have_their_codes_and_help() {
+    fn errors_have_exit_codes_and_fixes() {
         let address: PciAddress = "0000:3b:00.0".parse().unwrap();
         let denied = || std::io::Error::from_raw_os_error(13);
         let exit = |error: &BindError| failure(error, "bind", &[address]).exit();

@@ -1,38 +1,38 @@
-//! `fpgactl calibrate`: what the parts of a fabric take, measured, and written to a file that plans are made with.
+//! `fpgactl calibrate`: measures latencies and bandwidths of a fabric and writes them to a file for plans.
 
 use std::path::Path;
 
 use cmdseq::calibration::Calibration;
 use fpga_driver::calibrate;
 
+use crate::atomic_file::AtomicFile;
 use crate::calibration::File;
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::whole_file::WholeFile;
 use crate::{input_file, output, progress};
 
-/// Things that are measured one after another.
+/// Number of measurements, for the progress bar.
 const STEPS: u64 = 6;
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     input_file::check_outputs::<&Path, _>(&[], &[&arguments.output])?;
-    let mut written = WholeFile::create(&arguments.output)?;
-    let mut cards = Cards::named(cli)?;
+    let mut written = AtomicFile::create(&arguments.output)?;
+    let mut cards = Cards::selected(cli)?;
     let bar = progress::count(STEPS);
     let mut begin = |what: &str| {
         bar.set_message(what.to_owned());
         bar.inc(1);
     };
-    let calibration = interrupt.at_once(|| calibrate(&mut cards.cluster, &mut begin))??;
+    let calibration = interrupt.end_at_once_during(|| calibrate(&mut cards.cluster, &mut begin))??;
     bar.finish_and_clear();
     let file = File::new(&calibration, &cards.selector, cards.kind.name(), cards.are_mock());
     let text = serde_json::to_string_pretty(&file)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
     written.append((text + "\n").as_bytes())?;
-    written.keep()?;
+    written.commit()?;
     if cli.json {
         return output::json(&file);
     }

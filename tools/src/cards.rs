@@ -1,4 +1,4 @@
-//! The cards that `--cards` names, opened.
+//! Opens the cards that `--cards` selects.
 
 use std::time::Duration;
 
@@ -22,8 +22,11 @@ pub(crate) struct Cards {
     pub(crate) cluster: Cluster,
 }
 
-/// The selector to use: the one of `--cards`, else mock cards. With cards bound to VFIO, one must be named: whoever has
-/// real cards must not take a result of mock cards for theirs.
+/// Returns the selector of `--cards`, else the default mock cards.
+///
+/// # Errors
+/// A card is bound to VFIO and `--cards` is missing. The user could mistake results of mock cards for results of real
+/// cards.
 pub(crate) fn selector(cli: &Cli) -> Result<String> {
     if let Some(selector) = &cli.cards {
         return Ok(selector.clone());
@@ -43,19 +46,25 @@ pub(crate) fn selector(cli: &Cli) -> Result<String> {
     )))
 }
 
-/// The kind of cards for people: of mock cards it says so on whatever bus they are.
+/// Returns the error of a program whose number of ranks differs from the number of cards.
+pub(crate) fn wrong_number(ranks: u32, cards: u32) -> Failure {
+    let example = if (2..=64).contains(&ranks) { format!(", such as mock:optweb:{ranks}") } else { String::new() };
+    Failure::refused(format!("program has {ranks} ranks, --cards selects {cards} cards: select {ranks}{example}"))
+}
+
+/// Names the kind of cards for tables; marks mock cards on any bus.
 pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
     if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }
 }
 
 impl Cards {
     /// Opens the cards that the command line selects.
-    pub(crate) fn named(cli: &Cli) -> Result<Self> {
+    pub(crate) fn selected(cli: &Cli) -> Result<Self> {
         Cards::open(&selector(cli)?)
     }
 
-    /// As [`named`](Self::named), for a command that may take `timeout`.
-    pub(crate) fn named_within(cli: &Cli, timeout: Duration) -> Result<Self> {
+    /// As [`selected`](Self::selected), for a command with time limit `timeout`.
+    pub(crate) fn selected_within(cli: &Cli, timeout: Duration) -> Result<Self> {
         Cards::open_within(&selector(cli)?, timeout)
     }
 
@@ -63,24 +72,25 @@ impl Cards {
         Self::open_within(selector, Duration::MAX)
     }
 
-    /// Opens cards for a command that may take `timeout`: a server may take no longer to have its card opened, but a second.
+    /// Opens cards for a command with time limit `timeout`. The limit also applies to a server that opens its card, but
+    /// is at least a second.
     pub(crate) fn open_within(selector: &str, timeout: Duration) -> Result<Self> {
         let selection = Selector::parse(selector)?.open_within(timeout.max(Duration::from_secs(1)))?;
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
         Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
     }
 
-    /// Their places in the fabric.
+    /// Nodes of the cards in the fabric.
     pub(crate) fn nodes(&self) -> Vec<u32> {
         self.cluster.cards().iter().map(Card::node).collect()
     }
 
-    /// Whether any is a model, on whatever bus.
+    /// Whether any card is a mock, on any bus.
     pub(crate) fn are_mock(&self) -> bool {
         self.cluster.cards().iter().any(Card::is_mock)
     }
 
-    /// `error` with the rank of the card it names: its place among the cards.
+    /// Adds to `error` the rank of the named card: its index among the cards.
     pub(crate) fn failure(&self, error: fpga_driver::Error) -> Failure {
         use fpga_driver::Error::{AllOnes, BadCompletion, Halted, NotRunning, Removed, Uncorrected};
         let rank = match &error {
@@ -99,7 +109,7 @@ impl Cards {
         }
     }
 
-    /// `error` of one of the cards, met in `phase`.
+    /// Converts `error` of a card that occurred in `phase`.
     pub(crate) fn failed(&self, phase: &str, error: fpga_driver::Error) -> Failure {
         self.failure(self.cluster.in_phase(error, &self.nodes(), phase))
     }

@@ -1,4 +1,4 @@
-//! What each operation leaves where, from its definition alone: neither the programs nor the card is asked.
+//! Checks results against the definition of each operation, independent of programs and cards.
 
 use std::ops::Range;
 
@@ -9,22 +9,22 @@ use crate::data::{CHUNK, Source};
 use crate::exit::Result;
 use crate::fold::{fold, fold_as};
 
-/// An operation of a group of ranks.
+/// A collective whose outputs to check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expectation<'a> {
     pub(crate) collective: Collective,
     pub(crate) ranks: u32,
     pub(crate) bytes: u64,
-    /// Of a vector form, as `Request` has them.
+    /// Block sizes of a vector form, as in `Request`.
     pub(crate) counts: &'a [u64],
     pub(crate) root: u32,
     pub(crate) peer: u32,
     pub(crate) combine: Option<Combine>,
-    /// In which order a reduction folds, where that shows; that of ranks otherwise.
+    /// Order in which a reduction folds, if the result depends on the order; else rank order.
     pub(crate) order: Option<FoldOrder>,
 }
 
-/// A range of an output, and the range of an input that it is a copy of.
+/// A range of an output, and the range of an input that is its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Copied {
     offset: u64,
@@ -33,19 +33,19 @@ struct Copied {
     bytes: u64,
 }
 
-/// A byte that is not what it should be.
+/// A wrong byte of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct Mismatch {
     pub(crate) offset: u64,
     pub(crate) found: u8,
     pub(crate) expected: u8,
 }
 
 impl Expectation<'_> {
-    /// The block of rank `rank`'s output that `offset` is in.
+    /// Returns the block of rank `rank`'s output that contains `offset`.
     fn copied(&self, rank: u32, offset: u64) -> Option<Copied> {
         if self.collective.has_counts() {
-            return self.copied_of_lengths(rank, offset);
+            return self.copied_of_vector_form(rank, offset);
         }
         let n = self.bytes;
         let number = offset.checked_div(n)?;
@@ -72,8 +72,8 @@ impl Expectation<'_> {
         }
     }
 
-    /// The same of a vector form, where blocks before may have any lengths.
-    fn copied_of_lengths(&self, rank: u32, offset: u64) -> Option<Copied> {
+    /// As [`copied`](Self::copied), for a vector form, whose blocks have different sizes.
+    fn copied_of_vector_form(&self, rank: u32, offset: u64) -> Option<Copied> {
         let (ranks, own) = (self.ranks as usize, rank as usize);
         let count = |place: usize| self.counts.get(place).copied().unwrap_or(0);
         if self.collective == Collective::Scatterv {
@@ -99,7 +99,7 @@ impl Expectation<'_> {
         None
     }
 
-    /// Ranks whose inputs rank `rank`'s output is folded from, and where in them that begins.
+    /// Returns the ranks whose inputs rank `rank`'s output folds, and the offset in these inputs.
     fn folded(&self, rank: u32) -> (Range<u32>, u64) {
         match self.collective {
             Collective::Reduce if rank == self.root => (0..self.ranks, 0),
@@ -111,7 +111,7 @@ impl Expectation<'_> {
         }
     }
 
-    /// How what begins at `offset` of rank `rank`'s output is folded, and the byte behind the last for which that holds.
+    /// Returns the folding at `offset` of rank `rank`'s output, and the end of the range with this folding.
     fn folding(&self, combine: Combine, rank: u32, offset: u64) -> (Option<Folding>, u64) {
         let order = self.order.filter(|_| combine.depends_on_order());
         match order.and_then(|order| order.at(rank, offset)) {
@@ -120,21 +120,21 @@ impl Expectation<'_> {
         }
     }
 
-    fn first_wrong_folded(
+    fn first_mismatch_folded(
         &self,
         combine: Combine,
         source: &Source,
         rank: u32,
         offset: u64,
         data: &[u8],
-    ) -> Result<Option<Wrong>> {
+    ) -> Result<Option<Mismatch>> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let (folding, end) = self.folding(combine, rank, at);
             let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(data.len() - done);
             let part = &data[done..done + bytes];
-            let wrong = self.first_wrong_of_one_order(combine, folding.as_ref(), source, rank, (at, part))?;
+            let wrong = self.first_mismatch_of_folding(combine, folding.as_ref(), source, rank, (at, part))?;
             if wrong.is_some() {
                 return Ok(wrong);
             }
@@ -143,16 +143,16 @@ impl Expectation<'_> {
         Ok(None)
     }
 
-    fn first_wrong_of_one_order(
+    fn first_mismatch_of_folding(
         &self,
         combine: Combine,
         folding: Option<&Folding>,
         source: &Source,
         rank: u32,
         (offset, data): (u64, &[u8]),
-    ) -> Result<Option<Wrong>> {
+    ) -> Result<Option<Mismatch>> {
         let (ranks, from_offset) = self.folded(rank);
-        // Whole elements, of which the data may be a part.
+        // Extend the range to whole elements.
         let skip = offset % combine.element.bytes();
         let length = (skip + data.len() as u64).next_multiple_of(combine.element.bytes());
         let mut contributions = Vec::with_capacity(ranks.len());
@@ -169,23 +169,29 @@ impl Expectation<'_> {
         for (found, at) in data.iter().zip(offset..) {
             let right = expected.next().filter(|_| at < self.bytes);
             if right != Some(*found) {
-                return Ok(Some(Wrong { offset: at, found: *found, expected: right.unwrap_or(0) }));
+                return Ok(Some(Mismatch { offset: at, found: *found, expected: right.unwrap_or(0) }));
             }
         }
         Ok(None)
     }
 
-    /// The first byte of `data`, which begins at `offset` of rank `rank`'s output, that is wrong.
-    pub(crate) fn first_wrong(&self, source: &Source, rank: u32, offset: u64, data: &[u8]) -> Result<Option<Wrong>> {
+    /// Returns the first wrong byte of `data`, which begins at `offset` of rank `rank`'s output.
+    pub(crate) fn first_mismatch(
+        &self,
+        source: &Source,
+        rank: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<Mismatch>> {
         if let Some(combine) = self.combine {
-            return self.first_wrong_folded(combine, source, rank, offset, data);
+            return self.first_mismatch_folded(combine, source, rank, offset, data);
         }
         let mut expected = vec![0; data.len().min(CHUNK)];
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let Some(copied) = self.copied(rank, at) else {
-                return Ok(Some(Wrong { offset: at, found: data[done], expected: 0 }));
+                return Ok(Some(Mismatch { offset: at, found: data[done], expected: 0 }));
             };
             let into = at - copied.offset;
             let bytes = usize::try_from(copied.bytes - into).unwrap_or(usize::MAX).min(data.len() - done).min(CHUNK);
@@ -194,7 +200,7 @@ impl Expectation<'_> {
             if expected != found {
                 let place = expected.iter().zip(found).position(|(right, found)| right != found).unwrap_or(0);
                 let offset = at + place as u64;
-                return Ok(Some(Wrong { offset, found: found[place], expected: expected[place] }));
+                return Ok(Some(Mismatch { offset, found: found[place], expected: expected[place] }));
             }
             done += bytes;
         }
@@ -230,9 +236,9 @@ mod tests {
         assert_eq!(blocks(Collective::Barrier, 0), []);
     }
 
-    /// As above, with blocks of lengths of their own: all blocks of an output, by (from, from offset, bytes).
+    /// All blocks of the outputs of vector forms, worked out by hand: (from, from offset, bytes) of each block.
     #[test]
-    fn by_hand_of_lengths() {
+    fn vector_forms_by_hand() {
         let blocks = |collective, counts, rank| -> Vec<(u32, u64, u64)> {
             let case = Expectation { counts, ..expectation(collective) };
             let mut at = 0;
@@ -261,13 +267,13 @@ mod tests {
         for (from, block) in (0..).zip(output.chunks_mut(10)) {
             pattern(7, from, 20, block);
         }
-        assert_eq!(case.first_wrong(&source, 2, 0, &output).unwrap(), None);
-        assert_eq!(case.first_wrong(&source, 2, 7, &output[7..26]).unwrap(), None);
+        assert_eq!(case.first_mismatch(&source, 2, 0, &output).unwrap(), None);
+        assert_eq!(case.first_mismatch(&source, 2, 7, &output[7..26]).unwrap(), None);
         for place in 0..output.len() {
             let right = output[place];
             output[place] ^= 0x40;
-            let wrong = Wrong { offset: place as u64, found: right ^ 0x40, expected: right };
-            assert_eq!(case.first_wrong(&source, 2, 0, &output).unwrap(), Some(wrong));
+            let wrong = Mismatch { offset: place as u64, found: right ^ 0x40, expected: right };
+            assert_eq!(case.first_mismatch(&source, 2, 0, &output).unwrap(), Some(wrong));
             output[place] = right;
         }
     }
@@ -298,15 +304,15 @@ mod tests {
         let word = |rank: usize, at: usize| u16::from_le_bytes([inputs[rank][at], inputs[rank][at + 1]]);
         let mut output: Vec<u8> =
             (0..5).flat_map(|at| word(0, 2 * at).wrapping_add(word(1, 2 * at)).to_le_bytes()).collect();
-        assert_eq!(case.first_wrong(&source, 1, 0, &output).unwrap(), None);
-        assert_eq!(case.first_wrong(&source, 1, 3, &output[3..8]).unwrap(), None);
+        assert_eq!(case.first_mismatch(&source, 1, 0, &output).unwrap(), None);
+        assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..8]).unwrap(), None);
         output[5] ^= 1;
-        assert_eq!(case.first_wrong(&source, 1, 3, &output[3..]).unwrap().unwrap().offset, 5);
+        assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..]).unwrap().unwrap().offset, 5);
     }
 
     #[test]
     fn output_where_there_should_be_none_is_wrong() {
         let case = expectation(Collective::Gather);
-        assert!(case.first_wrong(&Source::Pattern { seed: 0 }, 0, 0, &[0]).unwrap().is_some());
+        assert!(case.first_mismatch(&Source::Pattern { seed: 0 }, 0, 0, &[0]).unwrap().is_some());
     }
 }

@@ -423,7 +423,7 @@ pub(crate) struct Run {
     pub(crate) timeout: f64,
 }
 
-/// A buffer and the file to load it from or dump it to.
+/// A buffer, and the file to load it from or to dump it to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) buffer: String,

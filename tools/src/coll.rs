@@ -1,4 +1,4 @@
-//! `fpgactl coll OP`: run a collective, check what it did, print what the cards counted.
+//! `fpgactl coll OP`: runs a collective, checks the result and prints the cards' times.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ struct Printed<'a> {
     outputs: Vec<String>,
 }
 
-/// Statistics of all repetitions.
+/// Statistics over all repetitions.
 #[derive(Serialize)]
 struct Spread {
     count: u64,
@@ -82,19 +82,19 @@ impl Spread {
     }
 }
 
-/// Differences between cards that are printed one by one.
-const SKEWS: usize = 16;
-/// Difference that the two barriers before a measurement leave between cards, and 5 ns of rounding, as the paper
-/// measured it: less than 20 ns.
-const SKEW_US: f64 = 0.02;
+/// Up to this many repetitions, the skew of each is printed.
+const SKEWS_PRINTED: usize = 16;
+/// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
+/// 20 ns.
+const SKEW_MAX_US: f64 = 0.02;
 
-/// Longest delay a card takes, cycles (`docs/isa.md`).
-const DELAY_MAX: u64 = 1 << 36;
+/// Longest delay of an instruction, in cycles (`docs/isa.md`).
+const DELAY_MAX_CYCLES: u64 = 1 << 36;
 
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let mut cards = Cards::named_within(cli, Duration::from_secs_f64(arguments.timeout))?;
+    let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
     let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
@@ -114,11 +114,12 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
 
     cards.cluster.set_timeout(execution.timeout);
     write_inputs(&mut cards, &plan, &source, &interrupt)?;
-    let report =
-        interrupt.at_once(|| cards.cluster.execute(&plan, &execution))?.map_err(|error| cards.failure(error))?;
+    let report = interrupt
+        .end_at_once_during(|| cards.cluster.execute(&plan, &execution))?
+        .map_err(|error| cards.failure(error))?;
     check_barrier(&plan, &report)?;
     let results = Results { plan: &plan, source: &source, element, path: arguments.output.as_deref() };
-    let outputs = results.bring_home(&mut cards, &interrupt)?;
+    let outputs = results.check_and_write(&mut cards, &interrupt)?;
 
     let printed = printed(&cards, arguments, &plan, &report, partial, outputs);
     if cli.json {
@@ -134,8 +135,8 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     }
     let cycles = |us: &f64| (us * f64::from(clock_khz) / 1e3).round() as u64;
     let start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
-    if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX) {
-        let most = DELAY_MAX as f64 * 1e3 / f64::from(clock_khz);
+    if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX_CYCLES) {
+        let most = DELAY_MAX_CYCLES as f64 * 1e3 / f64::from(clock_khz);
         let message = format!("rank {rank}: --start-delay is too long: the cards wait at most {most:.0} us");
         return Err(Failure::refused(message).of_rank(rank as u32));
     }
@@ -147,15 +148,15 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     })
 }
 
-/// The ranks that get any data.
-fn with_output(plan: &Plan) -> Vec<u32> {
+/// Ranks with output.
+fn ranks_with_output(plan: &Plan) -> Vec<u32> {
     let request = &plan.request;
     (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
 }
 
-/// The files that `--output` names.
+/// Paths of the files that `--output` writes.
 fn outputs(plan: &Plan, path: Option<&Path>) -> Vec<PathBuf> {
-    let ranks = with_output(plan);
+    let ranks = ranks_with_output(plan);
     let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, ranks.len() > 1)).collect();
     path.map(of).unwrap_or_default()
 }
@@ -178,16 +179,16 @@ fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Int
     Ok(())
 }
 
-/// Offsets and lengths of the chunks of `total` bytes.
+/// Splits `total` bytes into chunks: offset and length of each.
 fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
     let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
     (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
 }
 
-/// No card may be released from a barrier before the last has come, in any repetition.
+/// Checks that no card left a barrier before the last card arrived, in any repetition.
 fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
     let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
-    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_US {
+    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_MAX_US {
         return Ok(());
     }
     let message =
@@ -195,19 +196,20 @@ fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
     Err(Failure::new(Exit::Verification, message).of_rank(rank))
 }
 
-/// A collective of one card proves nothing about a fabric of several.
+/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric. Returns a note for
+/// a partial group.
 fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
     match group.len() as u32 {
         1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs 2 ranks: --cards {selector} and --group select 1 card of a fabric of {nodes}; separate \
-             several cards by commas"
+            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
+             separate several cards by commas"
         ))),
         ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
         _ => Ok(None),
     }
 }
 
-/// Where results are checked against, and where they go.
+/// How to check the results, and where to write them.
 struct Results<'a> {
     plan: &'a Plan,
     source: &'a Source,
@@ -216,15 +218,15 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// Checks the outputs of all ranks, and only if all are right gives the files of them their names.
-    fn bring_home(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<String>> {
+    /// Checks the outputs of all ranks and writes the files. If any output is wrong, no file appears.
+    fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<String>> {
         let request = &self.plan.request;
-        let with_output = with_output(self.plan);
-        let total = with_output.iter().map(|rank| request.output_bytes(*rank)).sum();
+        let ranks = ranks_with_output(self.plan);
+        let total = ranks.iter().map(|rank| request.output_bytes(*rank)).sum();
         let bar = progress::bytes(total, "check output");
         let mut files = Vec::new();
-        for rank in &with_output {
-            let path = self.path.map(|path| npy::path_of_rank(path, *rank, with_output.len() > 1));
+        for rank in &ranks {
+            let path = self.path.map(|path| npy::path_of_rank(path, *rank, ranks.len() > 1));
             let bytes = request.output_bytes(*rank);
             let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
             self.check(cards, *rank, interrupt, |data| {
@@ -237,7 +239,7 @@ impl Results<'_> {
         }
         bar.finish_and_clear();
         interrupt.check()?;
-        files.into_iter().map(|(path, file)| file.keep().map(|()| path.display().to_string())).collect()
+        files.into_iter().map(|(path, file)| file.commit().map(|()| path.display().to_string())).collect()
     }
 
     fn check(
@@ -263,7 +265,7 @@ impl Results<'_> {
             interrupt.check()?;
             let data = &mut chunk[..bytes];
             cards.cluster.read_output(self.plan, rank, offset, data).map_err(|error| cards.failure(error))?;
-            if let Some(wrong) = expectation.first_wrong(self.source, rank, offset, data)? {
+            if let Some(wrong) = expectation.first_mismatch(self.source, rank, offset, data)? {
                 let message = format!(
                     "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
                     wrong.offset, wrong.found, wrong.expected
@@ -363,7 +365,7 @@ fn text(printed: &Printed<'_>) -> String {
         ));
     }
     match (&printed.skew_us, &printed.skew) {
-        (Some(skew), Some(all)) if skew.len() > SKEWS => rows.push(row(
+        (Some(skew), Some(all)) if skew.len() > SKEWS_PRINTED => rows.push(row(
             "skew",
             format!(
                 "{:.3} us min, {:.3} mean, {:.3} median, {:.3} p99, {:.3} max of {}",

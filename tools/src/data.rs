@@ -1,5 +1,5 @@
-//! Where input data comes from: a pattern that is a function of seed, rank and offset, or files. Any range of it can be
-//! made at any time, so that gigabytes are written and checked as they stream.
+//! Input data: a pattern computed from seed, rank and offset, or files. Any range is available at any time, so gigabytes
+//! stream through small buffers.
 
 use crate::exit::Result;
 use crate::npy;
@@ -19,7 +19,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Puts the bytes from `offset` of rank `rank`'s input into `data`.
+    /// Fills `data` with rank `rank`'s input from `offset` on.
     pub(crate) fn fill(&self, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
         match self {
             Source::Pattern { seed } => pattern(*seed, rank, offset, data),
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// The pattern of `seed` at `offset` of rank `rank`.
+/// Fills `data` with the pattern of `seed` for rank `rank`, from `offset` on.
 pub(crate) fn pattern(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let (head, body) = data.split_at_mut(if skip == 0 { 0 } else { data.len().min(8 - skip) });
@@ -44,7 +44,7 @@ pub(crate) fn pattern(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
     }
 }
 
-/// Word `index` of a rank's pattern: the splitmix64 sequence that starts at a state made of seed and rank.
+/// Returns word `index` of a rank's pattern: a splitmix64 sequence whose first state depends on seed and rank.
 fn word(seed: u64, rank: u32, index: u64) -> [u8; 8] {
     let start = mix(seed ^ mix(u64::from(rank)));
     mix(start.wrapping_add(index.wrapping_mul(GOLDEN))).to_le_bytes()
@@ -52,7 +52,7 @@ fn word(seed: u64, rank: u32, index: u64) -> [u8; 8] {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One output of splitmix64 (Steele, Lea, Flood 2014) for the state before it.
+/// Returns the output of splitmix64 (Steele, Lea, Flood 2014) for `state`.
 fn mix(state: u64) -> u64 {
     let mut x = state.wrapping_add(GOLDEN);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

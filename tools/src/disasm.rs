@@ -1,4 +1,4 @@
-//! `fpgactl disasm FILE`: words to text that assembles to the same.
+//! `fpgactl disasm FILE`: disassembles a binary; the output reassembles to identical bytes.
 
 use cmdseq::asm::disassemble;
 use serde::Serialize;
@@ -16,7 +16,7 @@ struct Printed {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Disasm) -> Result<()> {
-    let assembly = source::words(&arguments.file)?;
+    let assembly = source::binary(&arguments.file)?;
     let text = disassemble(&assembly);
     if cli.json {
         let programs = assembly.programs.iter().map(|one| one.rank).collect();

@@ -1,4 +1,4 @@
-//! Exit codes, and what is printed with them.
+//! Exit codes and error messages.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
@@ -11,31 +11,31 @@ use cmdseq::asm::Diagnostic;
 use cmdseq::plan::Refusal;
 use serde::Serialize;
 
-/// How the command ends. The numbers are a contract with scripts.
+/// Why the command fails. The exit codes are a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The operation failed.
     Failed,
     /// The command line is invalid.
     Usage,
-    /// The data that came out is wrong.
+    /// The result is wrong.
     Verification,
     /// A card does not exist, or this user may not open it.
     NoCard,
     /// A file or directory does not exist, or this user may not use it.
     NoFile,
-    /// Something did not happen in time.
+    /// A time limit expired.
     Timeout,
     /// A card or a link is gone.
     Gone,
-    /// Refused before anything was launched.
+    /// Refused before any launch.
     Refused,
     /// Ended by Ctrl-C.
     Interrupted,
 }
 
 impl Exit {
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Exit::Failed => 1,
@@ -45,12 +45,12 @@ impl Exit {
             Exit::Timeout => 5,
             Exit::Gone => 6,
             Exit::Refused => 7,
-            // 128 and the number of SIGINT, as shells have it.
+            // 128 plus the number of SIGINT, as in shells.
             Exit::Interrupted => 130,
         }
     }
 
-    /// Name in `fpgactl.error/1`.
+    /// Returns the name in `fpgactl.error/1`.
     const fn kind(self) -> &'static str {
         match self {
             Exit::Failed => "failed",
@@ -66,7 +66,7 @@ impl Exit {
     }
 }
 
-/// Why the command did not do what was asked.
+/// An error that ends the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -75,10 +75,10 @@ pub(crate) struct Failure {
     instruction: Option<usize>,
     reason: Option<Reason>,
     causes: Vec<String>,
-    places: Vec<Diagnostic>,
+    locations: Vec<Diagnostic>,
 }
 
-/// Result of everything that can end the command.
+/// Result of a function whose error ends the command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 #[derive(Serialize)]
@@ -92,13 +92,13 @@ struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     cause: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    places: Vec<Place<'a>>,
+    #[serde(rename = "places", skip_serializing_if = "Vec::is_empty")]
+    locations: Vec<Location<'a>>,
 }
 
-/// A place in a source and what is wrong there, as it is printed.
+/// A location in a source and its message, as in `fpgactl.error/1`.
 #[derive(Serialize)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Location<'a> {
     file: &'a str,
     line: u32,
     column: u32,
@@ -108,18 +108,18 @@ pub(crate) struct Place<'a> {
     source: &'a str,
 }
 
-impl<'a> From<&'a Diagnostic> for Place<'a> {
+impl<'a> From<&'a Diagnostic> for Location<'a> {
     fn from(diagnostic: &'a Diagnostic) -> Self {
         let Diagnostic { file, line, column, width, source, message, rank } = diagnostic;
-        Place { file, line: *line, column: *column, width: *width, message, rank: *rank, source }
+        Location { file, line: *line, column: *column, width: *width, message, rank: *rank, source }
     }
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         let message = message.into();
-        let (causes, places) = (Vec::new(), Vec::new());
-        Failure { exit, message, rank: None, instruction: None, reason: None, causes, places }
+        let (causes, locations) = (Vec::new(), Vec::new());
+        Failure { exit, message, rank: None, instruction: None, reason: None, causes, locations }
     }
 
     pub(crate) fn refused(message: impl Into<String>) -> Self {
@@ -130,7 +130,7 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
-    /// A file or directory that is not there, may not be used, or fails.
+    /// An I/O error of a file or directory; a missing or inaccessible file has its own exit code.
     pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
             ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => Exit::NoFile,
@@ -139,39 +139,40 @@ impl Failure {
         Failure::new(exit, format!("{}: {error}", path.display()))
     }
 
+    /// Adds the rank.
     pub(crate) fn of_rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// With the name of what it is about before it.
+    /// Prefixes the message with the name of its subject.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// With the places of a source that it is about.
-    pub(crate) fn at_places(mut self, places: Vec<Diagnostic>) -> Self {
-        self.places = places;
+    /// Adds locations in a source.
+    pub(crate) fn at_locations(mut self, locations: Vec<Diagnostic>) -> Self {
+        self.locations = locations;
         self
     }
 
-    /// About an instruction of a rank's program.
+    /// Adds the rank, and the instruction of its program.
     pub(crate) fn of_instruction(self, rank: u32, instruction: usize) -> Self {
         self.at(Some(rank), Some(instruction))
     }
 
-    /// The sentence.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// How the command ends.
+    /// Returns the kind of failure.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// With the sentence that helps.
+    /// Appends the fix to the message.
     pub(crate) fn with_help(mut self, help: &str) -> Self {
         self.message += "; ";
         self.message += help;
@@ -179,7 +180,7 @@ impl Failure {
     }
 
     fn with_destinations_undefined(mut self) -> Self {
-        // The driver says so itself when it was moving data.
+        // The driver already adds this to errors of data transfers.
         if !self.message.contains("undefined") {
             self.message += "; destinations are undefined";
         }
@@ -191,14 +192,14 @@ impl Failure {
         self
     }
 
-    /// The error and its sources; a source that its parent prints already is left out.
+    /// Converts an error with its sources; omits a source whose text is part of its parent's.
     pub(crate) fn chain(exit: Exit, error: &dyn std::error::Error) -> Self {
         let mut failure = Failure::new(exit, error.to_string());
         let mut next = error.source();
         while let Some(cause) = next {
             let text = cause.to_string();
-            let said = failure.causes.last().unwrap_or(&failure.message);
-            if !said.contains(&text) {
+            let parent = failure.causes.last().unwrap_or(&failure.message);
+            if !parent.contains(&text) {
                 failure.causes.push(text);
             }
             next = cause.source();
@@ -206,10 +207,10 @@ impl Failure {
         failure
     }
 
-    /// Prints it on stderr, as JSON if asked, and gives the exit code.
+    /// Prints the error on stderr, as text or JSON, and returns the exit code.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         let text = if as_json { self.json() } else { self.text() };
-        // If nobody can read it, the exit code still says what happened.
+        // If stderr is closed, the exit code still reports the failure.
         let _ = std::io::stderr().write_all(text.as_bytes());
         ExitCode::from(self.exit.code())
     }
@@ -224,7 +225,7 @@ impl Failure {
             instruction: self.instruction,
             reason: self.reason.map(Reason::name),
             cause: (!self.causes.is_empty()).then(|| self.causes.join(": ")),
-            places: self.places.iter().map(Place::from).collect(),
+            locations: self.locations.iter().map(Location::from).collect(),
         };
         serde_json::to_string(&printed).unwrap_or_default() + "\n"
     }
@@ -234,8 +235,8 @@ impl Failure {
         for cause in &self.causes {
             let _ = writeln!(text, "  caused by: {cause}");
         }
-        for place in &self.places {
-            let _ = writeln!(text, "{place}");
+        for location in &self.locations {
+            let _ = writeln!(text, "{location}");
         }
         text
     }
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(exit_of(card.fabric().err().unwrap()), Exit::Usage);
     }
 
-    /// Every status a card can give, and one it cannot yet, reaches the exit code and the message.
+    /// Every known status, and an unknown one, reaches the exit code and the message.
     #[test]
     fn every_status_ends_the_command() {
         for status in Status::ALL.iter().copied().chain([Status::Unknown(200)]).filter(|one| *one != Status::Done) {

@@ -1,4 +1,4 @@
-//! `--expect OP,KEY=VALUE,...`: the collective that a program has to be, and the buffers that it goes from and to.
+//! `--expect OP,KEY=VALUE,...`: the collective that a program must compute, and its input and output buffers.
 
 use cmdseq::asm::{Assembly, Buffer, RankProgram};
 use cmdseq::plan::{Collective, Order, Piece, Program, Request};
@@ -7,7 +7,7 @@ use cmdseq::{AddressSpace, Capabilities, Combine, Element, Layout, Reduction};
 use crate::exit::{Failure, Result};
 use crate::size;
 
-/// What is expected, as it was asked for.
+/// The expected collective, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expect {
     collective: Collective,
@@ -15,15 +15,15 @@ pub(crate) struct Expect {
     output: String,
     bytes: u64,
     root: u32,
-    /// The last rank unless said.
+    /// Default: the last rank.
     peer: Option<u32>,
     combine: Option<Combine>,
     order: Order,
-    /// Lengths of the blocks of a vector form, row by row.
+    /// Block sizes of a vector form, row by row.
     counts: Vec<u64>,
 }
 
-/// Reads the option's value.
+/// Parses the value of `--expect`.
 pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
     let mut parts = text.split(',');
     let name = parts.next().unwrap_or_default();
@@ -70,13 +70,13 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
         expect.bytes = expect.counts.iter().copied().max().unwrap_or(0);
     }
     if expect.bytes == 0 && collective != Collective::Barrier {
-        return Err(format!("{collective} needs bytes=SIZE, the same as for `coll --bytes`"));
+        return Err(format!("{collective} needs bytes=SIZE, the message size as in `coll --bytes`"));
     }
     Ok(expect)
 }
 
 impl Expect {
-    /// What the programs have to be.
+    /// Returns the expected collective.
     pub(crate) fn collective(&self) -> Collective {
         self.collective
     }
@@ -88,8 +88,8 @@ impl Expect {
         Request { root, peer, combine, order, counts, ..Request::new(collective, (0..ranks).collect(), bytes) }
     }
 
-    /// The collective, once the programs are told where its data lies.
-    pub(crate) fn of(
+    /// Sets the input and output pieces of the programs, and returns the request that they must compute.
+    pub(crate) fn request_of(
         &self,
         assembly: &Assembly,
         programs: &mut [Program],
@@ -116,8 +116,8 @@ impl Expect {
         Ok(request)
     }
 
-    /// Where `total` bytes lie in a buffer of the card: striped, a block in each stripe. If there is no buffer of this name,
-    /// in those of this name with 0, 1 and so on behind it, one after another, as a saved plan has them.
+    /// Returns the pieces of `total` bytes in a card buffer: if striped, one block in each stripe. Without a buffer `name`,
+    /// uses the buffers `name0`, `name1` and so on, one after another, as in a saved plan.
     fn pieces(&self, program: &RankProgram, name: &str, total: u64, capabilities: &Capabilities) -> Result<Vec<Piece>> {
         if total == 0 {
             return Ok(Vec::new());
@@ -155,7 +155,7 @@ impl Expect {
         Ok(pieces)
     }
 
-    /// Where `total` bytes lie in `buffers`, one after another.
+    /// Returns the pieces of `total` bytes in `buffers`, one after another.
     fn numbered(&self, rank: u32, name: &str, total: u64, buffers: &[&Buffer]) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         let mut offset = 0;
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_expected_is_read() {
+    fn expectations_are_parsed() {
         let expect = parse("allreduce,bytes=4KiB,op=max,dtype=i32,input=a,order=rank").unwrap();
         assert_eq!(expect.combine, Some(Combine::new(Reduction::Max, Element::I32)));
         assert_eq!((expect.bytes, expect.input.as_str(), expect.output.as_str()), (4096, "a", "output"));

@@ -1,10 +1,10 @@
-//! What reductions should give, computed from `docs/isa.md` by value: neither the cards' arithmetic nor its bit patterns.
+//! Expected results of reductions, computed by value from `docs/isa.md`, independent of the cards' arithmetic.
 
 use cmdseq::plan::Folding;
 use cmdseq::{Combine, Element, Reduction};
 
-/// The left fold of `contributions`, all of one length in whole elements. Nothing, if there are none or the reduction does
-/// not take such elements.
+/// Returns the left fold of `contributions`, all of one length in whole elements. Returns no bytes if there are no
+/// contributions, or if the reduction is undefined for the element type.
 pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
     let Combine { reduction, element } = combine;
     let [first, rest @ ..] = contributions else { return Vec::new() };
@@ -22,26 +22,29 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
             Element::F16 | Element::Bf16 => {
                 let format = if element == Element::F16 { F16 } else { BF16 };
                 let wide = elements.map(|half| format.read(half));
-                let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0);
+                let folded = wide.reduce(|a, b| f64::from(reduce_floats(reduction, a, b) as f32)).unwrap_or(0.0);
                 result.extend(format.write(folded).to_le_bytes());
             }
-            // The sum and the product of two f32 in f64, rounded to f32, are those of f32: f64 has more than twice the bits.
+            // Sum and product in f64, rounded to f32, equal those in f32: f64 has more than twice the bits.
             Element::F32 => {
                 let wide = elements.map(|one| f64::from(f32::from_le_bytes(array(one))));
-                let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0) as f32;
+                let folded = wide.reduce(|a, b| f64::from(reduce_floats(reduction, a, b) as f32)).unwrap_or(0.0) as f32;
                 result.extend(if folded.is_nan() { 0x7fc0_0000 } else { folded.to_bits() }.to_le_bytes());
             }
             Element::F64 => {
-                let folded = elements.map(|one| f64::from_le_bytes(array(one))).reduce(|a, b| float(reduction, a, b));
+                let folded =
+                    elements.map(|one| f64::from_le_bytes(array(one))).reduce(|a, b| reduce_floats(reduction, a, b));
                 result.extend(f64_bits(folded.unwrap_or(0.0)).to_le_bytes());
             }
             Element::I16Index | Element::I32Index | Element::I64Index | Element::F32Index | Element::F64Index => {
-                let folded = elements.map(|pair| Pair::read(element, pair)).reduce(|a, b| located(reduction, a, b));
+                let folded =
+                    elements.map(|pair| Pair::read(element, pair)).reduce(|a, b| reduce_pairs(reduction, a, b));
                 result.extend(folded.map(|pair| pair.write(element, bytes)).unwrap_or_default());
             }
             _ => {
-                // Modulo 2^128, and so modulo any smaller power.
-                let folded = elements.map(|one| integer(element, one)).reduce(|a, b| integers(reduction, a, b));
+                // Results are exact modulo 2^128, and so modulo any smaller power.
+                let folded =
+                    elements.map(|one| read_integer(element, one)).reduce(|a, b| reduce_integers(reduction, a, b));
                 result.extend_from_slice(&folded.unwrap_or(0).to_le_bytes()[..bytes]);
             }
         }
@@ -49,7 +52,7 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
     result
 }
 
-/// The contributions, by rank, folded as `folding` says.
+/// Folds the contributions of all ranks in the order of `folding`.
 pub(crate) fn fold_as(combine: Combine, folding: &Folding, contributions: &[Vec<u8>]) -> Vec<u8> {
     match folding {
         Folding::Rank(rank) => contributions.get(*rank as usize).cloned().unwrap_or_default(),
@@ -66,14 +69,14 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-fn integer(element: Element, bytes: &[u8]) -> i128 {
+fn read_integer(element: Element, bytes: &[u8]) -> i128 {
     let value = i128::from(u64::from_le_bytes(array(bytes)));
     let is_signed = matches!(element, Element::I8 | Element::I16 | Element::I32 | Element::I64);
     let range = 1_i128 << (8 * bytes.len());
     if is_signed && value >= range / 2 { value - range } else { value }
 }
 
-fn integers(reduction: Reduction, a: i128, b: i128) -> i128 {
+fn reduce_integers(reduction: Reduction, a: i128, b: i128) -> i128 {
     match reduction {
         Reduction::Sum => a.wrapping_add(b),
         Reduction::Prod => a.wrapping_mul(b),
@@ -89,7 +92,7 @@ fn integers(reduction: Reduction, a: i128, b: i128) -> i128 {
     }
 }
 
-fn float(reduction: Reduction, a: f64, b: f64) -> f64 {
+fn reduce_floats(reduction: Reduction, a: f64, b: f64) -> f64 {
     match reduction {
         Reduction::Sum => a + b,
         Reduction::Prod => a * b,
@@ -111,7 +114,7 @@ fn float(reduction: Reduction, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Of numbers; -0.0 is less than +0.0.
+/// Compares numbers, not NaN; -0.0 is less than +0.0.
 fn is_less(a: f64, b: f64) -> bool {
     a < b || (a == b && a.is_sign_negative() && b.is_sign_positive())
 }
@@ -165,7 +168,7 @@ impl Format {
         while value.is_finite() && value.abs() >= 2_f64.powi(exponent + 1) {
             exponent += 1;
         }
-        // What rounds up to the next power of two carries into the exponent.
+        // Rounding up to the next power of two carries into the exponent.
         let units = (value.abs() / 2_f64.powi(exponent - self.fraction_bits)).round_ties_even();
         let bits = f64::from((exponent - self.least) << self.fraction_bits) + units;
         sign | if bits < f64::from(infinity) { bits as u16 } else { infinity }
@@ -213,9 +216,9 @@ impl Pair {
     }
 }
 
-fn located(reduction: Reduction, a: Pair, b: Pair) -> Pair {
+fn reduce_pairs(reduction: Reduction, a: Pair, b: Pair) -> Pair {
     let least = reduction == Reduction::Minloc;
-    // Whether the first is before the second in the order in which the result is the first of all.
+    // Whether the result prefers the first value to the second.
     let is_before = |one: Value, other: Value| match (one, other) {
         (Value::Integer(one), Value::Integer(other)) => {
             if least {
@@ -257,7 +260,7 @@ mod tests {
             two(Reduction::Prod, Element::F32, &2_f32.to_le_bytes(), &0.5_f32.to_le_bytes()),
             1_f32.to_le_bytes()
         );
-        // 1 + 2^-11 is half way, and goes to the even 1.
+        // 1 + 2^-11 is half way and rounds to the even 1.
         assert_eq!(two(Reduction::Sum, Element::F16, &[0x00, 0x3c], &[0x00, 0x10]), [0x00, 0x3c]);
         assert_eq!(two(Reduction::Sum, Element::F16, &[0xff, 0x7b], &[0xff, 0x7b]), [0x00, 0x7c]);
         assert_eq!(two(Reduction::Max, Element::Bf16, &[0x80, 0xff], &[0x01, 0xff]), [0x01, 0xff]);
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_comes_back() {
+    fn every_half_is_read_and_written_unchanged() {
         for format in [F16, BF16] {
             for bits in 0..=u16::MAX {
                 let value = format.read(&bits.to_le_bytes());

@@ -1,4 +1,4 @@
-//! `fpgactl info ADDRESS`: everything the kernel says of one PCI function. Opens nothing.
+//! `fpgactl info ADDRESS`: shows everything the kernel reports about a PCI function. Opens no card.
 
 use fpga_hal::PciAddress;
 use fpga_hal::config::{self, End, Lanes, Space};
@@ -26,7 +26,7 @@ struct Printed {
     #[serde(skip)]
     state_text: String,
     owner: Option<Owner>,
-    /// Processes that this user may not look into: one of them may be the owner.
+    /// Number of processes whose files this user may not see; one of them may be the owner.
     hidden_processes: usize,
     driver: Option<String>,
     driver_override: Option<String>,

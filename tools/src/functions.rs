@@ -1,4 +1,4 @@
-//! PCI functions by the address or selector that names them, and what is said of who may use them.
+//! Finds PCI functions by address or selector, and tells who uses them.
 
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{Access, Owners, PciFunction, Process, Sysfs, VFIO_PCI};
@@ -7,22 +7,22 @@ use serde::Serialize;
 use crate::cli::Cli;
 use crate::exit::{Exit, Failure, Result};
 
-/// The machine's functions, or those below `--sysfs-root`.
+/// Returns the machine's sysfs, or the one below `--sysfs-root`.
 pub(crate) fn sysfs(cli: &Cli) -> Sysfs {
     Sysfs::new(&cli.sysfs_root)
 }
 
-/// The address in `vfio:0000:3b:00.0` or `0000:3b:00.0`; `None` if the text names cards in another way.
+/// Returns the address in `vfio:0000:3b:00.0` or `0000:3b:00.0`; `None` for other selectors.
 pub(crate) fn address(selector: &str) -> Option<PciAddress> {
     selector.strip_prefix("vfio:").unwrap_or(selector).parse().ok()
 }
 
-/// The address that a command line gives.
+/// Parses an address on the command line.
 pub(crate) fn parse_address(text: &str) -> std::result::Result<PciAddress, String> {
     address(text).ok_or_else(|| format!("invalid PCI address {text:?}: expected a form like 0000:3b:00.0 or 3b:00.0"))
 }
 
-/// A function that a person named.
+/// Returns the function at an address of the command line.
 pub(crate) fn find(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
     sysfs.function(address).map_err(|error| match error {
         fpga_hal::sysfs::Error::NoFunction { .. } => {
@@ -35,15 +35,15 @@ pub(crate) fn find(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
 /// Whether a function can be opened now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It can.
+    /// Available to this user.
     Free,
-    /// A process has it.
+    /// Open in a process.
     Held(Process),
-    /// Its driver is not VFIO's.
+    /// Not bound to VFIO's driver.
     NotBound,
-    /// This user may not open it, or there is nothing to open.
+    /// Not accessible to this user, or without a node to open.
     Denied,
-    /// It does not answer.
+    /// Unresponsive.
     Silent,
 }
 
@@ -63,7 +63,7 @@ impl State {
         if nodes.iter().any(may_open) { State::Free } else { State::Denied }
     }
 
-    /// Name in `--json`.
+    /// Returns the name in `--json`.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             State::Free => "free",
@@ -90,7 +90,7 @@ impl State {
     }
 }
 
-/// Who has it open, as far as that can be seen.
+/// Returns the processes that have the function open, as far as this user can see.
 pub(crate) fn owners(sysfs: &Sysfs, function: &PciFunction) -> Owners {
     sysfs.owners_of(function).unwrap_or_else(|error| {
         log::info!("Cannot determine the owner of {}: {error}", function.address);
@@ -111,7 +111,7 @@ impl From<&Process> for Owner {
     }
 }
 
-/// Name of a driver in a table.
+/// Returns the driver's name for a table.
 pub(crate) fn driver(function: &PciFunction) -> String {
     function.driver.clone().unwrap_or_else(|| "none".to_owned())
 }

@@ -1,4 +1,4 @@
-//! How much memory of the host there is, for buffers of a program and for the memory of mock cards.
+//! Limits host memory for host buffers of programs and for mock cards.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::exit::{Failure, Result};
 use crate::size;
 
 const MEMINFO: &str = "/proc/meminfo";
-/// Where control groups are mounted, version 2.
+/// Mount point of control groups, version 2.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Refuses host buffers that take `bytes` together, if that is more than half of the memory that is available. All their
-/// pages are taken at once, and the other half is for mock cards that copy them, and for whatever else the machine does.
+/// Refuses host buffers of `bytes` in total if they exceed half of the available memory. Their pages are allocated at
+/// once; the other half is for mock cards, which copy them, and for other processes.
 pub(crate) fn check(bytes: u64) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -29,8 +29,8 @@ pub(crate) fn check(bytes: u64) -> Result<()> {
     )))
 }
 
-/// Refuses a plan on mock cards of this process whose data takes more than half of the memory that is available: mock cards
-/// keep what they hold in memory of the host, and would fail in the middle of the work where it ends.
+/// Refuses a plan on in-process mock cards if its data exceeds half of the available memory. Mock cards keep their memory
+/// on the host; without this check they would fail in the middle of a run.
 pub(crate) fn check_mock(plan: &Plan) -> Result<()> {
     let request = &plan.request;
     let data = |rank| request.input_bytes(rank).saturating_add(request.output_bytes(rank));
@@ -47,24 +47,24 @@ pub(crate) fn check_mock(plan: &Plan) -> Result<()> {
     )))
 }
 
-/// Bytes that can be had: those of the machine, and what the control groups of this process leave.
+/// Returns the available bytes: the minimum over the machine and the control groups of this process.
 fn available() -> Result<u64> {
     let text = fs::read_to_string(MEMINFO).map_err(|error| Failure::file(Path::new(MEMINFO), &error))?;
     let of_machine = of_machine(&text).ok_or_else(|| Failure::refused(format!("{MEMINFO} has no MemAvailable")))?;
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let groups = Path::new(group).ancestors().map(|group| Path::new(CGROUPS).join(group));
-    Ok(groups.filter_map(|group| left_by(&group)).fold(of_machine, u64::min))
+    Ok(groups.filter_map(|group| available_in_group(&group)).fold(of_machine, u64::min))
 }
 
-/// Bytes that can be had without swapping, as the kernel estimates them. Huge pages that are set aside do not count.
+/// Returns the kernel's estimate of the bytes available without swapping. Reserved huge pages are excluded.
 fn of_machine(meminfo: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Bytes that a control group leaves to its processes; `None` without a limit. File pages that are not in use count as free.
-fn left_by(group: &Path) -> Option<u64> {
+/// Returns the bytes that a control group has available; `None` without a limit. Inactive file pages count as available.
+fn available_in_group(group: &Path) -> Option<u64> {
     let read = |name| fs::read_to_string(group.join(name)).ok();
     let most: u64 = read("memory.max")?.trim().parse().ok()?;
     let used: u64 = read("memory.current")?.trim().parse().ok()?;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_is_read_from_what_the_kernel_writes() {
+    fn available_memory_is_parsed() {
         let text =
             "MemTotal:       24684084 kB\nMemFree:         9412540 kB\nMemAvailable:   20465676 kB\nBuffers: 1 kB\n";
         assert_eq!(of_machine(text), Some(20_465_676 << 10));
@@ -90,17 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_leaves_what_is_not_in_use() {
+    fn a_control_group_has_its_unused_memory_available() {
         let group = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(group.path().join(name), text).unwrap();
-        assert_eq!(left_by(group.path()), None);
+        assert_eq!(available_in_group(group.path()), None);
         write("memory.max", "max\n");
         write("memory.current", "600\n");
-        assert_eq!(left_by(group.path()), None);
+        assert_eq!(available_in_group(group.path()), None);
         write("memory.max", "1000\n");
-        assert_eq!(left_by(group.path()), Some(400));
+        assert_eq!(available_in_group(group.path()), Some(400));
         write("memory.stat", "anon 500\ninactive_file 100\n");
-        assert_eq!(left_by(group.path()), Some(500));
+        assert_eq!(available_in_group(group.path()), Some(500));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Options that have no effect on what the command line asks for. They are refused: an option that is ignored hides a
-//! mistake.
+//! Refuses options without effect: an ignored option hides a mistake.
 
 use std::ffi::OsStr;
 
@@ -10,10 +9,10 @@ use cmdseq::plan::Collective;
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Failure, Result};
 
-/// Options, by id, with the reason why they have no effect.
+/// Options without effect, by id, with the reason.
 type Rules = Vec<(&'static str, String)>;
 
-/// Refuses options of the command line, not of the environment, that have no effect.
+/// Refuses options without effect on the command line; ignores those from the environment.
 pub(crate) fn check(cli: &Cli, matches: &ArgMatches) -> Result<()> {
     let mut levels = vec![matches];
     while let Some((_, next)) = levels.last().and_then(|level| level.subcommand()) {

@@ -1,4 +1,4 @@
-//! `fpgactl info`: what the cards say of themselves, and what a mock fabric is made of.
+//! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
 use cmdseq::{Capabilities, Operation, Topology};
 use fpga_select::{Basis, Selector};
@@ -21,7 +21,7 @@ struct Printed<'a> {
     components: Vec<Component>,
 }
 
-/// Capabilities, with names and units for people and scripts.
+/// Capabilities, as in `fpgactl.info/1`.
 #[derive(Serialize)]
 struct Described {
     instruction_version: u32,
@@ -59,7 +59,7 @@ struct Component {
 
 pub(crate) fn run(cli: &Cli) -> Result<()> {
     let components = components(&Selector::parse(&cards::selector(cli)?)?);
-    let cards = Cards::named(cli)?;
+    let cards = Cards::selected(cli)?;
     let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
     let printed = Printed {
         schema: "fpgactl.info/1",

@@ -1,4 +1,4 @@
-//! Files that the command reads, and the rule that no output replaces one of them.
+//! Opens input files, and refuses outputs that would replace an input.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, Result};
 
-/// Opens a regular file. Pipes and devices are refused before they are opened: opening a pipe waits for its other end.
+/// Opens a regular file. Refuses pipes and devices before opening: opening a pipe waits for its other end.
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
     if !path.metadata().map_err(failed)?.is_file() {
@@ -17,17 +17,17 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// What two names of one file have in common.
+/// Identifies a file by any of its names.
 #[derive(PartialEq, Eq)]
 enum Identity {
-    /// Device and inode, which links share.
+    /// Device and inode, the same for all links.
     Existing(u64, u64),
-    /// Where the file will be.
+    /// Canonical path of a new file.
     New(PathBuf),
 }
 
 impl Identity {
-    /// `None` for pipes and devices, which are not replaced.
+    /// Returns `None` for pipes and devices, which an output never replaces.
     fn of(path: &Path) -> Option<Identity> {
         match path.metadata() {
             Ok(found) if found.is_file() => Some(Identity::Existing(found.dev(), found.ino())),
@@ -40,13 +40,13 @@ impl Identity {
     }
 }
 
-/// The directory that a file is in.
+/// Returns the directory of a file.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses, before any work is done, outputs that could not be written, that would replace an input, by whatever name or
-/// link, or that would replace each other.
+/// Refuses outputs that are not writable, that would replace an input under any name or link, or that would replace each
+/// other. Call this before any work.
 pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], outputs: &[O]) -> Result<()> {
     let inputs: Vec<(&Path, Option<Identity>)> =
         inputs.iter().map(|path| (path.as_ref(), Identity::of(path.as_ref()))).collect();
@@ -81,7 +81,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn an_output_is_no_input_by_whatever_name() {
+    fn an_output_is_no_input_under_any_name() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("in"), "data").unwrap();

@@ -1,8 +1,8 @@
-//! Cards that are known by their PCI ids.
+//! PCI ids of known cards.
 //!
-//! An id belongs to what is loaded into a card, not to the board: a shell with ids of its own is a card as well, and is
-//! named by its address. `udev/cards` holds the same ids. Sources: XRT `devices.h`, Linux `drivers/fpga/dfl-pci.c` and
-//! `altera-cvp.c`, libxdma's table, pci.ids.
+//! An id belongs to the loaded image, not to the board. A card whose shell has other ids is selected by its address.
+//! `udev/cards` holds the same ids. Sources: XRT `devices.h`, Linux `drivers/fpga/dfl-pci.c` and `altera-cvp.c`, libxdma's
+//! table, pci.ids.
 
 use fpga_hal::sysfs::{Ids, PciFunction};
 use fpga_regs::pci;
@@ -15,7 +15,7 @@ const XILINX: u16 = 0x10ee;
 /// Intel.
 const INTEL: u16 = 0x8086;
 
-/// Ids and what they stand for.
+/// Vendor, device and name of each known card.
 const CARDS: &[(u16, u16, &str)] = &[
     (pci::VENDOR, pci::DEVICE, "mock card"),
     (INTEL, 0x09c4, "Intel PAC Arria 10 GX"),
@@ -72,7 +72,7 @@ const CARDS: &[(u16, u16, &str)] = &[
     (XILINX, 0x9048, "AMD UltraScale+ shell, 16 GT/s x8"),
 ];
 
-/// Subsystem ids that say more than the id of the shell.
+/// Names by subsystem id, more specific than the names of the shells.
 const BOARDS: &[(u16, u16, u16, u16, &str)] = &[
     (INTEL, 0xbcce, INTEL, 0x138d, "Intel PAC D5005 with an OFS shell"),
     (INTEL, 0xbccf, INTEL, 0x138d, "Intel PAC D5005 with an OFS shell, virtual function"),
@@ -81,7 +81,7 @@ const BOARDS: &[(u16, u16, u16, u16, &str)] = &[
     (INTEL, 0xbcce, INTEL, 0x17d4, "Intel C6100"),
 ];
 
-/// What a function is, if its ids are those of a card.
+/// Returns the name of a known card.
 pub(crate) fn name(function: &PciFunction) -> Option<&'static str> {
     let board = |one: &&(u16, u16, u16, u16, &'static str)| {
         (one.0, one.1) == (function.vendor, function.device) && Some((one.2, one.3)) == function.subsystem
@@ -93,29 +93,29 @@ pub(crate) fn name(function: &PciFunction) -> Option<&'static str> {
         .or_else(|| CARDS.iter().find(|card| (card.0, card.1) == (function.vendor, function.device)).map(|card| card.2))
 }
 
-/// Whether ids are those of a card.
+/// Whether the ids are those of a known card.
 pub(crate) fn is_card(ids: &Ids) -> bool {
     CARDS.iter().any(|card| (card.0, card.1) == (ids.vendor, ids.device))
 }
 
-/// Whether a function with these ids is a card that user space has been given.
+/// Whether a function with these ids is a card bound to VFIO.
 pub(crate) fn is_bound_card(ids: &Ids) -> bool {
     ids.driver.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI) && (is_card(ids) || ids.class >> 16 == CLASS_ACCELERATOR)
 }
 
-/// What can be told of a function's sequencer without opening the function, which would reset it.
+/// What is known about a function's sequencer without opening the function, which would reset the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sequencer {
-    /// That of a mock card.
+    /// The sequencer of a mock card.
     Mock,
-    /// It depends on the image that is loaded.
+    /// Depends on the loaded image.
     Unknown,
-    /// The function has none, for this reason.
+    /// Missing, for this reason.
     None(&'static str),
 }
 
 impl Sequencer {
-    /// Name in `--json` and tables.
+    /// Returns the name in `--json` and tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Sequencer::Mock => "mock",
@@ -125,7 +125,7 @@ impl Sequencer {
     }
 }
 
-/// What is known of a function's sequencer by the ids, which belong to what is loaded.
+/// Infers the sequencer from the ids, which belong to the loaded image.
 pub(crate) fn sequencer(function: &PciFunction) -> Sequencer {
     if (function.vendor, function.device) == (pci::VENDOR, pci::DEVICE) {
         return Sequencer::Mock;
@@ -144,8 +144,7 @@ pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
     function.class >> 16 == CLASS_ACCELERATOR
 }
 
-/// Whether a function may well be a card, although its ids are not known: by its class, or because it was given to user
-/// space.
+/// Whether a function may be a card with unknown ids: by its class, or because the function is bound to VFIO.
 pub(crate) fn may_be_card(function: &PciFunction) -> bool {
     is_accelerator(function) || function.driver.as_deref() == Some(fpga_hal::sysfs::VFIO_PCI)
 }
@@ -155,9 +154,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What udev opens to the group, or would if somebody said so, and what the command lists are the same cards.
+    /// `udev/cards` (active and commented-out lines) and `CARDS` hold the same ids.
     #[test]
-    fn udev_has_the_same_cards() {
+    fn udev_lists_the_same_cards() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../udev/cards");
         let text = std::fs::read_to_string(path).unwrap();
         let is_id = |word: &&str| word.len() == 9 && word.as_bytes()[4] == b':';
@@ -165,14 +164,14 @@ mod tests {
         let text: &'static str = text.leak();
         let active: Vec<&str> = text.lines().filter_map(first).collect();
         let off: Vec<&str> = text.lines().filter_map(|line| first(line.strip_prefix('#')?)).collect();
-        // AMD's tools give these to any design: whose board it is they do not say.
+        // AMD's tools give these ids to any design, so they do not identify a board.
         assert!(active.iter().all(|id| !id.starts_with("10ee:9")), "{active:?}");
         assert!(off.iter().all(|id| id.starts_with("10ee:9")) && !off.is_empty(), "{off:?}");
         let listed = [active, off].concat();
         let ids: BTreeSet<String> = CARDS.iter().map(|card| format!("{:04x}:{:04x}", card.0, card.1)).collect();
-        assert_eq!(ids.len(), CARDS.len(), "an id stands twice");
+        assert_eq!(ids.len(), CARDS.len(), "duplicate id");
         assert_eq!(listed.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>(), ids);
-        assert_eq!(listed.len(), ids.len(), "an id stands twice in udev/cards");
+        assert_eq!(listed.len(), ids.len(), "duplicate id in udev/cards");
         for board in BOARDS {
             assert!(CARDS.iter().any(|card| (card.0, card.1) == (board.0, board.1)), "{}", board.4);
         }

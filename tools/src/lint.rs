@@ -1,4 +1,4 @@
-//! `fpgactl lint FILE`: verifies a program, and warns about what is allowed in it and probably not meant.
+//! `fpgactl lint FILE`: verifies a program and warns about valid but suspicious code.
 
 use std::fmt::Write as _;
 
@@ -9,20 +9,20 @@ use serde::Serialize;
 
 use crate::cards::Cards;
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Place, Result};
+use crate::exit::{Exit, Failure, Location, Result};
 use crate::output;
 use crate::source::{Loaded, Source};
-use crate::verification::verified;
+use crate::verification::verify_programs;
 
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
     warnings: Vec<Warning<'a>>,
-    /// Warnings that are not among them.
+    /// Number of further warnings.
     more: usize,
-    /// The cards that the programs were verified for.
+    /// Selector of the cards for which the programs were verified.
     verified_for: Option<&'a str>,
-    /// The collective that the programs were found to be.
+    /// Collective that the programs compute.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<&'static str>,
 }
@@ -31,24 +31,24 @@ struct Printed<'a> {
 struct Warning<'a> {
     check: &'static str,
     #[serde(flatten)]
-    place: Place<'a>,
+    location: Location<'a>,
 }
 
 impl<'a> From<&'a asm::Warning> for Warning<'a> {
     fn from(warning: &'a asm::Warning) -> Self {
-        Warning { check: warning.check, place: Place::from(&warning.diagnostic) }
+        Warning { check: warning.check, location: Location::from(&warning.diagnostic) }
     }
 }
 
-fn is_of_resident(instruction: &Instruction) -> bool {
+fn needs_resident(instruction: &Instruction) -> bool {
     let operands = [instruction.source, instruction.destination];
     instruction.operation == Operation::Loop
         || operands.iter().any(|one| one.argument.is_some())
         || instruction.extent_argument.is_some()
 }
 
-/// A mock fabric with a card for each rank, if there is such a fabric.
-fn mock_of(ranks: u32) -> Result<Option<Cards>> {
+/// Opens a mock fabric with a card for each rank, if a fabric of this size exists.
+fn mock_fabric_for(ranks: u32) -> Result<Option<Cards>> {
     let selector = format!("mock:optweb:{ranks}");
     if Selector::parse(&selector).is_err() { Ok(None) } else { Cards::open(&selector).map(Some) }
 }
@@ -57,16 +57,16 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
     let cli::Program { ranks, allow_raw_host: raw_host, .. } = arguments.program;
     let mut options = Options { ranks, raw_host, ..Options::default() };
-    // What programs may do depends on the cards: room for buffers, tables, communicators.
+    // Verification depends on the cards: memory, tables, communicators.
     let is_needed = cli.cards.is_some() || arguments.expect.is_some();
-    let named = is_needed.then(|| Cards::named(cli)).transpose()?;
+    let named = is_needed.then(|| Cards::selected(cli)).transpose()?;
     options.ranks = options.ranks.or(named.as_ref().map(|cards| cards.nodes().len() as u32));
-    let loaded = Loaded::Text(Box::new(source.assemble(&options)?));
-    let cards = named.map_or_else(|| mock_of(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
+    let loaded = Loaded::Source(Box::new(source.assemble(&options)?));
+    let cards = named.map_or_else(|| mock_fabric_for(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
     if let Some(cards) = &cards {
-        // Loops and launch arguments are of resident programs alone: so it can only be meant as one.
-        let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(is_of_resident));
-        verified(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
+        // Only resident programs have loops and launch arguments.
+        let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(needs_resident));
+        verify_programs(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
     }
     let verified_for = cards.as_ref().map(|cards| cards.selector.as_str());
     let expected = arguments.expect.as_ref().map(|expected| expected.collective().name());

@@ -1,4 +1,4 @@
-//! `fpgactl list`. Opens nothing: opening a card resets it.
+//! `fpgactl list`. Opens no card: opening resets the card.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -27,7 +27,7 @@ struct Card {
     driver: String,
     state: &'static str,
     sequencer: &'static str,
-    /// What its PCI ids say it is.
+    /// Name by PCI ids.
     name: Option<&'static str>,
     owner: Option<Owner>,
     #[serde(skip)]
@@ -38,23 +38,23 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     let sysfs = functions::sysfs(cli);
     let selector = Selector::parse(cli.cards.as_deref().unwrap_or(fpga_select::DEFAULT))?;
     let mut cards = Vec::new();
-    // Cards that were named are the ones to list; without that, all there are.
+    // Without a selector, list all cards.
     if cli.cards.is_none() {
         let listing = sysfs.functions()?;
         listing.unread.iter().for_each(|error| log::warn!("{error}"));
         let is_listed = |function: &&PciFunction| {
             known::name(function).is_some() || (arguments.all && known::may_be_card(function))
         };
-        cards.extend(listing.functions.iter().filter(is_listed).map(|function| real(&sysfs, function)));
+        cards.extend(listing.functions.iter().filter(is_listed).map(|function| pci_card(&sysfs, function)));
     }
     for address in selector.addresses() {
-        cards.push(real(&sysfs, &functions::find(&sysfs, address)?));
+        cards.push(pci_card(&sysfs, &functions::find(&sysfs, address)?));
     }
-    let connected = connected(&sysfs);
+    let connected = connected_sockets(&sysfs);
     for socket in selector.sockets() {
-        cards.push(served(socket, &connected)?);
+        cards.push(socket_card(socket, &connected)?);
     }
-    cards.extend(selector.mock_selectors().into_iter().map(mock));
+    cards.extend(selector.mock_selectors().into_iter().map(mock_card));
     if cli.json {
         return output::json(&Printed { schema: "fpgactl.list/1", cards });
     }
@@ -75,19 +75,19 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     output::write((output::table(&rows) + note).as_bytes())
 }
 
-/// What whoever sees a real card should know.
+/// Printed with every list that contains a real card.
 const NOT_ON_HARDWARE: &str = "note: not tested on a real card yet; no image with the sequencer ships (README.md)\n";
 
-fn mock(selector: String) -> Card {
+fn mock_card(selector: String) -> Card {
     Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
 }
 
-/// The paths of the vfio-user sockets that have a client, as their servers gave them. Opens none of the sockets.
-fn connected(sysfs: &Sysfs) -> Vec<PathBuf> {
+/// Returns the paths of connected Unix sockets, as bound by their servers. Opens no socket.
+fn connected_sockets(sysfs: &Sysfs) -> Vec<PathBuf> {
     let text = fs::read_to_string(sysfs.root().join("proc/net/unix")).unwrap_or_default();
     let connected = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        // After the state of the socket (Linux `enum socket_state`) come its inode and path.
+        // Columns: .. state of the socket (Linux `enum socket_state`), inode, path.
         let state = words.nth(5)?;
         let path = line.split_once(words.next()?)?.1.trim_start();
         (state == CONNECTED && path.starts_with('/')).then(|| PathBuf::from(path))
@@ -98,8 +98,8 @@ fn connected(sysfs: &Sysfs) -> Vec<PathBuf> {
 /// `SS_CONNECTED` of Linux `include/uapi/linux/net.h`, as `/proc/net/unix` prints it.
 const CONNECTED: &str = "03";
 
-/// A socket that is there.
-fn served(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
+/// Describes a card on a vfio-user socket.
+fn socket_card(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
@@ -109,7 +109,7 @@ fn served(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let selector = format!("vfio-user:{}", socket.display());
     let mut card = card(selector, Kind::VfioUser, "socket", &State::Free);
     if is_held {
-        // Which process it is, the kernel does not say in what it lists.
+        // `/proc/net/unix` does not name the process.
         (card.state, card.shown) = ("held", "held".to_owned());
     }
     Ok(card)
@@ -128,7 +128,7 @@ fn card(selector: String, kind: Kind, driver: &str, state: &State) -> Card {
     }
 }
 
-fn real(sysfs: &Sysfs, function: &PciFunction) -> Card {
+fn pci_card(sysfs: &Sysfs, function: &PciFunction) -> Card {
     let (state, driver) = (State::of(sysfs, function), functions::driver(function));
     let selector = format!("vfio:{}", function.address);
     Card {

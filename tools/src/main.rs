@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod asm;
+mod atomic_file;
 mod bench;
 mod bind;
 mod calibrate;
@@ -40,7 +41,6 @@ mod source;
 mod topo;
 mod units;
 mod verification;
-mod whole_file;
 
 use std::process::ExitCode;
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) if error.use_stderr() && is_for_scripts() => {
+        Err(error) if error.use_stderr() && wants_json() => {
             return Failure::usage(one_line(&error.to_string())).report(true);
         }
         Err(error) => {
@@ -60,21 +60,21 @@ fn main() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    // A server logs what its clients do; other commands report what fails themselves.
+    // A server logs warnings about its clients; other commands report their own errors.
     let level = if matches!(cli.command, Command::Mock { .. }) { "warn" } else { "error" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     match ineffective::check(&cli, &matches).and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => doctor::helped(&cli, failure).report(cli.json),
+        Err(failure) => doctor::with_fix(&cli, failure).report(cli.json),
     }
 }
 
-/// Whether a command line that clap refuses asks for JSON. What comes after `--` is no option.
-fn is_for_scripts() -> bool {
+/// Whether a command line that clap refuses has `--json`. Words after `--` are no options.
+fn wants_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
-/// A usage error without its decoration and without the hints for people.
+/// Shortens clap's usage error to its first paragraph, on one line.
 fn one_line(text: &str) -> String {
     let lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! NumPy files: the arrays that go into and come out of a collective.
+//! NumPy files with the inputs and outputs of a collective.
 
 use std::fs::File;
 use std::io::{BufReader, Seek as _};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
 
+use crate::atomic_file::AtomicFile;
 use crate::exit::{Exit, Failure, Result};
 use crate::input_file;
-use crate::whole_file::WholeFile;
 
-/// Types an element may have: name on the command line, NumPy's type string, bytes. NumPy has no bf16 and keeps it as u16;
-/// pairs of value and index are bytes that it does not look into. Of those of one type string, the first is taken unless
-/// the command line says which.
+/// Element types: name on the command line, NumPy's type string, bytes. NumPy has no bf16, so files hold u16; pairs of
+/// value and index are opaque bytes (`|V`). If several types have one type string, a file means the first, unless the
+/// command line selects another.
 const TYPES: [(&str, &str, u64); 17] = [
     ("u8", "|u1", 1),
     ("i8", "|i1", 1),
@@ -34,20 +34,20 @@ const TYPES: [(&str, &str, u64); 17] = [
     ("f64i32", "|V16", 16),
 ];
 
-/// Type of an element.
+/// An element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Element(&'static (&'static str, &'static str, u64));
 
 impl Element {
-    /// A byte, which every array is made of.
+    /// Default type: a byte.
     pub(crate) const BYTE: Element = Element(&TYPES[0]);
 
-    /// All names.
+    /// Returns all names.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         TYPES.iter().map(|one| one.0)
     }
 
-    /// The type of this name.
+    /// Returns the type with this name.
     pub(crate) fn named(name: &str) -> Option<Element> {
         TYPES.iter().find(|one| one.0 == name).map(Element)
     }
@@ -66,12 +66,12 @@ impl Element {
         self.0.2
     }
 
-    /// Whether arrays of both are of one type to NumPy.
-    pub(crate) fn lies_as(self, other: Element) -> bool {
+    /// Whether both types have the same type string in NumPy.
+    pub(crate) fn has_type_string_of(self, other: Element) -> bool {
         self.0.1 == other.0.1
     }
 
-    /// Whether an array does not tell it from others.
+    /// Whether the type string belongs to several pair types.
     pub(crate) fn is_ambiguous(self) -> bool {
         self.0.1.starts_with("|V")
     }
@@ -82,7 +82,7 @@ impl Element {
     }
 }
 
-/// A file to read from. Only its header is read when it is opened.
+/// An input file. Opening reads only the header.
 #[derive(Debug)]
 pub(crate) struct Input {
     path: PathBuf,
@@ -126,12 +126,12 @@ impl Input {
         &self.path
     }
 
-    /// Bytes of data.
+    /// Returns the size of the data in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.elements * self.element.bytes()
     }
 
-    /// Reads data from byte `offset` on.
+    /// Reads data from byte `offset` on, after the header.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         self.file
             .read_exact_at(data, self.data_at + offset)
@@ -139,9 +139,9 @@ impl Input {
     }
 }
 
-/// An array of `bytes` of data, of which the head is written.
-pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<WholeFile> {
-    let mut file = WholeFile::create(path)?;
+/// Creates a file for `bytes` of data and writes the header.
+pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<AtomicFile> {
+    let mut file = AtomicFile::create(path)?;
     let shape = [bytes / element.bytes()];
     let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
     let head = header.writer(&mut file).write_header_only();
@@ -149,7 +149,7 @@ pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<WholeF
     Ok(file)
 }
 
-/// Name of rank `rank`'s file: the name given, or with the rank before its extension if there are several.
+/// Returns the path of rank `rank`'s file. If several ranks have files, inserts the rank before the extension.
 pub(crate) fn path_of_rank(path: &Path, rank: u32, is_one_of_several: bool) -> PathBuf {
     if !is_one_of_several {
         return path.into();
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ranks() {
+    fn files_of_several_ranks_have_the_rank_in_their_names() {
         assert_eq!(path_of_rank(Path::new("a/out.npy"), 3, true), Path::new("a/out-3.npy"));
         assert_eq!(path_of_rank(Path::new("out"), 0, true), Path::new("out-0"));
         assert_eq!(path_of_rank(Path::new("out.npy"), 3, false), Path::new("out.npy"));

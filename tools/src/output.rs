@@ -1,4 +1,4 @@
-//! What goes to stdout: in one piece, after all that can fail.
+//! Writes results to stdout, in one piece, after everything that can fail.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -13,7 +13,7 @@ pub(crate) fn json(object: &impl Serialize) -> Result<()> {
     write((text + "\n").as_bytes())
 }
 
-/// Prints bytes. A reader that has gone, such as `head`, has seen all it wanted.
+/// Prints bytes. A closed pipe, as after `head`, is not an error.
 pub(crate) fn write(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -24,7 +24,7 @@ pub(crate) fn write(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Lines of a table whose columns are as wide as their widest cell.
+/// Formats a table; each column is as wide as its widest cell.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -32,7 +32,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        // By hand: a format's width is at most 65535.
+        // Format widths are limited to 65535.
         let padding = |cell: &String, width: &usize| " ".repeat(width - cell.chars().count() + 2);
         let cells: String = row.iter().zip(&widths).map(|(cell, width)| cell.clone() + &padding(cell, width)).collect();
         cells.trim_end().to_owned() + "\n"

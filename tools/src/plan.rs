@@ -1,4 +1,4 @@
-//! `fpgactl plan OP`: what would be run on each card, and why this way.
+//! `fpgactl plan OP`: shows a collective's programs, predicted times and algorithm.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::units::microseconds;
-use crate::{calibration, input_file, output, request, size, whole_file};
+use crate::{atomic_file, calibration, input_file, output, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -91,7 +91,7 @@ struct PrintedTable {
     blocks: Vec<PrintedBlock>,
 }
 
-/// The block of a rank, by a table.
+/// The block of a rank in a table.
 #[derive(Serialize)]
 struct PrintedBlock {
     displacement: u64,
@@ -114,7 +114,7 @@ struct Candidate {
     refused: Option<String>,
 }
 
-/// A part of the predicted arrival: what it is spent on, along the chain of steps that ends last.
+/// A term of the predicted arrival, summed along the critical path.
 #[derive(Serialize)]
 struct PrintedTerm {
     bound: &'static str,
@@ -135,13 +135,13 @@ impl From<&Plan> for Times {
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let saved = arguments.save.as_slice();
     input_file::check_outputs(arguments.operation.calibration.as_slice(), saved)?;
-    let cards = Cards::named(cli)?;
+    let cards = Cards::selected(cli)?;
     let request = request::request(&arguments.operation, &[], cards.nodes())?;
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {
         let assembly = Assembly::of_plan(&plan, &cards.nodes()).map_err(Failure::refused)?;
-        whole_file::write(path, &asm::encode(&assembly))?;
+        atomic_file::write(path, &asm::encode(&assembly))?;
     }
     let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
     if cli.json {
@@ -150,9 +150,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     output::write(text(&cards, &plan, candidates.as_deref()).as_bytes())
 }
 
-type Weighed = (Algorithm, std::result::Result<Plan, Refusal>);
+type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);
 
-fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Weighed]>) -> Printed<'a> {
+fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]>) -> Printed<'a> {
     let ranks = plan.request.group.iter().zip(&plan.programs).zip(0..);
     Printed {
         schema: "fpgactl.plan/1",
@@ -232,7 +232,7 @@ fn flags(instruction: &Instruction) -> Vec<&'static str> {
     names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
 }
 
-fn candidate((algorithm, result): &Weighed) -> Candidate {
+fn candidate((algorithm, result): &Evaluated) -> Candidate {
     let plan = result.as_ref().ok();
     Candidate {
         algorithm: algorithm.name(),
@@ -252,13 +252,13 @@ fn terms(plan: &Plan) -> Vec<PrintedTerm> {
         .collect()
 }
 
-/// What a time is spent on, and what that makes of it.
+/// Lists the terms of the predicted arrival and names the dominant one.
 fn terms_text(plan: &Plan) -> String {
     let parts: Vec<String> = terms(plan).iter().map(|term| format!("{} {:.3}", term.bound, term.us)).collect();
     format!("{}; {}-bound", parts.join(", "), plan.predicted.terms.dominant().name())
 }
 
-fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
+fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String {
     let request = &plan.request;
     let times = Times::from(plan);
     let blocks = if request.collective.has_counts() { "blocks of at most " } else { "" };
@@ -295,7 +295,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Weighed]>) -> String {
     text + &programs(plan)
 }
 
-fn explanation(plan: &Plan, candidates: &[Weighed]) -> String {
+fn explanation(plan: &Plan, candidates: &[Evaluated]) -> String {
     let rows: Vec<Vec<String>> = candidates
         .iter()
         .map(|(algorithm, result)| {
@@ -314,7 +314,7 @@ fn explanation(plan: &Plan, candidates: &[Weighed]) -> String {
     format!("\ncandidate algorithms:\n{}", output::table(&rows))
 }
 
-/// The programs; ranks that do the same with the same addresses are shown once.
+/// Prints the programs; consecutive ranks with equal programs appear once.
 fn programs(plan: &Plan) -> String {
     let mut alike: Vec<(Vec<usize>, &Program)> = Vec::new();
     for (rank, program) in plan.programs.iter().enumerate() {
@@ -396,7 +396,7 @@ fn table_text(slot: u16, table: &Table) -> String {
     text.trim_end_matches(',').to_owned() + "\n"
 }
 
-/// Pieces of more than this are counted and not shown.
+/// Up to this many pieces or blocks are printed; the rest is counted.
 const PIECES_SHOWN: usize = 16;
 
 fn pieces_text(what: &str, pieces: &[Piece]) -> String {

@@ -1,4 +1,4 @@
-//! Progress of long work, on stderr and only if that is a terminal.
+//! Progress bars on stderr, if stderr is a terminal.
 
 use std::io::IsTerminal as _;
 
@@ -15,12 +15,12 @@ fn bar(total: u64, template: &str) -> ProgressBar {
     ProgressBar::new(total).with_style(style.progress_chars("=> "))
 }
 
-/// A bar that counts bytes.
+/// Returns a bar that counts bytes.
 pub(crate) fn bytes(total: u64, what: &'static str) -> ProgressBar {
     bar(total, BYTES).with_message(what)
 }
 
-/// A bar that counts things, and names the present one.
+/// Returns a bar that counts steps and names the current one.
 pub(crate) fn count(total: u64) -> ProgressBar {
     bar(total, COUNT)
 }

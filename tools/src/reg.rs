@@ -1,4 +1,4 @@
-//! `fpgactl reg`: one register of a card.
+//! `fpgactl reg`: reads or writes a register of a card.
 
 use fpga_driver::find_sequencer;
 use fpga_hal::{BarIndex, Function, Window};
@@ -17,19 +17,19 @@ struct Printed {
     kind: &'static str,
     mock: bool,
     node: u32,
-    /// Name of the register, of one of the sequencer's.
+    /// Name, of a register of the sequencer.
     register: Option<String>,
     bar: usize,
     /// Bytes from the start of the BAR.
     offset: u64,
-    /// What was written.
+    /// Written value.
     written: Option<u32>,
-    /// What it reads; of a register that is only written, nothing.
+    /// Read value; `None` for a write-only register.
     value: Option<u32>,
 }
 
-/// Where a register is.
-struct Place {
+/// A register found on a card.
+struct Found {
     name: Option<String>,
     bar: BarIndex,
     offset: u64,
@@ -49,19 +49,19 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
             return Err(Failure::usage(message));
         }
     };
-    let place = find(function, &arguments.register)?;
-    let what = || place.name.clone().unwrap_or_else(|| format!("{} + {:#x}", place.bar, place.offset));
-    match (arguments.value, place.access) {
+    let found = find(function, &arguments.register)?;
+    let what = || found.name.clone().unwrap_or_else(|| format!("{} + {:#x}", found.bar, found.offset));
+    match (arguments.value, found.access) {
         (Some(_), Access::ReadOnly) => {
             return Err(Failure::refused(format!("{} is read-only", what())));
         }
         (None, Access::WriteOnly) => {
             return Err(Failure::refused(format!("{} is write-only", what())));
         }
-        (Some(value), _) => place.window.write_u32(place.offset, value)?,
+        (Some(value), _) => found.window.write_u32(found.offset, value)?,
         (None, _) => {}
     }
-    let value = if place.access == Access::WriteOnly { None } else { Some(place.window.read_u32(place.offset)?) };
+    let value = if found.access == Access::WriteOnly { None } else { Some(found.window.read_u32(found.offset)?) };
     let value = value.map(|value| function.check_alive(value)).transpose()?;
     let printed = Printed {
         schema: "fpgactl.reg/1",
@@ -69,9 +69,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         kind: selector.kind().name(),
         mock: (function.identity().vendor, function.identity().device) == (pci::VENDOR, pci::DEVICE),
         node: selector.nodes().first().copied().unwrap_or(0),
-        register: place.name,
-        bar: place.bar.index(),
-        offset: place.offset,
+        register: found.name,
+        bar: found.bar.index(),
+        offset: found.offset,
         written: arguments.value,
         value,
     };
@@ -79,21 +79,21 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
 }
 
 fn text(printed: &Printed) -> String {
-    let place = format!("BAR{} + {:#x}", printed.bar, printed.offset);
-    let name = printed.register.as_ref().map_or_else(|| place.clone(), |name| format!("{name} ({place})"));
+    let location = format!("BAR{} + {:#x}", printed.bar, printed.offset);
+    let name = printed.register.as_ref().map_or_else(|| location.clone(), |name| format!("{name} ({location})"));
     match (printed.value, printed.written) {
         (Some(value), _) => format!("{name}: {value:#010x} ({value})\n"),
         (None, written) => format!("{name}: {:#010x} written\n", written.unwrap_or_default()),
     }
 }
 
-/// The fabric of a mock card; other selectors as they are.
+/// Removes the node from the selector of a mock card; returns other selectors unchanged.
 fn without_node(card: &str) -> &str {
     if card.starts_with("mock:") { card.split('/').next().unwrap_or(card) } else { card }
 }
 
-fn find(function: &Function, register: &str) -> Result<Place> {
-    if let Some((bar, offset)) = raw(register) {
+fn find(function: &Function, register: &str) -> Result<Found> {
+    if let Some((bar, offset)) = parse_offset(register) {
         let name = &function.identity().name;
         let window = function.window(bar).map_err(|error| match error {
             fpga_hal::Error::NoBar { .. } => Failure::usage(format!("{name}: {error}")),
@@ -105,9 +105,9 @@ fn find(function: &Function, register: &str) -> Result<Place> {
                 window.len()
             )));
         }
-        return Ok(Place { name: None, bar, offset, access: Access::ReadWrite, window });
+        return Ok(Found { name: None, bar, offset, access: Access::ReadWrite, window });
     }
-    let (base, known) = named(register).ok_or_else(|| {
+    let (base, known) = find_by_name(register).ok_or_else(|| {
         Failure::usage(format!(
             "invalid register {register:?}: expected a name of docs/registers.md or an offset, such as 0x1008 or bar4:0x800"
         ))
@@ -116,20 +116,20 @@ fn find(function: &Function, register: &str) -> Result<Place> {
     let window = function.window(bar)?;
     let block = find_sequencer(&window, &function.identity().name)?;
     let offset = block + u64::from(base + known.offset);
-    Ok(Place { name: Some(register.to_owned()), bar, offset, access: known.access, window })
+    Ok(Found { name: Some(register.to_owned()), bar, offset, access: known.access, window })
 }
 
-/// `0x1008`, `4104` or `bar4:0x800`.
-fn raw(text: &str) -> Option<(BarIndex, u64)> {
+/// Parses `0x1008`, `4104` or `bar4:0x800`.
+fn parse_offset(text: &str) -> Option<(BarIndex, u64)> {
     let (bar, offset) = match text.split_once(':') {
         Some((bar, offset)) => (bar.to_ascii_lowercase().strip_prefix("bar")?.parse().ok()?, offset),
         None => (0, text),
     };
-    Some((BarIndex::new(bar)?, unsigned(offset)?))
+    Some((BarIndex::new(bar)?, parse_unsigned(offset)?))
 }
 
-/// A register of the sequencer, or `queueN.NAME`, and where its table begins in the block.
-fn named(text: &str) -> Option<(u32, &'static Register)> {
+/// Finds a register of the sequencer, or `queueN.NAME`; also returns the offset of its table in the register block.
+fn find_by_name(text: &str) -> Option<(u32, &'static Register)> {
     let find = |table: &'static [Register], name: &str| {
         table.iter().find(|one| !one.is_reserved() && one.name.eq_ignore_ascii_case(name))
     };
@@ -143,15 +143,15 @@ fn named(text: &str) -> Option<(u32, &'static Register)> {
     }
 }
 
-fn unsigned(text: &str) -> Option<u64> {
+fn parse_unsigned(text: &str) -> Option<u64> {
     let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
     let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
     if is_number { u64::from_str_radix(digits, radix).ok() } else { None }
 }
 
-/// A value of 32 bits on the command line.
+/// Parses a 32-bit value on the command line.
 pub(crate) fn number(text: &str) -> std::result::Result<u32, String> {
-    unsigned(text)
+    parse_unsigned(text)
         .and_then(|value| u32::try_from(value).ok())
         .ok_or_else(|| format!("invalid value {text:?}: expected a 32-bit number, such as 42 or 0x2a"))
 }
@@ -161,17 +161,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
+    fn registers_are_found_by_name_and_offset() {
         let bar = |index| BarIndex::new(index).unwrap();
-        assert_eq!(raw("0x1008"), Some((bar(0), 0x1008)));
-        assert_eq!(raw("bar4:2048"), Some((bar(4), 2048)));
+        assert_eq!(parse_offset("0x1008"), Some((bar(0), 0x1008)));
+        assert_eq!(parse_offset("bar4:2048"), Some((bar(4), 2048)));
         for text in ["", "0x", "bar6:0", "bar:0", "4:0", "-4", "+4", "0x10000000000000000", "MAGIC"] {
-            assert_eq!(raw(text), None, "{text:?}");
+            assert_eq!(parse_offset(text), None, "{text:?}");
         }
-        assert_eq!(named("magic").map(|(base, one)| (base, one.offset)), Some((0, 0x20)));
-        assert_eq!(named("queue2.SUBMISSION_TAIL").map(|(base, one)| base + one.offset), Some(0x498));
+        assert_eq!(find_by_name("magic").map(|(base, one)| (base, one.offset)), Some((0, 0x20)));
+        assert_eq!(find_by_name("queue2.SUBMISSION_TAIL").map(|(base, one)| base + one.offset), Some(0x498));
         for text in ["", "queue.DEPTH", "queue99.DEPTH", "ring0.DEPTH", "NOTHING"] {
-            assert!(named(text).is_none(), "{text:?}");
+            assert!(find_by_name(text).is_none(), "{text:?}");
         }
         assert_eq!(without_node("mock:optweb:4/2"), "mock:optweb:4");
         assert_eq!(without_node("vfio-user:/run/fpga/0"), "vfio-user:/run/fpga/0");

@@ -1,4 +1,4 @@
-//! From the command line to what the planner is asked.
+//! Converts the command line to a request for the planner.
 
 use cmdseq::Combine;
 use cmdseq::plan::{Collective, Request};
@@ -8,11 +8,11 @@ use crate::cli::{Counts, Operation};
 use crate::exit::{Failure, Result};
 use crate::npy::{Element, Input};
 
-/// Bytes without `--bytes` and `--input`.
-const BYTES: u64 = 1 << 20;
+/// Message size without `--bytes` and `--input`.
+const DEFAULT_BYTES: u64 = 1 << 20;
 
-/// Makes the request, for the cards on `nodes` unless the command line names some. Whatever needs the fabric to be judged
-/// is left to the planner.
+/// Returns the request, for the cards on `nodes` unless `--group` selects some. Checks that need the fabric are left to
+/// the planner.
 pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
     let collective = arguments.collective;
     let combine = combine(arguments, inputs.first().map(|input| input.element))?;
@@ -25,19 +25,19 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
         algorithm: arguments.algorithm,
         eager_limit: arguments.eager_limit,
         order: arguments.order,
-        ..Request::new(collective, group, arguments.bytes.unwrap_or(BYTES))
+        ..Request::new(collective, group, arguments.bytes.unwrap_or(DEFAULT_BYTES))
     };
     if collective.has_counts() || arguments.counts.is_some() {
         request.counts = counts(&request, arguments.counts.as_ref(), arguments.bytes, inputs)?;
         request.bytes = request.counts.iter().copied().max().unwrap_or(0);
     } else if let (None, Some(first)) = (arguments.bytes, inputs.first()) {
-        request.bytes = bytes_held(&request, first)?;
+        request.bytes = bytes_of_input(&request, first)?;
     }
     check_elements(&request, arguments.dtype)?;
     Ok(request)
 }
 
-/// Lengths of the blocks of a vector form, as the planner takes them.
+/// Returns the block sizes of a vector form, row by row, as in `Request`.
 fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs: &[Input]) -> Result<Vec<u64>> {
     let (collective, ranks) = (request.collective, request.group.len());
     let Some(Counts(rows)) = given else {
@@ -46,7 +46,7 @@ fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs:
             (_, Some(_), _) | (_, _, []) => Ok(vec![request.bytes; needed]),
             (Collective::Gatherv | Collective::Allgatherv, None, inputs) => {
                 let mut counts: Vec<u64> = inputs.iter().map(Input::bytes).collect();
-                // That there are files for all ranks is seen when they are given out.
+                // `assign` refuses a missing file.
                 counts.resize(needed, 0);
                 Ok(counts)
             }
@@ -71,7 +71,7 @@ fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs:
     Ok(rows.iter().cycle().take(times * rows.len()).flatten().copied().collect())
 }
 
-/// What a reduction is to do, of the elements that the command line or the first input names.
+/// Returns reduction and element type; the type comes from the command line, else from the first input.
 fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combine>> {
     let collective = arguments.collective;
     match arguments.op {
@@ -93,8 +93,8 @@ fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combi
     }
 }
 
-/// What `--bytes` would have to be for the first rank that has input to have that of `input`.
-fn bytes_held(request: &Request, input: &Input) -> Result<u64> {
+/// Returns the message size for which the first rank with input needs exactly `input`.
+fn bytes_of_input(request: &Request, input: &Input) -> Result<u64> {
     let Some((rank, blocks)) = blocks_of_ranks(request).find(|(_, blocks)| *blocks > 0) else {
         return Err(Failure::refused(format!("{} has no input", request.collective)));
     };
@@ -109,7 +109,7 @@ fn bytes_held(request: &Request, input: &Input) -> Result<u64> {
     Ok(input.bytes() / blocks)
 }
 
-/// How many blocks of `--bytes` the input of each rank is.
+/// Returns the number of blocks in each rank's input.
 fn blocks_of_ranks(request: &Request) -> impl Iterator<Item = (u32, u64)> + use<> {
     let one = Request { bytes: 1, counts: vec![1; request.counts.len()], ..request.clone() };
     (0..request.ranks()).map(move |rank| (rank, one.input_bytes(rank)))
@@ -128,7 +128,7 @@ fn check_elements(request: &Request, element: Option<Element>) -> Result<()> {
     }
 }
 
-/// Gives each rank that has input its file, and refuses files that do not hold what that rank needs.
+/// Assigns the input files to the ranks with input, and refuses files of the wrong type or size.
 pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Element>) -> Result<Vec<Option<Input>>> {
     let given = inputs.len();
     let mut inputs = inputs.into_iter();
@@ -145,7 +145,7 @@ pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Elem
             return Err(Failure::refused(cause).of_rank(rank));
         };
         let expected = *common.get_or_insert(input.element);
-        if !input.element.lies_as(expected) {
+        if !input.element.has_type_string_of(expected) {
             let (path, found) = (input.path().display(), input.element.name());
             let cause = format!("rank {rank}: {path} holds {found}, expected {}", expected.name());
             return Err(Failure::refused(cause).of_rank(rank));

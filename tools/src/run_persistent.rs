@@ -1,4 +1,4 @@
-//! `fpgactl run FILE --persistent`: the programs are stored on the cards, and launched again and again.
+//! `fpgactl run FILE --persistent`: stores programs on the cards and launches them repeatedly.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::units::rounded;
 
-/// What the launches took, in the cards' time.
+/// The launches and their times.
 #[derive(Debug, Serialize)]
 pub(crate) struct Printed {
     launches: u32,
-    /// Cards that have a program, and so are rung.
+    /// Number of cards with a program.
     cards: usize,
-    /// One for each card and launch.
+    /// Number of doorbells: one for each card and launch.
     doorbells: u64,
-    /// Instructions on all cards that are stored.
+    /// Number of stored instructions on all cards.
     stored: usize,
-    /// Instructions on all cards that one launch runs: those in a loop in each round, and the loop itself once.
+    /// Number of instructions that a launch runs on all cards: a loop counts once, its body once in each round.
     instructions: u64,
     t2_us: Spread,
-    /// Of the last launch, by rank.
+    /// Times of the last launch, by rank.
     ranks: Vec<PrintedRank>,
 }
 
@@ -49,7 +49,7 @@ struct PrintedRank {
     bytes: u64,
 }
 
-/// Stores `programs`, one for each card, and launches them `repeat` times, one launch behind the other.
+/// Stores `programs`, one for each card, and launches them `repeat` times, back to back.
 pub(crate) fn run(
     cards: &mut Cards,
     programs: Vec<Program>,
@@ -71,7 +71,7 @@ pub(crate) fn run(
     let mut all = Summary::default();
     let mut first = None;
     for _ in 0..repeat {
-        let times = interrupt.at_once(|| {
+        let times = interrupt.end_at_once_during(|| {
             cards.cluster.launch(&mut prepared)?;
             cards.cluster.finish(&mut prepared, timeout)
         })?;
@@ -106,7 +106,7 @@ pub(crate) fn run(
     })
 }
 
-/// How many instructions a launch of a verified program runs.
+/// Returns the number of instructions that a launch of a verified program runs.
 fn instructions_run(program: &[Instruction]) -> u64 {
     let (mut run, mut at) = (0, 0);
     while let Some(instruction) = program.get(at) {
@@ -118,7 +118,7 @@ fn instructions_run(program: &[Instruction]) -> u64 {
 }
 
 impl Printed {
-    /// As text.
+    /// Formats the launches for people.
     pub(crate) fn text(&self) -> String {
         let Printed { launches, cards, doorbells, stored, instructions, t2_us, .. } = self;
         let heads = ["RANK", "NODE", "T1 us", "T2 us", "ARRIVAL us", "BYTES"];
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_a_loop_runs_in_each_round() {
+    fn the_body_of_a_loop_runs_in_each_round() {
         let (nop, barrier) = (Instruction::nop(), Instruction::barrier());
         assert_eq!(instructions_run(&[nop, barrier]), 2);
         assert_eq!(instructions_run(&[Instruction::repeat(65_535, 1), barrier]), 65_536);

@@ -1,4 +1,4 @@
-//! `fpgactl run FILE`: a program on the cards, and what each instruction took.
+//! `fpgactl run FILE`: runs a program on the cards and prints the times of each instruction.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -14,6 +14,7 @@ use fpga_driver::{Bound, Card, Cluster, Error, Token, Unfinished, check};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
+use crate::atomic_file::AtomicFile;
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
@@ -26,16 +27,15 @@ use crate::output;
 use crate::run_persistent;
 use crate::source::{self, Loaded};
 use crate::units::rounded;
-use crate::verification::verified;
-use crate::whole_file::WholeFile;
+use crate::verification::verify_programs;
 
-/// Host buffers begin on pages of their own.
+/// Alignment of host buffers.
 const PAGE: u64 = 4096;
-/// How long other ranks may go on after one has failed.
+/// Time for other ranks to finish after one has failed.
 const GRACE: Duration = Duration::from_millis(50);
-/// How long to sleep on one card while others may have something to say.
+/// Longest sleep on one card before the other cards are polled.
 const SLEEP: Duration = Duration::from_millis(1);
-/// Bits of the cards' counter.
+/// Width of the cards' cycle counter: 48 bits.
 const CYCLES_MASK: u64 = (1 << 48) - 1;
 
 #[derive(Serialize)]
@@ -71,13 +71,13 @@ struct PrintedCompletion {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut cards = Cards::named_within(cli, Duration::from_secs_f64(arguments.timeout))?;
+    let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let (loaded, read) = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
-    let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
+    let communicators = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
     let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
     let read = read.iter().chain(arguments.load.iter().map(|load| &load.path)).collect::<Vec<_>>();
@@ -86,16 +86,16 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let timeout = Duration::from_secs_f64(arguments.timeout);
     let layouts = assembly.programs.iter().map(HostLayout::of).collect::<Result<Vec<_>>>()?;
     host_memory::check(layouts.iter().fold(0, |sum, layout| sum.saturating_add(layout.bytes)))?;
-    let mut lanes = Vec::new();
+    let mut runs = Vec::new();
     cards.cluster.set_timeout(timeout);
-    for (place, (program, layout)) in assembly.programs.iter().zip(layouts).enumerate() {
-        let card = cards.cluster.card_mut(place);
-        lanes.push(Lane::new(card, program, layout)?);
+    for (index, (program, layout)) in assembly.programs.iter().zip(layouts).enumerate() {
+        let card = cards.cluster.card_mut(index);
+        runs.push(RankRun::new(card, program, layout)?);
         let loaded = card.load_tables(&program.tables);
         loaded.map_err(|error| cards.failed("tables", error))?;
     }
     if !arguments.persistent {
-        // What is stored has communicators of its own.
+        // Stored programs define their own communicators.
         for communicator in &communicators {
             cards.cluster.define(communicator).map_err(|error| cards.failed("communicators", error))?;
         }
@@ -103,27 +103,27 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     for load in &loads {
         for rank in &load.ranks {
             interrupt.check()?;
-            load.put(&mut cards, &lanes[*rank as usize])?;
+            load.write(&mut cards, &runs[*rank as usize])?;
         }
     }
     let (persistent, failure) = if arguments.persistent {
-        let program = |lane: &Lane<'_>| Program {
-            instructions: lane.instructions.clone(),
-            tables: lane.program.tables.clone(),
+        let program = |run: &RankRun<'_>| Program {
+            instructions: run.instructions.clone(),
+            tables: run.program.tables.clone(),
             ..Program::default()
         };
-        let programs = lanes.iter().map(program).collect();
+        let programs = runs.iter().map(program).collect();
         let launched = run_persistent::run(&mut cards, programs, communicators, arguments.repeat, timeout, &interrupt)?;
         (Some(launched), None)
     } else {
-        let outcome = interrupt.at_once(|| run_lanes(&mut cards.cluster, &mut lanes, timeout))?;
-        (None, failure(&cards, &lanes, &nodes, outcome, &loaded))
+        let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &mut runs, timeout))?;
+        (None, failure(&cards, &runs, &nodes, outcome, &loaded))
     };
     let mut outputs = Vec::new();
     if failure.is_none() {
         for dump in &dumps {
             interrupt.check()?;
-            outputs.push(dump.take(&mut cards, &lanes[dump.rank as usize])?);
+            outputs.push(dump.write(&mut cards, &runs[dump.rank as usize])?);
         }
     }
 
@@ -133,7 +133,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         kind: cards.kind.name(),
         mock: cards.are_mock(),
         ranks,
-        completions: completions(&lanes, &nodes, &loaded, cards.capabilities().clock_khz),
+        completions: completions(&runs, &nodes, &loaded, cards.capabilities().clock_khz),
         persistent,
         outputs,
     };
@@ -144,14 +144,14 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The host memory that a buffer is in, and where it begins there.
+/// The host memory that contains a buffer, and the buffer's offset.
 type InRegion<'a> = (&'a Arc<DmaBuffer>, u64);
 
-/// One rank's part.
-struct Lane<'p> {
+/// The run of one rank's program.
+struct RankRun<'p> {
     program: &'p RankProgram,
     instructions: Vec<Instruction>,
-    /// All host buffers of the rank, each at its offset; none if there are none.
+    /// Contains all host buffers of the rank; `None` without host buffers.
     region: Option<Arc<DmaBuffer>>,
     offsets: Vec<u64>,
     next: usize,
@@ -159,11 +159,11 @@ struct Lane<'p> {
     completions: Vec<Completion>,
 }
 
-/// Where the host buffers of a rank lie in one region.
+/// Layout of a rank's host buffers in one region.
 struct HostLayout {
-    /// By index of the buffer; of those on the card it says nothing.
+    /// Offsets by index of the buffer; meaningless for card buffers.
     offsets: Vec<u64>,
-    /// Of all of them.
+    /// Total size.
     bytes: u64,
 }
 
@@ -184,7 +184,7 @@ impl HostLayout {
     }
 }
 
-impl<'p> Lane<'p> {
+impl<'p> RankRun<'p> {
     fn new(card: &Card, program: &'p RankProgram, layout: HostLayout) -> Result<Self> {
         let HostLayout { offsets, bytes } = layout;
         let bytes = usize::try_from(bytes).map_err(|error| Failure::refused(error.to_string()))?;
@@ -192,17 +192,18 @@ impl<'p> Lane<'p> {
         let base = region.as_ref().map_or(0, |region| region.iova().0);
         let instructions = program.bound(|buffer| base + offsets[buffer]).map_err(Failure::refused)?;
         let (tokens, completions) = (VecDeque::new(), Vec::new());
-        Ok(Lane { program, instructions, region, offsets, next: 0, tokens, completions })
+        Ok(RankRun { program, instructions, region, offsets, next: 0, tokens, completions })
     }
 
-    /// Stores what fits into the ring, and takes the completions that are there. Says whether anything was done.
+    /// Submits as many instructions as fit into the ring, and takes available completions. Returns whether there was
+    /// progress.
     fn advance(&mut self, card: &mut Card) -> fpga_driver::Result<bool> {
         let (queue, mut is_busy) = (card.queue_mut(), false);
         while let Some(instruction) = self.instructions.get(self.next) {
             if !queue.has_room() {
                 break;
             }
-            // Loading has refused addresses in host memory that are in no host buffer, unless they are allowed.
+            // Loading has refused host addresses outside of host buffers, unless --allow-raw-host is given.
             let bound = match self.program.names_raw_host(self.next) {
                 true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
                 false => Bound::covered_by(instruction, self.region.as_slice()),
@@ -235,30 +236,30 @@ impl<'p> Lane<'p> {
     }
 }
 
-/// Runs all lanes to their end, or until the time is over, or others have had a while after one failed. What is not
-/// complete then is aborted, on all cards together.
-fn run_lanes(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
-    let mut outcome = advance_all(cluster, lanes, timeout);
-    if outcome.is_err() || !lanes.iter().all(Lane::is_done) {
-        lanes.iter_mut().flat_map(|lane| lane.tokens.drain(..)).for_each(Token::abandon);
-        outcome = outcome.and(cluster.abort(0..lanes.len()));
+/// Runs all programs until they end, the time limit expires, or [`GRACE`] has passed since a failure. Then aborts
+/// unfinished instructions on all cards.
+fn run_ranks(cluster: &mut Cluster, runs: &mut [RankRun<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+    let mut outcome = advance_all(cluster, runs, timeout);
+    if outcome.is_err() || !runs.iter().all(RankRun::is_done) {
+        runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
+        outcome = outcome.and(cluster.abort(0..runs.len()));
     }
     outcome
 }
 
-fn advance_all(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration) -> fpga_driver::Result<()> {
+fn advance_all(cluster: &mut Cluster, runs: &mut [RankRun<'_>], timeout: Duration) -> fpga_driver::Result<()> {
     let began = Instant::now();
     let mut failed_at: Option<Instant> = None;
     let mut sleeper = 0;
     loop {
         let mut is_busy = false;
-        for (place, lane) in lanes.iter_mut().enumerate() {
-            is_busy |= lane.advance(cluster.card_mut(place))?;
+        for (index, run) in runs.iter_mut().enumerate() {
+            is_busy |= run.advance(cluster.card_mut(index))?;
         }
-        if lanes.iter().all(Lane::is_done) {
+        if runs.iter().all(RankRun::is_done) {
             return Ok(());
         }
-        if failed_at.is_none() && lanes.iter().any(Lane::has_failed) {
+        if failed_at.is_none() && runs.iter().any(RankRun::has_failed) {
             failed_at = Some(Instant::now());
         }
         if failed_at.is_some_and(|at| at.elapsed() >= GRACE) {
@@ -267,83 +268,83 @@ fn advance_all(cluster: &mut Cluster, lanes: &mut [Lane<'_>], timeout: Duration)
         if began.elapsed() >= timeout {
             return match failed_at {
                 Some(_) => Ok(()),
-                None => Err(late(cluster, lanes, began.elapsed())),
+                None => Err(timeout_error(cluster, runs, began.elapsed())),
             };
         }
         if is_busy {
             continue;
         }
-        // Every unfinished card in turn, so that one that is gone or halted is found out.
-        let turns = (1..=lanes.len()).map(|step| (sleeper + step) % lanes.len());
-        sleeper = turns.into_iter().find(|lane| !lanes[*lane].is_done()).unwrap_or(0);
+        // Wait on each unfinished card in turn, to detect a card that is gone or halted.
+        let turns = (1..=runs.len()).map(|step| (sleeper + step) % runs.len());
+        sleeper = turns.into_iter().find(|run| !runs[*run].is_done()).unwrap_or(0);
         cluster.card_mut(sleeper).queue_mut().wait_progress(SLEEP)?;
     }
 }
 
-/// The error of a wait that was in vain.
-fn late(cluster: &Cluster, lanes: &[Lane<'_>], waited: Duration) -> Error {
+/// Returns the error of an expired time limit.
+fn timeout_error(cluster: &Cluster, runs: &[RankRun<'_>], waited: Duration) -> Error {
     let group: Vec<u32> = cluster.cards().iter().map(Card::node).collect();
-    let unfinished = |(place, lane): (usize, &Lane<'_>)| Unfinished {
+    let unfinished = |(place, run): (usize, &RankRun<'_>)| Unfinished {
         rank: place as u32,
         place,
         phase: "program",
-        instruction: Some(lane.completions.len()),
-        operation: lane.instructions[lane.completions.len()].operation,
-        completed: lane.completions.len() as u64,
+        instruction: Some(run.completions.len()),
+        operation: run.instructions[run.completions.len()].operation,
+        completed: run.completions.len() as u64,
     };
-    let unfinished: Vec<_> = lanes.iter().enumerate().filter(|(_, lane)| !lane.is_done()).map(unfinished).collect();
+    let unfinished: Vec<_> = runs.iter().enumerate().filter(|(_, run)| !run.is_done()).map(unfinished).collect();
     cluster.timeout(&group, &unfinished, waited)
 }
 
-/// What went wrong: a completion that says so, or an error of the driver.
+/// Returns the failure: from a completion, else from the driver's error.
 fn failure(
     cards: &Cards,
-    lanes: &[Lane<'_>],
+    runs: &[RankRun<'_>],
     nodes: &[u32],
     outcome: fpga_driver::Result<()>,
     loaded: &Loaded,
 ) -> Option<Failure> {
-    let place = |rank: usize, index: usize, failure: Failure| {
+    let locate = |rank: usize, index: usize, failure: Failure| {
         let message = failure.message().to_owned();
-        failure.at_places(loaded.diagnose(rank as u32, index, &message).into_iter().collect())
+        failure.at_locations(loaded.diagnose(rank as u32, index, &message).into_iter().collect())
     };
-    // That one was only aborted tells less than why the others were.
+    // An aborted instruction is a consequence: report other failures first.
     for aborted in [false, true] {
-        for (rank, lane) in lanes.iter().enumerate() {
-            for (index, completion) in lane.completions.iter().enumerate() {
+        for (rank, run) in runs.iter().enumerate() {
+            for (index, completion) in run.completions.iter().enumerate() {
                 if !aborted && completion.status == Status::Aborted {
                     continue;
                 }
-                let operation = lane.instructions[index].operation;
+                let operation = run.instructions[index].operation;
                 if let Err(error) = check(*completion, nodes[rank], index, operation) {
                     let failure = Failure::from(error).of_instruction(rank as u32, index);
-                    return Some(place(rank, index, failure));
+                    return Some(locate(rank, index, failure));
                 }
             }
         }
     }
     match outcome.err()? {
         error @ Error::Timeout { rank: Some(rank), instruction: Some(index), .. } => {
-            Some(place(rank as usize, index, error.into()))
+            Some(locate(rank as usize, index, error.into()))
         }
         error => Some(cards.failure(error)),
     }
 }
 
-fn completions(lanes: &[Lane<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u32) -> Vec<PrintedCompletion> {
+fn completions(runs: &[RankRun<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u32) -> Vec<PrintedCompletion> {
     let us = |cycles: u64| rounded(cycles as f64 * 1e3 / f64::from(clock_khz));
     let mut all = Vec::new();
-    for ((rank, lane), node) in (0..).zip(lanes).zip(nodes) {
-        let start = lane.completions.first().map_or(0, |first| first.issued);
-        for (index, completion) in lane.completions.iter().enumerate() {
-            // The queue gives tags of its own; what the program says is what its author looks for.
-            let instruction = &lane.program.instructions[index];
+    for ((rank, run), node) in (0..).zip(runs).zip(nodes) {
+        let start = run.completions.first().map_or(0, |first| first.issued);
+        for (index, completion) in run.completions.iter().enumerate() {
+            // Print the program's tag, not the queue's.
+            let instruction = &run.program.instructions[index];
             all.push(PrintedCompletion {
                 rank,
                 node: *node,
                 instruction: index,
                 operation: instruction.operation.name(),
-                place: loaded.place(rank, index),
+                place: loaded.line(rank, index),
                 tag: instruction.tag,
                 status: completion.status.to_string(),
                 code: completion.status.code(),
@@ -389,8 +390,8 @@ fn text(printed: &Printed<'_>) -> String {
     text
 }
 
-/// The ranks that a transfer is of, and the index of its buffer on each; at least one.
-fn holders(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>> {
+/// Returns the ranks of a transfer, each with the index of its buffer; at least one.
+fn ranks_with_buffer(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>> {
     let index = |program: &RankProgram| program.buffers.iter().position(|buffer| buffer.name == transfer.buffer);
     let found: Vec<(u32, usize)> = assembly
         .programs
@@ -409,7 +410,7 @@ fn holders(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>
     Ok(found)
 }
 
-/// What is put into a buffer before.
+/// Data to load into a buffer before the run.
 struct Load {
     name: String,
     ranks: Vec<u32>,
@@ -433,7 +434,7 @@ impl Load {
             let (file, metadata) = input_file::open(path)?;
             (Data::Raw(file, path.clone()), metadata.len())
         };
-        let holders = holders(transfer, assembly)?;
+        let holders = ranks_with_buffer(transfer, assembly)?;
         for (rank, index) in &holders {
             let room = assembly.programs[*rank as usize].buffers[*index].bytes;
             if bytes > room {
@@ -450,7 +451,7 @@ impl Load {
         })
     }
 
-    fn put(&self, cards: &mut Cards, lane: &Lane<'_>) -> Result<()> {
+    fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
         let mut offset = 0;
         while offset < self.bytes {
@@ -462,10 +463,10 @@ impl Load {
                     .read_exact_at(data, offset)
                     .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?,
             }
-            match lane.find(&self.name)? {
+            match run.find(&self.name)? {
                 (buffer, None) => {
-                    let place = lane.program.rank as usize;
-                    let written = cards.cluster.card_mut(place).write_memory(buffer.address + offset, data);
+                    let index = run.program.rank as usize;
+                    let written = cards.cluster.card_mut(index).write_memory(buffer.address + offset, data);
                     written.map_err(|error| cards.failed("copy in", error))?;
                 }
                 (_, Some((region, at))) => region.write((at + offset) as usize, data)?,
@@ -476,8 +477,8 @@ impl Load {
     }
 }
 
-impl Lane<'_> {
-    /// The buffer of this name; of a host buffer also where it lies.
+impl RankRun<'_> {
+    /// Finds a buffer by name; for a host buffer, also returns its location.
     fn find(&self, name: &str) -> Result<(&Buffer, Option<InRegion<'_>>)> {
         let found = self.program.buffers.iter().position(|buffer| buffer.name == name);
         let index = found.ok_or_else(|| Failure::refused(format!("unknown buffer `{name}`")))?;
@@ -487,7 +488,7 @@ impl Lane<'_> {
     }
 }
 
-/// What is written of a buffer behind.
+/// A buffer to write to a file after the run.
 struct Dump {
     name: String,
     rank: u32,
@@ -503,7 +504,7 @@ fn is_array(path: &Path) -> bool {
 fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Result<Vec<Dump>> {
     let mut dumps = Vec::new();
     for transfer in transfers {
-        let holders = holders(transfer, assembly)?;
+        let holders = ranks_with_buffer(transfer, assembly)?;
         for (rank, index) in &holders {
             let bytes = assembly.programs[*rank as usize].buffers[*index].bytes;
             let path = npy::path_of_rank(&transfer.path, *rank, holders.len() > 1);
@@ -520,27 +521,27 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
 }
 
 impl Dump {
-    /// Writes the file, and gives its name.
-    fn take(&self, cards: &mut Cards, lane: &Lane<'_>) -> Result<String> {
+    /// Writes the file and returns its name.
+    fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<String> {
         let mut file = match is_array(&self.path) {
             true => npy::create(&self.path, self.element, self.bytes)?,
-            false => WholeFile::create(&self.path)?,
+            false => AtomicFile::create(&self.path)?,
         };
-        self.chunks(cards, lane, |data| file.append(data))?;
-        file.keep()?;
+        self.chunks(cards, run, |data| file.append(data))?;
+        file.commit()?;
         Ok(self.path.display().to_string())
     }
 
-    fn chunks(&self, cards: &mut Cards, lane: &Lane<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn chunks(&self, cards: &mut Cards, run: &RankRun<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
         let mut offset = 0;
         while offset < self.bytes {
             let length = (self.bytes - offset).min(CHUNK as u64) as usize;
             let data = &mut chunk[..length];
-            match lane.find(&self.name)? {
+            match run.find(&self.name)? {
                 (buffer, None) => {
-                    let place = lane.program.rank as usize;
-                    let read = cards.cluster.card_mut(place).read_memory(buffer.address + offset, data);
+                    let index = run.program.rank as usize;
+                    let read = cards.cluster.card_mut(index).read_memory(buffer.address + offset, data);
                     read.map_err(|error| cards.failed("copy out", error))?;
                 }
                 (_, Some((region, at))) => region.read((at + offset) as usize, data)?,

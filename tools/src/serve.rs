@@ -1,4 +1,4 @@
-//! `fpgactl mock serve`: a fabric of mock cards, each on a vfio-user socket of its own.
+//! `fpgactl mock serve`: serves the cards of a mock fabric, each on its own vfio-user socket.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ struct Printed<'a> {
     sockets: Vec<String>,
 }
 
-/// Serves until it is interrupted. What it prints, it prints once all sockets are there.
+/// Serves until interrupted. Prints the selectors after creating all sockets.
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let selector = Selector::parse(&arguments.fabric)?;
@@ -55,8 +55,8 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     Err(Failure::new(Exit::Interrupted, "interrupted; the sockets are removed"))
 }
 
-/// Makes the directory, for this user only, if it is not there. Whether others could exchange what lies in one that is
-/// there, the server checks.
+/// Creates a missing directory for this user only. The server checks whether other users can replace files in an existing
+/// one.
 fn prepare(directory: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Failure::file(directory, &error)),

@@ -1,12 +1,12 @@
-//! Byte counts on the command line: `16384`, `64KiB`, `64K`, `1MiB`.
+//! Sizes in bytes on the command line: `16384`, `64KiB`, `64K`, `1MiB`.
 
 use std::fmt::Write as _;
 
 const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-/// Binary too, as MPI benchmarks count: 1K is 1024 bytes.
+/// Binary as well, as in MPI benchmarks: 1K is 1024 bytes.
 const SHORT: [(&str, u32); 4] = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
 
-/// Reads a number of bytes. All units are binary; `1MB` is refused, because it means two things.
+/// Parses a number of bytes. All units are binary; `1MB` is ambiguous and refused.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = text[digits.len()..].trim_start();
@@ -20,15 +20,12 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "" => 0,
         _ => UNITS.iter().chain(&SHORT).find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
     };
-    let number = digits
-        .parse::<u64>()
-        .map_err(|_| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))
+    let too_large = || format!("invalid number of bytes {text:?}: expected at most 2^64 - 1");
+    let number = digits.parse::<u64>().map_err(|_| too_large())?;
+    number.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
-/// The count in the largest unit that divides it.
+/// Formats a number of bytes in the largest unit that divides it.
 pub(crate) fn show(bytes: u64) -> String {
     let whole = |(_, shift): &&(&str, u32)| bytes != 0 && bytes.trailing_zeros() >= *shift;
     let (name, shift) = UNITS.iter().rev().find(whole).unwrap_or(&UNITS[0]);

@@ -1,4 +1,4 @@
-//! Sources of programs on disk: where includes may come from, and what is printed of errors.
+//! Loads programs from sources and binaries, and limits where includes come from.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -7,45 +7,46 @@ use std::path::{Path, PathBuf};
 
 use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warnings};
 
+use crate::cards::wrong_number;
 use crate::exit::{Exit, Failure, Result};
 use crate::input_file;
 
-/// A program in one of its two forms.
+/// A loaded program.
 pub(crate) enum Loaded {
-    /// Assembled from text; boxed because it keeps the text.
-    Text(Box<Assembled>),
-    /// Read from a file of words.
-    Words(Assembly),
+    /// Assembled from a source; boxed because it contains the text.
+    Source(Box<Assembled>),
+    /// Read from a binary.
+    Binary(Assembly),
 }
 
 impl Loaded {
     pub(crate) fn assembly(&self) -> &Assembly {
         match self {
-            Loaded::Text(assembled) => &assembled.assembly,
-            Loaded::Words(assembly) => assembly,
+            Loaded::Source(assembled) => &assembled.assembly,
+            Loaded::Binary(assembly) => assembly,
         }
     }
 
-    /// `message` with the line of the source it is about, if there is a source.
+    /// Returns `message` at the source line of an instruction; `None` for a binary.
     pub(crate) fn diagnose(&self, rank: u32, instruction: usize, message: &str) -> Option<Diagnostic> {
         match self {
-            Loaded::Text(assembled) => assembled.diagnose(rank, instruction, message),
-            Loaded::Words(_) => None,
+            Loaded::Source(assembled) => assembled.diagnose(rank, instruction, message),
+            Loaded::Binary(_) => None,
         }
     }
 
-    /// `file:line` of an instruction, if there is a source.
-    pub(crate) fn place(&self, rank: u32, instruction: usize) -> Option<String> {
+    /// Returns `file:line` of an instruction; `None` for a binary.
+    pub(crate) fn line(&self, rank: u32, instruction: usize) -> Option<String> {
         match self {
-            Loaded::Text(assembled) => assembled.line(rank, instruction).map(|(file, line)| format!("{file}:{line}")),
-            Loaded::Words(_) => None,
+            Loaded::Source(assembled) => assembled.line(rank, instruction).map(|(file, line)| format!("{file}:{line}")),
+            Loaded::Binary(_) => None,
         }
     }
 }
 
-/// A source and the folder that everything it includes lies in.
+/// A source, and the folder that contains all included files.
 pub(crate) struct Source {
-    /// The source and, once it is assembled, all it includes.
+    /// The source and, after assembling, all included files.
     files: RefCell<Vec<PathBuf>>,
     root: PathBuf,
     name: String,
@@ -53,7 +54,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens `path`. Includes come from `root`, or else from the folder that `path` is in.
+    /// Opens `path`. Includes come from `root`, by default the folder of `path`.
     pub(crate) fn open(path: &Path, root: Option<&Path>) -> Result<Self> {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
         let canonical = |path: &Path| path.canonicalize().map_err(|error| Failure::file(path, &error));
@@ -65,7 +66,7 @@ impl Source {
         Ok(Source { files: RefCell::new(vec![file.clone()]), name: name.to_owned(), root, text })
     }
 
-    /// The files that were read.
+    /// Returns the files read so far.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         self.files.borrow().clone()
     }
@@ -80,7 +81,7 @@ impl Source {
 
     fn include(&self, path: &str) -> std::result::Result<String, String> {
         let file = self.root.join(path).canonicalize().map_err(|error| error.to_string())?;
-        // A symbolic link may lead anywhere.
+        // A symbolic link can lead outside of the folder.
         if !file.starts_with(&self.root) {
             return Err(format!("a symbolic link leads outside {}", self.root.display()));
         }
@@ -90,7 +91,7 @@ impl Source {
     }
 }
 
-/// The text of a regular file that is not too long for a source.
+/// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
     let bytes = bytes(path, Limits::default().source_bytes as u64)?;
     let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
@@ -107,23 +108,23 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Most bytes of a file of words: those of as many instructions as the assembler makes, twice.
-const WORDS_MAX: u64 = 128 << 20;
+/// Size limit of a binary: twice that of the assembler's largest output.
+const BINARY_MAX_BYTES: u64 = 128 << 20;
 
-/// Reads a file of words.
-pub(crate) fn words(path: &Path) -> Result<Assembly> {
-    let bytes = bytes(path, WORDS_MAX)?;
+/// Reads a binary.
+pub(crate) fn binary(path: &Path) -> Result<Assembly> {
+    let bytes = bytes(path, BINARY_MAX_BYTES)?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 
-/// Loads a program in either form: text by the name `*.seq`, words by any other. Also gives the files that were read.
+/// Loads a program: a source if named `*.seq`, else a binary. Also returns the files that were read.
 pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Result<(Loaded, Vec<PathBuf>)> {
     if path.extension() == Some(OsStr::new("seq")) {
         let source = Source::open(path, root)?;
         let assembled = source.assemble(options)?;
-        return Ok((Loaded::Text(Box::new(assembled)), source.files()));
+        return Ok((Loaded::Source(Box::new(assembled)), source.files()));
     }
-    let assembly = words(path)?;
+    let assembly = binary(path)?;
     let raw_host = |program: &asm::RankProgram| Some((program.rank, program.raw_host()?));
     if let Some((rank, instruction)) = assembly.programs.iter().find_map(raw_host)
         && !options.raw_host
@@ -136,12 +137,10 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
         return Err(Failure::refused(message).of_instruction(rank, instruction));
     }
     match options.ranks {
-        Some(ranks) if ranks != assembly.ranks => Err(Failure::refused(format!(
-            "{}: program has {} ranks, --cards selects {ranks} cards",
-            path.display(),
-            assembly.ranks
-        ))),
-        _ => Ok((Loaded::Words(assembly), vec![path.to_owned()])),
+        Some(cards) if cards != assembly.ranks => {
+            Err(wrong_number(assembly.ranks, cards).about(&path.display().to_string()))
+        }
+        _ => Ok((Loaded::Binary(assembly), vec![path.to_owned()])),
     }
 }
 
@@ -150,6 +149,6 @@ impl From<Errors> for Failure {
         let count = errors.errors.len() + errors.more;
         let plural = if count == 1 { "error" } else { "errors" };
         let shown = if errors.more > 0 { format!(", {} shown", errors.errors.len()) } else { String::new() };
-        Failure::refused(format!("the program has {count} {plural}{shown}")).at_places(errors.errors)
+        Failure::refused(format!("the program has {count} {plural}{shown}")).at_locations(errors.errors)
     }
 }

@@ -1,4 +1,4 @@
-//! `fpgactl topo`: how the cards are linked.
+//! `fpgactl topo`: shows how the cards are linked.
 
 use std::fmt::Write as _;
 
@@ -29,23 +29,23 @@ struct Printed<'a> {
 struct Sizes {
     schema: &'static str,
     links_per_card: u32,
-    rows: Vec<Size>,
+    rows: Vec<DragonflySize>,
 }
 
-/// A Dragonfly of cards with a given number of links.
+/// Size of a Dragonfly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Size {
-    /// Groups.
+pub(crate) struct DragonflySize {
+    /// Number of groups.
     pub(crate) groups: u32,
-    /// Cards of a group.
+    /// Cards per group.
     pub(crate) group_size: u32,
-    /// Cards in all.
+    /// Total number of cards.
     pub(crate) cards: u32,
-    /// Whether links and groups are in the relation the paper recommends: k >= 3(g - 1).
+    /// Whether the size follows the paper's recommendation: k >= 3(g - 1).
     pub(crate) recommended: bool,
 }
 
-/// Fabrics with more cards are shown by their groups and not by every link.
+/// Larger fabrics are printed by group, without single links.
 const NEIGHBOURS_SHOWN_UP_TO: u32 = 16;
 
 pub(crate) fn run(cli: &Cli, arguments: &Topo) -> Result<()> {
@@ -55,12 +55,12 @@ pub(crate) fn run(cli: &Cli, arguments: &Topo) -> Result<()> {
     }
 }
 
-/// The Dragonflies of at least two groups of two that cards with `links` links make.
-pub(crate) fn dragonflies(links: u32) -> Vec<Size> {
+/// Returns the sizes of Dragonflies whose cards have `links` links: at least two groups of two cards.
+pub(crate) fn dragonflies(links: u32) -> Vec<DragonflySize> {
     let size = |groups| {
         let cards = Topology::dragonfly_nodes(groups, links)?;
         let group_size = cards / groups;
-        (group_size >= 2).then_some(Size { groups, group_size, cards, recommended: links >= 3 * (groups - 1) })
+        (group_size >= 2).then_some(DragonflySize { groups, group_size, cards, recommended: links >= 3 * (groups - 1) })
     };
     (2..=links).filter_map(size).collect()
 }
@@ -82,11 +82,11 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
 fn fabric(cli: &Cli) -> Result<()> {
     let selected = cards::selector(cli)?;
     let selector = Selector::parse(&selected)?;
-    // Mock cards need not be made for it; others are asked.
+    // A mock fabric's topology is known without opening cards.
     let (topology, nodes, links_per_card, extrapolated, mock) = match selector.profile() {
         Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated(), true),
         None => {
-            let cards = Cards::named(cli)?;
+            let cards = Cards::selected(cli)?;
             let of = cards.capabilities();
             (of.topology, of.nodes, of.ports, of.extrapolated, cards.are_mock())
         }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn published_sizes_are_among_them() {
         let of = |groups, links| dragonflies(links).into_iter().find(|size| size.groups == groups).unwrap();
-        assert_eq!(of(4, 6), Size { groups: 4, group_size: 4, cards: 16, recommended: false });
-        assert_eq!(of(22, 64), Size { groups: 22, group_size: 44, cards: 968, recommended: true });
+        assert_eq!(of(4, 6), DragonflySize { groups: 4, group_size: 4, cards: 16, recommended: false });
+        assert_eq!(of(22, 64), DragonflySize { groups: 22, group_size: 44, cards: 968, recommended: true });
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of all ranks, verified together before anything runs.
+//! Verifies the programs of all ranks together, before any of them runs.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use cmdseq::meaning::{expect, expect_resident};
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::verify::{verify, verify_resident};
 
-use crate::cards::Cards;
+use crate::cards::{Cards, wrong_number};
 use crate::exit::{Failure, Result};
 use crate::expect::Expect;
 use crate::source::Loaded;
 
-/// The communicators of all ranks, each once, with nodes for ranks.
+/// Collects the distinct communicators of all ranks and translates ranks to nodes.
 fn communicators(assembly: &Assembly, nodes: &[u32]) -> Vec<Communicator> {
     let all = assembly.programs.iter().flat_map(|program| &program.communicators);
     let different: BTreeSet<(u16, &[u32])> = all.map(|one| (one.id, one.members.as_slice())).collect();
@@ -25,11 +25,10 @@ fn communicators(assembly: &Assembly, nodes: &[u32]) -> Vec<Communicator> {
         .collect()
 }
 
-/// Where host buffers are taken to lie until they are allocated: apart from each other, and from any address that a text is
-/// likely to name.
+/// Base of placeholder addresses for host buffers before allocation, far from addresses that a source is likely to use.
 const HOST_BASE: u64 = 1 << 62;
 
-/// The program of one rank, with its host buffers one behind the other.
+/// Returns the program of one rank, with its host buffers at consecutive placeholder addresses.
 fn program(one: &RankProgram) -> Result<Program> {
     let mut next = HOST_BASE;
     let mut bases = Vec::with_capacity(one.buffers.len());
@@ -43,10 +42,10 @@ fn program(one: &RankProgram) -> Result<Program> {
     Ok(Program { instructions, tables: one.tables.clone(), ..Program::default() })
 }
 
-/// Refuses what a card would refuse or wait for in vain, and programs that are not what is expected, with the line of the
-/// source that it comes from. Gives the communicators that they need.
-/// If they are `resident`, they are to be stored on the cards and launched without arguments.
-pub(crate) fn verified(
+/// Verifies programs: refuses instructions that a card would refuse or never complete, and programs that do not compute
+/// `expected`; errors contain the source line. Returns the communicators of the programs. Programs with `resident` are
+/// stored on the cards and launched without arguments.
+pub(crate) fn verify_programs(
     loaded: &Loaded,
     cards: &Cards,
     expected: Option<&Expect>,
@@ -55,11 +54,10 @@ pub(crate) fn verified(
     let (nodes, capabilities) = (cards.nodes(), cards.capabilities());
     let mut programs = loaded.assembly().programs.iter().map(program).collect::<Result<Vec<_>>>()?;
     if programs.len() != nodes.len() {
-        let (ranks, cards) = (programs.len(), nodes.len());
-        return Err(Failure::refused(format!("program has {ranks} ranks, --cards selects {cards} cards")));
+        return Err(wrong_number(programs.len() as u32, nodes.len() as u32));
     }
     let communicators = communicators(loaded.assembly(), &nodes);
-    let expectation = expected.map(|it| it.of(loaded.assembly(), &mut programs, capabilities)).transpose()?;
+    let expectation = expected.map(|it| it.request_of(loaded.assembly(), &mut programs, capabilities)).transpose()?;
     let arguments = vec![[0; ARGUMENTS]; programs.len()];
     let checked = match (&expectation, resident) {
         (Some(it), true) => expect_resident(&programs, &arguments, &communicators, &nodes, capabilities, it),
@@ -70,7 +68,7 @@ pub(crate) fn verified(
     checked.map_err(|refusal| {
         let place = refusal.rank.zip(refusal.instruction);
         let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));
-        Failure::from(refusal).at_places(place.into_iter().collect())
+        Failure::from(refusal).at_locations(place.into_iter().collect())
     })?;
     Ok(communicators)
 }

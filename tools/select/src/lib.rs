@@ -1,17 +1,21 @@
-//! The one place that turns a card selector into functions on a bus.
+//! Turns a card selector into functions on a bus.
 //!
-//! - `mock:PROFILE:SHAPE` is a fabric of mock cards in this process: `PROFILE` is `optweb`, `SHAPE` a number of cards (fully
-//!   connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. Faults follow, each
-//!   with a `+`: `+stop=NODE@US` stops the clock of a card after so many microseconds of the fabric's time, `+cut=A-B@US`
-//!   cuts the link between two cards (`@0` and no `@`: at once); `+slow=GBPS` has all links go at another rate than the cards
-//!   say; `+late=US` has host memory answer up to so many microseconds late. Times are at most [`TIME_MAX_US`].
-//! - `vfio:0000:3b:00.0`, or the bare address, is a function bound to the kernel's VFIO driver. `+vf-token=UUID` behind it
-//!   gives the token that a virtual function shares with its physical one; `+no-iommu` accepts that nothing protects the
-//!   host's memory from the card; `+without-reset` opens a card that cannot be reset (see [`vfio::Options`]).
-//! - `vfio-user:/run/fpga/0.sock` is a function behind a vfio-user socket; of a directory, such as `vfio-user:/run/fpga`, all
-//!   sockets in it are selected, ordered by the numbers they are named by.
+//! - `mock:PROFILE:SHAPE` selects a fabric of in-process mock cards. `PROFILE` is `optweb`; `SHAPE` is a number of cards
+//!   (fully connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. Each fault
+//!   begins with `+`:
+//!   - `+stop=NODE@US` stops the clock of a card after this fabric time in microseconds;
+//!   - `+cut=A-B@US` cuts the link between two cards after this time (`@0` or no `@`: at once);
+//!   - `+slow=GBPS` sets the actual rate of all links; the cards still report the nominal rate;
+//!   - `+late=US` delays replies of host memory by up to this time.
 //!
-//! Several cards of one bus are separated by commas; mock cards must be of one fabric.
+//!   Times are at most [`TIME_MAX_US`].
+//! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets
+//!   the token that a virtual function shares with its physical function. `+no-iommu` accepts that no IOMMU protects host
+//!   memory from the card. `+without-reset` opens a card without a reset method (see [`vfio::Options`]).
+//! - `vfio-user:/run/fpga/0.sock` selects the function on a vfio-user socket. A directory, such as `vfio-user:/run/fpga`,
+//!   selects all its sockets, ordered by the number in the name.
+//!
+//! Commas separate several cards of one bus; mock cards must belong to one fabric.
 //!
 //! ```
 //! let selection = fpga_select::select("mock:optweb:4")?;
@@ -34,26 +38,26 @@ use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
 pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile};
 use fpga_mock::{Fault, LateDma, ProfileError};
 
-/// The selector that is used when nothing else is said and no card is bound.
+/// Default selector, if no card is bound to VFIO.
 pub const DEFAULT: &str = "mock:optweb:4";
 
-/// The longest time of a fault: one day, in microseconds.
+/// Longest time of a fault: one day, in microseconds.
 pub const TIME_MAX_US: u64 = 86_400_000_000;
 
-/// What kind of cards were selected, as `--json` names it.
+/// Kind of the selected cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Mock cards in this process.
+    /// In-process mock cards.
     Mock,
     /// Functions on the kernel's VFIO.
     Vfio,
-    /// Functions behind vfio-user sockets.
+    /// Functions on vfio-user sockets.
     VfioUser,
 }
 
 impl Kind {
-    /// Name in output.
+    /// Returns the name in output and `--json`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Mock => "mock",
@@ -63,65 +67,65 @@ impl Kind {
     }
 }
 
-/// Cards of one fabric, opened, in one domain.
+/// Opened cards of one fabric, in one domain.
 pub struct Selection {
-    /// As given.
+    /// The selector, as given.
     pub selector: String,
-    /// What they are.
+    /// Kind of the cards.
     pub kind: Kind,
-    /// One function a card, in the order given; a whole mock fabric is in order of nodes.
+    /// One function for each card, in the given order; all cards of a mock fabric are ordered by node.
     pub functions: Vec<Function>,
-    /// The fabric, of mock cards.
+    /// The fabric of mock cards; `None` for other cards.
     pub fabric: Option<Fabric>,
 }
 
-/// Why a selector selects nothing.
+/// Error of a selector.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The selector has none of the known forms.
     #[error("invalid selector {selector:?}: {why}")]
     Syntax {
-        /// As given.
+        /// The selector, as given.
         selector: String,
-        /// What does not fit, and what would.
+        /// What is wrong, and what is expected.
         why: String,
     },
-    /// The selector has a known form, and a card or link that it names does not exist.
+    /// The selector is valid, but names a missing card or link.
     #[error("unknown card {selector:?}: {why}")]
     NoCard {
-        /// As given.
+        /// The selector, as given.
         selector: String,
-        /// What is missing, and what there is.
+        /// What is missing, and what is available.
         why: String,
     },
-    /// The selector names cards on a bus where mock cards are needed.
+    /// The selector names other cards where mock cards are required.
     #[error("invalid selector {selector:?}: expected a mock fabric, such as mock:optweb:4")]
     NotMock {
-        /// As given.
+        /// The selector, as given.
         selector: String,
     },
-    /// No fabric has this shape.
+    /// The shape is invalid.
     #[error("invalid fabric {selector:?}")]
     Profile {
-        /// As given.
+        /// The selector, as given.
         selector: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: ProfileError,
     },
-    /// The bus refused.
+    /// Opening a card failed.
     #[error("cannot open {selector:?}")]
     Open {
-        /// The part that is about the card.
+        /// The selector of the card.
         selector: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: fpga_hal::Error,
     },
 }
 
-/// A selector, taken apart and checked as far as that goes without opening anything.
+/// A parsed selector, checked as far as possible without opening a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     text: String,
@@ -130,26 +134,27 @@ pub struct Selector {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cards {
-    Mock(Box<OfMock>),
-    Vfio(Vec<OnVfio>),
+    Mock(Box<MockCards>),
+    Vfio(Vec<VfioCard>),
     VfioUser(Vec<PathBuf>),
 }
 
 /// Cards of a mock fabric, and the fabric's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct OfMock {
+struct MockCards {
     profile: Profile,
     /// `PROFILE:SHAPE`, as given.
     shape: String,
-    /// The cards that are named one by one; empty for all.
+    /// Nodes of single cards; empty for all cards.
     nodes: Vec<u32>,
     faults: Vec<Fault>,
+    /// Longest delay of host memory.
     late: Option<Duration>,
 }
 
-/// A function on the kernel's VFIO, and how it is to be opened.
+/// A function on the kernel's VFIO, with its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OnVfio {
+struct VfioCard {
     address: PciAddress,
     vf_token: Option<VfToken>,
     no_iommu: bool,
@@ -157,22 +162,22 @@ struct OnVfio {
 }
 
 impl Selector {
-    /// Takes a selector apart. Reads the directories of sockets that it names, and opens nothing.
+    /// Parses a selector. Reads directories of sockets, but opens no card.
     ///
     /// # Errors
     /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
-            Some(("mock", _)) => Cards::Mock(Box::new(mock(text)?)),
+            Some(("mock", _)) => Cards::Mock(Box::new(parse_mock(text)?)),
             Some(("vfio-user", _)) => {
-                let paths = each(text, "vfio-user:/run/fpga/0.sock", |part| {
+                let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
                     part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
                 })?;
                 let sockets = paths.into_iter().map(|path| sockets_at(text, path));
                 Cards::VfioUser(sockets.collect::<Result<Vec<_>, _>>()?.concat())
             }
             _ if text.starts_with("vfio:") || text.contains('.') => {
-                Cards::Vfio(each(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", on_vfio)?)
+                Cards::Vfio(parse_list(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", parse_vfio)?)
             }
             _ => {
                 let why = "expected mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, such as mock:optweb:4";
@@ -182,30 +187,30 @@ impl Selector {
         Ok(Selector { text: text.into(), cards })
     }
 
-    /// The fabric it asks for, of mock cards.
+    /// Returns the profile of the mock fabric; `None` for other cards.
     pub fn profile(&self) -> Option<&Profile> {
         self.mock().map(|mock| &mock.profile)
     }
 
-    /// The mock cards it names, by node.
+    /// Returns the nodes of the mock cards.
     pub fn nodes(&self) -> Vec<u32> {
-        self.mock().map(OfMock::selected).unwrap_or_default()
+        self.mock().map(MockCards::selected).unwrap_or_default()
     }
 
-    /// The selectors of single mock cards, by node, without their faults.
+    /// Returns a selector for each mock card, without faults.
     pub fn mock_selectors(&self) -> Vec<String> {
-        let of = |mock: &OfMock| mock.selected().iter().map(|node| mock.selector(*node)).collect();
+        let of = |mock: &MockCards| mock.selected().iter().map(|node| mock.selector(*node)).collect();
         self.mock().map(of).unwrap_or_default()
     }
 
-    fn mock(&self) -> Option<&OfMock> {
+    fn mock(&self) -> Option<&MockCards> {
         match &self.cards {
             Cards::Mock(mock) => Some(mock),
             Cards::Vfio(_) | Cards::VfioUser(_) => None,
         }
     }
 
-    /// What kind of cards it names.
+    /// Returns the kind of the cards.
     pub fn kind(&self) -> Kind {
         match &self.cards {
             Cards::Mock(_) => Kind::Mock,
@@ -214,7 +219,7 @@ impl Selector {
         }
     }
 
-    /// The PCI addresses it names, of functions on the kernel's VFIO.
+    /// Returns the PCI addresses of functions on the kernel's VFIO.
     pub fn addresses(&self) -> Vec<PciAddress> {
         match &self.cards {
             Cards::Vfio(functions) => functions.iter().map(|function| function.address).collect(),
@@ -222,7 +227,7 @@ impl Selector {
         }
     }
 
-    /// The vfio-user sockets it names.
+    /// Returns the paths of the vfio-user sockets.
     pub fn sockets(&self) -> &[PathBuf] {
         match &self.cards {
             Cards::VfioUser(paths) => paths,
@@ -233,16 +238,16 @@ impl Selector {
     /// Opens the cards.
     ///
     /// # Errors
-    /// [`Error::Open`] if the bus refuses.
+    /// [`Error::Open`] if opening a card fails.
     pub fn open(&self) -> Result<Selection, Error> {
         self.open_within(Duration::MAX)
     }
 
-    /// Opens the cards. A vfio-user server may take `patience` to have a card opened, but no longer than it may by default.
+    /// Opens the cards. Waits at most `timeout` for a vfio-user server, and at most the default time.
     ///
     /// # Errors
-    /// [`Error::Open`] if the bus refuses.
-    pub fn open_within(&self, patience: Duration) -> Result<Selection, Error> {
+    /// [`Error::Open`] if opening a card fails.
+    pub fn open_within(&self, timeout: Duration) -> Result<Selection, Error> {
         let (functions, fabric) = match &self.cards {
             Cards::Mock(mock) => {
                 let (fabric, cards) = self.fabric()?;
@@ -252,25 +257,25 @@ impl Selector {
                     in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
                 };
                 let functions = cards.into_iter().map(attach).collect::<Result<_, _>>()?;
-                // Now, because opening a card mends a clock that stands still.
+                // After opening: opening resets a card, which undoes its faults.
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
             }
-            Cards::Vfio(functions) => (self.on_one_bus(Domain::vfio(), functions, open_on_vfio)?, None),
+            Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, open_vfio)?, None),
             Cards::VfioUser(paths) => {
                 let mut options = vfio_user::Options::default();
-                options.patience = options.patience.min(patience);
+                options.patience = options.patience.min(timeout);
                 let open = |path: &PathBuf, domain: &Domain| {
                     let named = |source| Error::Open { selector: format!("vfio-user:{}", path.display()), source };
                     vfio_user::connect_with(path, domain, &options).map_err(named)
                 };
-                (self.on_one_bus(Ok(Domain::vfio_user()), paths, open)?, None)
+                (self.open_all(Ok(Domain::vfio_user()), paths, open)?, None)
             }
         };
         Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, fabric })
     }
 
-    fn on_one_bus<C>(
+    fn open_all<C>(
         &self,
         domain: fpga_hal::Result<Domain>,
         cards: &[C],
@@ -280,11 +285,11 @@ impl Selector {
         cards.iter().map(|card| open(card, &domain)).collect()
     }
 
-    /// The mock cards it names, by node, on no bus yet, and without the faults it names: see
-    /// [`plant_faults`](Self::plant_faults).
+    /// Creates the mock fabric and returns the selected cards by node, not attached to a bus. The selector's faults are
+    /// not active: see [`plant_faults`](Self::plant_faults).
     ///
     /// # Errors
-    /// [`Error::NotMock`] if it names others; [`Error::Profile`].
+    /// [`Error::NotMock`] for other cards; [`Error::Profile`].
     pub fn fabric(&self) -> Result<(Fabric, Vec<NodeEndpoint>), Error> {
         let selector = self.text.clone();
         let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
@@ -297,7 +302,7 @@ impl Selector {
         Ok((fabric, cards))
     }
 
-    /// Plants the faults it names in a fabric it has made. A reset of a card undoes those that have struck it.
+    /// Plants the selector's faults in its fabric. A reset of a card undoes faults that have already occurred.
     pub fn plant_faults(&self, fabric: &Fabric) {
         if let Some(mock) = self.mock() {
             mock.faults.iter().for_each(|fault| fabric.plant(*fault));
@@ -305,10 +310,10 @@ impl Selector {
     }
 }
 
-/// A mock card by its node.
+/// Node and endpoint of a mock card.
 pub type NodeEndpoint = (u32, Arc<dyn Endpoint>);
 
-impl OfMock {
+impl MockCards {
     fn selected(&self) -> Vec<u32> {
         if self.nodes.is_empty() { (0..self.profile.nodes).collect() } else { self.nodes.clone() }
     }
@@ -318,7 +323,7 @@ impl OfMock {
     }
 }
 
-/// Opens what `selector` names.
+/// Opens the cards of `selector`.
 ///
 /// # Errors
 /// As [`Selector::parse`] and [`Selector::open`].
@@ -326,10 +331,10 @@ pub fn select(selector: &str) -> Result<Selection, Error> {
     Selector::parse(selector)?.open()
 }
 
-fn on_vfio(text: &str) -> Option<OnVfio> {
+fn parse_vfio(text: &str) -> Option<VfioCard> {
     let mut parts = text.strip_prefix("vfio:").unwrap_or(text).split('+');
     let mut function =
-        OnVfio { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false, without_reset: false };
+        VfioCard { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false, without_reset: false };
     for option in parts {
         match option.split_once('=') {
             Some(("vf-token", token)) => function.vf_token = Some(token.parse().ok()?),
@@ -341,20 +346,20 @@ fn on_vfio(text: &str) -> Option<OnVfio> {
     Some(function)
 }
 
-fn open_on_vfio(function: &OnVfio, domain: &Domain) -> Result<Function, Error> {
-    let &OnVfio { address, vf_token, no_iommu, without_reset } = function;
+fn open_vfio(function: &VfioCard, domain: &Domain) -> Result<Function, Error> {
+    let &VfioCard { address, vf_token, no_iommu, without_reset } = function;
     let options = vfio::Options { vf_token, no_iommu, without_reset, ..vfio::Options::default() };
     let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
     vfio::open_with(address, domain, &options).map_err(named)
 }
 
-/// Takes a comma-separated list apart.
-fn each<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
+/// Parses a comma-separated list.
+fn parse_list<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
     let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form}, found {part:?}") };
     text.split(',').map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
 }
 
-/// The socket at `path`, or all sockets in the directory at `path`. A path that leads nowhere is told when it is opened.
+/// Returns the socket at `path`, or all sockets in the directory at `path`. A missing path fails when the card is opened.
 fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |error: std::io::Error| {
         let why = format!("cannot read the directory {}: {error}", path.display());
@@ -376,18 +381,18 @@ fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
         return Err(Error::NoCard { selector: selector.into(), why });
     }
     let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-    // By node: 10.sock comes after 9.sock, and names that are no numbers come last.
+    // By number: 10.sock follows 9.sock; other names come last.
     sockets.sort_by_cached_key(|path| (number(path).is_none(), number(path), path.clone()));
     Ok(sockets)
 }
 
-/// A fabric of mock cards, or cards of one, separated by commas.
-fn mock(text: &str) -> Result<OfMock, Error> {
+/// Parses a mock fabric, or a comma-separated list of its cards.
+fn parse_mock(text: &str) -> Result<MockCards, Error> {
     let syntax = |why: String| Error::Syntax { selector: text.into(), why };
     let mut parts = text.split(',');
-    let mut all = mock_part(text, parts.next().unwrap_or_default())?;
+    let mut all = parse_mock_card(text, parts.next().unwrap_or_default())?;
     for part in parts {
-        let next = mock_part(text, part)?;
+        let next = parse_mock_card(text, part)?;
         if next.profile != all.profile {
             return Err(syntax(format!("expected mock cards of one fabric, found {} and {}", all.shape, next.shape)));
         }
@@ -408,8 +413,8 @@ fn mock(text: &str) -> Result<OfMock, Error> {
     }
 }
 
-/// `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, of the selector `text`.
-fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
+/// Parses `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, a part of the selector `text`.
+fn parse_mock_card(text: &str, part: &str) -> Result<MockCards, Error> {
     let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
     let mut options = part.split('+');
     let name = options.next().unwrap_or_default();
@@ -433,7 +438,7 @@ fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
         None => Profile::optweb(number(shape)?),
     };
     profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
-    let mut mock = OfMock { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
+    let mut mock = MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
     if let Some(node) = node {
         mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
     }
@@ -448,8 +453,8 @@ fn mock_part(text: &str, part: &str) -> Result<OfMock, Error> {
     Ok(mock)
 }
 
-impl OfMock {
-    /// What it names must exist; otherwise the result says what does not.
+impl MockCards {
+    /// Checks that all named cards and links exist; `Err` names the missing one.
     fn check(&self) -> Result<(), String> {
         let count = self.profile.nodes;
         let exists = |node: u32| match node < count {
@@ -474,7 +479,7 @@ impl OfMock {
     }
 }
 
-/// A time that a fault may have.
+/// Parses the time of a fault.
 fn microseconds(text: &str) -> Option<u64> {
     text.parse().ok().filter(|us| *us <= TIME_MAX_US)
 }
@@ -522,7 +527,7 @@ mod tests {
         assert_eq!(mock.late, Some(Duration::from_micros(50)));
     }
 
-    /// What `list` prints of a fabric selects the same cards, one by one and together.
+    /// The selectors that `list` prints select the same cards, one by one and together.
     #[test]
     fn single_cards_of_a_fabric() {
         let whole = Selector::parse("mock:optweb:4+stop=2").unwrap();
@@ -539,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused() {
+    fn missing_cards_and_links_are_refused() {
         for (text, why) in [
             ("mock:optweb:4/4", "no card 4"),
             ("mock:optweb:4+stop=4", "no card 4"),
@@ -580,8 +585,8 @@ mod tests {
         let options = Selector::parse(&format!("vfio:3b:00.0+vf-token={token}+no-iommu")).unwrap().cards;
         let vf_token = Some(token.parse().unwrap());
         let (no_iommu, without_reset) = (true, false);
-        assert_eq!(options, Cards::Vfio(vec![OnVfio { address: card, vf_token, no_iommu, without_reset }]));
-        let unreset = OnVfio { address: card, vf_token: None, no_iommu: false, without_reset: true };
+        assert_eq!(options, Cards::Vfio(vec![VfioCard { address: card, vf_token, no_iommu, without_reset }]));
+        let unreset = VfioCard { address: card, vf_token: None, no_iommu: false, without_reset: true };
         assert_eq!(Selector::parse("3b:00.0+without-reset").unwrap().cards, Cards::Vfio(vec![unreset]));
         let sockets = Selector::parse("vfio-user:/run/a.sock,vfio-user:b.sock").unwrap();
         assert_eq!(sockets.kind(), Kind::VfioUser);
@@ -589,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_selector_is_refused() {
+    fn invalid_selectors_are_refused() {
         for text in [
             "",
             "mock",

@@ -1,4 +1,4 @@
-//! Lines and bars as SVG.
+//! Draws line charts, bar charts and tables as SVG.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::size;
 const PANEL: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
 const TEXT: i32 = 15;
-/// Colours that remain apart in print and for the colour-blind (Okabe and Ito).
+/// Colours that are distinct in print and for the colour-blind (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,37 +23,35 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// A panel, drawn on.
+/// The drawing area of a panel.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// How an axis counts.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// Evenly.
     Linear,
-    /// By decades.
     Log,
 }
 
-/// A curve.
-pub(super) struct Line {
+/// A series of points.
+pub(super) struct Series {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// Theory, without marks.
+    /// Drawn dotted and without marks, for theory.
     pub(super) is_dotted: bool,
 }
 
-/// One panel of lines over a size in bytes.
-pub(super) struct OverSize {
+/// A panel with series over a size in bytes.
+pub(super) struct SizeChart {
     pub(super) title: &'static str,
     pub(super) x_label: &'static str,
     pub(super) y_label: &'static str,
     pub(super) y_scale: Scale,
     pub(super) y_range: Range<f64>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<Series>,
 }
 
-/// One panel of bars: for each category a bar of each part, side by side or one on the other.
+/// A panel with bars: for each category a bar of each part, side by side or stacked.
 pub(super) struct Bars {
     pub(super) title: &'static str,
     pub(super) x_label: &'static str,
@@ -68,12 +66,12 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Failed, format!("cannot draw the figure: {error}"))
 }
 
-/// Without the digits that only the arithmetic has put there.
+/// Formats a value with at most four decimals.
 fn short(value: &f64) -> String {
     format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Draws `panels` panels one under the other into the file at `path`.
+/// Draws `panels` panels, one below the other, into the file at `path`.
 pub(super) fn file(path: &Path, panels: usize, draw: impl FnOnce(&[Area<'_>]) -> Result<()>) -> Result<()> {
     let (width, height) = PANEL;
     let root = SVGBackend::new(path, (width, height * panels as u32)).into_drawing_area();
@@ -82,7 +80,7 @@ pub(super) fn file(path: &Path, panels: usize, draw: impl FnOnce(&[Area<'_>]) ->
     root.present().map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
 }
 
-impl OverSize {
+impl SizeChart {
     pub(super) fn draw(&self, area: &Area<'_>) -> Result<()> {
         let sizes = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
         let range = sizes().fold(f64::MAX, f64::min)..sizes().fold(f64::MIN, f64::max) * 1.2;
@@ -124,9 +122,9 @@ impl OverSize {
         for ((line, colour), number) in self.lines.iter().zip(COLOURS).zip(0..) {
             let points = || line.points.iter().copied();
             let colour = if line.is_dotted { BLACK } else { colour };
-            // Lines may lie on one another: rings that shrink show all of them.
-            let behind = solid.saturating_sub(number + 1);
-            let mark = if behind == 0 { colour.filled() } else { colour.stroke_width(2) };
+            // Series can overlap: shrinking rings show all of them.
+            let later = solid.saturating_sub(number + 1);
+            let mark = if later == 0 { colour.filled() } else { colour.stroke_width(2) };
             if line.is_dotted {
                 chart
                     .draw_series(DashedLineSeries::new(points(), 3, 4, colour.stroke_width(1)))
@@ -136,7 +134,7 @@ impl OverSize {
             } else {
                 chart.draw_series(LineSeries::new(points(), colour.stroke_width(2))).map_err(failed)?;
                 chart
-                    .draw_series(points().map(|point| Circle::new(point, 3 + 3 * behind, mark)))
+                    .draw_series(points().map(|point| Circle::new(point, 3 + 3 * later, mark)))
                     .map_err(failed)?
                     .label(&line.name)
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(3)));
@@ -221,10 +219,10 @@ impl Bars {
     }
 }
 
-/// Height of a line of a table, pixels.
+/// Height of a row of a table, in pixels.
 const LINE: i32 = 24;
 
-/// Draws a table into the file at `path`, its columns `width` pixels wide.
+/// Draws a table with columns of `width` pixels into the file at `path`.
 pub(super) fn table(path: &Path, title: &str, width: i32, rows: &[Vec<String>]) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0) as i32;
     let extent = (columns * width + 40, (rows.len() as i32 + 2) * LINE + 24);

@@ -1,13 +1,13 @@
-//! Figures 10 to 15 of the OPTWEB paper, and its Dragonfly sizes, drawn from what the mock measured.
+//! Draws figures 10 to 15 and the Dragonfly sizes of the OPTWEB paper from measurements of the mock.
 
 use std::path::Path;
 
 use cmdseq::plan::Collective;
 
-use super::chart::{self, Area, Bars, Line, OverSize, Scale};
+use super::chart::{self, Area, Bars, Scale, Series, SizeChart};
 use super::measure::{CARDS, Case, LARGE, Lab, SMALL};
+use super::powers_of_two;
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
-use super::sizes;
 use crate::exit::{Failure, Result};
 use crate::progress;
 use crate::topo::dragonflies;
@@ -25,20 +25,20 @@ const FIGURES: [(&str, Draw); 7] = [
     ("dragonfly.svg", dragonfly),
 ];
 
-/// Links of a card of the paper's largest Dragonfly.
+/// Links per card of the paper's largest Dragonfly.
 const DRAGONFLY_LINKS: u32 = 64;
-/// The table shows every so many groups.
+/// Step between the numbers of groups in the table.
 const DRAGONFLY_STEP: u32 = 3;
 
-/// Draws the figures of these numbers, or all if none are given, into `directory`, which is made if there is none, and
-/// gives their paths.
+/// Draws the figures with these numbers, by default all, into `directory`, and returns their paths. Creates a missing
+/// directory.
 pub(super) fn draw(lab: &mut Lab, directory: &Path, numbers: &[u32]) -> Result<Vec<String>> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
-    let is_meant =
+    let is_selected =
         |name: &str| numbers.is_empty() || numbers.iter().any(|number| name == format!("figure-{number}.svg"));
     let bar = progress::count(FIGURES.len() as u64);
     let mut paths = Vec::new();
-    for (name, figure) in FIGURES.into_iter().filter(|(name, _)| is_meant(name)) {
+    for (name, figure) in FIGURES.into_iter().filter(|(name, _)| is_selected(name)) {
         bar.set_message(name);
         let path = directory.join(name);
         figure(lab, &path)?;
@@ -64,14 +64,14 @@ fn two_panels(
     })
 }
 
-/// A point at every size for which `y` gives one.
-fn line(name: impl Into<String>, most: u64, mut y: impl FnMut(u64) -> Result<f64>) -> Result<Line> {
-    let points = sizes(most).map(|bytes| Ok((bytes as f64, y(bytes)?))).collect::<Result<_>>()?;
-    Ok(Line { name: name.into(), points, is_dotted: false })
+/// Returns a series with a point for every power of two up to `most`.
+fn line(name: impl Into<String>, most: u64, mut y: impl FnMut(u64) -> Result<f64>) -> Result<Series> {
+    let points = powers_of_two(most).map(|bytes| Ok((bytes as f64, y(bytes)?))).collect::<Result<_>>()?;
+    Ok(Series { name: name.into(), points, is_dotted: false })
 }
 
-fn theory(name: &str, curve: Curve, most: u64) -> Result<Line> {
-    Ok(Line { is_dotted: true, ..line(name, most, |bytes| Ok(curve.at(bytes)))? })
+fn theory(name: &str, curve: Curve, most: u64) -> Result<Series> {
+    Ok(Series { is_dotted: true, ..line(name, most, |bytes| Ok(curve.at(bytes)))? })
 }
 
 fn names(collectives: &[Collective]) -> Vec<String> {
@@ -103,7 +103,7 @@ fn bandwidth_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
         lines.push(line(one.name(), LARGE, |bytes| lab.received_gbps(Case::new(one, bytes)))?);
     }
     lines.push(theory("n / (0.80 us + n / 45 Gb/s)", RENDEZVOUS, LARGE)?);
-    let chart = OverSize {
+    let chart = SizeChart {
         title: "Effective bandwidth of a link against size (figure 11), mock",
         x_label: "size per link in one direction",
         y_label: "Gb/s, one link, one direction",
@@ -146,9 +146,9 @@ fn start_up_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
     }
     for (name, curve) in [("0.71 us (eager)", EAGER), ("0.80 us (rendezvous)", RENDEZVOUS)] {
         let flat = line(name, 1 << 20, |_| Ok(curve.start_up_us))?;
-        lines.push(Line { is_dotted: true, ..flat });
+        lines.push(Series { is_dotted: true, ..flat });
     }
-    let chart = OverSize {
+    let chart = SizeChart {
         title: "Start-up latency against size (figure 13), mock",
         x_label: "size per link in one direction",
         y_label: "us, reception - size / rate",
@@ -183,17 +183,17 @@ fn over_cards(lab: &mut Lab, path: &Path) -> Result<()> {
 
 fn multipath(lab: &mut Lab, path: &Path) -> Result<()> {
     let direct = Case::new(Collective::Send, 0);
-    let ways = [
+    let cases = [
         ("direct", direct),
         ("multipath, N = 4", direct.multipath()),
         ("multipath, N = 8", direct.with_cards(8).multipath()),
     ];
     let (mut times, mut rates) = (Vec::new(), Vec::new());
-    for (name, case) in ways {
+    for (name, case) in cases {
         times.push(line(name, LARGE, |bytes| Ok(lab.measure(Case { bytes, ..case })?.arrival_us))?);
         rates.push(line(name, LARGE, |bytes| Ok(gbps(bytes, lab.measure(Case { bytes, ..case })?.arrival_us)))?);
     }
-    let upper = OverSize {
+    let upper = SizeChart {
         title: "Time of a send, end to end (figure 15a), mock",
         x_label: "size, end to end",
         y_label: "us",
@@ -201,7 +201,7 @@ fn multipath(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.1..100_000.0,
         lines: times,
     };
-    let lower = OverSize {
+    let lower = SizeChart {
         title: "Bandwidth of a send, end to end (figure 15b), mock",
         x_label: "size, end to end",
         y_label: "Gb/s",

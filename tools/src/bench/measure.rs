@@ -1,5 +1,5 @@
-//! Measurements by the rule of the OPTWEB paper (section 4.2): two barriers, then the operation; T1 and T2 of a source;
-//! the migration of signals is (T2 - T1) / 2 at 64 B.
+//! Measures as in section 4.2 of the OPTWEB paper: two barriers, then the operation; T1 and T2 are those of a source; the
+//! migration of signals is (T2 - T1) / 2 at 64 B.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,29 +12,29 @@ use crate::exit::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::units::gbps;
 
-/// Size at which start-up is measured.
+/// Size for start-up measurements, in bytes.
 pub(super) const SMALL: u64 = 64;
-/// Size at which bandwidth is measured.
+/// Size for bandwidth measurements, in bytes.
 pub(super) const LARGE: u64 = 128 << 20;
-/// Cards of the paper's prototype.
+/// Number of cards of the paper's prototype.
 pub(super) const CARDS: u32 = 4;
-const MS: u64 = 1_000;
+const US_PER_MS: u64 = 1_000;
 
-/// One operation on a fresh fabric of so many cards.
+/// An operation on a mock fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Case {
     pub(super) cards: u32,
     pub(super) collective: Collective,
     pub(super) bytes: u64,
     pub(super) algorithm: Algorithm,
-    /// Rendezvous at any size.
+    /// Uses rendezvous at any size.
     pub(super) is_rendezvous: bool,
-    /// Only this many of the cards take part.
+    /// Number of cards that take part.
     pub(super) ranks: u32,
 }
 
 impl Case {
-    /// On the prototype, one hop, eager up to the receive buffer.
+    /// Returns a case on the prototype: one hop, eager up to the receive buffer.
     pub(super) fn new(collective: Collective, bytes: u64) -> Self {
         Case { cards: CARDS, collective, bytes, algorithm: Algorithm::Direct, is_rendezvous: false, ranks: CARDS }
     }
@@ -43,7 +43,7 @@ impl Case {
         Case { cards, ranks: cards, ..self }
     }
 
-    pub(super) fn alone(self) -> Self {
+    pub(super) fn with_one_rank(self) -> Self {
         Case { ranks: 1, ..self }
     }
 
@@ -63,7 +63,7 @@ impl Case {
         }
     }
 
-    /// Ranks that put data on links.
+    /// Whether a rank sends data over links.
     fn is_source(&self, rank: u32) -> bool {
         match self.collective {
             Collective::Send | Collective::Recv | Collective::Scatter | Collective::Broadcast => rank == 0,
@@ -77,16 +77,16 @@ impl Case {
     }
 }
 
-/// What the cards counted, in microseconds.
+/// Times measured by the cards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measured {
     /// T1 of the slowest source.
     pub(super) t1_us: f64,
     /// T2 of the slowest source.
     pub(super) t2_us: f64,
-    /// From the issue until the last byte has come.
+    /// From the issue until the last byte arrived.
     pub(super) arrival_us: f64,
-    /// Bytes out and in at the card that has most of them.
+    /// Bytes sent and received by the busiest card.
     pub(super) bytes_at_a_card: u64,
 }
 
@@ -96,13 +96,13 @@ impl Measured {
         (self.t2_us - self.t1_us) / 2.0
     }
 
-    /// T1 and migration.
+    /// T1 plus migration.
     pub(super) fn start_up_us(&self) -> f64 {
         self.t1_us + self.migration_us()
     }
 }
 
-/// Fabrics, and what was measured on them. Each size of fabric is opened once and each case run once.
+/// Mock fabrics and their measurements. Opens a fabric of each size once, and runs each case once.
 pub(super) struct Lab {
     fabrics: BTreeMap<u32, Cards>,
     measured: HashMap<Case, Measured>,
@@ -127,7 +127,7 @@ impl Lab {
         Ok(self.fabric(cards)?.capabilities())
     }
 
-    /// What would be run.
+    /// Returns the plan of a case.
     pub(super) fn plan(&mut self, case: Case) -> Result<Plan> {
         Ok(plan(&case.request(), self.fabric(case.cards)?.capabilities())?)
     }
@@ -135,7 +135,7 @@ impl Lab {
     fn run(&mut self, plan: &Plan, cards: u32, execution: &Execution) -> Result<Report> {
         let interrupt = self.interrupt.clone();
         let cluster = &mut self.fabric(cards)?.cluster;
-        interrupt.at_once(|| cluster.execute(plan, execution))?.map_err(Failure::from)
+        interrupt.end_at_once_during(|| cluster.execute(plan, execution))?.map_err(Failure::from)
     }
 
     pub(super) fn measure(&mut self, case: Case) -> Result<Measured> {
@@ -149,37 +149,37 @@ impl Lab {
         Ok(measured)
     }
 
-    /// Differences between cards after each of several barriers, of which the third and fourth card came 1 and 2 ms
-    /// late to the first, in microseconds.
+    /// Measures the skew after each of several barriers, in microseconds. The third and fourth card enter the first
+    /// barrier 1 and 2 ms late.
     pub(super) fn skew(&mut self) -> Result<Vec<f64>> {
         let case = Case::new(Collective::Barrier, 0);
         let plan = self.plan(case)?;
         let cycles_per_us = u64::from(self.capabilities(case.cards)?.clock_khz) / 1_000;
-        let start_delay_cycles = [0, 0, MS, 2 * MS].map(|us| us * cycles_per_us).to_vec();
+        let start_delay_cycles = [0, 0, US_PER_MS, 2 * US_PER_MS].map(|us| us * cycles_per_us).to_vec();
         let execution = Execution { start_delay_cycles, repeat: 4, timeout: TIMEOUT, ..Execution::default() };
         let report = self.run(&plan, case.cards, &execution)?;
         Ok(report.skew_cycles.iter().map(|cycles| report.microseconds(*cycles)).collect())
     }
 
-    /// T2 less the migration at 64 B: until all has come, by the paper's rule.
+    /// Returns the reception time by the paper's rule: T2 minus the migration at 64 B.
     pub(super) fn reception_us(&mut self, case: Case) -> Result<f64> {
         let small = self.measure(Case { bytes: SMALL, ..case })?;
         Ok(self.measure(case)?.t2_us - small.migration_us())
     }
 
-    /// Gb/s of one link by the rule for reception.
+    /// Returns the bandwidth of one link in Gb/s, by the reception time.
     pub(super) fn received_gbps(&mut self, case: Case) -> Result<f64> {
         Ok(gbps(case.bytes, self.reception_us(case)?))
     }
 
-    /// Reception time less what the size takes at the rate that the operation reaches at 128 MiB.
+    /// Returns the reception time minus size / rate, with the operation's rate at 128 MiB.
     pub(super) fn start_up_us(&mut self, case: Case) -> Result<f64> {
         let large_us = self.reception_us(Case { bytes: LARGE, ..case })?;
         Ok(self.reception_us(case)? - large_us * case.bytes as f64 / LARGE as f64)
     }
 }
 
-/// The most that one measurement may take, in the host's time.
+/// Time limit of a measurement, in host time.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 
 fn summary(case: &Case, report: &Report) -> Measured {

@@ -1,4 +1,4 @@
-//! `fpgactl bench optweb`: every network figure of the OPTWEB paper beside ours.
+//! `fpgactl bench optweb`: compares every network figure of the OPTWEB paper with the mock.
 
 mod chart;
 mod figures;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::{Bench, Cli, Optweb, System};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::topo::{Size, dragonflies};
+use crate::topo::{DragonflySize, dragonflies};
 use crate::units::{gbps, rounded};
 use crate::{output, progress, size};
 use measure::{CARDS, Case, LARGE, Lab, SMALL};
@@ -43,7 +43,7 @@ struct PrintedRow {
     at_bytes: Option<u64>,
 }
 
-/// A measured value, and where a row ranges over sizes, the size and what was published for it.
+/// A measured value; for a row over several sizes, also the size and its published value.
 struct Value {
     ours: f64,
     at_bytes: Option<u64>,
@@ -63,7 +63,7 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
     let mut rows = Vec::with_capacity(chosen.len());
     for row in chosen {
         bar.set_message(row.id.clone());
-        let value = value(&mut lab, &row.quantity)?;
+        let value = measure_row(&mut lab, &row.quantity)?;
         rows.push(printed(row, &value));
         bar.inc(1);
     }
@@ -93,27 +93,27 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
 }
 
 fn choose(ids: &[String]) -> Result<Vec<Row>> {
-    let is_meant = |row: &Row, id: &String| {
+    let is_selected = |row: &Row, id: &String| {
         row.id.strip_prefix(id.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let all = rows::all();
-    if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|row| is_meant(row, id))) {
+    if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|row| is_selected(row, id))) {
         return Err(Failure::usage(format!("unknown row {unknown:?}; bench optweb without --row prints all rows")));
     }
-    Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_meant(row, id))).collect())
+    Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_selected(row, id))).collect())
 }
 
-fn value(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
+fn measure_row(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
     if let Quantity::Curve { collective, curve } = *quantity {
         return farthest_from(lab, collective, curve);
     }
     if let Quantity::StartUpBySize(collective) = *quantity {
         return worst_start_up(lab, collective);
     }
-    Ok(Value { ours: number(lab, quantity)?, at_bytes: None, published: None })
+    Ok(Value { ours: measure_quantity(lab, quantity)?, at_bytes: None, published: None })
 }
 
-fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
+fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
     let small = |one| Case::new(one, SMALL);
     let large = |one| Case::new(one, LARGE);
     Ok(match *quantity {
@@ -145,14 +145,14 @@ fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
             let bytes = lab.measure(large(one))?.bytes_at_a_card;
             gbps(bytes, lab.reception_us(large(one))?)
         }
-        // A group of one card keeps its block: it is read, and written as often.
-        Quantity::Internal => 2.0 * gbps(LARGE, lab.measure(large(Collective::Allgather).alone())?.t2_us),
+        // A group of one card copies its own block: one read and one write.
+        Quantity::Internal => 2.0 * gbps(LARGE, lab.measure(large(Collective::Allgather).with_one_rank())?.t2_us),
         Quantity::StartUpOfCards(cards) => lab.measure(small(Collective::Allgather).with_cards(cards))?.start_up_us(),
         Quantity::BandwidthOfCards(cards) => lab.received_gbps(large(Collective::Allgather).with_cards(cards))?,
         Quantity::SpreadOverCards => {
             let mut all = Vec::new();
             for cards in 2..=CARDS {
-                all.push(number(lab, &Quantity::StartUpOfCards(cards))?);
+                all.push(measure_quantity(lab, &Quantity::StartUpOfCards(cards))?);
             }
             1e3 * (all.iter().copied().fold(f64::MIN, f64::max) - all.iter().copied().fold(f64::MAX, f64::min))
         }
@@ -183,17 +183,18 @@ fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
     })
 }
 
-/// Most cards that have a memory interface for each.
+/// Largest number of cards with one memory interface for each.
 const STRIPED: u32 = 16;
 
-/// Addresses of the blocks that a root scatters.
+/// Returns the addresses of the blocks that a root scatters.
 fn stripes(lab: &mut Lab) -> Result<Vec<u64>> {
     let plan = lab.plan(Case::new(Collective::Scatter, LARGE).with_cards(STRIPED))?;
     Ok(plan.programs.first().map(|root| root.input.iter().map(|piece| piece.address).collect()).unwrap_or_default())
 }
 
-/// Cards of a Dragonfly that a card reaches in at most two hops, itself among them, over `links` links.
-fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
+/// Returns the number of cards that a card of a Dragonfly reaches in at most two hops, including itself; 0 if the card has
+/// not exactly `links` links.
+fn cards_in_reach(size: &DragonflySize, links: u32) -> Result<u32> {
     let selector = format!("mock:optweb:{}x{}", size.groups, size.group_size);
     let parsed = Selector::parse(&selector)?;
     let profile = parsed.profile().ok_or(fpga_select::Error::NotMock { selector })?;
@@ -204,17 +205,17 @@ fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
     Ok(if neighbours.len() as u32 == links { reached } else { 0 })
 }
 
-/// Powers of two.
-fn sizes(most: u64) -> impl Iterator<Item = u64> {
+/// Returns the powers of two up to `most`.
+fn powers_of_two(most: u64) -> impl Iterator<Item = u64> {
     (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
 }
 
-/// Sizes that are no whole beat, or just past the receive buffer.
+/// Sizes other than whole beats, or just above the receive buffer.
 const ODD: [u64; 4] = [63, 4095, 16385, (1 << 20) - 1];
 
 fn worst_start_up(lab: &mut Lab, collective: Collective) -> Result<Value> {
     let mut worst = Value { ours: f64::MIN, at_bytes: None, published: None };
-    for bytes in sizes(1 << 20).chain(ODD) {
+    for bytes in powers_of_two(1 << 20).chain(ODD) {
         let ours = lab.start_up_us(Case::new(collective, bytes))?;
         if ours > worst.ours {
             worst = Value { ours, at_bytes: Some(bytes), published: None };
@@ -227,7 +228,7 @@ fn farthest_from(lab: &mut Lab, collective: Collective, curve: Curve) -> Result<
     let eager_bytes = lab.capabilities(CARDS)?.eager_bytes;
     let mut farthest = Value { ours: f64::NAN, at_bytes: None, published: None };
     let mut distance = f64::MIN;
-    for bytes in sizes(if curve.is_rendezvous { LARGE } else { eager_bytes }) {
+    for bytes in powers_of_two(if curve.is_rendezvous { LARGE } else { eager_bytes }) {
         let case = Case::new(collective, bytes);
         let ours = lab.received_gbps(if curve.is_rendezvous { case.rendezvous() } else { case })?;
         let published = curve.at(bytes);
@@ -239,10 +240,10 @@ fn farthest_from(lab: &mut Lab, collective: Collective, curve: Curve) -> Result<
     Ok(farthest)
 }
 
-/// Unit in which the crossover is looked for: a beat to each of four cards.
+/// Resolution of the crossover search, in bytes: one beat for each of four cards.
 const STEP: u64 = 128;
 
-/// The smallest send from which on multipath arrives earlier than one hop.
+/// Returns the size of a send from which on multipath arrives earlier than one hop.
 fn crossover(lab: &mut Lab) -> Result<u64> {
     let mut is_shorter = |bytes| -> Result<bool> {
         let direct = Case::new(Collective::Send, bytes);
@@ -281,7 +282,7 @@ fn printed(row: Row, value: &Value) -> PrintedRow {
         unit: row.unit,
         published: published.map(rounded),
         ours,
-        // Adding zero turns the minus zero of a rounded value into zero.
+        // Adding zero turns minus zero into zero.
         difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
         within,
         basis: match row.basis {
@@ -320,7 +321,7 @@ fn text(printed: &Printed) -> String {
     text
 }
 
-/// Four digits that count, or all of a whole number.
+/// Formats a value with four significant digits; a whole number keeps all digits.
 fn figure(value: f64) -> String {
     let decimals =
         if value.fract() == 0.0 || value >= 1000.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };

@@ -1,22 +1,22 @@
-//! The network rows of the OPTWEB paper, each with what counts as reproduced. Nothing else in the command knows a
-//! published number.
+//! The network rows of the OPTWEB paper, with their published values and tolerances. Only this module contains published
+//! numbers.
 
 use cmdseq::plan::Collective;
 
-/// When a figure counts as reproduced.
+/// Tolerance of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Accept {
-    /// So many percent off, either way.
+    /// Largest deviation in percent, in both directions.
     Percent(f64),
-    /// From and to, in the row's unit.
+    /// Inclusive range, in the row's unit.
     Between(f64, f64),
-    /// Less than this, in the row's unit.
+    /// Exclusive upper limit, in the row's unit.
     Below(f64),
-    /// Nothing was published.
+    /// No published value.
     Anything,
 }
 
-/// Whether a component was chosen so that the row comes out.
+/// Whether a component of the mock was fitted to the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
     Predicted,
@@ -28,13 +28,13 @@ pub(super) enum Basis {
 pub(super) enum Part {
     /// T1 of a source at 64 B.
     Configuration,
-    /// Half of T2 - T1 of a source at 64 B; of a barrier, the whole, for nothing returns.
+    /// (T2 - T1) / 2 of a source at 64 B; for a barrier T2 - T1, because no signal returns.
     Migration,
-    /// Both.
+    /// Configuration plus migration.
     StartUp,
 }
 
-/// What is measured.
+/// The measured quantity of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Quantity {
     Barrier(Part),
@@ -61,42 +61,42 @@ pub(super) enum Quantity {
     Dragonfly { groups: u32, links: u32 },
 }
 
-/// Bandwidth against size, as a start-up latency and a rate make it.
+/// Bandwidth against size, from a start-up latency and a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Curve {
-    /// With rendezvous at any size, or eager and up to the receive buffer.
+    /// Rendezvous at any size; else eager, up to the receive buffer.
     pub(super) is_rendezvous: bool,
     pub(super) start_up_us: f64,
     pub(super) gbps: f64,
 }
 
 impl Curve {
-    /// Gb/s that a transfer of `bytes` reaches.
+    /// Returns the bandwidth of a transfer of `bytes`, in Gb/s.
     pub(super) fn at(self, bytes: u64) -> f64 {
         let bits = bytes as f64 * 8.0;
         bits / (self.start_up_us * 1e3 + bits / self.gbps)
     }
 }
 
-/// The paper's dotted line, for rendezvous.
+/// The paper's dotted line for rendezvous.
 pub(super) const RENDEZVOUS: Curve = Curve { is_rendezvous: true, start_up_us: 0.80, gbps: 45.0 };
-/// The same for eager transfers.
+/// The corresponding line for eager transfers.
 pub(super) const EAGER: Curve = Curve { is_rendezvous: false, start_up_us: 0.71, gbps: 45.0 };
 
-/// A figure and what was published of it.
+/// A row of the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) what: String,
     pub(super) unit: &'static str,
-    /// `None` if nothing was published, and for a curve, whose published value depends on the size.
+    /// `None` without a published value, and for a curve, whose published value depends on the size.
     pub(super) published: Option<f64>,
     pub(super) accept: Accept,
     pub(super) basis: Basis,
     pub(super) quantity: Quantity,
 }
 
-/// Everything that moves data, in the order of the paper's figures.
+/// The paper's operations that move data, in the order of its figures.
 pub(super) const MOVING: [Collective; 7] = [
     Collective::Send,
     Collective::Sendrecv,
@@ -110,7 +110,7 @@ pub(super) const MOVING: [Collective; 7] = [
 /// The operations of figures 11 and 13.
 pub(super) const BY_SIZE: [Collective; 3] = [Collective::Sendrecv, Collective::Alltoall, Collective::Allgather];
 
-/// What the figures page has beside the network, and this command does not reproduce.
+/// Published results that this command does not reproduce.
 pub(super) const NOT_REPRODUCED: [&str; 4] = [
     "applications on 16 nodes (IS, FT, Graph500, matrix multiply) against a 2-D torus: no application model yet",
     "Graph500 1.24x and matrix multiply 1.5x against one ideal switch: no application model yet",
@@ -118,7 +118,7 @@ pub(super) const NOT_REPRODUCED: [&str; 4] = [
     "logic, 31.4 % of ALMs at 400 Gb/s and 57.7 % at 800: needs the bitstream",
 ];
 
-/// All rows, in the order they are printed.
+/// Returns all rows, in the order of output.
 pub(super) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     barrier(&mut rows);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
     }
 
-    /// Few rows may be fitted, and to these values only.
+    /// Fitted rows are limited to these values.
     #[test]
     fn fitted_rows_are_the_agreed_ones() {
         let fitted: BTreeSet<String> = all()

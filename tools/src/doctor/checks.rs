@@ -7,23 +7,23 @@ use std::path::Path;
 use fpga_hal::config::{self, Lanes};
 use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI};
 
-use super::{Finding, Mend, iommu};
+use super::{Finding, Fix, iommu};
 use crate::known::{self, Sequencer};
 use crate::{functions, size};
 
-/// Rings and staging buffers of a card, which are locked in memory, fit into this.
+/// Locked memory that a card needs for rings and staging buffers, in bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
-/// Limits of those who may use cards, as `udev/install` puts them.
+/// Limits of the group with access to cards, installed by `udev/install`.
 const LIMITS: &str = "etc/security/limits.d/60-fpga.conf";
-/// The node that all groups are opened with.
+/// VFIO's container node, needed to open any group.
 const CONTAINER: &str = "/dev/vfio/vfio";
 
-/// Whether a vfio-user socket is there and may be used. It is not connected to: that would reset the card behind it.
+/// Checks for a vfio-user socket without connecting: a connection would reset the card.
 pub(super) fn socket(path: &Path) -> Finding {
     let bad = |found: String, cause: &str| Finding::Bad {
         found,
         cause: cause.into(),
-        mend: Mend::User(format!("fpgactl mock serve --socket-dir {}", path.parent().unwrap_or(path).display())),
+        fix: Fix::User(format!("fpgactl mock serve --socket-dir {}", path.parent().unwrap_or(path).display())),
     };
     match path.metadata() {
         Ok(found) if found.file_type().is_socket() => {
@@ -36,12 +36,12 @@ pub(super) fn socket(path: &Path) -> Finding {
     }
 }
 
-/// Of a card that may have the sequencer.
+/// Finding for a card that may have the sequencer.
 pub(super) fn unknown_until_opened(card: &str) -> Finding {
     Finding::Unknown(format!("unknown until opened; fpgactl info --cards {card} opens and resets the card"))
 }
 
-/// Drivers of the vendors, and what uses a card through them. Sources: XRT `src/runtime_src/core/pcie/driver`, Linux
+/// Vendor drivers, and the programs that use a card through them. Sources: XRT `src/runtime_src/core/pcie/driver`, Linux
 /// `drivers/fpga`, AMD's `dma_ip_drivers`.
 const VENDOR_DRIVERS: &[(&str, &str)] = &[
     ("xocl", "XRT and its programs (/dev/dri/renderD*)"),
@@ -53,7 +53,7 @@ const VENDOR_DRIVERS: &[(&str, &str)] = &[
     ("qdma-vf", "programs on /dev/qdma*"),
 ];
 
-/// A function and what its checks look at.
+/// A function, and the data for its checks.
 pub(super) struct Examination<'a> {
     pub(super) sysfs: &'a Sysfs,
     pub(super) function: &'a PciFunction,
@@ -69,14 +69,14 @@ impl<'a> Examination<'a> {
         Examination { sysfs, function, group, owners, host: sysfs.host() }
     }
 
-    /// All checks, in the order in which things are needed.
+    /// Runs all checks, each after those it depends on.
     pub(super) fn all(&self) -> Vec<(&'static str, Finding)> {
         vec![
             ("card", self.card()),
             ("power", self.power()),
             ("iommu", iommu::check(self.sysfs, self.function, self.group.as_ref())),
             ("module", self.module()),
-            // Before the driver: nothing can be bound beside a member that the kernel has.
+            // Before the driver: VFIO needs the whole group.
             ("iommu-group", self.iommu_group()),
             ("driver", self.driver()),
             ("container", self.container()),
@@ -102,7 +102,7 @@ impl<'a> Examination<'a> {
             return Finding::Bad {
                 found: "the configuration space reads as all-ones".into(),
                 cause: "the card has left the bus: its link is down, or its image is gone".into(),
-                mend: Mend::Root(format!("echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan")),
+                fix: Fix::Root(format!("echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan")),
             };
         }
         let ids = format!("{:04x}:{:04x}", self.function.vendor, self.function.device);
@@ -120,7 +120,7 @@ impl<'a> Examination<'a> {
             return Finding::Bad {
                 found: "D3cold".into(),
                 cause: "runtime power management has switched the card off".into(),
-                mend: Mend::Root(format!("echo on > {device}/power/control")),
+                fix: Fix::Root(format!("echo on > {device}/power/control")),
             };
         }
         state
@@ -134,7 +134,7 @@ impl<'a> Examination<'a> {
         Finding::Bad {
             found: "the driver vfio-pci is missing".into(),
             cause: "the module is not loaded".into(),
-            mend: Mend::Root("modprobe vfio-pci".into()),
+            fix: Fix::Root("modprobe vfio-pci".into()),
         }
     }
 
@@ -145,23 +145,23 @@ impl<'a> Examination<'a> {
         let found = functions::driver(self.function);
         let bind = format!("fpgactl bind {}", self.address());
         let Some(driver) = &self.function.driver else {
-            return Finding::Bad { found, cause: "the card is not bound to a driver".into(), mend: Mend::Root(bind) };
+            return Finding::Bad { found, cause: "the card is not bound to a driver".into(), fix: Fix::Root(bind) };
         };
         let cause = format!("the card is bound to the kernel driver {driver}");
         let back = format!("until fpgactl unbind {} returns the card", self.address());
         let users = VENDOR_DRIVERS.iter().find(|one| one.0 == driver).map(|one| one.1);
         let cost = format!("{} lose the card {back}", users.unwrap_or("programs that use this driver"));
-        // A vendor's driver is there for a reason, and of no shell of a vendor is known that it has the sequencer.
-        let mend = match users {
+        // A vendor's driver may be in use, and no vendor shell is known to have the sequencer.
+        let fix = match users {
             Some(_) => {
-                Mend::Hand(format!("keep {driver} unless the card's image has the sequencer; then, as root: {bind}"))
+                Fix::Hand(format!("keep {driver} unless the card's image has the sequencer; then, as root: {bind}"))
             }
-            None => Mend::Root(bind),
+            None => Fix::Root(bind),
         };
-        Finding::Costly { found, cause, mend, cost }
+        Finding::Costly { found, cause, fix, cost }
     }
 
-    /// Whether the function is one that the sequencer can be on. Opening it would tell, and would reset it.
+    /// Checks by PCI ids whether the function can have the sequencer. Opening the card would tell, but would reset it.
     fn sequencer(&self) -> Finding {
         match known::sequencer(self.function) {
             Sequencer::Mock => Finding::Good("mock sequencer, by PCI ids; its times are simulated".into()),
@@ -169,14 +169,14 @@ impl<'a> Examination<'a> {
             Sequencer::None(why) => Finding::Bad {
                 found: format!("no sequencer: {why}"),
                 cause: "coll needs a function whose image has the sequencer; no such image ships yet".into(),
-                mend: Mend::Hand("select another function; fpgactl list shows known cards".into()),
+                fix: Fix::Hand("select another function; fpgactl list shows known cards".into()),
             },
         }
     }
 
     fn iommu_group(&self) -> Finding {
         let Some(group) = &self.group else { return Finding::Unknown("not checked: the card has no group".into()) };
-        // Itself is the driver check's.
+        // The driver check covers the function itself.
         let foreign: Vec<_> = group.foreign().filter(|member| member.address != Some(self.function.address)).collect();
         if foreign.is_empty() {
             let others = group.members.len().saturating_sub(1);
@@ -192,7 +192,7 @@ impl<'a> Examination<'a> {
             let function = member.address.and_then(|address| self.sysfs.function(address).ok());
             function.is_some_and(|function| known::name(&function).is_some() || known::may_be_card(&function))
         };
-        let mend = if foreign.iter().all(is_card) {
+        let fix = if foreign.iter().all(is_card) {
             format!("fpgactl bind {} {}", self.address(), names.join(" "))
         } else {
             format!("fpgactl unbind {}", names.join(" "))
@@ -200,7 +200,7 @@ impl<'a> Examination<'a> {
         Finding::Bad {
             found: format!("{}, shared with {}", group.number, named.join(", ")),
             cause: "the upstream bridge does not isolate their DMA (no ACS), so VFIO needs the whole group".into(),
-            mend: Mend::Root(mend),
+            fix: Fix::Root(fix),
         }
     }
 
@@ -208,7 +208,7 @@ impl<'a> Examination<'a> {
         let missing = || Finding::Bad {
             found: format!("{CONTAINER} is missing"),
             cause: "the module vfio is not loaded".into(),
-            mend: Mend::Root("modprobe vfio-pci".into()),
+            fix: Fix::Root("modprobe vfio-pci".into()),
         };
         match self.sysfs.access(Path::new(CONTAINER)) {
             Ok(Access::Granted) => Finding::Good(format!("{CONTAINER} is accessible")),
@@ -216,13 +216,13 @@ impl<'a> Examination<'a> {
             Ok(Access::Denied { mode, .. }) => Finding::Bad {
                 found: format!("{CONTAINER} has mode {mode:04o}"),
                 cause: "every user needs the node; alone it gives access to no card".into(),
-                mend: Mend::Root(format!("chmod 0666 {CONTAINER}")),
+                fix: Fix::Root(format!("chmod 0666 {CONTAINER}")),
             },
             Err(error) => Finding::Unknown(format!("not checked: {error}")),
         }
     }
 
-    /// Name of whoever asks.
+    /// Returns the name of this user.
     pub(super) fn user(&self) -> String {
         let user = self.host.credentials.as_ref().map(|who| who.user);
         let name = user.and_then(|user| self.sysfs.user_name(user));
@@ -240,7 +240,7 @@ impl<'a> Examination<'a> {
         Finding::Bad {
             found: format!("process {} ({})", owner.id, owner.name),
             cause: "only one process at a time can open a card".into(),
-            mend: Mend::User(format!("kill {}", owner.id)),
+            fix: Fix::User(format!("kill {}", owner.id)),
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Examination<'a> {
             (false, false) => Finding::Bad {
                 found: "off while a process has the card open".into(),
                 cause: "another program cleared the bit: DMA and interrupts of the card are dropped".into(),
-                mend: Mend::Root(format!("setpci -s {} COMMAND=4:4", self.address())),
+                fix: Fix::Root(format!("setpci -s {} COMMAND=4:4", self.address())),
             },
         }
     }
@@ -271,15 +271,15 @@ impl<'a> Examination<'a> {
             Some(best) if now.is_below(best) => Finding::Bad {
                 found: found("card and slot", best),
                 cause: "the link trained down: bad contact or riser, or power saving".into(),
-                mend: match self.function.upstream {
-                    Some(bridge) => Mend::Root(format!("setpci -s {bridge} CAP_EXP+10.w=20:20")),
-                    None => Mend::Hand("reseat the card".into()),
+                fix: match self.function.upstream {
+                    Some(bridge) => Fix::Root(format!("setpci -s {bridge} CAP_EXP+10.w=20:20")),
+                    None => Fix::Hand("reseat the card".into()),
                 },
             },
             Some(best) if best.is_below(card) => Finding::Bad {
                 found: found("the card", card),
                 cause: "the slot supports no more".into(),
-                mend: Mend::Hand(format!("move the card to a slot with {card}")),
+                fix: Fix::Hand(format!("move the card to a slot with {card}")),
             },
             _ => Finding::Good(now.to_string()),
         }
@@ -301,7 +301,7 @@ impl<'a> Examination<'a> {
         Finding::Bad {
             found: "none".into(),
             cause: "the card's image has no MSI-X capability, so completions raise no interrupts".into(),
-            mend: Mend::Hand("load an image whose shell has MSI-X; until then completions are polled".into()),
+            fix: Fix::Hand("load an image whose shell has MSI-X; until then completions are polled".into()),
         }
     }
 
@@ -316,29 +316,29 @@ impl<'a> Examination<'a> {
         if soft >= LOCKED_BYTES {
             return Finding::Good(size::show(soft));
         }
-        let mend = if limit.hard.is_none_or(|hard| hard >= LOCKED_BYTES) {
-            Mend::User("ulimit -l \"$(ulimit -H -l)\"".into())
+        let fix = if limit.hard.is_none_or(|hard| hard >= LOCKED_BYTES) {
+            Fix::User("ulimit -l \"$(ulimit -H -l)\"".into())
         } else {
             self.raise_memlock()
         };
         Finding::Bad {
             found: size::show(soft),
             cause: format!("DMA memory is locked; a card needs {}", size::show(LOCKED_BYTES)),
-            mend,
+            fix,
         }
     }
 
-    /// What lets the user lock more: membership in the group that has a limit of its own, or that limit.
-    fn raise_memlock(&self) -> Mend {
+    /// Returns the fix for a low limit: membership in the group with a higher limit, or installing that limit.
+    fn raise_memlock(&self) -> Fix {
         let user = self.user();
         let limits = fs::read_to_string(self.sysfs.root().join(LIMITS)).unwrap_or_default();
         let mut groups =
             limits.lines().filter_map(|line| line.trim_start().strip_prefix('@')?.split_whitespace().next());
         match groups.next() {
-            Some(group) => Mend::Root(format!(
+            Some(group) => Fix::Root(format!(
                 "usermod -aG {group} {user}  # then log in again: /{LIMITS} raises the group's limit"
             )),
-            None => Mend::Root(format!("udev/install {user}  # then log in again: this installs /{LIMITS}")),
+            None => Fix::Root(format!("udev/install {user}  # then log in again: this installs /{LIMITS}")),
         }
     }
 
@@ -356,7 +356,7 @@ impl<'a> Examination<'a> {
         Finding::Bad {
             found,
             cause: format!("{cause}: buffers use small pages, one IOMMU entry each"),
-            mend: Mend::Root(format!("sysctl vm.nr_hugepages={}", total.saturating_add(64))),
+            fix: Fix::Root(format!("sysctl vm.nr_hugepages={}", total.saturating_add(64))),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! `fpgactl doctor`: what a card needs of the machine, checked in the order in which it is needed. Only reads, and opens
-//! no card.
+//! `fpgactl doctor`: checks the requirements of a card, each after those it depends on. Only reads, and opens no card.
 
 mod checks;
 mod iommu;
@@ -32,42 +31,43 @@ struct Check {
     verdict: &'static str,
     found: String,
     cause: Option<String>,
-    /// What mends it.
-    mend: Option<String>,
-    /// Who can: `user` and `root` by running `mend` as a command, `hand` by doing what it says.
+    /// The fix.
+    #[serde(rename = "mend")]
+    fix: Option<String>,
+    /// Who can apply the fix: `user` and `root` run a command, `hand` follows an instruction.
     by: Option<&'static str>,
-    /// What is lost by that.
+    /// Side effect of the fix.
     cost: Option<String>,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Good(String),
-    /// It cannot be told, for this reason.
+    /// Not checked, for this reason.
     Unknown(String),
     Bad {
         found: String,
         cause: String,
-        mend: Mend,
+        fix: Fix,
     },
-    /// As `Bad`; the mend has a cost.
+    /// As `Bad`; the fix has a side effect.
     Costly {
         found: String,
         cause: String,
-        mend: Mend,
+        fix: Fix,
         cost: String,
     },
 }
 
-/// How what was found is mended.
+/// How to fix a finding.
 #[derive(Debug, PartialEq, Eq)]
-enum Mend {
-    /// A command of this user.
+enum Fix {
+    /// A command for this user.
     User(String),
-    /// A command of root.
+    /// A command for root.
     Root(String),
-    /// No command can.
+    /// An instruction for a person; no command exists.
     Hand(String),
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     }
 }
 
-/// All cards that are known; without any, those that are used then.
+/// Examines all known cards, else the default cards.
 fn examine_all(sysfs: &Sysfs) -> Result<Vec<Check>> {
     let listing = sysfs.functions_where(known::is_card)?;
     listing.unread.iter().for_each(|error| log::warn!("{error}"));
@@ -120,8 +120,8 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// A failure to open the cards of `--cards`, with what mends the first thing that is wrong with them.
-pub(crate) fn helped(cli: &Cli, failure: Failure) -> Failure {
+/// Adds to a failure to open cards the cause and fix of the first failed check.
+pub(crate) fn with_fix(cli: &Cli, failure: Failure) -> Failure {
     let is_opening = !matches!(
         cli.command,
         Command::List(_) | Command::Doctor(_) | Command::Bind(_) | Command::Unbind(_) | Command::Reset(_)
@@ -134,10 +134,10 @@ pub(crate) fn helped(cli: &Cli, failure: Failure) -> Failure {
     let functions = selector.split(',').filter_map(functions::address).map(|address| sysfs.function(address));
     let mut checks = functions.filter_map(std::result::Result::ok).flat_map(|one| examine_function(&sysfs, &one));
     match checks.find(|check| !check.ok) {
-        Some(Check { cause: Some(cause), mend: Some(mend), by, cost, .. }) => {
+        Some(Check { cause: Some(cause), fix: Some(fix), by, cost, .. }) => {
             let by = if by == Some("root") { "as root: " } else { "" };
             let cost = cost.map(|cost| format!(" ({cost})")).unwrap_or_default();
-            failure.with_help(&format!("{cause}; {by}{mend}{cost}"))
+            failure.with_help(&format!("{cause}; {by}{fix}{cost}"))
         }
         _ => failure,
     }
@@ -153,22 +153,22 @@ impl Check {
     fn new(card: &str, id: &'static str, finding: Finding) -> Self {
         let good = |verdict, found| {
             let card = card.to_owned();
-            Check { card, id, ok: true, verdict, found, cause: None, mend: None, by: None, cost: None }
+            Check { card, id, ok: true, verdict, found, cause: None, fix: None, by: None, cost: None }
         };
-        let bad = |found, cause, mend, cost| {
-            let (mend, by) = match mend {
-                Mend::User(command) => (command, "user"),
-                Mend::Root(command) => (command, "root"),
-                Mend::Hand(what) => (what, "hand"),
+        let bad = |found, cause, fix, cost| {
+            let (fix, by) = match fix {
+                Fix::User(command) => (command, "user"),
+                Fix::Root(command) => (command, "root"),
+                Fix::Hand(instruction) => (instruction, "hand"),
             };
-            let (cause, mend, by) = (Some(cause), Some(mend), Some(by));
-            Check { ok: false, cause, mend, by, cost, ..good("fail", found) }
+            let (cause, fix, by) = (Some(cause), Some(fix), Some(by));
+            Check { ok: false, cause, fix, by, cost, ..good("fail", found) }
         };
         match finding {
             Finding::Good(found) => good("ok", found),
             Finding::Unknown(why) => good("unknown", why),
-            Finding::Bad { found, cause, mend } => bad(found, cause, mend, None),
-            Finding::Costly { found, cause, mend, cost } => bad(found, cause, mend, Some(cost)),
+            Finding::Bad { found, cause, fix } => bad(found, cause, fix, None),
+            Finding::Costly { found, cause, fix, cost } => bad(found, cause, fix, Some(cost)),
         }
     }
 }
@@ -191,9 +191,9 @@ fn text(checks: &[Check]) -> String {
             if let Some(cause) = &check.cause {
                 text += &format!("{indent}cause: {cause}\n");
             }
-            if let (Some(mend), Some(by)) = (&check.mend, check.by) {
+            if let (Some(fix), Some(by)) = (&check.fix, check.by) {
                 let by = if by == "root" { " (as root)" } else { "" };
-                text += &format!("{indent}fix{by}: {mend}\n");
+                text += &format!("{indent}fix{by}: {fix}\n");
             }
             if let Some(cost) = &check.cost {
                 text += &format!("{indent}cost: {cost}\n");

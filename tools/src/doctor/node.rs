@@ -1,4 +1,4 @@
-//! The node of a card's IOMMU group: whether this user may open it, and if not, who or what keeps it back.
+//! Checks whether this user may open the node of a card's IOMMU group, and if not, why.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,20 +6,20 @@ use std::fs;
 use fpga_hal::sysfs::{Access, Group, VFIO_PCI};
 
 use super::checks::Examination;
-use super::{Finding, Mend};
+use super::{Finding, Fix};
 use crate::known;
 
-/// The rules that give cards to their group.
+/// udev rules that give cards to the group.
 const RULES: &str = "etc/udev/rules.d/60-fpga.rules";
-/// PCI ids of the cards that they give.
+/// PCI ids of the cards in the rules.
 const CARDS: &str = "etc/fpga/cards";
-/// Has them applied to nodes that are there already.
+/// Applies the rules to existing nodes.
 const TRIGGER: &str = "udevadm trigger --action=add --subsystem-match=vfio";
 
-/// A member of the group that the rules do not know as a card.
+/// A member of the IOMMU group whose ids the rules do not list.
 struct Unlisted {
     name: String,
-    /// `None` if it is no PCI function.
+    /// `None` for a device that is not a PCI function.
     ids: Option<String>,
     is_card: bool,
 }
@@ -46,32 +46,32 @@ impl Examination<'_> {
             Ok(Access::Missing) => Finding::Bad {
                 found: format!("{shown} is missing"),
                 cause: "the node was not created, or not passed to this container".into(),
-                mend: Mend::Root(TRIGGER.into()),
+                fix: Fix::Root(TRIGGER.into()),
             },
             Ok(Access::Denied { mode, group: owner, group_name }) => {
                 let name = group_name.clone().unwrap_or_else(|| owner.to_string());
                 let found = format!("{shown} has mode {mode:04o} and group {name}");
                 let is_for_group = mode & 0o060 == 0o060 && owner != 0;
-                let (cause, mend) = match group_name.filter(|_| is_for_group) {
-                    Some(name) => self.outside(&name),
-                    None => self.kept_back(group),
+                let (cause, fix) = match group_name.filter(|_| is_for_group) {
+                    Some(name) => self.not_in_group(&name),
+                    None => self.owned_by_root(group),
                 };
-                Finding::Bad { found, cause, mend }
+                Finding::Bad { found, cause, fix }
             }
             Err(error) => Finding::Unknown(format!("not checked: {error}")),
         }
     }
 
-    /// The node is a group's.
-    fn outside(&self, group: &str) -> (String, Mend) {
+    /// Returns cause and fix for a node that belongs to a group without this user.
+    fn not_in_group(&self, group: &str) -> (String, Fix) {
         let user = self.user();
         let cause = format!("{user} is not in the group {group}, or must log in again");
-        (cause, Mend::Root(format!("usermod -aG {group} {user}")))
+        (cause, Fix::Root(format!("usermod -aG {group} {user}")))
     }
 
-    /// The node is root's.
-    fn kept_back(&self, group: &Group) -> (String, Mend) {
-        let install = || Mend::Root(format!("udev/install {}", self.user()));
+    /// Returns cause and fix for a node that belongs to root.
+    fn owned_by_root(&self, group: &Group) -> (String, Fix) {
+        let install = || Fix::Root(format!("udev/install {}", self.user()));
         if !self.sysfs.root().join(RULES).exists() {
             return ("the udev rules that give cards to the group fpga are not installed".into(), install());
         }
@@ -89,21 +89,21 @@ impl Examination<'_> {
         let cards: Vec<&Unlisted> = unlisted.iter().collect();
         if !foreign.is_empty() {
             let cause = format!("the node also gives access to {}, which is no known card", named(&foreign));
-            let mut mend = "move the card to a slot with its own IOMMU group".to_owned();
+            let mut fix = "move the card to a slot with its own IOMMU group".to_owned();
             if foreign.iter().all(|one| one.ids.is_some()) {
-                mend += &format!("; or give all of them to the group fpga: add {} to /{CARDS}", ids(&cards));
+                fix += &format!("; or give all of them to the group fpga: add {} to /{CARDS}", ids(&cards));
             }
-            return (cause, Mend::Hand(mend));
+            return (cause, Fix::Hand(fix));
         }
         if cards.is_empty() {
             let cause = "the udev rules have not been applied to the node since it was created or changed";
-            return (cause.into(), Mend::Root(TRIGGER.into()));
+            return (cause.into(), Fix::Root(TRIGGER.into()));
         }
         let cause = format!("{} is not in /{CARDS}", named(&cards));
-        (cause, Mend::Root(format!("printf '%s\\n' {} >> /{CARDS} && {TRIGGER}", ids(&cards))))
+        (cause, Fix::Root(format!("printf '%s\\n' {} >> /{CARDS} && {TRIGGER}", ids(&cards))))
     }
 
-    /// What `only-cards` of the rules stumbles over, by the same rule: each function but bridges has to be listed.
+    /// Returns the members that `only-cards` of the rules refuses: every function except bridges must be listed.
     fn unlisted(&self, group: &Group, listed: &BTreeSet<&str>) -> Vec<Unlisted> {
         let members = group.members.iter().filter(|member| member.class.is_none_or(|class| class >> 8 != 0x0604));
         let unlisted = members.filter_map(|member| {
@@ -112,7 +112,7 @@ impl Examination<'_> {
                 return Some(Unlisted { name, ids: None, is_card: false });
             };
             let ids = format!("{:04x}:{:04x}", function.vendor, function.device);
-            // Whoever asks says that the function asked about is one.
+            // The user selected this function as a card.
             let is_card = function.address == self.function.address
                 || known::name(&function).is_some()
                 || known::is_accelerator(&function);

@@ -1,4 +1,4 @@
-//! Files that appear under their names only when they are whole.
+//! Output files that appear under their names only when complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,81 +9,81 @@ use tempfile::TempPath;
 use crate::exit::{Failure, Result};
 use crate::input_file;
 
-/// A file that is being written beside the place where it will be. If it is dropped before it is kept, there is none.
-pub(crate) struct WholeFile {
+/// An output, written to a temporary file in the same directory. Dropping it without [`commit`](Self::commit) leaves no file.
+pub(crate) struct AtomicFile {
     path: PathBuf,
     writer: BufWriter<File>,
-    /// None for a pipe or a device, which no other file may replace: what is written is there at once.
-    beside: Option<TempPath>,
+    /// `None` for a pipe or a device: these are written directly, and never replaced.
+    temporary: Option<TempPath>,
 }
 
-/// A file that is on the disk, and has not got its name yet.
+/// A complete temporary file on disk, before it gets its name.
 pub(crate) struct Finished {
     path: PathBuf,
-    beside: Option<TempPath>,
+    temporary: Option<TempPath>,
 }
 
-/// Writes a file of `data`.
+/// Writes `data` to a file.
 pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
-    let mut file = WholeFile::create(path)?;
+    let mut file = AtomicFile::create(path)?;
     file.append(data)?;
-    file.keep()
+    file.commit()
 }
 
-impl WholeFile {
-    /// Fails where the file could not be, before the work is done that it is to hold.
+impl AtomicFile {
+    /// Creates the temporary file. Call this before the work, to detect an unwritable path early.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         if path.is_dir() {
             return Err(Failure::refused(format!("output {} is a directory: expected a file", path.display())));
         }
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|error| failed(path, &error))?;
-            return Ok(WholeFile { path: path.into(), writer: BufWriter::new(file), beside: None });
+            return Ok(AtomicFile { path: path.into(), writer: BufWriter::new(file), temporary: None });
         }
-        // What a link leads to is written, and the link stays.
+        // Write the target of a symbolic link and keep the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.into());
         let mut prefix = path.file_name().unwrap_or_default().to_os_string();
         prefix.push(".");
         let folder = input_file::folder(&path);
-        let beside = tempfile::Builder::new()
+        let temporary = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".part")
-            // By a call of ours: the library's files are their user's alone.
+            // The library would create the file with mode 0600; this uses the umask.
             .make_in(folder, |path| File::create_new(path));
-        let (file, beside) = beside.map_err(|error| failed(&path, &error))?.into_parts();
-        Ok(WholeFile { path, writer: BufWriter::new(file), beside: Some(beside) })
+        let (file, temporary) = temporary.map_err(|error| failed(&path, &error))?.into_parts();
+        Ok(AtomicFile { path, writer: BufWriter::new(file), temporary: Some(temporary) })
     }
 
     pub(crate) fn append(&mut self, data: &[u8]) -> Result<()> {
         self.writer.write_all(data).map_err(|error| failed(&self.path, &error))
     }
 
-    /// Brings what was written to the disk.
+    /// Flushes the data to disk.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         self.writer.flush().map_err(|error| failed(&self.path, &error))?;
-        if self.beside.is_some() {
+        if self.temporary.is_some() {
             self.writer.get_ref().sync_all().map_err(|error| failed(&self.path, &error))?;
         }
-        Ok(Finished { path: self.path, beside: self.beside })
+        Ok(Finished { path: self.path, temporary: self.temporary })
     }
 
-    /// Finishes the file and gives it its name.
-    pub(crate) fn keep(self) -> Result<()> {
-        self.finish()?.keep()
+    /// Flushes the data to disk and renames the file.
+    pub(crate) fn commit(self) -> Result<()> {
+        self.finish()?.commit()
     }
 }
 
 impl Finished {
-    /// Gives the file its name.
-    pub(crate) fn keep(self) -> Result<()> {
-        match self.beside {
-            Some(beside) => beside.persist(&self.path).map_err(|error| failed(&self.path, &error.error)),
+    /// Renames the temporary file.
+    pub(crate) fn commit(self) -> Result<()> {
+        match self.temporary {
+            Some(temporary) => temporary.persist(&self.path).map_err(|error| failed(&self.path, &error.error)),
             None => Ok(()),
         }
     }
 }
 
-impl Write for WholeFile {
+impl Write for AtomicFile {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.writer.write(data)
     }
