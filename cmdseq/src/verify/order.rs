@@ -163,8 +163,8 @@ impl Clocks {
         for (place, (rank, _)) in together.all.iter().enumerate() {
             partners.clear();
             together.list_partners(place, &mut partners);
-            for partner in partners.iter().copied() {
-                let Ok(other) = together.all.binary_search_by_key(&partner, |(rank, _)| *rank) else { continue };
+            for partner in &partners {
+                let Ok(other) = together.all.binary_search_by_key(partner, |(rank, _)| *rank) else { continue };
                 self.learn(*rank, together.began(other));
             }
         }
