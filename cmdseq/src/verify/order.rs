@@ -434,12 +434,12 @@ mod tests {
                 3 => Instruction::broadcast(root, a, b, bytes),
                 4 => Instruction::alltoall(a, b, bytes),
                 5 => Instruction::allgather(a, b, bytes),
-                // Of the last blocks one is short, and one empty.
-                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 5 / 2),
+                // One block is full, one short, and two are empty.
+                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 3 / 2),
                 7 => Instruction::reduce(sum, root, a, b, bytes),
                 8 => Instruction::allreduce(sum, a, b, bytes),
                 9 => Instruction::reduce_scatter(sum, a, b, bytes),
-                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 5 / 2),
+                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 3 / 2),
                 11 => Instruction::scan(sum, a, b, bytes),
                 12 => Instruction::exscan(sum, a, b, bytes),
                 13 => Instruction::scatterv(root, a, b, from_root[place], 0),
