@@ -6,8 +6,8 @@ use super::diagnostic::{Finding, Span};
 use super::fields::Place;
 use super::program::{Binding, Buffer, RANKS_MAX, RankProgram, Side};
 use super::syntax::*;
-use super::{Limits, Options};
-use crate::plan::Communicator;
+use super::options::{Limits, Options};
+use crate::program::Communicator;
 use crate::table::{Entry, Table};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 

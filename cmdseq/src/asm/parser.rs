@@ -1,6 +1,6 @@
 //! Tokens to statements: one statement a line, blocks closed by `end`.
 
-use super::Limits;
+use super::options::Limits;
 use super::diagnostic::{Files, Finding, Span, did_you_mean};
 use super::fields::{self, FIELDS, Place, TAG};
 use super::include::{Sources, resolve};
