@@ -41,7 +41,7 @@ use crate::plan::{self, Plan};
 use crate::program::Communicator;
 use crate::ranges::Range;
 use crate::request::{Placement, Request};
-use crate::{Capabilities, Element, Instruction, Operand, Operation};
+use crate::{Capabilities, Instruction, Operand, Operation};
 
 pub use error::{GraphError, Side};
 pub use schedule::{Placed, Schedule, Scheduled};

@@ -1,7 +1,7 @@
 //! What is made of a graph.
 
-use super::rooms::{self, Rooms};
 use super::error::GraphError;
+use super::rooms::{self, Rooms};
 use super::step::Buffer;
 use crate::instruction::ARGUMENTS;
 use crate::plan::{Plan, Prediction, predict};
