@@ -105,7 +105,7 @@ impl<'a> Begun<'a> {
         mut find: impl FnMut(&mut Signals) -> Result<Option<T>, Refusal>,
     ) -> Result<Option<T>, Refusal> {
         let mut signals = Signals::new(&self.programs, self.members);
-        let mut runs = if signals.are_shared() { MORE_RUNS } else { 0 };
+        let mut runs = MORE_RUNS;
         loop {
             let found = find(&mut signals)?;
             if found.is_none() || runs == 0 {

@@ -10,13 +10,15 @@ pub mod limits;
 mod order;
 mod races;
 mod resident;
+#[cfg(test)]
+pub(crate) mod sample;
 mod shadow;
 mod slots;
 mod spread;
 
+use crate::Capabilities;
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::program::{Communicator, Program};
-use crate::{Capabilities, Operation};
 
 use instruction::Instructions;
 use races::Races;
@@ -74,7 +76,7 @@ pub(crate) fn check(
                 let cause = format!("{}: {}", instruction.operation, fault.cause);
                 Refusal::at(rank, index, cause).because(fault.reason)
             })?;
-            has_one_sided |= is_one_sided(instruction.operation) || instruction.operation == Operation::WaitSignal;
+            has_one_sided |= is_one_sided(instruction.operation);
         }
     }
     drop(instructions);

@@ -50,7 +50,6 @@ impl Slots {
                 let cause = format!("no instruction before it has stored a program in slot {extent}");
                 return Err(Fault::new(Reason::Stored, cause));
             }
-            _ if self.communicators.is_empty() && self.tables.is_empty() => {}
             _ => return self.check_use(instruction),
         }
         Ok(())
