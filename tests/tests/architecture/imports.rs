@@ -55,7 +55,7 @@ impl Sources {
                     self.add_module(module, file, &folder.join(&name));
                     names.defined.insert(name);
                 }
-                Item::Use(used) => read_use(&used.tree, &mut Vec::new(), &module, &mut names),
+                Item::Use(used) => read_use(&used.tree, &mut Vec::new(), &mut names),
                 _ => names.defined.extend(name_of(item)),
             }
         }
@@ -155,14 +155,14 @@ fn name_of(item: &Item) -> Option<String> {
     Some(name.to_string())
 }
 
-fn read_use(tree: &UseTree, before: &mut Module, module: &Module, names: &mut Names) {
+fn read_use(tree: &UseTree, before: &mut Module, names: &mut Names) {
     match tree {
         UseTree::Path(path) => {
             before.push(path.ident.to_string());
-            read_use(&path.tree, before, module, names);
+            read_use(&path.tree, before, names);
             before.pop();
         }
-        UseTree::Group(group) => group.items.iter().for_each(|tree| read_use(tree, before, module, names)),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| read_use(tree, before, names)),
         UseTree::Glob(_) => names.all_of.push(before.clone()),
         UseTree::Name(name) if name.ident == "self" => {
             let last = before.last().cloned().unwrap_or_default();
