@@ -8,13 +8,15 @@ use std::collections::HashMap;
 
 use crate::communicator::ContextId;
 use crate::instruction::{WORLD, is_collective, takes_tables};
-use crate::plan::{Communicator, Program};
+use crate::program::{Communicator, Program};
 use crate::ranges::{Lengths, lengths, transfers};
+use crate::refusal::{Reason, Refusal};
 use crate::verify::limits::{BLOCKS_MAX, too_long};
-use crate::verify::{Reason, Refusal};
 use crate::{Capabilities, Context, Flags, Instruction, Operation, Tables};
 
 mod stuck;
+#[cfg(test)]
+mod tests;
 
 /// Communicators as ranks of the programs see them.
 #[derive(Debug)]
@@ -203,7 +205,7 @@ struct Head<'a> {
 
 /// The direction of what a pair exchanges, from one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
+pub(crate) enum Way {
     Out,
     In,
 }
@@ -411,13 +413,12 @@ impl<'a> Matching<'a> {
         }
         let arrivals = &self.arrivals[membership.index];
         let differs = arrivals.count > 0
-            && self.head(arrivals.first).is_some_and(|first| {
-                !is_alike(head.instruction, first.instruction)
-                    && self.difference(head.instruction, first.instruction).is_some()
-            });
+            && self
+                .head(arrivals.first)
+                .is_some_and(|first| self.difference(head.instruction, first.instruction).is_some());
         let arrivals = &mut self.arrivals[membership.index];
         if arrivals.count == 0 {
-            (arrivals.first, arrivals.differ) = (rank, false);
+            arrivals.first = rank;
         }
         arrivals.differ |= differs;
         arrivals.count += 1;
@@ -454,16 +455,11 @@ impl<'a> Matching<'a> {
         };
         let ranks = 0..membership.table.nodes.len() as u32;
         let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
-        let agree = |(from, sender): (usize, &[Lengths<'_>; 2]), (to, receiver): (usize, &[Lengths<'_>; 2])| {
-            from == to || sender[0].of(to as u32) == receiver[1].of(from as u32)
-        };
         let root = usize::from(instruction.root);
-        let Some(at_root) = all.get(root).map(|lengths| (root, lengths)) else { return false };
-        match instruction.operation {
-            Operation::Scatterv => all.iter().enumerate().all(|one| agree(at_root, one)),
-            Operation::Gatherv => all.iter().enumerate().all(|one| agree(one, at_root)),
-            _ => all.iter().enumerate().all(|one| all.iter().enumerate().all(|other| agree(one, other))),
-        }
+        let ends = |is_root: bool| if is_root { root..root + 1 } else { 0..all.len() };
+        let (mut from, to) =
+            (ends(instruction.operation == Operation::Scatterv), ends(instruction.operation == Operation::Gatherv));
+        from.all(|from| to.clone().all(|to| from == to || all[from][0].of(to as u32) == all[to][1].of(from as u32)))
     }
 
     /// As [`do_blocks_agree`](Matching::do_blocks_agree), and says which do not.
@@ -606,27 +602,10 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// The head of `rank` is what the ranks say that need no further look: all that is compared is equal.
+    /// Nothing can run any more: whether that is because all programs have ended.
     fn ended(&self) -> Result<(), Refusal> {
         stuck::check(self)
     }
-}
-
-/// Whether all that is compared between members of a collective is equal: the common case, at little cost.
-fn is_alike(one: &Instruction, two: &Instruction) -> bool {
-    let key = |it: &Instruction| {
-        (
-            it.operation,
-            it.root,
-            it.bytes,
-            it.extent,
-            it.element,
-            it.reduction,
-            it.flags & (Flags::EAGER | Flags::RENDEZVOUS),
-            it.tag,
-        )
-    };
-    key(one) == key(two)
 }
 
 fn disagreement_between(here: Head<'_>, rank: usize, there: Head<'_>, [said, expected]: &[String; 2]) -> String {
@@ -646,7 +625,7 @@ fn no_program(rank: usize, head: Head<'_>, partner: usize) -> Refusal {
 
 /// Where a paired instruction sends to and receives from, by rank of the communicator; nothing of what it does alone. What is
 /// empty is neither sent nor waited for.
-fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
+pub(crate) fn ways(instruction: &Instruction, own: u32) -> [Option<(Way, u32)>; 2] {
     let (root, peer) = (u32::from(instruction.root), u32::from(instruction.peer));
     let ways = match instruction.operation {
         Operation::Send => [Some((Way::Out, peer)), None],

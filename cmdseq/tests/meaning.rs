@@ -343,6 +343,11 @@ fn signals_make_barriers_too() {
     let wait = |value| Instruction::wait_signal(1, value);
     let relay = [vec![put(1, 1), wait(1)], vec![wait(2), put(0, 1), put(2, 1)], vec![put(1, 1), wait(1)]];
     is_barrier(&relay, &capabilities).unwrap();
+    // Only a second look tells that the first wait takes one put of each: the others come after it.
+    let round = |signal: u16, to: u16| Instruction::put_signal(to, at(0), at(0), 0, signal, 1);
+    let again = || vec![round(0, 2), wait(1), round(0, 2)];
+    let center = vec![Instruction::wait_signal(0, 2), round(1, 0), round(1, 1), Instruction::wait_signal(0, 2)];
+    is_barrier(&[again(), again(), center], &capabilities).unwrap();
     let hasty = [vec![put(1, 1), wait(1)], vec![wait(1), put(0, 1), put(2, 1), wait(1)], vec![put(1, 1), wait(1)]];
     let refusal = is_barrier(&hasty, &capabilities).unwrap_err();
     assert_eq!(refusal.reason, Reason::Expectation, "{refusal}");

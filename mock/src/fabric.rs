@@ -75,6 +75,8 @@ pub struct Statistics {
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
+    /// By node. One for each card, by which a bus tells that a card is attached already.
+    endpoints: Arc<[Arc<CardEndpoint>]>,
 }
 
 impl Fabric {
@@ -84,7 +86,10 @@ impl Fabric {
     /// If there can be no such fabric.
     pub fn new(profile: Profile) -> Result<Self, ProfileError> {
         profile.check()?;
-        Ok(Fabric { shared: Arc::new(Shared::new(Core::new(profile))) })
+        let shared = Arc::new(Shared::new(Core::new(profile)));
+        let nodes = shared.access(|core| core.cards.len());
+        let endpoints = (0..nodes).map(|node| Arc::new(CardEndpoint::new(Arc::clone(&shared), node))).collect();
+        Ok(Fabric { shared, endpoints })
     }
 
     /// What it is made of.
@@ -97,9 +102,8 @@ impl Fabric {
     /// # Panics
     /// If there is no such node.
     pub fn endpoint(&self, node: u32) -> Arc<dyn Endpoint> {
-        let nodes = self.shared.access(|core| core.cards.len());
-        assert!((node as usize) < nodes, "the fabric has no node {node}");
-        Arc::new(CardEndpoint::new(Arc::clone(&self.shared), node as usize))
+        let Some(endpoint) = self.endpoints.get(node as usize) else { panic!("the fabric has no node {node}") };
+        Arc::<CardEndpoint>::clone(endpoint)
     }
 
     /// Bounds the memory that all cards of the fabric use of this machine, in bytes: half of it divided among the cards,

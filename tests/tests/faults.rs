@@ -284,6 +284,17 @@ fn one_sided_transfers_leave_the_peer_alone() {
 }
 
 #[test]
+fn a_card_is_open_once() {
+    let (fabric, first, _second) = two_cards();
+    let again = |fabric: &Fabric| in_process::attach(fabric.endpoint(0), &Domain::in_process(), "again");
+    for handle in [&fabric, &fabric.clone()] {
+        assert!(matches!(again(handle), Err(fpga_hal::Error::InUse { name }) if name == "again"));
+    }
+    drop(first);
+    again(&fabric).unwrap();
+}
+
+#[test]
 fn cards_of_different_fabrics_are_no_cluster() {
     let domain = Domain::in_process();
     let of = |cards, node, name: &str| {

@@ -46,6 +46,12 @@ pub(crate) fn selector(cli: &Cli) -> Result<String> {
     )))
 }
 
+/// Returns the error of a program whose number of ranks differs from the number of cards.
+pub(crate) fn wrong_number(ranks: u32, cards: u32) -> Failure {
+    let example = if (2..=64).contains(&ranks) { format!(", such as mock:optweb:{ranks}") } else { String::new() };
+    Failure::refused(format!("program has {ranks} ranks, --cards selects {cards} cards: select {ranks}{example}"))
+}
+
 /// Names the kind of cards for tables; marks mock cards on any bus.
 pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
     if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }

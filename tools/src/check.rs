@@ -45,7 +45,7 @@ impl Expectation<'_> {
     /// Returns the block of rank `rank`'s output that contains `offset`.
     fn copied(&self, rank: u32, offset: u64) -> Option<Copied> {
         if self.collective.has_counts() {
-            return self.copied_of_lengths(rank, offset);
+            return self.copied_of_vector_form(rank, offset);
         }
         let n = self.bytes;
         let number = offset.checked_div(n)?;
@@ -73,7 +73,7 @@ impl Expectation<'_> {
     }
 
     /// As [`copied`](Self::copied), for a vector form, whose blocks have different sizes.
-    fn copied_of_lengths(&self, rank: u32, offset: u64) -> Option<Copied> {
+    fn copied_of_vector_form(&self, rank: u32, offset: u64) -> Option<Copied> {
         let (ranks, own) = (self.ranks as usize, rank as usize);
         let count = |place: usize| self.counts.get(place).copied().unwrap_or(0);
         if self.collective == Collective::Scatterv {
@@ -238,7 +238,7 @@ mod tests {
 
     /// All blocks of the outputs of vector forms, worked out by hand: (from, from offset, bytes) of each block.
     #[test]
-    fn by_hand_of_lengths() {
+    fn vector_forms_by_hand() {
         let blocks = |collective, counts, rank| -> Vec<(u32, u64, u64)> {
             let case = Expectation { counts, ..expectation(collective) };
             let mut at = 0;

@@ -83,10 +83,10 @@ impl Spread {
 }
 
 /// Up to this many repetitions, the skew of each is printed.
-const SKEWS: usize = 16;
+const SKEWS_PRINTED: usize = 16;
 /// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
 /// 20 ns.
-const SKEW_US: f64 = 0.02;
+const SKEW_MAX_US: f64 = 0.02;
 
 /// Longest delay of an instruction, in cycles (`docs/isa.md`).
 const DELAY_MAX_CYCLES: u64 = 1 << 36;
@@ -188,7 +188,7 @@ fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
 /// Checks that no card left a barrier before the last card arrived, in any repetition.
 fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
     let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
-    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_US {
+    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_MAX_US {
         return Ok(());
     }
     let message =
@@ -201,8 +201,8 @@ fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
 fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
     match group.len() as u32 {
         1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs 2 ranks: --cards {selector} and --group select 1 card of a fabric of {nodes}; separate \
-             several cards by commas"
+            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
+             separate several cards by commas"
         ))),
         ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
         _ => Ok(None),
@@ -365,7 +365,7 @@ fn text(printed: &Printed<'_>) -> String {
         ));
     }
     match (&printed.skew_us, &printed.skew) {
-        (Some(skew), Some(all)) if skew.len() > SKEWS => rows.push(row(
+        (Some(skew), Some(all)) if skew.len() > SKEWS_PRINTED => rows.push(row(
             "skew",
             format!(
                 "{:.3} us min, {:.3} mean, {:.3} median, {:.3} p99, {:.3} max of {}",

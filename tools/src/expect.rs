@@ -70,7 +70,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
         expect.bytes = expect.counts.iter().copied().max().unwrap_or(0);
     }
     if expect.bytes == 0 && collective != Collective::Barrier {
-        return Err(format!("{collective} needs bytes=SIZE, the same as for `coll --bytes`"));
+        return Err(format!("{collective} needs bytes=SIZE, the message size as in `coll --bytes`"));
     }
     Ok(expect)
 }

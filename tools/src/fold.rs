@@ -22,26 +22,29 @@ pub(crate) fn fold(combine: Combine, contributions: &[Vec<u8>]) -> Vec<u8> {
             Element::F16 | Element::Bf16 => {
                 let format = if element == Element::F16 { F16 } else { BF16 };
                 let wide = elements.map(|half| format.read(half));
-                let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0);
+                let folded = wide.reduce(|a, b| f64::from(reduce_floats(reduction, a, b) as f32)).unwrap_or(0.0);
                 result.extend(format.write(folded).to_le_bytes());
             }
             // Sum and product in f64, rounded to f32, equal those in f32: f64 has more than twice the bits.
             Element::F32 => {
                 let wide = elements.map(|one| f64::from(f32::from_le_bytes(array(one))));
-                let folded = wide.reduce(|a, b| f64::from(float(reduction, a, b) as f32)).unwrap_or(0.0) as f32;
+                let folded = wide.reduce(|a, b| f64::from(reduce_floats(reduction, a, b) as f32)).unwrap_or(0.0) as f32;
                 result.extend(if folded.is_nan() { 0x7fc0_0000 } else { folded.to_bits() }.to_le_bytes());
             }
             Element::F64 => {
-                let folded = elements.map(|one| f64::from_le_bytes(array(one))).reduce(|a, b| float(reduction, a, b));
+                let folded =
+                    elements.map(|one| f64::from_le_bytes(array(one))).reduce(|a, b| reduce_floats(reduction, a, b));
                 result.extend(f64_bits(folded.unwrap_or(0.0)).to_le_bytes());
             }
             Element::I16Index | Element::I32Index | Element::I64Index | Element::F32Index | Element::F64Index => {
-                let folded = elements.map(|pair| Pair::read(element, pair)).reduce(|a, b| located(reduction, a, b));
+                let folded =
+                    elements.map(|pair| Pair::read(element, pair)).reduce(|a, b| reduce_pairs(reduction, a, b));
                 result.extend(folded.map(|pair| pair.write(element, bytes)).unwrap_or_default());
             }
             _ => {
                 // Results are exact modulo 2^128, and so modulo any smaller power.
-                let folded = elements.map(|one| integer(element, one)).reduce(|a, b| integers(reduction, a, b));
+                let folded =
+                    elements.map(|one| read_integer(element, one)).reduce(|a, b| reduce_integers(reduction, a, b));
                 result.extend_from_slice(&folded.unwrap_or(0).to_le_bytes()[..bytes]);
             }
         }
@@ -66,14 +69,14 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-fn integer(element: Element, bytes: &[u8]) -> i128 {
+fn read_integer(element: Element, bytes: &[u8]) -> i128 {
     let value = i128::from(u64::from_le_bytes(array(bytes)));
     let is_signed = matches!(element, Element::I8 | Element::I16 | Element::I32 | Element::I64);
     let range = 1_i128 << (8 * bytes.len());
     if is_signed && value >= range / 2 { value - range } else { value }
 }
 
-fn integers(reduction: Reduction, a: i128, b: i128) -> i128 {
+fn reduce_integers(reduction: Reduction, a: i128, b: i128) -> i128 {
     match reduction {
         Reduction::Sum => a.wrapping_add(b),
         Reduction::Prod => a.wrapping_mul(b),
@@ -89,7 +92,7 @@ fn integers(reduction: Reduction, a: i128, b: i128) -> i128 {
     }
 }
 
-fn float(reduction: Reduction, a: f64, b: f64) -> f64 {
+fn reduce_floats(reduction: Reduction, a: f64, b: f64) -> f64 {
     match reduction {
         Reduction::Sum => a + b,
         Reduction::Prod => a * b,
@@ -213,7 +216,7 @@ impl Pair {
     }
 }
 
-fn located(reduction: Reduction, a: Pair, b: Pair) -> Pair {
+fn reduce_pairs(reduction: Reduction, a: Pair, b: Pair) -> Pair {
     let least = reduction == Reduction::Minloc;
     // Whether the result prefers the first value to the second.
     let is_before = |one: Value, other: Value| match (one, other) {

@@ -12,7 +12,7 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Location, Result};
 use crate::output;
 use crate::source::{Loaded, Source};
-use crate::verification::verified;
+use crate::verification::verify_programs;
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -48,7 +48,7 @@ fn needs_resident(instruction: &Instruction) -> bool {
 }
 
 /// Opens a mock fabric with a card for each rank, if a fabric of this size exists.
-fn mock_of(ranks: u32) -> Result<Option<Cards>> {
+fn mock_fabric_for(ranks: u32) -> Result<Option<Cards>> {
     let selector = format!("mock:optweb:{ranks}");
     if Selector::parse(&selector).is_err() { Ok(None) } else { Cards::open(&selector).map(Some) }
 }
@@ -62,11 +62,11 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let named = is_needed.then(|| Cards::selected(cli)).transpose()?;
     options.ranks = options.ranks.or(named.as_ref().map(|cards| cards.nodes().len() as u32));
     let loaded = Loaded::Source(Box::new(source.assemble(&options)?));
-    let cards = named.map_or_else(|| mock_of(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
+    let cards = named.map_or_else(|| mock_fabric_for(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
     if let Some(cards) = &cards {
         // Only resident programs have loops and launch arguments.
         let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(needs_resident));
-        verified(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
+        verify_programs(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
     }
     let verified_for = cards.as_ref().map(|cards| cards.selector.as_str());
     let expected = arguments.expect.as_ref().map(|expected| expected.collective().name());

@@ -45,16 +45,16 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
         let is_listed = |function: &&PciFunction| {
             known::name(function).is_some() || (arguments.all && known::may_be_card(function))
         };
-        cards.extend(listing.functions.iter().filter(is_listed).map(|function| real(&sysfs, function)));
+        cards.extend(listing.functions.iter().filter(is_listed).map(|function| pci_card(&sysfs, function)));
     }
     for address in selector.addresses() {
-        cards.push(real(&sysfs, &functions::find(&sysfs, address)?));
+        cards.push(pci_card(&sysfs, &functions::find(&sysfs, address)?));
     }
-    let connected = connected(&sysfs);
+    let connected = connected_sockets(&sysfs);
     for socket in selector.sockets() {
-        cards.push(served(socket, &connected)?);
+        cards.push(socket_card(socket, &connected)?);
     }
-    cards.extend(selector.mock_selectors().into_iter().map(mock));
+    cards.extend(selector.mock_selectors().into_iter().map(mock_card));
     if cli.json {
         return output::json(&Printed { schema: "fpgactl.list/1", cards });
     }
@@ -78,12 +78,12 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
 /// Printed with every list that contains a real card.
 const NOT_ON_HARDWARE: &str = "note: not tested on a real card yet; no image with the sequencer ships (README.md)\n";
 
-fn mock(selector: String) -> Card {
+fn mock_card(selector: String) -> Card {
     Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
 }
 
 /// Returns the paths of connected Unix sockets, as bound by their servers. Opens no socket.
-fn connected(sysfs: &Sysfs) -> Vec<PathBuf> {
+fn connected_sockets(sysfs: &Sysfs) -> Vec<PathBuf> {
     let text = fs::read_to_string(sysfs.root().join("proc/net/unix")).unwrap_or_default();
     let connected = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -99,7 +99,7 @@ fn connected(sysfs: &Sysfs) -> Vec<PathBuf> {
 const CONNECTED: &str = "03";
 
 /// Describes a card on a vfio-user socket.
-fn served(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
+fn socket_card(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
@@ -128,7 +128,7 @@ fn card(selector: String, kind: Kind, driver: &str, state: &State) -> Card {
     }
 }
 
-fn real(sysfs: &Sysfs, function: &PciFunction) -> Card {
+fn pci_card(sysfs: &Sysfs, function: &PciFunction) -> Card {
     let (state, driver) = (State::of(sysfs, function), functions::driver(function));
     let selector = format!("vfio:{}", function.address);
     Card {

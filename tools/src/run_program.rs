@@ -27,7 +27,7 @@ use crate::output;
 use crate::run_persistent;
 use crate::source::{self, Loaded};
 use crate::units::rounded;
-use crate::verification::verified;
+use crate::verification::verify_programs;
 
 /// Alignment of host buffers.
 const PAGE: u64 = 4096;
@@ -77,7 +77,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let (loaded, read) = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
-    let communicators = verified(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
+    let communicators = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
     let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
     let read = read.iter().chain(arguments.load.iter().map(|load| &load.path)).collect::<Vec<_>>();
@@ -391,7 +391,7 @@ fn text(printed: &Printed<'_>) -> String {
 }
 
 /// Returns the ranks of a transfer, each with the index of its buffer; at least one.
-fn holders(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>> {
+fn ranks_with_buffer(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u32, usize)>> {
     let index = |program: &RankProgram| program.buffers.iter().position(|buffer| buffer.name == transfer.buffer);
     let found: Vec<(u32, usize)> = assembly
         .programs
@@ -434,7 +434,7 @@ impl Load {
             let (file, metadata) = input_file::open(path)?;
             (Data::Raw(file, path.clone()), metadata.len())
         };
-        let holders = holders(transfer, assembly)?;
+        let holders = ranks_with_buffer(transfer, assembly)?;
         for (rank, index) in &holders {
             let room = assembly.programs[*rank as usize].buffers[*index].bytes;
             if bytes > room {
@@ -504,7 +504,7 @@ fn is_array(path: &Path) -> bool {
 fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Result<Vec<Dump>> {
     let mut dumps = Vec::new();
     for transfer in transfers {
-        let holders = holders(transfer, assembly)?;
+        let holders = ranks_with_buffer(transfer, assembly)?;
         for (rank, index) in &holders {
             let bytes = assembly.programs[*rank as usize].buffers[*index].bytes;
             let path = npy::path_of_rank(&transfer.path, *rank, holders.len() > 1);

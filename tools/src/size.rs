@@ -20,12 +20,9 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "" => 0,
         _ => UNITS.iter().chain(&SHORT).find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
     };
-    let number = digits
-        .parse::<u64>()
-        .map_err(|_| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text:?} is out of range: the largest number of bytes is 2^64 - 1"))
+    let too_large = || format!("invalid number of bytes {text:?}: expected at most 2^64 - 1");
+    let number = digits.parse::<u64>().map_err(|_| too_large())?;
+    number.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
 /// Formats a number of bytes in the largest unit that divides it.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warnings};
 
+use crate::cards::wrong_number;
 use crate::exit::{Exit, Failure, Result};
 use crate::input_file;
 
@@ -136,11 +137,9 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
         return Err(Failure::refused(message).of_instruction(rank, instruction));
     }
     match options.ranks {
-        Some(ranks) if ranks != assembly.ranks => Err(Failure::refused(format!(
-            "{}: program has {} ranks, --cards selects {ranks} cards",
-            path.display(),
-            assembly.ranks
-        ))),
+        Some(cards) if cards != assembly.ranks => {
+            Err(wrong_number(assembly.ranks, cards).about(&path.display().to_string()))
+        }
         _ => Ok((Loaded::Binary(assembly), vec![path.to_owned()])),
     }
 }

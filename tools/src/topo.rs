@@ -29,12 +29,12 @@ struct Printed<'a> {
 struct Sizes {
     schema: &'static str,
     links_per_card: u32,
-    rows: Vec<Size>,
+    rows: Vec<DragonflySize>,
 }
 
 /// Size of a Dragonfly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Size {
+pub(crate) struct DragonflySize {
     /// Number of groups.
     pub(crate) groups: u32,
     /// Cards per group.
@@ -56,11 +56,11 @@ pub(crate) fn run(cli: &Cli, arguments: &Topo) -> Result<()> {
 }
 
 /// Returns the sizes of Dragonflies whose cards have `links` links: at least two groups of two cards.
-pub(crate) fn dragonflies(links: u32) -> Vec<Size> {
+pub(crate) fn dragonflies(links: u32) -> Vec<DragonflySize> {
     let size = |groups| {
         let cards = Topology::dragonfly_nodes(groups, links)?;
         let group_size = cards / groups;
-        (group_size >= 2).then_some(Size { groups, group_size, cards, recommended: links >= 3 * (groups - 1) })
+        (group_size >= 2).then_some(DragonflySize { groups, group_size, cards, recommended: links >= 3 * (groups - 1) })
     };
     (2..=links).filter_map(size).collect()
 }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn published_sizes_are_among_them() {
         let of = |groups, links| dragonflies(links).into_iter().find(|size| size.groups == groups).unwrap();
-        assert_eq!(of(4, 6), Size { groups: 4, group_size: 4, cards: 16, recommended: false });
-        assert_eq!(of(22, 64), Size { groups: 22, group_size: 44, cards: 968, recommended: true });
+        assert_eq!(of(4, 6), DragonflySize { groups: 4, group_size: 4, cards: 16, recommended: false });
+        assert_eq!(of(22, 64), DragonflySize { groups: 22, group_size: 44, cards: 968, recommended: true });
     }
 }

@@ -9,7 +9,7 @@ use cmdseq::meaning::{expect, expect_resident};
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::verify::{verify, verify_resident};
 
-use crate::cards::Cards;
+use crate::cards::{Cards, wrong_number};
 use crate::exit::{Failure, Result};
 use crate::expect::Expect;
 use crate::source::Loaded;
@@ -45,7 +45,7 @@ fn program(one: &RankProgram) -> Result<Program> {
 /// Verifies programs: refuses instructions that a card would refuse or never complete, and programs that do not compute
 /// `expected`; errors contain the source line. Returns the communicators of the programs. Programs with `resident` are
 /// stored on the cards and launched without arguments.
-pub(crate) fn verified(
+pub(crate) fn verify_programs(
     loaded: &Loaded,
     cards: &Cards,
     expected: Option<&Expect>,
@@ -54,8 +54,7 @@ pub(crate) fn verified(
     let (nodes, capabilities) = (cards.nodes(), cards.capabilities());
     let mut programs = loaded.assembly().programs.iter().map(program).collect::<Result<Vec<_>>>()?;
     if programs.len() != nodes.len() {
-        let (ranks, cards) = (programs.len(), nodes.len());
-        return Err(Failure::refused(format!("program has {ranks} ranks, --cards selects {cards} cards")));
+        return Err(wrong_number(programs.len() as u32, nodes.len() as u32));
     }
     let communicators = communicators(loaded.assembly(), &nodes);
     let expectation = expected.map(|it| it.request_of(loaded.assembly(), &mut programs, capabilities)).transpose()?;

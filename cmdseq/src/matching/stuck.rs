@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{Head, Matching, Way, is_paired, ways};
+use super::{Head, Matching, Membership, Way, is_paired, ways};
 use crate::instruction::is_collective;
-use crate::verify::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Operation};
 
 /// Instructions of a cycle that are printed; of longer ones the first and how many there are.
@@ -20,7 +20,7 @@ pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
         return left(matching);
     };
     for (table, arrivals) in matching.arrivals.iter().enumerate() {
-        if arrivals.count > 0 && arrivals.differ {
+        if arrivals.differ {
             return Err(matching.disagreement(table));
         }
     }
@@ -217,27 +217,16 @@ impl Stuck<'_, '_> {
         if is_collective(one.operation) {
             return one.operation == two.operation && theirs.table.ranks.contains(&Some(rank));
         }
-        let wanted = |way, membership: &super::Membership<'_>, it: &Instruction, by: usize| {
-            ways(it, membership.own)
-                .into_iter()
-                .flatten()
-                .any(|(one, partner)| one == way && membership.program_rank(partner) == Some(by))
-        };
-        [Way::Out, Way::In]
-            .into_iter()
-            .any(|way| wanted(way, &mine, one, partner) && wanted(way.back(), &theirs, two, rank))
+        ways_to(one, mine, partner).any(|way| ways_to(two, theirs, rank).any(|other| other == way.back()))
     }
 
     /// Follows who waits for whom until it comes back to where it was.
     fn cycle(&self, first: usize) -> Refusal {
         let mut path: Vec<usize> = Vec::new();
-        let waits = |rank: &usize| !self.waits_for(*rank).is_empty();
-        let mut at = (first..self.matching.programs.len()).find(waits).unwrap_or(first);
+        let mut at = first;
         while !path.contains(&at) {
             path.push(at);
-            let Some(next) = self.waits_for(at).first().copied() else { break };
-            // One that has all it needs itself waits with one that has not.
-            at = if waits(&next) { next } else { self.held_up_by(next).unwrap_or(next) };
+            at = self.waits_for(at).first().copied().unwrap_or_else(|| self.held_up_by(at));
         }
         let start = path.iter().position(|rank| *rank == at).unwrap_or(0);
         let mut cycle = path.split_off(start);
@@ -255,8 +244,7 @@ impl Stuck<'_, '_> {
         if cycle.len() > PRINTED {
             let _ = write!(text, ", and so on through {} more", cycle.len() - PRINTED);
         }
-        let back = if cycle.len() == 1 { " waits for " } else { ", which waits for " };
-        let _ = write!(text, "{back}{}", cycle.first().map_or(String::new(), |rank| self.named(*rank)));
+        let _ = write!(text, ", which waits for {}", cycle.first().map_or(String::new(), |rank| self.named(*rank)));
         text += "; one of them has to come in another order";
         match cycle.first().and_then(|rank| Some((*rank, self.matching.head(*rank)?))) {
             Some((rank, head)) => Refusal::at(rank, head.index, text),
@@ -265,17 +253,11 @@ impl Stuck<'_, '_> {
         .because(Reason::Deadlock)
     }
 
-    /// A rank that runs together with `rank` and waits for another.
-    fn held_up_by(&self, rank: usize) -> Option<usize> {
+    /// A rank that waits for another, and without which `rank` does not end although it has all that it needs itself.
+    fn held_up_by(&self, rank: usize) -> usize {
         let circle = &self.matching.meeting.circle;
-        let mut at = *circle.get(rank)?;
-        while at != rank {
-            if !self.waits_for(at).is_empty() {
-                return Some(at);
-            }
-            at = circle[at];
-        }
-        None
+        let together = std::iter::successors(Some(rank), |at| circle.get(*at).copied()).take(circle.len());
+        together.into_iter().find(|at| !self.waits_for(*at).is_empty()).unwrap_or(rank)
     }
 
     fn named(&self, rank: usize) -> String {
@@ -284,6 +266,12 @@ impl Stuck<'_, '_> {
             None => format!("rank {rank}"),
         }
     }
+}
+
+/// The ways of `instruction` of `membership`'s rank from and to rank `other` of the programs.
+fn ways_to(instruction: &Instruction, membership: Membership<'_>, other: usize) -> impl Iterator<Item = Way> {
+    let all = ways(instruction, membership.own).into_iter().flatten();
+    all.filter(move |(_, partner)| membership.program_rank(*partner) == Some(other)).map(|(way, _)| way)
 }
 
 /// An instruction as it is named in a sentence: with those it names.

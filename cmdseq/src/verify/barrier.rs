@@ -6,9 +6,9 @@ use std::iter::once;
 
 use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::races::MORE_RUNS;
-use super::refusal::{Reason, Refusal};
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::Program;
+use crate::program::Program;
+use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Instruction, Operation};
 
 /// A rank whose program may end before that of the other rank begins, of programs that are verified.
@@ -105,7 +105,7 @@ impl<'a> Begun<'a> {
         mut find: impl FnMut(&mut Signals) -> Result<Option<T>, Refusal>,
     ) -> Result<Option<T>, Refusal> {
         let mut signals = Signals::new(&self.programs, self.members);
-        let mut runs = if signals.are_shared() { MORE_RUNS } else { 0 };
+        let mut runs = MORE_RUNS;
         loop {
             let found = find(&mut signals)?;
             if found.is_none() || runs == 0 {

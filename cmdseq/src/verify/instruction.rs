@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::limits::{BLOCKS_MAX, too_long};
-use super::refusal::{Fault, Reason};
 use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
 use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
+use crate::refusal::{Fault, Reason};
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
 
@@ -72,16 +72,26 @@ impl<'a> Instructions<'a> {
                 too_long("BLOCKS_MAX", BLOCKS_MAX, "looks at single blocks").cause,
             ));
         }
-        let moved = transfers(instruction, &context).map_err(range_fault)?;
-        check_links(instruction, &membership, &moved, capabilities)?;
-        check_eager(instruction, &moved, capabilities)?;
-        check_remote(&moved, capabilities)?;
-        let touched = card_ranges(instruction, &context).map_err(range_fault)?;
-        check_memory(&touched, capabilities)?;
-        check_overlap(instruction, &touched, context.ranks)?;
+        look_closely(instruction, &membership, &context, capabilities)?;
         self.known.insert(key);
         Ok(())
     }
+}
+
+/// Looks at each block that `instruction` moves and at each range that it touches.
+fn look_closely(
+    instruction: &Instruction,
+    membership: &Membership<'_>,
+    context: &Context<'_>,
+    capabilities: &Capabilities,
+) -> Result<(), Fault> {
+    let moved = transfers(instruction, context).map_err(range_fault)?;
+    check_links(instruction, membership, &moved, capabilities)?;
+    check_eager(instruction, &moved, capabilities)?;
+    check_remote(&moved, capabilities)?;
+    let touched = card_ranges(instruction, context).map_err(range_fault)?;
+    check_memory(&touched, capabilities)?;
+    check_overlap(instruction, &touched, context.ranks)
 }
 
 fn range_fault(error: RangeError) -> Fault {
@@ -108,7 +118,7 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
         return refuse(Reason::Unsupported, format!("the card has no {combine} elements"));
     }
-    if instruction.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
+    if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
         return refuse(Reason::Field, "it is flagged eager and rendezvous; it can be one of them".into());
     }
     // What is left of a launch has them added already.
@@ -194,15 +204,10 @@ fn is_plainly_right(
     let (Some(source), Some(destination)) = (source, destination) else { return true };
     let is_clear = match own {
         // Over the own contribution, a result is written where only the fold itself has read.
-        Some(own) => own.is_apart_from(&destination, stripe) || is_at(&instruction.destination, instruction.extent),
+        Some(own) => own.is_apart_from(&destination, stripe) || instruction.destination.address == instruction.extent,
         None => true,
     };
     (is_clear && source.is_apart_from(&destination, stripe)) || is_own_block_in_place(instruction, context)
-}
-
-/// Whether a single block, not striped, lies at `address`.
-fn is_at(side: &Operand, address: u64) -> bool {
-    side.layout == Layout::Block && side.address == address
 }
 
 /// Of a vector form whose tables are there: whether the blocks it writes lie apart, and the own one is as long as it says.
@@ -245,8 +250,8 @@ fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bo
         Operation::Allgather | Operation::Gather => within(destination) == Some(source.address),
         Operation::Scatter | Operation::ReduceScatter => within(source) == Some(destination.address),
         Operation::Broadcast | Operation::Reduce | Operation::RecvReduce => source.address == destination.address,
-        Operation::Allgatherv | Operation::Gatherv => bytes > 0 && listed(destination) == Some(source.address),
-        Operation::Scatterv => bytes > 0 && listed(source) == Some(destination.address),
+        Operation::Allgatherv | Operation::Gatherv => listed(destination) == Some(source.address),
+        Operation::Scatterv => listed(source) == Some(destination.address),
         _ => false,
     }
 }
@@ -411,13 +416,10 @@ fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Resul
 
 /// A copy within host memory moves piece by piece, so that ranges which overlap would come out as the pieces lie.
 fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
-    let Instruction { operation, source, destination, bytes, .. } = *instruction;
-    let on_host = |it: Operand| it.space == AddressSpace::Host;
-    if operation != Operation::Copy || !on_host(source) || !on_host(destination) {
-        return Ok(());
-    }
+    let Instruction { source, destination, bytes, .. } = *instruction;
+    let are_on_host = [source, destination].iter().all(|it| it.space == AddressSpace::Host);
     let [from, to] = [source, destination].map(|it| Range { address: it.address, bytes });
-    if !from.overlaps(to) {
+    if !are_on_host || !from.overlaps(to) {
         return Ok(());
     }
     let cause = format!(
@@ -474,3 +476,6 @@ fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) ->
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,24 +9,25 @@ mod instruction;
 pub mod limits;
 mod order;
 mod races;
-mod refusal;
 mod resident;
+#[cfg(test)]
+pub(crate) mod sample;
 mod shadow;
 mod slots;
 mod spread;
 
+use crate::Capabilities;
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::{Communicator, Program};
-use crate::{Capabilities, Operation};
+use crate::program::{Communicator, Program};
 
 use instruction::Instructions;
 use races::Races;
 use slots::Slots;
 use spread::Spans;
 
+pub use crate::refusal::{Reason, Refusal};
 pub(crate) use barrier::early_end;
 pub(crate) use instruction::check_combine;
-pub use refusal::{Reason, Refusal};
 pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 
@@ -75,7 +76,7 @@ pub(crate) fn check(
                 let cause = format!("{}: {}", instruction.operation, fault.cause);
                 Refusal::at(rank, index, cause).because(fault.reason)
             })?;
-            has_one_sided |= is_one_sided(instruction.operation) || instruction.operation == Operation::WaitSignal;
+            has_one_sided |= is_one_sided(instruction.operation);
         }
     }
     drop(instructions);

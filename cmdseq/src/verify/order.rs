@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use super::refusal::Refusal;
-use crate::matching::{Members, Membership};
-use crate::plan::Program;
+use crate::matching::{Members, Membership, is_paired, ways};
+use crate::program::Program;
 use crate::ranges::{lengths, transfers};
+use crate::refusal::Refusal;
 use crate::{Capabilities, Instruction, Operation};
 
 /// Refuses programs of which it would take too long, or too much memory, to know what is over when.
@@ -102,10 +102,13 @@ impl Clocks {
         before.clear();
         together.iter().for_each(|(rank, _)| before.extend_from_slice(self.of(*rank)));
         let all = Together { all: together, before: &before, ranks: self.ranks, programs, members, capabilities };
-        match all.operation() {
-            Some(Operation::Alltoallv) => self.end_listed(&all),
-            Some(operation) if has_speakers(operation) => self.end_spoken(&all),
-            _ => self.end_paired(&all),
+        let operation = all.operation();
+        if operation == Some(Operation::Alltoallv) {
+            self.end_listed(&all);
+        } else if operation.is_some_and(has_speakers) {
+            self.end_spoken(&all);
+        } else {
+            self.end_paired(&all);
         }
         together.iter().for_each(|(rank, index)| self.end(*rank, *index));
         self.before = before;
@@ -144,7 +147,7 @@ impl Clocks {
         (0..count).for_each(|place| join(&mut all, together.began(place)));
         for (place, met) in places.iter().zip(meets.chunks_exact(count)) {
             let (rank, _) = together.all[*place];
-            if met.iter().filter(|met| **met).count() + 1 == count {
+            if met.iter().filter(|met| !**met).count() == 1 {
                 self.learn(rank, &all);
                 continue;
             }
@@ -154,16 +157,15 @@ impl Clocks {
         }
     }
 
-    /// Whoever sends something to another and that one learn from each other.
+    /// Those that exchange something learn from each other.
     fn end_paired(&mut self, together: &Together<'_>) {
         let mut partners = Vec::new();
         for (place, (rank, _)) in together.all.iter().enumerate() {
             partners.clear();
             together.list_partners(place, &mut partners);
-            for partner in partners.iter().copied() {
-                let Ok(other) = together.all.binary_search_by_key(&partner, |(rank, _)| *rank) else { continue };
+            for partner in &partners {
+                let Ok(other) = together.all.binary_search_by_key(partner, |(rank, _)| *rank) else { continue };
                 self.learn(*rank, together.began(other));
-                self.learn(partner, together.began(place));
             }
         }
     }
@@ -212,22 +214,17 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Ranks of the programs to which the one at `place` sends something. What is empty is not waited for.
+    /// Ranks of the programs with which the one at `place` exchanges something.
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership, program)) = self.member(place) else { return };
-        let Instruction { operation, peer, bytes, .. } = *instruction;
-        match operation {
-            Operation::Send | Operation::Sendrecv | Operation::SendrecvReduce => {
-                let peer = Some(u32::from(peer)).filter(|peer| bytes > 0 && *peer != membership.own);
-                partners.extend(peer.and_then(|peer| membership.program_rank(peer)));
-            }
-            Operation::Recv | Operation::RecvReduce => {}
-            _ => {
-                let context = membership.context(&program.tables, self.capabilities);
-                let moved = transfers(instruction, &context).unwrap_or_default();
-                partners.extend(moved.sends.iter().filter_map(|send| membership.program_rank(send.peer_rank)));
-            }
+        if is_paired(instruction.operation) {
+            let all = ways(instruction, membership.own).into_iter().flatten();
+            partners.extend(all.filter_map(|(_, partner)| membership.program_rank(partner)));
+            return;
         }
+        let moved = transfers(instruction, &membership.context(&program.tables, self.capabilities)).unwrap_or_default();
+        let all = moved.sends.iter().chain(&moved.receives);
+        partners.extend(all.filter_map(|block| membership.program_rank(block.peer_rank)));
     }
 }
 
@@ -316,11 +313,6 @@ impl Signals {
         signals
     }
 
-    /// Whether several ranks add to one signal: then a second run may know more.
-    pub(super) fn are_shared(&self) -> bool {
-        self.puts.values().any(|puts| puts.by_rank.len() > 1)
-    }
-
     /// A signal to which more is added than 32 bits hold, the last rank that does, and where.
     pub(super) fn overflow(&self) -> Option<(Signal, usize, usize)> {
         let total = |puts: &Puts| {
@@ -407,4 +399,178 @@ pub(super) fn signal_of_put(rank: usize, instruction: &Instruction, members: &Me
     }
     let peer = members.of(rank, instruction)?.program_rank(instruction.peer.into())?;
     Some((peer, instruction.signal_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::Communicator;
+    use crate::table::{Table, Tables};
+    use crate::verify::sample::{card, members, programs};
+    use crate::{Combine, Element, Operand, Reduction};
+
+    const NODES: usize = 5;
+    /// Whose third rank is node 0.
+    const MEMBERS: [usize; 4] = [3, 1, 0, 4];
+    const RANKS: u16 = MEMBERS.len() as u16;
+
+    /// An instruction of each member that goes with those of the others. `counts` are bytes from each rank to each.
+    fn together(number: usize, root: u16, bytes: u64, counts: &[Vec<u64>]) -> Vec<(Instruction, Tables)> {
+        let sum = Combine::new(Reduction::Sum, Element::U8);
+        let (a, b) = (Operand::card(0), Operand::card(2048));
+        let listed = |lengths: &mut dyn Iterator<Item = u64>| Table::packed(lengths, 1);
+        let each = |rank: u16| {
+            let (next, last) = ((rank + 1) % RANKS, (rank + RANKS - 1) % RANKS);
+            let place = usize::from(rank);
+            // As many bytes to or from each as the root says.
+            let from_root = &counts[usize::from(root)];
+            let (mut sends, mut receives) = (counts[place].iter().copied(), counts.iter().map(|row| row[place]));
+            let instruction = match number {
+                0 => Instruction::barrier(),
+                1 => Instruction::scatter(root, a, b, bytes),
+                2 => Instruction::gather(root, a, b, bytes),
+                3 => Instruction::broadcast(root, a, b, bytes),
+                4 => Instruction::alltoall(a, b, bytes),
+                5 => Instruction::allgather(a, b, bytes),
+                // Of the last blocks one is short, and one empty.
+                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 5 / 2),
+                7 => Instruction::reduce(sum, root, a, b, bytes),
+                8 => Instruction::allreduce(sum, a, b, bytes),
+                9 => Instruction::reduce_scatter(sum, a, b, bytes),
+                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 5 / 2),
+                11 => Instruction::scan(sum, a, b, bytes),
+                12 => Instruction::exscan(sum, a, b, bytes),
+                13 => Instruction::scatterv(root, a, b, from_root[place], 0),
+                14 => Instruction::gatherv(root, a, b, from_root[place], 0),
+                15 => Instruction::allgatherv(a, b, from_root[place], 0),
+                16 => Instruction::alltoallv(a, b, 0, 1),
+                17 => Instruction::sendrecv(next, last, a, b, bytes),
+                18 => Instruction::sendrecv_reduce(sum, (next, last), a, Operand::card(4000), b, bytes),
+                // A line: the first sends, the last receives.
+                _ if rank == 0 => Instruction::send(next, a, bytes),
+                19 if rank == RANKS - 1 => Instruction::recv(last, b, bytes),
+                _ if rank == RANKS - 1 => Instruction::recv_reduce(sum, last, a, b, bytes),
+                _ => Instruction::sendrecv(next, last, a, b, bytes),
+            };
+            let tables = match number {
+                16 => Tables::from([(0, listed(&mut sends)), (1, listed(&mut receives))]),
+                _ => Tables::from([(0, listed(&mut from_root.iter().copied()))]),
+            };
+            (instruction.on(1), tables)
+        };
+        (0..RANKS).map(each).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+
+        /// Two that move a byte between them, or meet in a barrier, learn what the other knew when it began, and no more.
+        #[test]
+        fn those_that_exchange_something_learn_from_each_other(
+            number in 0..21_usize,
+            root in 0..RANKS,
+            bytes in prop::sample::select(vec![0_u64, 2, 8]),
+            counts in prop::collection::vec(
+                prop::collection::vec(prop::sample::select(vec![0_u64, 0, 8]), MEMBERS.len()), MEMBERS.len()),
+            over in prop::collection::vec(0..9_u32, NODES * NODES),
+        ) {
+            // What is empty meets nobody, and then these end by themselves.
+            prop_assume!(number < 17 || bytes > 0);
+            let mut all = vec![(Vec::new(), Tables::new()); NODES];
+            for (own, (instruction, tables)) in together(number, root, bytes, &counts).into_iter().enumerate() {
+                all[MEMBERS[own]] = (vec![instruction], tables);
+            }
+            let (capabilities, programs) = (card(NODES as u32), programs(all));
+            let members = members(&capabilities, &[Communicator { id: 1, members: MEMBERS.map(|it| it as u32).to_vec() }]);
+
+            let mut expected = over.clone();
+            for rank in MEMBERS {
+                let instruction = &programs[rank].instructions[0];
+                let membership = members.of(rank, instruction).unwrap();
+                let moved = transfers(instruction, &membership.context(&programs[rank].tables, &capabilities)).unwrap();
+                let partners: Vec<usize> = match instruction.operation {
+                    Operation::Barrier => MEMBERS.to_vec(),
+                    _ => moved.sends.iter().chain(&moved.receives).map(|one| MEMBERS[one.peer_rank as usize]).collect(),
+                };
+                for partner in partners {
+                    let known = &over[partner * NODES..][..NODES];
+                    join(&mut expected[rank * NODES..][..NODES], known);
+                }
+                expected[rank * NODES + rank] = 1;
+            }
+
+            let mut clocks = Clocks { ranks: NODES, over, before: Vec::new() };
+            let mut sorted = MEMBERS.map(|rank| (rank, 0));
+            sorted.sort_unstable();
+            clocks.end_together(&sorted, &programs, &members, &capabilities);
+            prop_assert_eq!(clocks.over, expected);
+        }
+    }
+
+    /// What a rank knew is kept once for as long as it learns nothing from others.
+    #[test]
+    fn puts_keep_what_is_new_and_waits_learn_it() {
+        let put = |to| Instruction::put_signal(to, Operand::card(0), Operand::card(0), 0, 0, 1);
+        // Rank 1 adds four to the signal of rank 0, and rank 2 one.
+        let all = [vec![Instruction::wait_signal(0, 3)], vec![put(0); 4], vec![put(0)]];
+        let (capabilities, programs) = (card(3), programs(all.map(|it| (it, Tables::new()))));
+        let members = members(&capabilities, &[]);
+        let (mut signals, mut clocks) = (Signals::new(&programs, &members), Clocks::new(3));
+        let put = |signals: &mut Signals, clocks: &mut Clocks, rank: usize, index: usize| {
+            signals.put(rank, (0, 0), clocks);
+            clocks.end(rank, index);
+            signals.knew.len()
+        };
+        clocks.learn(1, &[7, 0, 7]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 0), 3);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 1), 3, "it has only come further itself");
+        clocks.learn(1, &[8, 0, 0]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 2), 6);
+        clocks.learn(1, &[0, 0, 9]);
+        assert_eq!(put(&mut signals, &mut clocks, 1, 3), 9);
+        assert_eq!(put(&mut signals, &mut clocks, 2, 0), 12);
+        assert_eq!(signals.knew[..9], [7, 0, 7, 8, 2, 7, 8, 3, 9]);
+        // Of three that came, two are of rank 1 at least.
+        signals.wait((0, 0), &programs[0].instructions[0], &mut clocks);
+        assert_eq!(clocks.of(0), [7, 2, 7]);
+        assert_eq!(signals.compared, 2, "both that add to it");
+        signals.wait((0, 0), &programs[0].instructions[0], &mut clocks);
+        assert_eq!((clocks.of(0), signals.compared), (&[8, 4, 9][..], 4), "more than there are: all came");
+    }
+
+    fn sized(ranks: usize, instructions: usize) -> Result<(), Refusal> {
+        let mut all = vec![(Vec::new(), Tables::new()); ranks];
+        all[ranks / 2].0 = vec![Instruction::nop(); instructions];
+        check_size(&programs(all))
+    }
+
+    #[test]
+    fn programs_with_one_sided_operations_have_a_largest_size() {
+        let ranks = (KNOWN_MAX / 2).isqrt();
+        let most = (ORDERED_MAX / ranks as u64) as usize;
+        assert_eq!((ranks * ranks * 2, (most * ranks) as u64), (KNOWN_MAX, ORDERED_MAX), "both can be reached");
+        assert_eq!(sized(ranks, most), Ok(()));
+        let refused = |ranks, instructions| sized(ranks, instructions).unwrap_err().cause;
+        let cause = refused(ranks, most + 1);
+        assert!(cause.contains("more than 2147483648 instructions times ranks"), "{cause}");
+        assert!(cause.contains("(limit ORDERED_MAX)"), "{cause}");
+        let cause = refused(ranks + 1, 1);
+        assert!(cause.contains("more than 16777216 pairs of ranks"), "{cause}");
+        assert!(cause.contains("(limit KNOWN_MAX)"), "{cause}");
+    }
+
+    #[test]
+    fn what_is_kept_of_signals_has_a_limit() {
+        // The memory is asked for, and not touched.
+        let mut signals = Signals { knew: vec![0; KNOWN_MAX], compared: COMPARED_MAX, ..Signals::default() };
+        assert_eq!(signals.check_work(), Ok(()));
+        for compared in [COMPARED_MAX + 1, COMPARED_MAX + 2] {
+            signals.compared = compared;
+            assert!(signals.check_work().unwrap_err().cause.contains("(limit COMPARED_MAX)"));
+        }
+        let signals = Signals { knew: vec![0; KNOWN_MAX + 2], ..Signals::default() };
+        assert!(signals.check_work().unwrap_err().cause.contains("(limit KNOWN_MAX)"));
+    }
 }

@@ -6,12 +6,12 @@
 
 use super::limits::{COMPARED_MAX, USES_MAX, too_long};
 use super::order::{Clocks, Signals, check_size, signal_of_put};
-use super::refusal::{Reason, Refusal};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::Program;
+use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};
+use crate::refusal::{Reason, Refusal};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
 
@@ -54,28 +54,32 @@ impl<'a> Races<'a> {
             );
             return Err(Refusal::at(putter, index, cause).because(Reason::SignalOverflow));
         }
-        let mut runs = if signals.are_shared() { MORE_RUNS } else { 0 };
+        let mut runs = MORE_RUNS;
         loop {
-            let mut races = Races {
-                programs,
-                members,
-                capabilities,
-                spans: &spans,
-                clocks: Clocks::new(programs.len()),
-                memory: Vec::new(),
-                list: Vec::new(),
-                uses: 0,
-                compared: 0,
-            };
-            races.memory.resize_with(programs.len(), Shadow::default);
-            races.find_touched();
-            match races.run(&mut signals)? {
+            match Races::new(programs, members, capabilities, &spans).run(&mut signals)? {
                 Some(_) if runs > 0 => runs -= 1,
                 Some(refusal) => return Err(refusal),
                 None => return Ok(()),
             }
             signals.again();
         }
+    }
+
+    fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities, spans: &'a [Spans]) -> Self {
+        let mut races = Races {
+            programs,
+            members,
+            capabilities,
+            spans,
+            clocks: Clocks::new(programs.len()),
+            memory: Vec::new(),
+            list: Vec::new(),
+            uses: 0,
+            compared: 0,
+        };
+        races.memory.resize_with(programs.len(), Shadow::default);
+        races.find_touched();
+        races
     }
 
     /// Notes which memory one-sided transfers touch: nothing else can race.
@@ -182,9 +186,8 @@ impl<'a> Races<'a> {
     fn list_ranges(&mut self, instruction: &Instruction, context: &Context<'_>) -> Option<()> {
         let Instruction { operation, source, destination, bytes, .. } = *instruction;
         self.list.clear();
-        let is_single = matches!(operation, Operation::Send | Operation::Recv) || is_one_sided(operation);
-        if is_single && source.layout == Layout::Block && destination.layout == Layout::Block {
-            let is_read = matches!(operation, Operation::Send | Operation::RdmaWrite | Operation::PutSignal);
+        if is_one_sided(operation) && source.layout == Layout::Block && destination.layout == Layout::Block {
+            let is_read = operation != Operation::RdmaRead;
             let address = if is_read { source.address } else { destination.address };
             self.list.push((Range { address, bytes }, !is_read));
             return Some(());
@@ -239,5 +242,131 @@ impl<'a> Races<'a> {
             verb(other),
         );
         Refusal::at(named.rank, named.index, cause).because(Reason::Race)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::sample::{STRIPE, card, members, programs};
+    use crate::{Flags, Operand};
+
+    fn at(address: u64) -> Operand {
+        Operand::card(address)
+    }
+
+    /// Runs `test` on races of two cards: the first writes 64 B at 1024 of the second, which runs `instructions`.
+    fn with_races<T>(instructions: &[Instruction], test: impl FnOnce(&mut Races<'_>) -> T) -> T {
+        let capabilities = card(2);
+        let members = members(&capabilities, &[]);
+        let write = Instruction::rdma_write(1, at(0), at(1024), 64);
+        let programs = programs([(vec![write], Tables::new()), (instructions.to_vec(), Tables::new())]);
+        let spans = [Spans::default(), Spans::default()];
+        test(&mut Races::new(&programs, &members, &capabilities, &spans))
+    }
+
+    #[test]
+    fn uses_are_noted_where_others_reach_and_nowhere_else() {
+        let uses = |instruction: Instruction| {
+            with_races(&[instruction], |races| {
+                assert!(races.uses(1, 0).is_none());
+                races.uses
+            })
+        };
+        for (address, bytes, noted) in
+            [(960, 64, 0), (1088, 64, 0), (961, 64, 1), (1087, 64, 1), (1024, 64, 1), (1040, 8, 1), (1000, 200, 1)]
+        {
+            assert_eq!(uses(Instruction::fill(at(address), bytes, 0)), noted, "{bytes} B at {address}");
+            assert_eq!(uses(Instruction::send(0, at(address), bytes)), noted, "{bytes} B at {address}");
+            assert_eq!(uses(Instruction::recv(0, at(address), bytes)), noted, "{bytes} B at {address}");
+        }
+        // Both sides, and blocks that lie one after another as one.
+        assert_eq!(uses(Instruction::copy(at(1024), at(1056), 32)), 2);
+        assert_eq!(uses(Instruction::alltoall(at(1024), at(1056), 16)), 2);
+        assert_eq!(uses(Instruction::nop()), 0);
+        // What lies far off is not even listed.
+        with_races(&[Instruction::send(0, at(0), 64)], |races| {
+            assert!(races.uses(1, 0).is_none());
+            assert_eq!((races.uses, races.compared), (0, 0));
+        });
+    }
+
+    #[test]
+    fn what_is_compared_is_counted() {
+        let instructions = [Instruction::fill(at(1024), 64, 0), Instruction::copy(at(0), at(1032), 8)];
+        with_races(&instructions, |races| {
+            let count = |races: &Races<'_>| (races.uses, races.compared);
+            races.uses(0, 0);
+            let write = (1, 1);
+            assert_eq!(count(races), write, "nothing was there before it");
+            races.clocks.learn(1, &[1, 0]);
+            races.uses(1, 0);
+            // Its range, the write before, and its own.
+            let fill = (write.0 + 1, write.1 + 3);
+            assert_eq!(count(races), fill);
+            races.clocks.end(1, 0);
+            races.uses(1, 1);
+            // Of two ranges, one that others reach; the fill before, and its own.
+            assert_eq!(count(races), (fill.0 + 1, fill.1 + 4));
+        });
+    }
+
+    #[test]
+    fn uses_and_comparisons_have_a_limit() {
+        with_races(&[], |races| {
+            (races.uses, races.compared) = (USES_MAX, COMPARED_MAX);
+            assert_eq!(races.check_work(), Ok(()));
+            races.uses = USES_MAX + 2;
+            assert!(races.check_work().unwrap_err().cause.contains("(limit USES_MAX)"));
+            (races.uses, races.compared) = (USES_MAX, COMPARED_MAX + 2);
+            assert!(races.check_work().unwrap_err().cause.contains("(limit COMPARED_MAX)"));
+        });
+    }
+
+    #[test]
+    fn an_instruction_uses_what_it_reads_and_writes_block_by_block() {
+        let range = |address, bytes| Range { address, bytes };
+        let (read, write) = (|at, bytes| (range(at, bytes), false), |at, bytes| (range(at, bytes), true));
+        let (a, b) = (at(256), at(2048));
+        for (instruction, expected) in [
+            (Instruction::send(0, a, 8), vec![read(256, 8)]),
+            (Instruction::recv(0, b, 8), vec![write(2048, 8)]),
+            (Instruction::rdma_write(0, a, b, 8), vec![read(256, 8)]),
+            (Instruction::put_signal(0, a, b, 8, 0, 1), vec![read(256, 8)]),
+            (Instruction::rdma_read(0, a, b, 8), vec![write(2048, 8)]),
+            (Instruction::send(2, a.striped(), 8), vec![read(256 + 2 * STRIPE, 8)]),
+            (Instruction::recv(2, a.striped(), 8), vec![write(256 + 2 * STRIPE, 8)]),
+            (Instruction::rdma_write(2, a.striped(), b, 8), vec![read(256 + 2 * STRIPE, 8)]),
+            (Instruction::rdma_write(2, a, b.striped(), 8), vec![read(256, 8)]),
+            (Instruction::sendrecv(0, 2, a, b, 8), vec![read(256, 8), write(2048, 8)]),
+            // Of rank 1 of 3, or on communicator 1 of rank 0: blocks that follow each other are one.
+            (
+                Instruction::alltoall(a, b, 8),
+                vec![
+                    read(256, 8),
+                    read(256 + 16, 8),
+                    read(256 + 8, 8),
+                    write(2048, 8),
+                    write(2048 + 16, 8),
+                    write(2048 + 8, 8),
+                ],
+            ),
+            (Instruction::alltoall(a, b, 8).on(1), vec![read(264, 16), read(256, 8), write(2056, 16), write(2048, 8)]),
+            (Instruction::scatter(1, a, at(264), 8), vec![read(256, 8), read(272, 8), read(264, 8)]),
+            (Instruction::gather(1, a, at(264), 8), vec![read(256, 8), write(264, 8), write(280, 8), write(272, 8)]),
+            // What is read does not go on in what is written.
+            (Instruction::copy(a, at(264), 8), vec![read(256, 8), write(264, 8)]),
+            (Instruction::nop(), vec![]),
+        ] {
+            with_races(&[], |races| {
+                let tables = Tables::new();
+                let rank = 1 - u32::from(instruction.communicator);
+                let context = Context { rank, ranks: 3, stripe_bytes: STRIPE, tables: &tables };
+                for instruction in [instruction, instruction.with_flags(Flags::INTERRUPT)] {
+                    races.list_ranges(&instruction, &context).unwrap();
+                    assert_eq!(races.list, expected, "{instruction:?}");
+                }
+            });
+        }
     }
 }

@@ -24,6 +24,11 @@ pub(super) struct Conflict {
     pub(super) address: u64,
 }
 
+/// The one whose first byte comes first.
+fn first_of(one: Option<Conflict>, other: Option<Conflict>) -> Option<Conflict> {
+    one.into_iter().chain(other).min_by_key(|conflict| conflict.address)
+}
+
 /// The last write of a range.
 #[derive(Debug, Clone, Copy)]
 struct Write {
@@ -74,11 +79,7 @@ impl Shadow {
         }
         let write = self.loose_write(range, now, clocks);
         let read = if now.is_write { self.loose_read(range, now, clocks) } else { None };
-        let first = match (write, read) {
-            (Some(write), Some(read)) if read.address < write.address => Some(read),
-            (write, read) => write.or(read),
-        };
-        if let Some(conflict) = first {
+        if let Some(conflict) = first_of(write, read) {
             let earlier = self.told(conflict.address, now, clocks).unwrap_or(conflict.earlier);
             return Some(Conflict { earlier, ..conflict });
         }
@@ -134,10 +135,8 @@ impl Shadow {
                 }
                 let address = range.address.max(read.start);
                 if !clocks.is_over(read.rank, *index, now.rank) {
-                    if first.as_ref().is_none_or(|first| address < first.address) {
-                        let earlier = Use { rank: read.rank, index: *index, is_write: false };
-                        first = Some(Conflict { earlier, address });
-                    }
+                    let earlier = Use { rank: read.rank, index: *index, is_write: false };
+                    first = first_of(first, Some(Conflict { earlier, address }));
                 } else if read.start >= range.address && read.end <= range.end() {
                     covered.push(*read);
                 }
@@ -177,11 +176,9 @@ impl Shadow {
             self.reads.remove(&read);
         }
         // What it cuts in two, or off at its begin.
-        if let Some((_, before)) = self.writes.range_mut(..start).next_back()
-            && before.end > start
-        {
+        if let Some((_, before)) = self.writes.range_mut(..start).next_back() {
             let upper = *before;
-            before.end = start;
+            before.end = upper.end.min(start);
             if upper.end > end {
                 self.writes.insert(end, upper);
             }
@@ -318,5 +315,73 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn write(rank: usize, index: usize) -> Use {
+        Use { rank, index, is_write: true }
+    }
+
+    fn range(start: u64, end: u64) -> Range {
+        Range { address: start, bytes: end - start }
+    }
+
+    #[test]
+    fn what_everybody_knows_to_be_over_is_forgotten_when_it_pays() {
+        let (mut clocks, mut shadow) = (Clocks::new(3), Shadow::default());
+        let mut next = 0;
+        // Rank 0 writes, and all others know of it.
+        let mut add = |shadow: &mut Shadow, start: u64| {
+            assert!(shadow.add(range(start, start + 8), write(0, next), &clocks).is_none());
+            clocks.end(0, next);
+            (1..3).for_each(|rank| clocks.learn(rank, &[next as u32 + 1, 0, 0]));
+            next += 1;
+            (shadow.compared(), shadow.writes.len())
+        };
+        for (written, start) in [0, 100, 200].into_iter().enumerate() {
+            assert_eq!(add(&mut shadow, start), (written as u64 + 1, written + 1));
+        }
+        // Each looks at the write before it and adds its own. Three are kept, of three ranks: up to 2 * 3 + 3 * 3.
+        for compared in [5, 7, 9, 11, 13, 15] {
+            assert_eq!(add(&mut shadow, 200), (compared, 3));
+        }
+        assert_eq!(add(&mut shadow, 200), (17, 1), "but for its own, which nobody knows to be over");
+        assert_eq!(add(&mut shadow, 200), (19, 1));
+        assert_eq!(add(&mut shadow, 0), (20, 2));
+    }
+
+    #[test]
+    fn reads_wait_until_something_is_written_over_them() {
+        let (mut clocks, mut shadow) = (Clocks::new(3), Shadow::default());
+        let read = Use { rank: 0, index: 0, is_write: false };
+        assert!(shadow.add(range(64, 128), read, &clocks).is_none());
+        clocks.end(0, 0);
+        clocks.learn(1, &[1, 0, 0]);
+        // Ranges that are added or looked at, and reads that are sorted.
+        let expected = [((0, 64), (1, 0)), ((128, 192), (2, 0)), ((127, 130), (6, 1))];
+        for (index, ((start, end), expected)) in expected.into_iter().enumerate() {
+            assert!(shadow.add(range(start, end), write(1, index), &clocks).is_none());
+            clocks.end(1, index);
+            assert_eq!((shadow.compared(), shadow.reads.len()), expected, "{start}..{end}");
+        }
+    }
+
+    /// Unless too little waits to ask what everybody knows.
+    #[test]
+    fn reads_that_everybody_knows_to_be_over_are_not_sorted() {
+        let sorted = |others: usize, do_all_know: bool| {
+            let (mut clocks, mut shadow) = (Clocks::new(3), Shadow::default());
+            let read = Use { rank: 0, index: 0, is_write: false };
+            assert!(shadow.add(range(64, 128), read, &clocks).is_none());
+            clocks.end(0, 0);
+            (1..if do_all_know { 3 } else { 2 }).for_each(|rank| clocks.learn(rank, &[1, 0, 0]));
+            for index in 0..=others {
+                let start = if index < others { 1024 } else { 127 };
+                assert!(shadow.add(range(start, start + 8), write(1, index), &clocks).is_none());
+                clocks.end(1, index);
+            }
+            shadow.reads.len()
+        };
+        assert_eq!([sorted(1, true), sorted(2, true), sorted(3, true)], [1, 0, 0]);
+        assert_eq!([sorted(1, false), sorted(2, false), sorted(3, false)], [1, 1, 1]);
     }
 }

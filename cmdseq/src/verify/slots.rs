@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::refusal::{Fault, Reason};
 use crate::instruction::takes_tables;
 use crate::matching::entry_of;
+use crate::refusal::{Fault, Reason};
 use crate::{Instruction, Operation};
 
 /// What instructions before have put into a card's slots.
@@ -50,7 +50,6 @@ impl Slots {
                 let cause = format!("no instruction before it has stored a program in slot {extent}");
                 return Err(Fault::new(Reason::Stored, cause));
             }
-            _ if self.communicators.is_empty() && self.tables.is_empty() => {}
             _ => return self.check_use(instruction),
         }
         Ok(())

@@ -166,3 +166,60 @@ fn span(table: &Table) -> Span {
     let start = blocks.first().map_or(0, |first| first.0);
     Span { entries: table.entries.len(), start, end: table.span(), is_apart }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(address: u64, bytes: u64) -> Spread {
+        Spread::of(&Operand::card(address), 1, bytes, 0)
+    }
+
+    #[test]
+    fn a_side_meets_what_shares_a_byte_with_it() {
+        let side = of(100, 64);
+        for (touched, meets) in
+            [((0, 100), false), ((0, 101), true), ((120, 130), true), ((163, 200), true), ((164, 200), false)]
+        {
+            assert_eq!(side.meets(touched), meets, "{touched:?}");
+        }
+        // Of one that ends past the last address, all behind its begin.
+        let endless = of(u64::MAX - 10, 64);
+        assert!(endless.meets((0, u64::MAX)) && !endless.meets((0, u64::MAX - 10)));
+    }
+
+    #[test]
+    fn sides_are_apart_if_one_ends_before_the_other_begins() {
+        for (one, other, are_apart) in [
+            (of(0, 64), of(64, 64), true),
+            (of(0, 65), of(64, 64), false),
+            (of(64, 64), of(64, 64), false),
+            (of(0, 64), of(u64::MAX, 64), false),
+        ] {
+            assert_eq!(
+                [one.is_apart_from(&other, 0), other.is_apart_from(&one, 0)],
+                [are_apart; 2],
+                "{one:?} {other:?}"
+            );
+        }
+        // Blocks of both in each stripe of 512 B, side by side.
+        let striped = |address: u64, bytes: u64| Spread::of(&Operand::card(address).striped(), 4, bytes, 512);
+        for (one, other, are_apart) in [
+            (striped(0, 64), striped(64, 64), true),
+            (striped(0, 64), striped(63, 64), false),
+            (striped(0, 64), striped(512 + 64, 448), true),
+            (striped(0, 64), striped(512 + 64, 449), false),
+            (striped(0, 64), striped(512 + 448, 64), true),
+            (striped(500, 64), striped(1024 + 52, 64), true),
+            (striped(500, 65), striped(1024 + 52, 64), false),
+            (striped(0, 64), of(64, 64), false),
+        ] {
+            assert_eq!(
+                [one.is_apart_from(&other, 512), other.is_apart_from(&one, 512)],
+                [are_apart; 2],
+                "{one:?} {other:?}"
+            );
+        }
+        assert!(!striped(0, 64).is_apart_from(&striped(64, 64), 0));
+    }
+}

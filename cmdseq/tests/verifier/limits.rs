@@ -53,8 +53,10 @@ fn what_puts_know_is_bounded() {
 
 #[test]
 fn comparisons_of_blocks_are_bounded() {
-    let ranks: u32 = 1000;
+    let ranks: u32 = 1024;
+    // The last but one reaches the limit.
     let rounds = BLOCKS_MAX / u64::from(ranks * ranks) + 1;
+    assert_eq!((rounds - 1) * u64::from(ranks * ranks), BLOCKS_MAX);
     let mut capabilities = connected(ranks);
     capabilities.communicator_ranks = ranks;
     let table = cmdseq::Table::packed((0..ranks).map(|_| 0), 1);
@@ -63,7 +65,28 @@ fn comparisons_of_blocks_are_bounded() {
     let group: Vec<u32> = (0..ranks).collect();
     let refusal = verify(&programs, &[], &group, &capabilities).unwrap_err();
     assert_limit(&refusal, "BLOCKS_MAX");
-    assert_eq!(refusal.instruction, Some(rounds as usize - 1));
+    // From the second round on, the lowest rank comes last.
+    assert_eq!((refusal.rank, refusal.instruction), (Some(0), Some(rounds as usize - 1)), "{refusal}");
+}
+
+/// Instructions that a short look does not suffice for cost a look at a block of each rank, but each only once.
+#[test]
+fn long_looks_at_instructions_are_bounded() {
+    let ranks = 1 << 16;
+    let most = BLOCKS_MAX / u64::from(ranks);
+    let mut capabilities = connected(ranks);
+    capabilities.stripe_half_bytes = 4096;
+    let verified = |instructions: Vec<Instruction>| {
+        verify(&[program(instructions), Program::default()], &[], &[0, 1], &capabilities)
+    };
+    let long = |number: u64| Instruction::rdma_write(1, at(8 * number).striped(), at(0), 8);
+    verified((0..most).map(long).collect()).unwrap();
+    let refusal = verified((0..=most).map(long).collect()).unwrap_err();
+    assert_limit(&refusal, "BLOCKS_MAX");
+    assert_eq!((refusal.rank, refusal.instruction), (Some(0), Some(most as usize)), "{refusal}");
+    // The same again and again, and others that the short look suffices for.
+    verified((0..3 * most).map(|number| long(number % most).with_tag(number as u16)).collect()).unwrap();
+    verified((0..3 * most).map(|number| Instruction::rdma_write(1, at(8 * number), at(0), 8)).collect()).unwrap();
 }
 
 /// A copy of what lies before it doubles the pieces of memory: without a limit, forty of them would take 16 TiB.

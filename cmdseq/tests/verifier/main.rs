@@ -4,10 +4,12 @@
 #[path = "../cards/mod.rs"]
 mod cards;
 
+mod edges;
 mod limits;
 mod right;
 mod speed;
 mod stored;
+mod stuck;
 mod wrong;
 
 use std::collections::BTreeSet;

@@ -168,7 +168,7 @@ impl Selector {
     /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
-            Some(("mock", _)) => Cards::Mock(Box::new(mock(text)?)),
+            Some(("mock", _)) => Cards::Mock(Box::new(parse_mock(text)?)),
             Some(("vfio-user", _)) => {
                 let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
                     part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
@@ -177,7 +177,7 @@ impl Selector {
                 Cards::VfioUser(sockets.collect::<Result<Vec<_>, _>>()?.concat())
             }
             _ if text.starts_with("vfio:") || text.contains('.') => {
-                Cards::Vfio(parse_list(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", on_vfio)?)
+                Cards::Vfio(parse_list(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", parse_vfio)?)
             }
             _ => {
                 let why = "expected mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, such as mock:optweb:4";
@@ -261,7 +261,7 @@ impl Selector {
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
             }
-            Cards::Vfio(functions) => (self.on_one_bus(Domain::vfio(), functions, open_on_vfio)?, None),
+            Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, open_vfio)?, None),
             Cards::VfioUser(paths) => {
                 let mut options = vfio_user::Options::default();
                 options.patience = options.patience.min(timeout);
@@ -269,13 +269,13 @@ impl Selector {
                     let named = |source| Error::Open { selector: format!("vfio-user:{}", path.display()), source };
                     vfio_user::connect_with(path, domain, &options).map_err(named)
                 };
-                (self.on_one_bus(Ok(Domain::vfio_user()), paths, open)?, None)
+                (self.open_all(Ok(Domain::vfio_user()), paths, open)?, None)
             }
         };
         Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, fabric })
     }
 
-    fn on_one_bus<C>(
+    fn open_all<C>(
         &self,
         domain: fpga_hal::Result<Domain>,
         cards: &[C],
@@ -331,7 +331,7 @@ pub fn select(selector: &str) -> Result<Selection, Error> {
     Selector::parse(selector)?.open()
 }
 
-fn on_vfio(text: &str) -> Option<VfioCard> {
+fn parse_vfio(text: &str) -> Option<VfioCard> {
     let mut parts = text.strip_prefix("vfio:").unwrap_or(text).split('+');
     let mut function =
         VfioCard { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false, without_reset: false };
@@ -346,7 +346,7 @@ fn on_vfio(text: &str) -> Option<VfioCard> {
     Some(function)
 }
 
-fn open_on_vfio(function: &VfioCard, domain: &Domain) -> Result<Function, Error> {
+fn open_vfio(function: &VfioCard, domain: &Domain) -> Result<Function, Error> {
     let &VfioCard { address, vf_token, no_iommu, without_reset } = function;
     let options = vfio::Options { vf_token, no_iommu, without_reset, ..vfio::Options::default() };
     let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
@@ -387,12 +387,12 @@ fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Parses a mock fabric, or a comma-separated list of its cards.
-fn mock(text: &str) -> Result<MockCards, Error> {
+fn parse_mock(text: &str) -> Result<MockCards, Error> {
     let syntax = |why: String| Error::Syntax { selector: text.into(), why };
     let mut parts = text.split(',');
-    let mut all = mock_part(text, parts.next().unwrap_or_default())?;
+    let mut all = parse_mock_card(text, parts.next().unwrap_or_default())?;
     for part in parts {
-        let next = mock_part(text, part)?;
+        let next = parse_mock_card(text, part)?;
         if next.profile != all.profile {
             return Err(syntax(format!("expected mock cards of one fabric, found {} and {}", all.shape, next.shape)));
         }
@@ -414,7 +414,7 @@ fn mock(text: &str) -> Result<MockCards, Error> {
 }
 
 /// Parses `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, a part of the selector `text`.
-fn mock_part(text: &str, part: &str) -> Result<MockCards, Error> {
+fn parse_mock_card(text: &str, part: &str) -> Result<MockCards, Error> {
     let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
     let mut options = part.split('+');
     let name = options.next().unwrap_or_default();

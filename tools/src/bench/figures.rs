@@ -5,9 +5,8 @@ use std::path::Path;
 use cmdseq::plan::Collective;
 
 use super::chart::{self, Area, Bars, Scale, Series, SizeChart};
-use super::measure::{CARDS, Case, LARGE, Lab, SMALL};
+use super::measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
-use super::sizes;
 use crate::exit::{Failure, Result};
 use crate::progress;
 use crate::topo::dragonflies;
@@ -66,7 +65,7 @@ fn two_panels(
 
 /// Returns a series with a point for every power of two up to `most`.
 fn line(name: impl Into<String>, most: u64, mut y: impl FnMut(u64) -> Result<f64>) -> Result<Series> {
-    let points = sizes(most).map(|bytes| Ok((bytes as f64, y(bytes)?))).collect::<Result<_>>()?;
+    let points = powers_of_two(most).map(|bytes| Ok((bytes as f64, y(bytes)?))).collect::<Result<_>>()?;
     Ok(Series { name: name.into(), points, is_dotted: false })
 }
 

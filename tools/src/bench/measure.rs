@@ -18,7 +18,7 @@ pub(super) const SMALL: u64 = 64;
 pub(super) const LARGE: u64 = 128 << 20;
 /// Number of cards of the paper's prototype.
 pub(super) const CARDS: u32 = 4;
-const MS: u64 = 1_000;
+const US_PER_MS: u64 = 1_000;
 
 /// An operation on a mock fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,7 +155,7 @@ impl Lab {
         let case = Case::new(Collective::Barrier, 0);
         let plan = self.plan(case)?;
         let cycles_per_us = u64::from(self.capabilities(case.cards)?.clock_khz) / 1_000;
-        let start_delay_cycles = [0, 0, MS, 2 * MS].map(|us| us * cycles_per_us).to_vec();
+        let start_delay_cycles = [0, 0, US_PER_MS, 2 * US_PER_MS].map(|us| us * cycles_per_us).to_vec();
         let execution = Execution { start_delay_cycles, repeat: 4, timeout: TIMEOUT, ..Execution::default() };
         let report = self.run(&plan, case.cards, &execution)?;
         Ok(report.skew_cycles.iter().map(|cycles| report.microseconds(*cycles)).collect())
@@ -193,4 +193,9 @@ fn summary(case: &Case, report: &Report) -> Measured {
         arrival_us: report.microseconds(report.arrival_cycles),
         bytes_at_a_card: report.ranks.iter().map(bytes).max().unwrap_or(0),
     }
+}
+
+/// Returns the powers of two up to `most`.
+pub(super) fn powers_of_two(most: u64) -> impl Iterator<Item = u64> {
+    (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
 }

@@ -12,10 +12,10 @@ use serde::Serialize;
 use crate::cli::{Bench, Cli, Optweb, System};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::topo::{Size, dragonflies};
+use crate::topo::{DragonflySize, dragonflies};
 use crate::units::{gbps, rounded};
 use crate::{output, progress, size};
-use measure::{CARDS, Case, LARGE, Lab, SMALL};
+use measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use rows::{Accept, Basis, Curve, Part, Quantity, Row};
 
 #[derive(Serialize)]
@@ -63,7 +63,7 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
     let mut rows = Vec::with_capacity(chosen.len());
     for row in chosen {
         bar.set_message(row.id.clone());
-        let value = value(&mut lab, &row.quantity)?;
+        let value = measure_row(&mut lab, &row.quantity)?;
         rows.push(printed(row, &value));
         bar.inc(1);
     }
@@ -103,17 +103,17 @@ fn choose(ids: &[String]) -> Result<Vec<Row>> {
     Ok(all.into_iter().filter(|row| ids.is_empty() || ids.iter().any(|id| is_selected(row, id))).collect())
 }
 
-fn value(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
+fn measure_row(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
     if let Quantity::Curve { collective, curve } = *quantity {
         return farthest_from(lab, collective, curve);
     }
     if let Quantity::StartUpBySize(collective) = *quantity {
         return worst_start_up(lab, collective);
     }
-    Ok(Value { ours: number(lab, quantity)?, at_bytes: None, published: None })
+    Ok(Value { ours: measure_quantity(lab, quantity)?, at_bytes: None, published: None })
 }
 
-fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
+fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
     let small = |one| Case::new(one, SMALL);
     let large = |one| Case::new(one, LARGE);
     Ok(match *quantity {
@@ -152,7 +152,7 @@ fn number(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
         Quantity::SpreadOverCards => {
             let mut all = Vec::new();
             for cards in 2..=CARDS {
-                all.push(number(lab, &Quantity::StartUpOfCards(cards))?);
+                all.push(measure_quantity(lab, &Quantity::StartUpOfCards(cards))?);
             }
             1e3 * (all.iter().copied().fold(f64::MIN, f64::max) - all.iter().copied().fold(f64::MAX, f64::min))
         }
@@ -194,7 +194,7 @@ fn stripes(lab: &mut Lab) -> Result<Vec<u64>> {
 
 /// Returns the number of cards that a card of a Dragonfly reaches in at most two hops, including itself; 0 if the card has
 /// not exactly `links` links.
-fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
+fn cards_in_reach(size: &DragonflySize, links: u32) -> Result<u32> {
     let selector = format!("mock:optweb:{}x{}", size.groups, size.group_size);
     let parsed = Selector::parse(&selector)?;
     let profile = parsed.profile().ok_or(fpga_select::Error::NotMock { selector })?;
@@ -205,17 +205,12 @@ fn cards_in_reach(size: &Size, links: u32) -> Result<u32> {
     Ok(if neighbours.len() as u32 == links { reached } else { 0 })
 }
 
-/// Returns the powers of two up to `most`.
-fn sizes(most: u64) -> impl Iterator<Item = u64> {
-    (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
-}
-
 /// Sizes other than whole beats, or just above the receive buffer.
 const ODD: [u64; 4] = [63, 4095, 16385, (1 << 20) - 1];
 
 fn worst_start_up(lab: &mut Lab, collective: Collective) -> Result<Value> {
     let mut worst = Value { ours: f64::MIN, at_bytes: None, published: None };
-    for bytes in sizes(1 << 20).chain(ODD) {
+    for bytes in powers_of_two(1 << 20).chain(ODD) {
         let ours = lab.start_up_us(Case::new(collective, bytes))?;
         if ours > worst.ours {
             worst = Value { ours, at_bytes: Some(bytes), published: None };
@@ -228,7 +223,7 @@ fn farthest_from(lab: &mut Lab, collective: Collective, curve: Curve) -> Result<
     let eager_bytes = lab.capabilities(CARDS)?.eager_bytes;
     let mut farthest = Value { ours: f64::NAN, at_bytes: None, published: None };
     let mut distance = f64::MIN;
-    for bytes in sizes(if curve.is_rendezvous { LARGE } else { eager_bytes }) {
+    for bytes in powers_of_two(if curve.is_rendezvous { LARGE } else { eager_bytes }) {
         let case = Case::new(collective, bytes);
         let ours = lab.received_gbps(if curve.is_rendezvous { case.rendezvous() } else { case })?;
         let published = curve.at(bytes);

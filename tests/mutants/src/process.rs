@@ -1,0 +1,116 @@
+//! Runs tests of one binary, within bounds of time and memory.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::Result;
+
+/// A changed loop may allocate without end.
+const MEMORY_MAX: u64 = 6 << 30;
+
+/// Where the tests of one of several workers keep their files.
+pub struct Desk(PathBuf);
+
+/// A test binary, and the folder that its tests start in.
+#[derive(Clone, PartialEq)]
+pub struct Binary {
+    pub path: String,
+    pub folder: String,
+}
+
+#[derive(Clone, Copy)]
+pub enum Switched {
+    /// None; the ids that are reached are added to the desk's list.
+    Record,
+    On(u32),
+    /// The build has no switches.
+    Absent,
+}
+
+pub enum Outcome {
+    Passed,
+    /// With the line that names a failed test.
+    Failed(String),
+    Stopped,
+}
+
+impl Desk {
+    /// Short, because the tests put sockets there.
+    pub fn new(worker: usize) -> Self {
+        Self(std::env::temp_dir().join(format!("mutants-{}-{worker}", std::process::id())))
+    }
+
+    /// The ids that the last test reached.
+    pub fn reached(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.0.join("reached")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Runs the named tests, and ends what they leave running.
+    pub fn run(&self, binary: &Binary, names: &[&str], switched: Switched, limit: Duration) -> Result<Outcome> {
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir_all(self.0.join("t"))?;
+        let output = self.0.join("output");
+        let log = File::create(&output)?;
+        let mut command = Command::new(&binary.path);
+        command.args(["--exact", "--test-threads=2"]).args(names).current_dir(&binary.folder);
+        command.env("CARGO_MANIFEST_DIR", &binary.folder).env("TMPDIR", self.0.join("t"));
+        command
+            .env("PROPTEST_RNG_SEED", "1")
+            .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
+            .env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        match switched {
+            Switched::Record => command.env("FPGA_MUTANTS_REACHED", self.0.join("reached")),
+            Switched::On(id) => command.env("FPGA_MUTANT", id.to_string()),
+            Switched::Absent => &mut command,
+        };
+        // A group of its own, so that servers the tests started end too.
+        let mut child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()?;
+        let passed = wait(&mut child, limit)?;
+        let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+        child.wait()?;
+        Ok(match passed {
+            Some(true) => Outcome::Passed,
+            Some(false) => {
+                let output = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
+                let failed = output.lines().rev().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
+                Outcome::Failed(failed.unwrap_or("the process").to_owned())
+            }
+            None => Outcome::Stopped,
+        })
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether the tests passed; `None` if they reached a bound.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<bool>> {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status.success()));
+        }
+        if begin.elapsed() > limit || resident(child.id()) > MEMORY_MAX {
+            return Ok(None);
+        }
+        let is_short = begin.elapsed() < Duration::from_millis(200);
+        std::thread::sleep(Duration::from_millis(if is_short { 1 } else { 10 }));
+    }
+}
+
+/// Bytes of memory that a process has in use.
+fn resident(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4096
+}

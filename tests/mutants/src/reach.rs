@@ -1,0 +1,56 @@
+//! Which tests reach which mutants.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::attempt::on_all_cores;
+use crate::process::{Binary, Outcome, Switched};
+
+/// Far beyond the slowest test.
+const LIMIT: Duration = Duration::from_secs(600);
+
+pub struct Test {
+    pub binary: Binary,
+    pub name: String,
+    /// How long it takes alone.
+    pub seconds: f64,
+    /// Mutants whose switches it reaches.
+    pub ids: BTreeSet<u32>,
+}
+
+/// Runs every test of the binaries alone, without a mutant. A test that does not pass on a switched build is left out.
+pub fn tests(binaries: &[Binary]) -> Result<Vec<Test>> {
+    let mut names = Vec::new();
+    for binary in binaries {
+        let output =
+            Command::new(&binary.path).args(["--list", "--format", "terse"]).current_dir(&binary.folder).output()?;
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            names.extend(line.strip_suffix(": test").map(|name| (binary.clone(), name.to_owned())));
+        }
+    }
+    let total = names.len();
+    let mut tests: Vec<Test> = on_all_cores(names, "tests", |desk, (binary, name)| {
+        let begin = Instant::now();
+        match desk.run(&binary, &[&name], Switched::Record, LIMIT) {
+            Ok(Outcome::Passed) => Some(Test {
+                binary,
+                name,
+                seconds: begin.elapsed().as_secs_f64(),
+                ids: desk.reached().into_iter().collect(),
+            }),
+            _ => {
+                println!("left out, because it fails without a mutant: {name}");
+                None
+            }
+        }
+    });
+    tests.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    println!(
+        "{} of {total} tests pass, {:.0} s one by one",
+        tests.len(),
+        tests.iter().map(|test| test.seconds).sum::<f64>()
+    );
+    Ok(tests)
+}
