@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use super::refusal::Refusal;
 use crate::matching::{Members, Membership, is_paired, ways};
-use crate::plan::Program;
+use crate::program::Program;
 use crate::ranges::{lengths, transfers};
+use crate::refusal::Refusal;
 use crate::{Capabilities, Instruction, Operation};
 
 /// Refuses programs of which it would take too long, or too much memory, to know what is over when.

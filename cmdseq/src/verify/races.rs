@@ -6,12 +6,12 @@
 
 use super::limits::{COMPARED_MAX, USES_MAX, too_long};
 use super::order::{Clocks, Signals, check_size, signal_of_put};
-use super::refusal::{Reason, Refusal};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::Program;
+use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};
+use crate::refusal::{Reason, Refusal};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
 
