@@ -1,7 +1,7 @@
 //! The language of a card's command sequencer.
 //!
 //! An [`Instruction`] is one 64-byte word to the sequencer, a [`Completion`] one 32-byte word from it; `docs/isa.md`
-//! gives every bit. A [`Program`](plan::Program) is an ordered list of instructions for one card, and the
+//! gives every bit. A [`Program`](program::Program) is an ordered list of instructions for one card, and the
 //! [planner](plan) makes one program per rank out of a collective, which the [verifier](mod@verify) checks together. Nothing
 //! here touches a device.
 //!
@@ -32,8 +32,11 @@ mod matching;
 pub mod meaning;
 mod named;
 pub mod plan;
+pub mod program;
 pub mod ranges;
 pub mod reduction;
+pub mod refusal;
+pub mod request;
 pub mod table;
 pub mod verify;
 
@@ -44,5 +47,6 @@ pub use encoded::Encoded;
 pub use instruction::{AddressSpace, DecodeError, Flags, Instruction, Layout, Operand, Operation};
 pub use ranges::{AddressOverflow, Context, OwnBlock, RangeError, Transfer, Transfers, transfers};
 pub use reduction::{Combine, Element, Reduction};
+pub use refusal::{Reason, Refusal};
 pub use table::{Table, Tables};
-pub use verify::{Reason, verify};
+pub use verify::verify;

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use crate::communicator::ContextId;
 use crate::instruction::{WORLD, is_collective, takes_tables};
-use crate::plan::{Communicator, Program};
+use crate::program::{Communicator, Program};
 use crate::ranges::{Lengths, lengths, transfers};
+use crate::refusal::{Reason, Refusal};
 use crate::verify::limits::{BLOCKS_MAX, too_long};
-use crate::verify::{Reason, Refusal};
 use crate::{Capabilities, Context, Flags, Instruction, Operation, Tables};
 
 mod stuck;

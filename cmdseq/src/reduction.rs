@@ -187,6 +187,13 @@ pub struct Combine {
 }
 
 impl Combine {
+    /// Whether folding in another order can give other bits: only sums and products of floats are rounded. All else is the
+    /// same in any order, NaNs and zeros with their signs too.
+    pub const fn depends_on_order(self) -> bool {
+        matches!(self.reduction, Reduction::Sum | Reduction::Prod)
+            && matches!(self.element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
+    }
+
     /// `reduction` of `element`s, defined or not.
     pub const fn new(reduction: Reduction, element: Element) -> Self {
         Combine { reduction, element }

@@ -1,12 +1,13 @@
 //! The sequencer's register block, reached through the bus.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fpga_hal::{Function, Window};
 use fpga_regs::bits::{Errors, Status};
 use fpga_regs::sequencer;
 
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::health::{Health, PcieErrors};
 
@@ -105,16 +106,15 @@ impl Block {
         for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
             self.write(sequencer::queue::base(number) + sequencer::queue::ENABLE, 0)?;
         }
-        let start = Instant::now();
+        let deadline = Deadline::after(QUIET);
         loop {
             let last_seen = self.read_present(sequencer::STATUS)?;
             if !status(last_seen).contains(Status::BUSY) {
                 return Ok(());
             }
-            let waited = start.elapsed();
-            if waited > QUIET {
+            if deadline.left().is_zero() {
                 let what = format!("the sequencer of {} to stop what its last user started", self.name);
-                let last_seen = format!("STATUS {last_seen:#x}");
+                let (waited, last_seen) = (deadline.waited(), format!("STATUS {last_seen:#x}"));
                 return Err(Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen });
             }
             std::thread::sleep(Duration::from_millis(1));

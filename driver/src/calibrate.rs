@@ -33,12 +33,19 @@ const LIMIT_PERCENT: f64 = 2.0;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(600);
 
-/// Measures the fabric of `cluster`, and calls `progress` with what is done next. Overwrites the first MiB of pseudo channels in
-/// all cards' memories. Takes at most 10 minutes.
+/// What the programs call the communicator of their cards if these are not all; the cluster gives it a place.
+const GROUP: u16 = 1;
+
+/// Measures the fabric of `cluster`, and calls `progress` with what is done next. Overwrites the first two MiB of two pseudo
+/// channels in all cards' memories. Takes at most 10 minutes.
 ///
 /// # Errors
 /// Those of [`Cluster::execute`].
 pub fn calibrate(cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
+    calibrate_until(Deadline::after(WHOLE), cluster, progress)
+}
+
+fn calibrate_until(deadline: Deadline, cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let capabilities = cluster.capabilities().clone();
     let mut measuring = Measuring {
         stated: capabilities.timing,
@@ -47,7 +54,7 @@ pub fn calibrate(cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Resul
         cluster,
         parameters: Vec::new(),
         unmeasured: Vec::new(),
-        deadline: Deadline::after(WHOLE),
+        deadline,
     };
     progress("dispatch and hand-over");
     measuring.alone()?;
@@ -125,9 +132,7 @@ impl Measuring<'_> {
 
     fn plan(&self, group: &[u32], programs: Vec<Vec<Instruction>>) -> Plan {
         let is_all = group.iter().copied().eq(0..self.capabilities.nodes);
-        // An id stands for the same cards in all programs: the last one for two of them, the one before for more.
-        let last = self.capabilities.communicators.saturating_sub(if group.len() == 2 { 1 } else { 2 });
-        let id = if is_all { WORLD } else { last.min(u32::from(u16::MAX)) as u16 };
+        let id = if is_all { WORLD } else { GROUP };
         let on = |instruction: Instruction| match instruction.operation.fields().communicator {
             true => instruction.on(id),
             false => instruction,
@@ -257,10 +262,7 @@ impl Measuring<'_> {
 
     fn linked_pair(&self, nodes: &[u32]) -> Option<[u32; 2]> {
         let is_linked = |a: u32, b: u32| self.capabilities.topology.linked(a, b, self.capabilities.nodes);
-        nodes
-            .iter()
-            .enumerate()
-            .find_map(|(at, a)| nodes[at + 1..].iter().find(|b| is_linked(*a, **b)).map(|b| [*a, *b]))
+        nodes.iter().find_map(|a| nodes.iter().find(|b| is_linked(*a, **b)).map(|b| [*a, *b]))
     }
 
     /// Whole beats that the receive buffers hold.
@@ -369,7 +371,7 @@ impl Measuring<'_> {
         });
         let channel = f64::from(self.model.timing.channel_mbps);
         match beats {
-            Some((rate, cycles, residual)) if rate < channel * (1.0 - LIMIT_PERCENT / 100.0) => {
+            Some((rate, cycles, residual)) if !is_limited(rate, channel) => {
                 self.keep("reduce_beat_cycles", cycles, points.len(), residual);
             }
             _ => self.skip(names[0], "folds go as fast as the pseudo channel that takes their result"),
@@ -403,8 +405,8 @@ impl Measuring<'_> {
         let is_whole = nodes.iter().copied().eq(0..self.capabilities.nodes);
         let (topology, all) = (self.capabilities.topology, self.capabilities.nodes);
         let linked = |a: u32, b: u32| topology.linked(a, b, all);
-        let all_linked = nodes.iter().enumerate().all(|(at, a)| nodes[at + 1..].iter().all(|b| linked(*a, *b)));
-        if !is_whole && !all_linked {
+        if !is_whole && !topology.all_linked(nodes, all) {
+            // There is no barrier over all of them.
             return Ok(BTreeMap::new());
         }
         let count = nodes.len();
@@ -449,7 +451,7 @@ impl Measuring<'_> {
         // The first fit was of one link. If a pseudo channel is the limit of all, nothing is known of the links but that.
         let channel = f64::from(self.model.timing.channel_mbps);
         self.parameters.retain(|one| one.field.name != "link_mbps");
-        if middle >= channel * (1.0 - LIMIT_PERCENT / 100.0) {
+        if is_limited(middle, channel) {
             self.model.timing.link_mbps = self.stated.link_mbps;
             self.skip("link_mbps", "links are not slower than the pseudo channels behind them");
             return Ok(BTreeMap::new());
@@ -486,6 +488,11 @@ fn mbps(ps_per_byte: f64) -> f64 {
     8e6 / ps_per_byte
 }
 
+/// Whether `limit` may be what makes `rate` what it is.
+fn is_limited(rate: f64, limit: f64) -> bool {
+    rate >= limit * (1.0 - LIMIT_PERCENT / 100.0)
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -499,4 +506,65 @@ fn spread(values: &[f64]) -> f64 {
         return 0.0;
     }
     values.iter().map(|value| 100.0 * (value / middle - 1.0).abs()).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::fake::{Fake, Reply};
+
+    #[test]
+    fn statistics_of_a_few_numbers() {
+        assert_eq!((median(&[]), spread(&[])), (0.0, 0.0));
+        assert_eq!((median(&[4.0]), spread(&[4.0])), (4.0, 0.0));
+        // Of an even number, the upper one.
+        assert_eq!((median(&[4.0, 2.0]), spread(&[4.0, 2.0])), (4.0, 50.0));
+        assert_eq!((median(&[9.0, 1.0, 4.0, 2.0, 5.0]), spread(&[9.0, 1.0, 4.0, 2.0, 5.0])), (4.0, 125.0));
+        assert_eq!(spread(&[1.0, -1.0, 0.0]), 0.0, "there is no percentage of nothing");
+        assert_eq!((mbps(160.0), mbps(8e6)), (50_000.0, 1.0));
+    }
+
+    #[test]
+    fn whole_cycles_are_preferred() {
+        for (lowest, highest, expected) in [
+            (6.5, 7.5, 7.0),
+            (7.0, 8.0, 7.0),
+            (6.96, 7.9, 7.0),
+            (7.04, 8.0, 7.0),
+            (7.06, 8.0, 8.0),
+            (7.3, 7.96, 8.0),
+            // None is near enough.
+            (7.2, 7.6, 7.4),
+            (7.5, 7.7, 7.6),
+        ] {
+            let found = whole(lowest, highest);
+            assert!((found - expected).abs() < 1e-9, "{lowest} to {highest}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_nearly_another_may_be_limited_by_it() {
+        for (rate, is_limit) in [(97.9, false), (98.0, true), (100.0, true), (150.0, true), (50.0, false)] {
+            assert_eq!(is_limited(rate, 100.0), is_limit, "{rate}");
+        }
+        assert!(is_limited(0.98, 1.0) && !is_limited(0.97, 1.0));
+    }
+
+    /// The second card never comes to its barrier.
+    #[test]
+    fn a_calibration_ends_when_all_of_it_has_taken_too_long() {
+        assert_eq!(WHOLE, Duration::from_secs(10 * 60), "as its documentation says");
+        let fakes = [0, 1].map(|node| Fake::node(node, 2, 64));
+        let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+        fakes[1].plant(0, Reply::Hang);
+        let mut phases = Vec::new();
+        let most = Duration::from_millis(50);
+        let progress = &mut |phase: &str| phases.push(phase.to_owned());
+        let error = calibrate_until(Deadline::after(most), &mut cluster, progress).unwrap_err();
+        let Error::Timeout { node: Some(1), waited, .. } = error else { panic!("{error}") };
+        // One program by itself could take a minute, and a plan of its own ten seconds.
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
+        assert_eq!(phases, ["dispatch and hand-over", "pseudo channels", "host link", "signals"]);
+    }
 }

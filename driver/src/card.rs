@@ -350,7 +350,7 @@ impl Card {
         let told = self.queue.request_stop();
         match self.queue.await_stop(told, deadline) {
             State::Stopped => self.queue.restart(None),
-            State::Gone => Err(self.block.removed()),
+            // Of a card that does not answer, this is that error.
             _ => Err(self.queue.timeout("the sequencer to stop".into(), deadline.waited())),
         }
     }

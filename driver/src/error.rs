@@ -244,3 +244,29 @@ fn about(status: Status, detail: u16) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_told_by_what_it_means() {
+        for (status, detail, expected) in [
+            (Status::LinkDown, 5, " (node 5)"),
+            (Status::Mismatch, 0, " (node 0)"),
+            (Status::BadRank, 7, " (node 7)"),
+            (Status::BadField, 0, " (byte 0 of the word)"),
+            (Status::OutOfRange, OUT_OF_MEMORY, " (the machine has no memory left for mock cards)"),
+            (Status::OutOfRange, OUT_OF_MEMORY + 1, " (detail 0x"),
+            (Status::BadProgram, 3, " (detail 0x3)"),
+            (Status::Aborted, 0, ""),
+            (Status::OutOfRange, 0, ""),
+        ] {
+            let found = about(status, detail);
+            assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{status}: {found}");
+        }
+        for status in Status::ALL {
+            assert_eq!(about(*status, NO_DETAIL), "", "{status}");
+        }
+    }
+}

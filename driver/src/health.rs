@@ -81,3 +81,27 @@ impl fmt::Display for Health {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_went_wrong_is_told() {
+        let health = |bits, pcie: Option<(u32, u32)>| Health {
+            errors: Errors::from_bits_retain(bits),
+            pcie: pcie.map(|(uncorrectable, correctable)| PcieErrors { uncorrectable, correctable }),
+        };
+        for (health, is_good, pcie) in [
+            (health(0, None), true, None),
+            (health(0, Some((0, 0))), true, None),
+            (health(1, None), false, None),
+            (health(0, Some((16, 0))), false, Some("uncorrectable 0x00000010, correctable 0x00000000")),
+            (health(0, Some((0, 16))), false, Some("uncorrectable 0x00000000, correctable 0x00000010")),
+        ] {
+            let text = health.to_string();
+            assert_eq!(health.is_good(), is_good, "{text}");
+            assert_eq!(text.split_once("PCIe errors: ").map(|(_, rest)| rest), pcie, "{text}");
+        }
+    }
+}

@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 
 /// MSI-X vector of queue 0.
 pub(crate) const VECTOR: u32 = 0;
+/// Its bit in PENDING.
+pub(crate) const VECTOR_BIT: u32 = 1;
 /// Rings are pages of their own, so that an IOMMU can map nothing else with them.
 const ALIGNMENT: usize = 4096;
 
@@ -132,5 +134,24 @@ impl HostRing {
     pub(crate) fn leak(&self) {
         std::mem::forget(Arc::clone(&self.submission));
         std::mem::forget(Arc::clone(&self.completion));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_hal::BarIndex;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn rings_that_a_card_may_still_use_stay_for_good() {
+        let function = Fake::new(4).function();
+        let window = function.window(BarIndex::new(0).unwrap()).unwrap();
+        let ring = HostRing::allocate(&Block::new(window, "fake".into(), &function), function.domain(), 4).unwrap();
+        let seen = [Arc::downgrade(&ring.submission), Arc::downgrade(&ring.completion)];
+        ring.leak();
+        drop(ring);
+        assert!(seen.iter().all(|one| one.upgrade().is_some()));
     }
 }

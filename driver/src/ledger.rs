@@ -58,14 +58,12 @@ pub(crate) enum Poison {
 #[derive(Debug, Default)]
 struct Slot {
     cell: u32,
-    /// What its completion is to carry.
-    tag: u16,
     held: Held,
 }
 
 /// The instructions of one queue.
 ///
-/// Instructions are counted, modulo 2^32, and at all times
+/// Instructions are counted, modulo 2^32; the low 16 bits of its count are the tag of each. At all times
 /// `announced <= taken <= rung <= pushed <= taken + depth` (wrapping): no completion is taken that the card was not asked
 /// for, and no entry of either ring is written over before it was read.
 pub(crate) struct Ledger {
@@ -206,14 +204,20 @@ impl Ledger {
         }
     }
 
-    /// Enters the instruction in `word`, which was stored as the next of the ring. There must be
-    /// [room](Ledger::has_room).
+    /// The tag of the next instruction.
     #[inline]
-    pub(crate) fn push(&mut self, word: &[u8; instruction::BYTES], tag: u16, operation: Operation) -> Token {
+    pub(crate) fn next_tag(&self) -> u16 {
+        self.pushed as u16
+    }
+
+    /// Enters the instruction in `word`, which was stored as the next of the ring, with its [tag](Ledger::next_tag). There
+    /// must be [room](Ledger::has_room).
+    #[inline]
+    pub(crate) fn push(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Token {
         let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
-        let slot = &mut self.slots[(self.pushed & (self.depth - 1)) as usize];
-        (slot.cell, slot.tag) = (cell, tag);
+        self.slots[(self.pushed & (self.depth - 1)) as usize].cell = cell;
+        let tag = self.next_tag();
         self.pushed = self.pushed.wrapping_add(1);
         self.forget_loaded(operation, word);
         Token::new(&self.cells, cell, tag, operation)
@@ -244,7 +248,7 @@ impl Ledger {
             Operation::Table => {
                 self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
             }
-            Operation::Launch if !self.tables.is_empty() => self.tables.clear(),
+            Operation::Launch => self.tables.clear(),
             _ => {}
         }
     }
@@ -277,29 +281,26 @@ impl Ledger {
     /// Takes `completion`, the next that the card has written.
     #[inline]
     pub(crate) fn complete(&mut self, completion: Completion) -> std::result::Result<(), Broken> {
-        let slot = (self.taken & (self.depth - 1)) as usize;
-        if completion.tag != self.slots[slot].tag {
+        if completion.tag != self.taken as u16 {
             return Err(self.broken("its tag is not the next", completion.tag));
         }
         if completion.t1 > completion.t2 && completion.status == Status::Done {
             return Err(self.broken("its T1 is after its T2", completion.tag));
         }
-        self.finish(slot, completion);
+        self.finish(completion);
         Ok(())
     }
 
     /// A completion for which nothing was submitted, or that is wrong.
     #[cold]
     pub(crate) fn broken(&self, what: &'static str, found: u16) -> Broken {
-        let slot = (self.taken & (self.depth - 1)) as usize;
-        let expected = if self.in_flight() == 0 { self.taken as u16 } else { self.slots[slot].tag };
-        Broken { what, expected, found }
+        Broken { what, expected: self.taken as u16, found }
     }
 
-    /// Hands `completion` to whoever waits for the instruction in `slot`, and releases its memory.
+    /// Hands `completion` to whoever waits for the oldest instruction in flight, and releases its memory.
     #[inline]
-    fn finish(&mut self, slot: usize, completion: Completion) {
-        let Slot { cell, held, .. } = &mut self.slots[slot];
+    fn finish(&mut self, completion: Completion) {
+        let Slot { cell, held } = &mut self.slots[(self.taken & (self.depth - 1)) as usize];
         let cell = *cell;
         if !matches!(held, Held::None) {
             *held = Held::None;
@@ -314,15 +315,9 @@ impl Ledger {
     /// Gives everything in flight the status aborted and releases its memory. The card has stopped or was reset.
     pub(crate) fn abort_all(&mut self) {
         while self.taken != self.pushed {
-            let slot = (self.taken & (self.depth - 1)) as usize;
-            self.finish(slot, aborted(self.slots[slot].tag));
+            self.finish(aborted(self.taken as u16));
         }
         self.rung = self.pushed;
-    }
-
-    /// Notes that nobody knows what the card's tables hold.
-    pub(crate) fn clear_tables(&mut self) {
-        self.tables.clear();
     }
 
     /// Forgets what a reset has cleared on the card: tables and resident programs.
@@ -405,8 +400,8 @@ mod tests {
 
     fn push(ledger: &mut Ledger, held: Held) -> Token {
         assert!(ledger.has_room());
-        let tag = ledger.pushed() as u16;
-        let token = ledger.push(&Instruction::nop().with_tag(tag).encode(), tag, Operation::Nop);
+        let tag = ledger.next_tag();
+        let token = ledger.push(&Instruction::nop().with_tag(tag).encode(), Operation::Nop);
         ledger.hold(held);
         token
     }
@@ -454,7 +449,6 @@ mod tests {
         ledger.set_rung();
         ledger.complete(done(7)).unwrap_err();
         ledger.set_poison(Poison::Failed(String::new()));
-        ledger.clear_tables();
         assert_eq!(Arc::strong_count(&buffer), 6);
         ledger.complete(done(0)).unwrap();
         assert_eq!(Arc::strong_count(&buffer), 4);
@@ -476,6 +470,27 @@ mod tests {
     }
 
     #[test]
+    fn what_loads_tables_makes_the_host_forget_them() {
+        use cmdseq::Operation::{Launch, Nop, Table as Load};
+        let table = cmdseq::Table::packed([64, 64], 1);
+        let slots = [0, 1, 2, 0x102, 0x201];
+        for (instruction, left) in [
+            (Instruction::nop(), slots.to_vec()),
+            (Instruction::table(1, 0, 2), vec![0, 2, 0x102, 0x201]),
+            (Instruction::table(0x102, 0, 2), vec![0, 1, 2, 0x201]),
+            // What a program loads is not known.
+            (Instruction::launch(0, [0; 3]), vec![]),
+        ] {
+            let mut ledger = running(0);
+            slots.iter().for_each(|slot| ledger.has_table(*slot, table.clone()));
+            let operation = instruction.operation;
+            assert!(matches!(operation, Nop | Load | Launch));
+            ledger.push(&instruction.encode(), operation).abandon();
+            assert_eq!(ledger.tables().keys().copied().collect::<Vec<_>>(), left, "{operation}");
+        }
+    }
+
+    #[test]
     fn programs_keep_their_memory_until_another_is_surely_stored() {
         let domain = Domain::in_process();
         let [first, second] = [0, 1].map(|_| domain.allocate(64, 64).unwrap());
@@ -486,8 +501,8 @@ mod tests {
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (2, 2), "either may be there");
         ledger.set_resident(3, vec![Arc::clone(&second)]);
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
-        ledger.clear_tables();
-        assert_eq!(Arc::strong_count(&second), 2);
+        ledger.abort_all();
+        assert_eq!(Arc::strong_count(&second), 2, "an abort leaves programs on the card");
         ledger.forget_card();
         assert_eq!(Arc::strong_count(&second), 1);
     }

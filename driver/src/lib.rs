@@ -67,6 +67,14 @@ mod tables;
 mod token;
 mod waiting;
 
+// The card that the tests of the whole driver have, for those of its parts.
+#[cfg(test)]
+extern crate self as fpga_driver;
+#[cfg(test)]
+#[allow(dead_code, reason = "it is made for more tests than there are here")]
+#[path = "../tests/wire/fake.rs"]
+mod fake;
+
 pub use blame::Unfinished;
 pub use bound::Bound;
 pub use calibrate::calibrate;

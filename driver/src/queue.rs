@@ -130,8 +130,8 @@ impl QueuePair {
         if !self.has_room() {
             return Err(self.full(Bound::from(*instruction)));
         }
-        instruction.tag = self.ledger.pushed() as u16;
-        self.put(&instruction.encode(), instruction.tag, instruction.operation)
+        instruction.tag = self.ledger.next_tag();
+        self.put(&instruction.encode(), instruction.operation)
     }
 
     /// Stores an instruction that names host memory, or keeps some.
@@ -156,15 +156,14 @@ impl QueuePair {
     #[inline]
     pub(crate) fn push_encoded(&mut self, word: &Encoded, operation: Operation) -> Result<Token> {
         self.check()?;
-        let tag = self.ledger.pushed() as u16;
-        self.put(&word.with_tag(tag), tag, operation)
+        self.put(&word.with_tag(self.ledger.next_tag()), operation)
     }
 
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
-    fn put(&mut self, word: &[u8; instruction::BYTES], tag: u16, operation: Operation) -> Result<Token> {
+    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Result<Token> {
         self.ring.store(self.ledger.pushed(), word)?;
-        Ok(self.ledger.push(word, tag, operation))
+        Ok(self.ledger.push(word, operation))
     }
 
     /// Whether there is room for another instruction.
@@ -294,11 +293,6 @@ impl QueuePair {
     pub fn take(&mut self, token: Token) -> Result<std::result::Result<Completion, Token>> {
         self.ledger.take(token)
     }
-
-    /// Gives the completion of `token` up; the same as [`Token::abandon`].
-    pub fn abandon(&mut self, token: Token) {
-        token.abandon();
-    }
 }
 
 impl fmt::Debug for QueuePair {
@@ -326,6 +320,64 @@ pub fn check(completion: Completion, node: u32, index: usize, operation: Operati
         Status::Done => Ok(completion),
         status => {
             Err(Error::Failed { node, rank: None, instruction: index, operation, status, detail: completion.detail })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::Operand;
+    use fpga_hal::BarIndex;
+
+    use super::*;
+    use crate::fake::{BLOCK, Fake};
+
+    /// The queue of a card whose bus refuses the doorbell, and all registers behind it, once it is enabled.
+    fn without_doorbell(fake: &Arc<Fake>) -> QueuePair {
+        let function = fake.function();
+        let window = function.window(BarIndex::new(0).unwrap()).unwrap();
+        let block = |bytes| Block::new(window.slice(BLOCK.into(), bytes).unwrap(), "fake".into(), &function);
+        function.set_bus_master(true).unwrap();
+        let interrupt = function.enable_interrupts(1).unwrap().remove(0);
+        let mut queue = QueuePair::create(&function, &block(0x800), 0, 4, interrupt).unwrap();
+        queue.ring = HostRing::allocate(&block(0x418), function.domain(), 4).unwrap();
+        queue
+    }
+
+    #[test]
+    fn a_doorbell_that_is_refused_leaves_nothing_pushed() {
+        let fake = Fake::new(4);
+        let mut queue = without_doorbell(&fake);
+        let buffer = queue.function.domain().allocate(64, 64).unwrap();
+        let copy = Instruction::copy(Operand::card(0), Operand::host(buffer.iova().0), 64);
+        let refused = |error| matches!(error, Error::Bus(fpga_hal::Error::OutOfBounds { .. }));
+        // More often than the queue has room for.
+        for stored in 0..3 {
+            for _ in 0..20 {
+                assert!(refused(queue.submit(Instruction::nop()).unwrap_err()));
+                let bound = Bound::from(copy).holding(Arc::clone(&buffer));
+                assert!(refused(queue.submit(bound).unwrap_err()));
+                assert_eq!((queue.in_flight(), Arc::strong_count(&buffer)), (stored, 1));
+            }
+            // What is stored by itself stays, and is told of by a later call.
+            let token = queue.push(Instruction::nop()).unwrap();
+            assert_eq!(u32::from(token.tag()), stored);
+            assert!(refused(queue.ring().unwrap_err()));
+            assert_eq!((queue.in_flight(), queue.state()), (stored + 1, State::Running));
+            token.abandon();
+        }
+        assert!(fake.state().ran.is_empty());
+    }
+
+    #[test]
+    fn a_queue_shows_its_counts() {
+        let mut queue = without_doorbell(&Fake::new(4));
+        queue.push(Instruction::nop()).unwrap().abandon();
+        let shown = format!("{queue:?}");
+        for part in ["fake", "Running", "depth: 4", "pushed: 1", "rung: 0", "taken: 0", "announced: 0"] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
         }
     }
 }

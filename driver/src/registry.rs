@@ -232,6 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_shares_rather_what_is_held_than_what_another_has_left() {
+        let mut registry = registry();
+        let left = add(&mut registry, 1, &[0, 1], Owner::Plan);
+        let held = add(&mut registry, 2, &[0, 1], Owner::Handle);
+        let chosen = add(&mut registry, 3, &[0, 1], Owner::Id);
+        add(&mut registry, 1, &[1, 0], Owner::Handle);
+        let mut taken = Vec::new();
+        for expected in [held, chosen, left] {
+            assert_eq!(registry.shared(&[0, 1], &taken).unwrap().key, expected);
+            taken.push(expected);
+        }
+        assert!(registry.shared(&[0, 1], &taken).is_none());
+    }
+
+    #[test]
     fn the_entry_with_most_generations_left_is_taken_and_one_without_never() {
         let mut registry = registry();
         let mut spent = Spent::default();

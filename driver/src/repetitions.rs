@@ -167,6 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn the_first_65536_are_listed_and_all_are_summed_up() {
+        let mut all = Repetitions::new(1, false);
+        let count = 65_536 + 3;
+        for index in 0..count {
+            all.add(0, index, Some(0), &run(10 * index, 5, 6, 3));
+        }
+        assert_eq!((all.times.len(), all.skew.len()), (65_536, 65_536));
+        assert_eq!((all.t2_summary.count(), all.skew_summary.count()), (count, count));
+    }
+
+    #[test]
     fn who_was_released_before_all_had_come_is_named() {
         let mut all = Repetitions::new(2, true);
         all.add(0, 0, Some(0), &run(10, 5, 50, 0));

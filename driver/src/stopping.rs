@@ -91,12 +91,11 @@ impl QueuePair {
         self.ledger.set_state(State::Stopped);
     }
 
-    /// Notes that a reset failed. What the card has is not known any more.
+    /// Notes that a reset failed. What the card has is not known any more, even if it was gone and answers again.
     pub(crate) fn reset_failed(&mut self, error: &Error) {
-        self.ledger.clear_tables();
-        match error {
-            Error::Removed { .. } => self.ledger.set_state(State::Gone),
-            error => self.ledger.set_poison(Poison::Reset(format!("its reset failed: {error}"))),
+        self.ledger.set_poison(Poison::Reset(format!("its reset failed: {error}")));
+        if matches!(error, Error::Removed { .. }) {
+            self.ledger.set_state(State::Gone);
         }
     }
 

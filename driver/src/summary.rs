@@ -86,7 +86,7 @@ fn bucket(value: u64) -> usize {
 /// The least value of a bucket.
 fn floor(bucket: usize) -> u64 {
     let (power, low) = (bucket >> BITS, (bucket & ((1 << BITS) - 1)) as u64);
-    if power == 0 { low } else { (low | 1 << BITS) << (power - 1) }
+    if power == 0 { low } else { (low + (1 << BITS)) << (power - 1) }
 }
 
 #[cfg(test)]
@@ -128,5 +128,26 @@ mod tests {
             summary.all.capacity() == 0 && summary.buckets.len() == BUCKETS,
             "what was kept one by one is released"
         );
+    }
+
+    #[test]
+    fn percentiles_of_65536_counts_are_exact_and_of_one_more_in_the_bucket() {
+        let mut summary = Summary::default();
+        let least = 1_000_000_007;
+        (0..65_536).for_each(|value| summary.add(least + value));
+        assert_eq!(
+            [0, 25, 50, 100].map(|percent| summary.percentile(percent)),
+            [0, 16_384, 32_768, 65_535].map(|at| least + at)
+        );
+        summary.add(least);
+        assert_eq!(summary.percentile(50), floor(bucket(least + 32_768)).max(least));
+        assert_eq!(summary.count(), 65_537);
+    }
+
+    #[test]
+    fn the_count_that_half_are_below_is_of_the_upper_half() {
+        let mut summary = Summary::default();
+        (0..80_000).for_each(|at| summary.add(if at % 2 == 0 { 10 } else { 100 }));
+        assert_eq!([0, 49, 50, 51, 100].map(|percent| summary.percentile(percent)), [10, 10, 100, 100, 100]);
     }
 }

@@ -97,3 +97,40 @@ fn free_id(plan: &Plan, capabilities: &Capabilities, count: u32) -> Option<u16> 
     let first = plan.communicators.iter().map(|one| one.id).max().unwrap_or(instruction::WORLD).checked_add(1)?;
     (u32::from(first) + count <= capabilities.communicators).then_some(first)
 }
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::plan::{Collective, Request, plan};
+
+    use super::*;
+    use crate::fake::Fake;
+
+    /// What barriers four of five cards share where the table has so many entries and the plan has these ids.
+    fn shared(entries: u32, ids: &[u16]) -> (Vec<u16>, Vec<Vec<u16>>) {
+        let mut capabilities = Fake::node(0, 5, 64).open().unwrap().capabilities().clone();
+        let mut plan = plan(&Request::new(Collective::Barrier, vec![4, 0, 2, 1], 0), &capabilities).unwrap();
+        capabilities.communicators = entries;
+        let pair = |id: &u16| Communicator { id: *id, members: vec![1, 2] };
+        plan.communicators = ids.iter().map(pair).collect();
+        let start = synchronise(&plan, &capabilities);
+        assert!(start.communicators.iter().all(|one| one.members == [4, 0, 2, 1]));
+        (start.communicators.iter().map(|one| one.id).collect(), start.barriers)
+    }
+
+    #[test]
+    fn a_group_without_a_communicator_gets_one_behind_those_of_the_plan_if_there_is_room() {
+        for (entries, ids, expected) in [
+            (2, &[][..], Some(1)),
+            (1, &[], None),
+            (5, &[1, 3], Some(4)),
+            (5, &[3, 1], Some(4)),
+            (4, &[1, 3], None),
+            (32, &[31], None),
+            (32, &[u16::MAX], None),
+        ] {
+            let (made, barriers) = shared(entries, ids);
+            assert_eq!(made, Vec::from_iter(expected), "{entries} entries, {ids:?}");
+            assert_eq!(barriers, vec![made; 4]);
+        }
+    }
+}

@@ -50,7 +50,7 @@ impl Cells {
 
     /// Whether there are cells for the queue to take back; forgets that there are.
     pub(crate) fn take_released(&self) -> bool {
-        self.released.load(Ordering::Acquire) != 0 && self.released.swap(0, Ordering::AcqRel) != 0
+        self.released.swap(0, Ordering::AcqRel) != 0
     }
 
     fn abandon(&self, cell: u32) {
@@ -87,8 +87,7 @@ impl Token {
         self.operation
     }
 
-    /// Tag the instruction carries: the count of instructions pushed before, cut to 16 bits; of a launch that was encoded
-    /// before, always the same.
+    /// Tag the instruction carries: the count of instructions pushed before, cut to 16 bits.
     pub fn tag(&self) -> u16 {
         self.tag
     }

@@ -13,7 +13,7 @@ use fpga_regs::sequencer;
 use crate::bound::Bound;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::host_ring::VECTOR;
+use crate::host_ring::VECTOR_BIT;
 use crate::queue::QueuePair;
 use crate::state::SequencerState;
 use crate::token::Token;
@@ -111,7 +111,7 @@ impl QueuePair {
             let is_raised = self.interrupt.wait(time).map_err(|error| self.block().bus(error))?;
             if is_raised && self.interrupt.kind() == InterruptKind::Intx {
                 // A level stays until the card is told.
-                self.block().write(sequencer::PENDING, 1 << VECTOR)?;
+                self.block().write(sequencer::PENDING, VECTOR_BIT)?;
                 self.function.unmask_intx().map_err(|error| self.block().bus(error))?;
             }
             let count = self.poll()?;

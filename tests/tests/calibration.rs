@@ -126,15 +126,46 @@ fn of_another_fabric_it_is_refused_with_what_differs() {
     assert_eq!(error.name, "link_mbps");
 }
 
+/// Some of the cards of a fabric.
+fn part(fabric: &Fabric, nodes: &[u32]) -> Cluster {
+    let domain = fpga_hal::Domain::in_process();
+    let attach = |node: &u32| fpga_hal::in_process::attach(fabric.endpoint(*node), &domain, "mock");
+    Cluster::open(nodes.iter().map(attach).collect::<Result<_, _>>().unwrap()).unwrap()
+}
+
+#[test]
+fn links_that_differ_are_found_wherever_they_are() {
+    let dragonfly = Profile::optweb_dragonfly(2, 3);
+    for (profile, nodes, slow, links) in [
+        (dragonfly.clone(), vec![0, 1, 2, 3, 4, 5], (4, 1), Some(18)),
+        (Profile::optweb(5), vec![0, 2, 3], (3, 2), Some(6)),
+        (Profile::optweb(2), vec![0, 1], (1, 0), Some(2)),
+        // No barrier is over all of these: they have one link, and it is measured with large blocks only.
+        (dragonfly, vec![0, 1, 5], (1, 0), None),
+    ] {
+        let fabric = Fabric::new(profile).unwrap();
+        let mut cluster = part(&fabric, &nodes);
+        fabric.set_link_rate(slow.0, slow.1, 5_000);
+        let calibration = calibrated(&mut cluster);
+        let link = calibration.parameters.iter().find(|one| one.field.name == "link_mbps").unwrap();
+        assert_eq!(link.points, links.unwrap_or(4));
+        assert!((44_800..=45_200).contains(&link.measured) || nodes.len() == 2, "{link:?}");
+        let found: Vec<_> = calibration.links.iter().collect();
+        match (found.as_slice(), links) {
+            ([], None) => {}
+            // Of two, either may be the one that all go like.
+            ([((0, 1), 44_800..=45_200)], Some(2)) => assert!((4_950..=5_050).contains(&link.measured), "{link:?}"),
+            ([(link, 4_950..=5_050)], Some(_)) => assert_eq!(**link, slow),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A part of the fabric is measured, and one card alone.
 #[test]
 fn some_of_the_cards_will_do() {
     for nodes in [vec![1, 3], vec![2]] {
-        let fabric = Fabric::new(Profile::optweb(4)).unwrap();
-        let domain = fpga_hal::Domain::in_process();
-        let attach = |node: &u32| fpga_hal::in_process::attach(fabric.endpoint(*node), &domain, "mock");
-        let functions = nodes.iter().map(attach).collect::<Result<_, _>>().unwrap();
-        let mut cluster = Cluster::open(functions).unwrap();
+        let mut cluster = part(&Fabric::new(Profile::optweb(4)).unwrap(), &nodes);
         let calibration = calibrated(&mut cluster);
         assert_eq!(measured(&calibration).contains_key("link_mbps"), nodes.len() == 2);
         let group: Vec<u32> = nodes.clone();
@@ -143,5 +174,36 @@ fn some_of_the_cards_will_do() {
         let plan = plan_with(&request, cluster.capabilities(), &model).unwrap();
         let case = prediction::run(&mut cluster, &plan);
         assert!(case.difference_percent().abs() < 5.0, "{case:?}");
+    }
+}
+
+/// What is counted in cycles is told to the cycle, other times within one, and rates within a thousandth.
+#[test]
+fn whatever_the_parts_take_is_what_is_measured() {
+    let optweb = Profile::optweb;
+    for profile in [
+        optweb(2),
+        optweb(3),
+        // Signals that are no whole cycles on their way.
+        Profile { link_ps: 152_300, ..optweb(2) },
+        Profile { link_ps: 701_900, reduce_beat_cycles: 3, reduce_unit_cycles: 20, link_mbps: 12_000, ..optweb(3) },
+        Profile { dispatch_cycles: 15, memory_read_cycles: 80, switch_cycles: 25, handover_cycles: 40, ..optweb(2) },
+        Profile { channel_mbps: 30_000, link_mbps: 9_000, host_mbps: 50_000, reduce_beat_cycles: 5, ..optweb(4) },
+        Profile { cycle_ps: 4_000, link_ps: 99_000, reduce_unit_cycles: 3, ..Profile::optweb_dragonfly(2, 2) },
+    ] {
+        let calibration = calibrated(&mut run::open(profile.clone()).1);
+        let all = measured(&calibration);
+        for (name, (stated, measured)) in &all {
+            let off = u64::from(stated.abs_diff(*measured));
+            let is_right = match name.rsplit('_').next() {
+                Some("cycles") => off == 0,
+                Some("ps") => off < profile.cycle_ps,
+                _ => off * 1000 <= u64::from(*stated),
+            };
+            assert!(is_right, "{name}: {stated} stated and {measured} measured of {profile:?}");
+        }
+        // Units that take a beat each cycle are as fast as the pseudo channel behind them.
+        let beats = all.contains_key("reduce_beat_cycles");
+        assert_eq!((beats, all.len()), (profile.reduce_beat_cycles > 1, 11 + usize::from(beats)));
     }
 }

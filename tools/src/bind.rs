@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::{functions, output};
+use crate::{address, functions, output};
 
 #[derive(Serialize)]
 struct Printed {
@@ -52,7 +52,7 @@ pub(crate) fn unbind(cli: &Cli, arguments: &cli::Functions) -> Result<()> {
 
 pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
     let mut names = Vec::new();
-    if let Some(address) = functions::address(&arguments.card) {
+    if let Some(address) = address::in_selector(&arguments.card) {
         let options = Options { force: arguments.force, ..Options::default() };
         let sysfs = functions::sysfs(cli);
         let outcome = sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;

@@ -10,7 +10,7 @@ use fpga_hal::PciAddress;
 
 use crate::expect::{self, Expect};
 use crate::npy::Element;
-use crate::{functions, reg, size};
+use crate::{address, number, size};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -123,7 +123,7 @@ pub(crate) struct List {
 pub(crate) struct Info {
     /// PCI function, such as 0000:3b:00.0: show what the kernel reports, without
     /// opening the function [default: open --cards]
-    #[arg(value_name = "ADDRESS", value_parser = functions::parse_address)]
+    #[arg(value_name = "ADDRESS", value_parser = address::parse)]
     pub(crate) address: Option<PciAddress>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Bind {
 #[derive(Debug, Args)]
 pub(crate) struct Functions {
     /// PCI functions, such as 0000:3b:00.0; either all change or none
-    #[arg(value_name = "ADDRESS", required = true, value_parser = functions::parse_address)]
+    #[arg(value_name = "ADDRESS", required = true, value_parser = address::parse)]
     pub(crate) address: Vec<PciAddress>,
 
     /// Also change functions in use by a process, mounted disk, network or
@@ -186,7 +186,7 @@ pub(crate) struct Reg {
     pub(crate) register: String,
 
     /// 32-bit value to write; without VALUE, the register is read
-    #[arg(value_name = "VALUE", value_parser = reg::number)]
+    #[arg(value_name = "VALUE", value_parser = number::word)]
     pub(crate) value: Option<u32>,
 }
 

@@ -12,16 +12,6 @@ pub(crate) fn sysfs(cli: &Cli) -> Sysfs {
     Sysfs::new(&cli.sysfs_root)
 }
 
-/// Returns the address in `vfio:0000:3b:00.0` or `0000:3b:00.0`; `None` for other selectors.
-pub(crate) fn address(selector: &str) -> Option<PciAddress> {
-    selector.strip_prefix("vfio:").unwrap_or(selector).parse().ok()
-}
-
-/// Parses an address on the command line.
-pub(crate) fn parse_address(text: &str) -> std::result::Result<PciAddress, String> {
-    address(text).ok_or_else(|| format!("invalid PCI address {text:?}: expected a form like 0000:3b:00.0 or 3b:00.0"))
-}
-
 /// Returns the function at an address of the command line.
 pub(crate) fn find(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
     sysfs.function(address).map_err(|error| match error {

@@ -40,7 +40,7 @@ fn rules(cli: &Cli) -> Rules {
         Command::Bind(_) | Command::Unbind(_) => no_cards("ADDRESS selects the functions"),
         Command::Reset(arguments) => {
             let mut rules = no_cards("CARD selects the card");
-            if crate::functions::address(&arguments.card).is_none() {
+            if crate::address::in_selector(&arguments.card).is_none() {
                 rules.push(("force", "it applies to a PCI address, not to a selector".to_owned()));
             }
             rules

@@ -1,6 +1,7 @@
 //! `fpgactl`: load, launch and measure collectives on FPGA cards, real or mock.
 #![forbid(unsafe_code)]
 
+mod address;
 mod asm;
 mod atomic_file;
 mod bench;
@@ -28,6 +29,7 @@ mod known;
 mod lint;
 mod list;
 mod npy;
+mod number;
 mod output;
 mod plan;
 mod progress;

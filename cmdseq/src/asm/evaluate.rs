@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Finding, Span};
 use super::fields::Place;
+use super::options::{Limits, Options};
 use super::program::{Binding, Buffer, RANKS_MAX, RankProgram, Side};
 use super::syntax::*;
-use super::{Limits, Options};
-use crate::plan::Communicator;
+use crate::program::Communicator;
 use crate::table::{Entry, Table};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 

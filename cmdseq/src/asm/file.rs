@@ -1,7 +1,7 @@
 //! Assembled programs as a file; `docs/seq.md` has its layout. All of it is checked when it is read.
 
 use super::program::{Assembly, Binding, Buffer, RankProgram, Side};
-use crate::plan::Communicator;
+use crate::program::Communicator;
 use crate::table::{ENTRY_BYTES, Table};
 use crate::{AddressSpace, DecodeError, Instruction, Layout, instruction};
 

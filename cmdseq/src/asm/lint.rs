@@ -7,7 +7,7 @@ use super::program::{Buffer, RankProgram, Side};
 use super::syntax::{RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
 use crate::instruction::takes_tables;
-use crate::plan::Communicator;
+use crate::program::Communicator;
 use crate::table::Table;
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation, instruction};
 

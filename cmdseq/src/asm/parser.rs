@@ -1,10 +1,10 @@
 //! Tokens to statements: one statement a line, blocks closed by `end`.
 
-use super::Limits;
 use super::diagnostic::{Files, Finding, Span, did_you_mean};
 use super::fields::{self, FIELDS, Place, TAG};
 use super::include::{Sources, resolve};
 use super::lexer::{self, Kind, Token};
+use super::options::Limits;
 use super::syntax::*;
 use crate::{AddressSpace, Flags, Layout, Operation};
 

@@ -1,7 +1,8 @@
 //! Plans as programs that can be stored in a file.
 
 use super::program::{Assembly, Buffer, RankProgram};
-use crate::plan::{Communicator, Piece, Plan, joined};
+use crate::plan::Plan;
+use crate::program::{Communicator, Piece, joined};
 use crate::{AddressSpace, Layout};
 
 impl Assembly {

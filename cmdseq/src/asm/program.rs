@@ -6,7 +6,7 @@ use std::fmt;
 use super::lexer::{NAME_MAX, is_name_part, is_name_start};
 use super::parser::is_reserved;
 use crate::instruction::ARGUMENTS;
-use crate::plan::Communicator;
+use crate::program::Communicator;
 use crate::table::{Entry, Tables};
 use crate::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 

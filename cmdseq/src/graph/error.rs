@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::Element;
-use crate::plan::{Algorithm, Collective, Refusal};
+use crate::refusal::Refusal;
+use crate::request::{Algorithm, Collective};
 
 /// A side of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{GraphError, Step};
+use super::error::GraphError;
+use super::step::Step;
 
 /// The steps in an order that keeps to all that is asked: the same for the same graph, and that of the graph where nothing
 /// is asked.
@@ -75,7 +76,7 @@ fn cycle(stuck: usize, before: &[BTreeSet<usize>], waiting: &[usize]) -> Vec<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Collective, Request};
+    use crate::request::{Collective, Request};
 
     fn step(input: &str, output: &str, after: &[usize]) -> Step {
         let request = Request::new(Collective::Sendrecv, vec![0, 1], 64);

@@ -1,6 +1,7 @@
 //! Where the buffers of a graph lie.
 
-use super::{Buffer, GraphError};
+use super::error::GraphError;
+use super::step::Buffer;
 use crate::Capabilities;
 use crate::ranges::Range;
 

@@ -1,10 +1,13 @@
 //! What is made of a graph.
 
+use super::error::GraphError;
 use super::rooms::{self, Rooms};
-use super::{Buffer, GraphError};
+use super::step::Buffer;
 use crate::instruction::ARGUMENTS;
-use crate::plan::{Algorithm, Communicator, Piece, Plan, Prediction, Program, predict};
+use crate::plan::{Plan, Prediction, predict};
+use crate::program::{Communicator, Piece, Program};
 use crate::ranges::{Context, Range, card_ranges};
+use crate::request::Algorithm;
 use crate::{Capabilities, Operand, transfers};
 
 /// A buffer of a schedule, and where it lies.

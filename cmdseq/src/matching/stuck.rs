@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Head, Matching, Membership, Way, is_paired, ways};
 use crate::instruction::is_collective;
-use crate::verify::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Operation};
 
 /// Instructions of a cycle that are printed; of longer ones the first and how many there are.

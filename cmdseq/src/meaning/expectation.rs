@@ -2,7 +2,7 @@
 
 use super::value::{Folds, Value};
 use crate::Combine;
-use crate::plan::{Collective, Order, Request};
+use crate::request::{Collective, Order, Request};
 
 /// A collective as what it means: see [`Collective`] for what each rank has before and after. How it is done is not regarded.
 #[derive(Debug, Clone, Copy)]

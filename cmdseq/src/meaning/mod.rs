@@ -11,10 +11,12 @@ use std::collections::HashMap;
 
 use crate::instruction::ARGUMENTS;
 use crate::matching::{Matching, Members};
-use crate::plan::{Collective, Communicator, Program, Request};
+use crate::program::{Communicator, Program};
 use crate::ranges::{Context, Transfers, transfers};
+use crate::refusal::{Reason, Refusal};
+use crate::request::{Collective, Request};
 use crate::verify::limits::{INPUTS_MAX, too_long};
-use crate::verify::{self, Reason, Refusal, Unrolled};
+use crate::verify::{self, Unrolled};
 use crate::{AddressSpace, Capabilities, Instruction, Operation};
 
 use expectation::Expectation;

@@ -5,7 +5,7 @@ use std::collections::hash_map::{DefaultHasher, HashMap};
 use std::hash::{Hash as _, Hasher as _};
 
 use crate::Combine;
-use crate::verify::Refusal;
+use crate::refusal::Refusal;
 use crate::verify::limits::{MOVED_MAX, PIECES_MAX, too_long};
 
 /// What the bytes of a range stand for, one after another.

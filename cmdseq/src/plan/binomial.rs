@@ -5,10 +5,12 @@
 
 use std::ops::Range;
 
+use super::draft::Draft;
 use super::placement::{Areas, Packed, whole};
 use super::rounds::{Move, TOKEN_BYTES, check_rounds};
-use super::{Collective, Draft, Refusal, Request};
 use crate::Capabilities;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 
 /// The programs of `request`, with a round for each level of the tree.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {

@@ -1,7 +1,7 @@
 //! What the links alone allow.
 
-use super::{Collective, Request};
 use crate::Capabilities;
+use crate::request::{Collective, Request};
 
 impl Request {
     /// The least that an allreduce can take on these links, in picoseconds: 2(N-1)/N of the vector has to leave each card,

@@ -1,7 +1,10 @@
 //! One instruction, one hop. The vector forms are in a module of their own.
 
-use super::placement::{Placement, Stripes};
-use super::{Collective, Draft, Program, Refusal, Request};
+use super::draft::Draft;
+use super::placement::Stripes;
+use crate::program::Program;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Placement, Request};
 use crate::{Capabilities, Instruction, Layout, Operand};
 
 /// The programs of `request` with one instruction for each rank.

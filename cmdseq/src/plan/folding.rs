@@ -1,7 +1,8 @@
 //! How each algorithm puts a result together, as `docs/isa.md` says it: for those who want to compute the same bits.
 
+use super::outcome::Plan;
 use super::rounds::Blocks;
-use super::{Algorithm, Collective, Plan};
+use crate::request::{Algorithm, Collective};
 use crate::{Capabilities, Topology};
 
 /// How one element of a result is put together from those of the ranks.

@@ -3,10 +3,12 @@
 //!
 //! The ranks past a power of two are folded in before, and told what is theirs behind.
 
+use super::draft::Draft;
 use super::placement::{Areas, pieces_at, whole};
 use super::rounds::{Blocks, Core, Move, Turns, check_rounds};
-use super::{Collective, Draft, Refusal, Request};
 use crate::Capabilities;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 
 /// The programs of `request`, with a round for each distance, there and perhaps back.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {

@@ -2,13 +2,15 @@
 
 mod binomial;
 mod bound;
-mod collective;
 mod direct;
+mod draft;
 mod flow;
 mod folding;
+mod grid;
 mod halving;
 mod multipath;
 mod order;
+mod outcome;
 mod pairwise;
 mod placement;
 mod predict;
@@ -22,148 +24,21 @@ mod vector;
 
 use std::collections::HashMap;
 
-use crate::cost::{CostModel, Terms};
-use crate::instruction::{WORLD, takes_tables};
+use crate::cost::CostModel;
+use crate::instruction::takes_tables;
 use crate::matching::Members;
-use crate::{Capabilities, Combine, Flags, Instruction, Tables, Topology, transfers, verify};
+use crate::{Capabilities, Flags, Topology, transfers, verify};
 
-pub use crate::verify::{Reason, Refusal};
-pub use collective::{Algorithm, Collective, UnknownAlgorithm, UnknownCollective};
+use draft::Draft;
+
+pub use crate::program::{Communicator, Piece, Program};
+pub use crate::refusal::{Reason, Refusal};
+pub use crate::request::{
+    Algorithm, Collective, Order, Placement, Request, UnknownAlgorithm, UnknownCollective, UnknownOrder,
+};
 pub use folding::{FoldOrder, Folding};
-pub use order::{Order, UnknownOrder};
-pub use placement::Placement;
-pub(crate) use placement::joined;
+pub use outcome::{Plan, Prediction};
 pub use predict::{predict, predict_with};
-
-/// What is asked of the planner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// What to do.
-    pub collective: Collective,
-    /// Nodes that take part, by rank.
-    pub group: Vec<u32>,
-    /// Bytes as `--bytes` counts them: see [`Collective`].
-    pub bytes: u64,
-    /// Bytes of the blocks of a vector form, of which `bytes` says nothing: one for each rank; of an alltoallv row by row, in
-    /// row r what rank r gives each rank. Empty for all else.
-    pub counts: Vec<u64>,
-    /// Root, or sender; a rank of `group`.
-    pub root: u32,
-    /// Receiver of a send; a rank of `group`.
-    pub peer: u32,
-    /// What a reduction does with elements of which type; `None` for all else.
-    pub combine: Option<Combine>,
-    /// The order of ranks that a reduction must keep.
-    pub order: Order,
-    /// A way that must be taken; `None` lets the planner choose.
-    pub algorithm: Option<Algorithm>,
-    /// Largest piece sent eagerly instead of the card's own limit; 0 forces rendezvous.
-    pub eager_limit: Option<u64>,
-    /// Where the data lies; `None` lets the planner choose. An algorithm that cannot have it there is refused.
-    pub placement: Option<Placement>,
-}
-
-/// A range of card memory that holds a range of a rank's data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// Where the range begins in the rank's data, bytes.
-    pub offset: u64,
-    /// Where it lies in card memory, bytes.
-    pub address: u64,
-    /// Its length.
-    pub bytes: u64,
-}
-
-/// One card's part of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Program {
-    /// What the card runs, in order.
-    pub instructions: Vec<Instruction>,
-    /// Where the rank's input must lie before; empty if it has none. In order of `offset`, without gaps.
-    pub input: Vec<Piece>,
-    /// Where the rank's output lies after; empty if it has none.
-    pub output: Vec<Piece>,
-    /// What must be in the card's tables before it starts, by slot.
-    pub tables: Tables,
-}
-
-/// A communicator that the programs name, to be defined on its members before.
-///
-/// It is defined on its members only, so several communicators of one plan may have one id if no card is a member of two
-/// of them: the rows of a Dragonfly are one id, and its columns another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Communicator {
-    /// Index in the card's table.
-    pub id: u16,
-    /// Nodes by rank.
-    pub members: Vec<u32>,
-}
-
-/// What the planner expects, in picoseconds of the fabric's time from the issue of the first instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Prediction {
-    /// All beats counted out.
-    pub t1_ps: u64,
-    /// Complete.
-    pub t2_ps: u64,
-    /// Last byte counted in at the last destination.
-    pub arrival_ps: u64,
-    /// What the arrival is made of.
-    pub terms: Terms,
-}
-
-/// What the planner makes of a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// What was asked.
-    pub request: Request,
-    /// The way chosen.
-    pub algorithm: Algorithm,
-    /// One program per rank of the request's group.
-    pub programs: Vec<Program>,
-    /// Communicators to define before; the same ids on all cards that are members. Without [`WORLD`], which always is.
-    pub communicators: Vec<Communicator>,
-    /// What it should take.
-    pub predicted: Prediction,
-    /// Bytes that cross the busiest link in one direction.
-    pub busiest_link_bytes: u64,
-    /// Bytes that a destination gets from other ranks, at the destination that gets most.
-    pub bytes_per_destination: u64,
-    /// What a user should know, such as that times are extrapolated.
-    pub notes: Vec<String>,
-}
-
-/// Programs before they are checked and timed.
-struct Draft {
-    programs: Vec<Program>,
-    communicators: Vec<Communicator>,
-    /// The communicator of all ranks, if there is one.
-    communicator: u16,
-}
-
-impl Draft {
-    fn empty(request: &Request) -> Self {
-        let programs = vec![Program::default(); request.group.len()];
-        Draft { programs, communicators: Vec::new(), communicator: WORLD }
-    }
-
-    /// With a communicator of all ranks: the one that always exists if they are all nodes in order.
-    fn on_one_communicator(request: &Request, capabilities: &Capabilities) -> Self {
-        let mut draft = Draft::empty(request);
-        if !request.group.iter().copied().eq(0..capabilities.nodes) {
-            draft.communicator = WORLD + 1;
-            draft.communicators.push(Communicator { id: draft.communicator, members: request.group.clone() });
-        }
-        draft
-    }
-
-    /// Says where the input and the output of each rank lie.
-    fn lies(&mut self, request: &Request, pieces: impl Fn(u32) -> (Vec<Piece>, Vec<Piece>)) {
-        for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
-            (program.input, program.output) = pieces(rank);
-        }
-    }
-}
 
 /// Plans `request` for cards with `capabilities`. The result is verified.
 ///

@@ -5,8 +5,11 @@
 //! link carries twice the vector's Nth part, which is the least that N cards can do. The order of the fold is that of
 //! the direct way, so the bits are.
 
+use super::draft::Draft;
 use super::placement::{Areas, Stripes};
-use super::{Collective, Draft, Program, Refusal, Request};
+use crate::program::Program;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// The programs of `request` with two instructions for each rank.

@@ -3,9 +3,11 @@
 //! The rounds are those of a tournament in which everybody meets everybody once (the circle method). With an odd number of
 //! ranks, each sits out one round.
 
+use super::draft::Draft;
 use super::placement::{Areas, Packed, pieces_of};
 use super::rounds::check_rounds;
-use super::{Collective, Draft, Refusal, Request};
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// Address and bytes of a block.

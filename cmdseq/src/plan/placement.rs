@@ -6,22 +6,13 @@
 
 use std::ops;
 
-use super::{Piece, Program, Refusal, Request};
 use crate::matching::Members;
+use crate::program::{Piece, Program, joined};
 use crate::ranges::{Context, Range, RangeError, card_ranges};
+use crate::refusal::Refusal;
+use crate::request::{Placement, Request};
 use crate::table::Entry;
 use crate::{AddressSpace, Capabilities, Layout, Operand, Table, transfers};
-
-/// Where the data of a plan lies, if the planner is not to choose: the same addresses on every card.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Placement {
-    /// The ranks' input. Several blocks may be striped; a single one is in block layout.
-    pub input: Operand,
-    /// The ranks' output, likewise. It may be where the input is, for algorithms that work in place.
-    pub output: Operand,
-    /// Room for what lies between, apart from both.
-    pub between: Range,
-}
 
 impl Placement {
     /// Refuses what no plan can honour.
@@ -118,20 +109,6 @@ impl Placement {
         }
         Ok(())
     }
-}
-
-/// Pieces with those put together that lie one after another.
-pub(crate) fn joined(pieces: &[Piece]) -> Vec<Piece> {
-    let mut joined: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match joined.last_mut() {
-            Some(last) if last.offset + last.bytes == piece.offset && last.address + last.bytes == piece.address => {
-                last.bytes += piece.bytes;
-            }
-            _ => joined.push(*piece),
-        }
-    }
-    joined
 }
 
 /// Places blocks in the stripes of a card's memory.

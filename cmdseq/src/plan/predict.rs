@@ -9,10 +9,12 @@
 use std::collections::HashMap;
 
 use super::flow::Flows;
-use super::{Communicator, Prediction, Program, Refusal};
+use super::outcome::Prediction;
 use crate::cost::{Bound, CostModel, Moment};
 use crate::matching::{Matching, Members, Membership, is_rendezvous};
+use crate::program::{Communicator, Program};
 use crate::ranges::{Transfers, transfers};
+use crate::refusal::Refusal;
 use crate::table::Tables;
 use crate::{AddressSpace, Capabilities, Context, Instruction, Operation, verify};
 

@@ -3,10 +3,12 @@
 //! The barrier is the dissemination barrier, and allgather is Bruck's: they go with any number of ranks. Allreduce folds
 //! the ranks past a power of two in before, and tells them the result behind. Scan is that of Hillis and Steele.
 
+use super::draft::Draft;
 use super::placement::{Areas, pieces_at, whole};
 use super::rounds::{Blocks, Core, Move, TOKEN_BYTES, Turns, check_rounds};
-use super::{Collective, Draft, Refusal, Request};
 use crate::Capabilities;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 
 /// The programs of `request`, with a round for each distance.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {

@@ -4,9 +4,11 @@
 //! reduce and scan go along the ring once, in segments that follow each other. So do all reductions that must fold in
 //! the order of ranks.
 
+use super::draft::Draft;
 use super::placement::{Areas, Packed, pieces_at, pieces_of, whole};
 use super::rounds::{Blocks, ByTurns, Move, check_rounds};
-use super::{Collective, Draft, Refusal, Request};
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// Least bytes of a segment: what its signals take is then little beside them.

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+use super::draft::Draft;
 use super::placement::pieces_at;
-use super::{Collective, Draft, Piece, Refusal, Request};
+use crate::program::Piece;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// What a rank sends to say that it is there.

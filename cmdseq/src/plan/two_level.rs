@@ -4,41 +4,15 @@
 //! fully. The extension is sketched in section 5.3 of the OPTWEB paper. Blocks lie one after another, because there
 //! are more of them than memory I/Os.
 
+use super::draft::Draft;
+use super::grid::{COLUMN, Grid, ROW};
 use super::placement::{Areas, spaced, whole};
-use super::{Collective, Communicator, Draft, Piece, Refusal, Request, direct, two_level_reduce, two_level_vector};
+use super::{direct, two_level_reduce, two_level_vector};
 use crate::instruction::WORLD;
+use crate::program::Piece;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand, Topology};
-
-/// Id of the communicator of a card's row: one for each row, with disjoint members.
-pub(super) const ROW: u16 = 1;
-/// Id of the communicator of a card's column.
-pub(super) const COLUMN: u16 = 2;
-
-/// All cards of a Dragonfly, in the order of their nodes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grid {
-    /// Rows.
-    pub(super) groups: u32,
-    /// Cards of a row.
-    pub(super) size: u32,
-}
-
-impl Grid {
-    /// Row and column of a rank.
-    pub(super) const fn place(self, rank: u32) -> (u32, u32) {
-        (rank / self.size, rank % self.size)
-    }
-
-    /// The rows, and the columns.
-    pub(super) fn communicators(self) -> Vec<Communicator> {
-        let row = |row: u32| Communicator { id: ROW, members: (row * self.size..(row + 1) * self.size).collect() };
-        let column = |column: u32| {
-            let members = (0..self.groups).map(|row| row * self.size + column).collect();
-            Communicator { id: COLUMN, members }
-        };
-        (0..self.groups).map(row).chain((0..self.size).map(column)).collect()
-    }
-}
 
 /// The programs of `request`, with a phase in the rows and a phase in the columns.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {

@@ -1,9 +1,11 @@
 //! Reductions on a Dragonfly: within the rows and across them, or rank by rank where the order of ranks must be kept.
 
+use super::draft::Draft;
+use super::grid::{COLUMN, Grid, ROW};
 use super::placement::{Areas, pieces_at, whole};
 use super::rounds::{Blocks, Move};
-use super::two_level::{COLUMN, Grid, ROW};
-use super::{Collective, Draft, Refusal, Request};
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// The programs of a reduction of all cards of `grid`.

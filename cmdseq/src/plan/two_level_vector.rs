@@ -3,9 +3,13 @@
 //! As the forms of one length go: what a card has for a row, or of a row, lies there one block behind the other, and crosses
 //! the columns as one block. How long these are, tables say.
 
+use super::draft::Draft;
+use super::grid::{COLUMN, Grid, ROW};
 use super::placement::{Areas, Packed, whole};
-use super::two_level::{COLUMN, Grid, ROW};
-use super::{Collective, Draft, Program, Refusal, Request, pairwise, vector};
+use super::{pairwise, vector};
+use crate::program::Program;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::table::Entry;
 use crate::{Capabilities, Instruction, Operand, Table, Tables};
 

@@ -1,7 +1,10 @@
 //! The vector forms: one instruction for each rank, with blocks of lengths of their own that lie where tables say.
 
+use super::draft::Draft;
 use super::placement::{Areas, Stripes, pieces_of, whole};
-use super::{Collective, Draft, Piece, Program, Refusal, Request};
+use crate::program::{Piece, Program};
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
 use crate::table::Entry;
 use crate::{Capabilities, Flags, Instruction, Layout, Operand, Table, Tables};
 

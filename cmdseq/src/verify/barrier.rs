@@ -6,9 +6,9 @@ use std::iter::once;
 
 use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::races::MORE_RUNS;
-use super::refusal::{Reason, Refusal};
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::Program;
+use crate::program::Program;
+use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Instruction, Operation};
 
 /// A rank whose program may end before that of the other rank begins, of programs that are verified.

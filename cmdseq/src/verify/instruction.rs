@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::limits::{BLOCKS_MAX, too_long};
-use super::refusal::{Fault, Reason};
 use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
 use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
+use crate::refusal::{Fault, Reason};
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
 

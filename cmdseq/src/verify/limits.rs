@@ -1,7 +1,7 @@
 //! What verifying may compute and keep. A set of programs past a limit is refused as [`Reason::TooLong`], with the limit's
 //! name.
 
-use super::refusal::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal};
 
 /// Instructions of all ranks together that loops are unrolled to.
 pub const EXPANDED_MAX: usize = 1 << 20;

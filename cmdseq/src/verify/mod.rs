@@ -9,7 +9,6 @@ mod instruction;
 pub mod limits;
 mod order;
 mod races;
-mod refusal;
 mod resident;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -19,16 +18,16 @@ mod spread;
 
 use crate::Capabilities;
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::{Communicator, Program};
+use crate::program::{Communicator, Program};
 
 use instruction::Instructions;
 use races::Races;
 use slots::Slots;
 use spread::Spans;
 
+pub use crate::refusal::{Reason, Refusal};
 pub(crate) use barrier::early_end;
 pub(crate) use instruction::check_combine;
-pub use refusal::{Reason, Refusal};
 pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 

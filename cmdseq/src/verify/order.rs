@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use super::refusal::Refusal;
 use crate::matching::{Members, Membership, is_paired, ways};
-use crate::plan::Program;
+use crate::program::Program;
 use crate::ranges::{lengths, transfers};
+use crate::refusal::Refusal;
 use crate::{Capabilities, Instruction, Operation};
 
 /// Refuses programs of which it would take too long, or too much memory, to know what is over when.
@@ -434,12 +434,12 @@ mod tests {
                 3 => Instruction::broadcast(root, a, b, bytes),
                 4 => Instruction::alltoall(a, b, bytes),
                 5 => Instruction::allgather(a, b, bytes),
-                // Of the last blocks one is short, and one empty.
-                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 5 / 2),
+                // One block is full, one short, and two are empty.
+                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 3 / 2),
                 7 => Instruction::reduce(sum, root, a, b, bytes),
                 8 => Instruction::allreduce(sum, a, b, bytes),
                 9 => Instruction::reduce_scatter(sum, a, b, bytes),
-                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 5 / 2),
+                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 3 / 2),
                 11 => Instruction::scan(sum, a, b, bytes),
                 12 => Instruction::exscan(sum, a, b, bytes),
                 13 => Instruction::scatterv(root, a, b, from_root[place], 0),

@@ -6,12 +6,12 @@
 
 use super::limits::{COMPARED_MAX, USES_MAX, too_long};
 use super::order::{Clocks, Signals, check_size, signal_of_put};
-use super::refusal::{Reason, Refusal};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
 use crate::matching::{Matching, Members, is_one_sided};
-use crate::plan::Program;
+use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};
+use crate::refusal::{Reason, Refusal};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
 
@@ -338,6 +338,7 @@ mod tests {
             (Instruction::recv(2, a.striped(), 8), vec![write(256 + 2 * STRIPE, 8)]),
             (Instruction::rdma_write(2, a.striped(), b, 8), vec![read(256 + 2 * STRIPE, 8)]),
             (Instruction::rdma_write(2, a, b.striped(), 8), vec![read(256, 8)]),
+            (Instruction::rdma_read(2, a, b.striped(), 8), vec![write(2048 + 2 * STRIPE, 8)]),
             (Instruction::sendrecv(0, 2, a, b, 8), vec![read(256, 8), write(2048, 8)]),
             // Of rank 1 of 3, or on communicator 1 of rank 0: blocks that follow each other are one.
             (

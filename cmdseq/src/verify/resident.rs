@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use super::barrier::stray;
 use super::instruction::check_form;
 use super::limits::EXPANDED_MAX;
-use super::refusal::{Fault, Reason, Refusal};
 use super::verify;
 use crate::instruction::ARGUMENTS;
 use crate::matching::{Members, is_one_sided};
-use crate::plan::{Communicator, Program};
+use crate::program::{Communicator, Program};
+use crate::refusal::{Fault, Reason, Refusal};
 use crate::{Capabilities, Flags, Instruction, Operation};
 
 /// A program in a slot of a card.

@@ -2,7 +2,7 @@
 
 use crate::capability::Timing;
 use crate::matching::Members;
-use crate::plan::{Communicator, Program};
+use crate::program::{Communicator, Program};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Operation, Topology};
 

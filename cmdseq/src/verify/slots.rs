@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::refusal::{Fault, Reason};
 use crate::instruction::takes_tables;
 use crate::matching::entry_of;
+use crate::refusal::{Fault, Reason};
 use crate::{Instruction, Operation};
 
 /// What instructions before have put into a card's slots.

@@ -175,6 +175,7 @@ fn programs_that_cannot_be_stored_are_refused() {
         assert!(matches!(card.store(slot, &program).unwrap_err(), Error::BadArgument { .. }));
     }
     card.store(0, [nop, nop.with_flags(Flags::LAST)]).unwrap();
+    assert_eq!(card.store(3, [nop; 8]).unwrap().words(), 8, "as many as the card stores");
 }
 
 #[test]
@@ -183,8 +184,10 @@ fn the_eager_limit_is_checked_and_written() {
     let mut card = fake.open().unwrap();
     assert!(matches!(card.set_eager_limit(65537).unwrap_err(), Error::BadArgument { .. }));
     assert!(matches!(card.set_eager_limit(1 << 40).unwrap_err(), Error::BadArgument { .. }));
-    card.set_eager_limit(0).unwrap();
-    assert_eq!((card.eager_limit(), fake.state().registers[&(BLOCK + 0x10c)]), (0, 0));
+    for bytes in [65536, 0, 32] {
+        card.set_eager_limit(bytes).unwrap();
+        assert_eq!((card.eager_limit(), u64::from(fake.state().registers[&(BLOCK + 0x10c)])), (bytes, bytes));
+    }
 }
 
 #[test]

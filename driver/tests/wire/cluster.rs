@@ -303,3 +303,79 @@ fn copies_in_and_out_name_the_rank_within_one_deadline() {
         cluster.card_mut(1).reset().unwrap();
     }
 }
+
+#[test]
+fn what_was_merely_aborted_is_told_of_last() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    // Of each rank, the first failure; of the ranks, the lowest that was not merely aborted.
+    fakes[0].plant(2, Reply::Code(14, 0));
+    fakes[2].plant(2, Reply::Code(13, 1));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: Some(2), status: Status::LinkDown, .. }), "{error}");
+    fakes[2].state().script.clear();
+    let mut state = fakes[0].state();
+    state.script = (0..64).map(|count| (count, Reply::Code(14, 0))).collect();
+    drop(state);
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: Some(0), status: Status::Aborted, .. }), "{error}");
+}
+
+/// The card of rank 1 has something to tell as soon as it is waited for.
+#[test]
+fn after_a_failure_the_others_have_time_to_fail_themselves() {
+    let (fakes, mut cluster) = open(2, 64);
+    let plan = barrier(&cluster, &[0, 1]);
+    fakes[0].plant(2, Reply::Code(14, 0));
+    fakes[1].plant(2, Reply::OnceAwaited(13));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: Some(1), status: Status::LinkDown, .. }), "{error}");
+}
+
+#[test]
+fn the_eager_limit_is_set_on_all_cards() {
+    let (fakes, mut cluster) = open(3, 64);
+    for bytes in [4096, 0, 65536] {
+        cluster.set_eager_limit(bytes).unwrap();
+        assert!(fakes.iter().all(|fake| u64::from(fake.state().registers[&(BLOCK + 0x10c)]) == bytes));
+        assert!(cluster.cards().iter().all(|card| card.eager_limit() == bytes));
+        assert_eq!(cluster.capabilities().eager_limit, bytes);
+    }
+    assert!(matches!(cluster.set_eager_limit(65537).unwrap_err(), Error::BadArgument { .. }));
+}
+
+/// The barrier that the cards of a timeout did not pass, as callers tell of it who push themselves.
+#[test]
+fn who_waits_for_nobody_is_blamed_before_who_is_waited_for_most() {
+    let (fakes, cluster) = open(5, 64);
+    let group = [4, 0, 1, 2, 3];
+    let unfinished: Vec<_> = (0..5)
+        .map(|rank| fpga_driver::Unfinished {
+            rank,
+            place: group[rank as usize] as usize,
+            phase: "barrier",
+            instruction: Some(3),
+            operation: Operation::Barrier,
+            completed: 0,
+        })
+        .collect();
+    for (peers, halted, blamed) in [
+        // By node: three wait for node 3, and it for node 4, which is at work.
+        ([3, 3, 3, 4, u32::MAX], None, 4),
+        // Node 0 waits for a card that is none of the group, and two for it; but node 3 is at work.
+        ([9, 0, 0, u32::MAX, 3], None, 3),
+        // What has stopped waits for nobody, whatever it says.
+        ([3, 3, 3, 4, 0], Some(1), 1),
+        ([3, 3, 3, 4, 0], None, 3),
+    ] {
+        for (node, fake) in (0..).zip(&fakes) {
+            fake.set(BLOCK + 0x124, peers[node]);
+            fake.set(BLOCK + 0x108, u32::from(halted == Some(node)));
+        }
+        let error = cluster.timeout(&group, &unfinished, Duration::from_secs(1));
+        let text = error.to_string();
+        let Error::Timeout { node, rank, instruction: Some(3), .. } = error else { panic!("{text}") };
+        assert_eq!((node, rank), (Some(blamed), Some((blamed + 1) % 5)), "{peers:?}: {text}");
+    }
+    fakes.iter().for_each(|fake| fake.set(BLOCK + 0x108, 0));
+}

@@ -129,3 +129,78 @@ fn what_a_lost_card_has_makes_room_for_the_others() {
     cluster.execute(&after, &execution).unwrap();
     assert!(ran(&fakes[1]).contains(&FREE), "the entry was taken from the card that was lost");
 }
+
+#[test]
+fn an_id_is_defined_if_the_cards_have_its_entry_and_its_generation() {
+    let fakes: Vec<_> = (0..2).map(|node| Fake::node(node, 2, 64)).collect();
+    for fake in &fakes {
+        fake.set(BLOCK + 0x74, 0x117);
+        // 16 entries, of four generations each.
+        fake.set(BLOCK + 0xbc, 4);
+    }
+    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let id = |entry: u16, generation: u16| entry + 32 * generation;
+    for (entry, generation, is_there) in [
+        (0, 0, false),
+        (0, 1, false),
+        (1, 0, true),
+        (15, 0, true),
+        (16, 0, false),
+        (31, 1, false),
+        (1, 3, true),
+        (1, 4, false),
+        (15, 3, true),
+        (15, 255, false),
+        (16, 4, false),
+    ] {
+        let outcome = cluster.define(&plan::Communicator { id: id(entry, generation), members: vec![1] });
+        match outcome {
+            Ok(()) => assert!(is_there, "entry {entry}, generation {generation}"),
+            Err(error) => {
+                assert!(!is_there && matches!(error, Error::BadArgument { .. }), "{entry}, {generation}: {error}");
+            }
+        }
+    }
+}
+
+/// Freeing could not even be asked for; the card goes on after an abort, which frees nothing.
+#[test]
+fn what_a_card_still_has_is_freed_before_its_entry_is_used() {
+    let fakes: Vec<_> = (0..2).map(|node| Fake::node(node, 2, 64)).collect();
+    for fake in &fakes {
+        fake.set(BLOCK + 0x74, 0x117);
+        fake.set(BLOCK + 0xbc, 256);
+        // One entry besides that of all cards.
+        fake.set(BLOCK + 0x58, 2);
+    }
+    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let world = cluster.world();
+    let one = cluster.create(&world, &[0]).unwrap();
+    fakes[0].plant(1, Reply::Deaf);
+    cluster.card_mut(0).queue_mut().submit(cmdseq::Instruction::nop()).unwrap().abandon();
+    cluster.card_mut(0).abort().unwrap_err();
+    assert!(matches!(cluster.free(&one).unwrap_err(), Error::NotRunning { .. }));
+    fakes[0].state().script.clear();
+    fakes[0].release();
+    cluster.card_mut(0).abort().unwrap();
+    let two = cluster.create(&world, &[0]).unwrap();
+    assert_eq!((one.id(), two.id()), (1, 33));
+    assert_eq!(ran(&fakes[0]), [GROUP, Operation::Nop, FREE, GROUP]);
+}
+
+#[test]
+fn what_a_program_has_freed_is_defined_again_for_the_next() {
+    let (fakes, mut cluster) = open(3);
+    let request = plan::Request::new(plan::Collective::Barrier, vec![2, 0], 0);
+    let barrier = plan::plan(&request, cluster.capabilities()).unwrap();
+    let mut freeing = barrier.clone();
+    let id = barrier.communicators[0].id;
+    freeing.programs.iter_mut().for_each(|program| program.instructions.push(cmdseq::Instruction::free(id)));
+    cluster.execute(&freeing, &Execution::default()).unwrap();
+    assert_eq!(ran(&fakes[2]).last(), Some(&FREE));
+    fakes.iter().for_each(|fake| fake.state().ran.clear());
+    cluster.execute(&barrier, &Execution::default()).unwrap();
+    for node in [0, 2] {
+        assert_eq!(ran(&fakes[node])[..2], [FREE, GROUP], "node {node}");
+    }
+}

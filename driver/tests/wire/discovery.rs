@@ -167,3 +167,50 @@ fn capabilities_that_make_no_sense_are_refused_by_name() {
         assert!(matches!(error, Error::BadCapability { register, .. } if register == name), "{name}: {error}");
     }
 }
+
+#[test]
+fn capabilities_at_their_bounds_are_believed() {
+    for (offset, value) in [
+        (0x30, 10_000_000),
+        (0x38, 1 << 16),
+        (0x3c, 1 << 16),
+        (0x44, 1 << 24),
+        (0x48, 1 << 16),
+        (0x4c, 4),
+        (0x50, 48),
+        (0x54, 2),
+        (0x58, 32),
+        (0x5c, 1 << 16),
+        (0x60, 1 << 16),
+        (0x64, 1 << 16),
+        (0x68, 4096),
+        (0x80, 1 << 24),
+        (0xa4, 4096),
+        (0xa8, 12),
+        (0xa8, 64),
+        (0xb4, 1 << 16),
+        (0xb8, 1 << 16),
+        (0xbc, 256),
+        (0x10c, 65536),
+    ] {
+        let fake = Fake::new(4);
+        fake.set(BLOCK + offset, value);
+        match fake.open() {
+            Ok(_) => {}
+            // That is too few addresses for the rings.
+            Err(Error::Bus(_)) if (offset, value) == (0xa8, 12) => {}
+            Err(error) => panic!("{offset:#x}, {value}: {error:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_model_is_told_by_both_its_ids() {
+    for (vendor, device, is_mock) in
+        [(0x1234, 0xf9a0, true), (0x1234, 0xf9a1, false), (0x10ee, 0xf9a0, false), (0x10ee, 0x903f, false)]
+    {
+        let fake = Fake::new(4);
+        fake.identify(vendor, device);
+        assert_eq!(fake.open().unwrap().is_mock(), is_mock, "{vendor:04x}:{device:04x}");
+    }
+}

@@ -35,12 +35,30 @@ pub(crate) enum Reply {
     Silence,
     /// Begins, and does not end until [`Fake::release`] or an abort.
     Hang,
+    /// Begins, and completes with this code when somebody sleeps on the interrupt.
+    OnceAwaited(u8),
     /// Begins, and does not end whatever is done.
     Deaf,
     /// Halts with these bits in the error register.
     Halt(u32),
     /// Completes with T2 before T1.
     Late,
+}
+
+/// What a completion says that an instruction took, in cycles from its issue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) t1: u64,
+    pub(crate) t2: u64,
+    pub(crate) arrival: u64,
+    /// When the next is issued.
+    pub(crate) next: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times { t1: 10, t2: 20, arrival: 15, next: 100 }
+    }
 }
 
 pub(crate) struct Fake {
@@ -52,13 +70,17 @@ type Ports = (Arc<dyn DmaPort>, Arc<dyn InterruptPort>);
 
 pub(crate) struct State {
     config: Vec<u8>,
+    /// Vendor and device.
+    ids: (u16, u16),
     msix: Vec<u8>,
     /// Words of BAR0 that read as they stand.
     pub(crate) registers: BTreeMap<u32, u32>,
-    /// By count of the instruction since the queue was enabled.
     /// Words of BAR0 that read as given here, whatever they hold.
     pub(crate) forced: BTreeMap<u32, u32>,
+    /// By count of the instruction since the queue was enabled.
     pub(crate) script: BTreeMap<u32, Reply>,
+    /// What each instruction takes.
+    pub(crate) times: Box<dyn FnMut(&Instruction) -> Times + Send>,
     pub(crate) memory: Vec<u8>,
     /// Operations run, in order.
     pub(crate) ran: Vec<Operation>,
@@ -79,7 +101,7 @@ pub(crate) struct State {
     taken: u32,
     armed: Option<u32>,
     hanging: Option<(Instruction, Reply)>,
-    clock: u64,
+    pub(crate) clock: u64,
 }
 
 impl Fake {
@@ -126,11 +148,13 @@ impl Fake {
             put(BLOCK + offset, value);
         }
         let state = State {
-            config: config(),
+            config: config(IDS),
+            ids: IDS,
             msix: vec![0; 0x1000],
             registers,
             forced: BTreeMap::new(),
             script: BTreeMap::new(),
+            times: Box::new(|_| Times::default()),
             memory: vec![0; MEMORY_BYTES],
             ran: Vec::new(),
             is_gone: false,
@@ -180,6 +204,11 @@ impl Fake {
 
     pub(crate) fn set(&self, offset: u32, value: u32) {
         self.state().registers.insert(offset, value);
+    }
+
+    /// Has the function be of this vendor and device.
+    pub(crate) fn identify(&self, vendor: u16, device: u16) {
+        self.state().ids = (vendor, device);
     }
 
     /// Has the sequencer run what nobody of this process has started, as one does that was not reset.
@@ -302,6 +331,11 @@ impl State {
             0x420 => {
                 self.armed = Some(value);
                 self.arms += 1;
+                if let Some((instruction, Reply::OnceAwaited(code))) = self.hanging {
+                    self.hanging = None;
+                    self.complete(ports, &instruction, code, 0);
+                    self.run(ports);
+                }
                 self.interrupt(ports);
             }
             0x100 => {
@@ -355,7 +389,9 @@ impl State {
                     self.complete(ports, &instruction, 0, 0);
                 }
                 Some(Reply::Silence) => {}
-                Some(reply @ (Reply::Hang | Reply::Deaf)) => self.hanging = Some((instruction, reply)),
+                Some(reply @ (Reply::Hang | Reply::Deaf | Reply::OnceAwaited(_))) => {
+                    self.hanging = Some((instruction, reply));
+                }
                 Some(Reply::Halt(bits)) => self.halt(bits),
                 Some(Reply::Late) => self.late(ports, &instruction),
             }
@@ -410,18 +446,19 @@ impl State {
         let depth = self.register(0x410);
         let count = self.completed;
         assert!(count.wrapping_sub(self.taken) < depth, "a completion that was not taken is written over");
+        let Times { t1, t2, arrival, next } = (self.times)(instruction);
         let completion = Completion {
             tag: instruction.tag,
             status: Status::from_code(code),
             detail,
             issued: self.clock & ((1 << 48) - 1),
-            t1: 10,
-            t2: 20,
-            arrival: 15,
+            t1,
+            t2,
+            arrival,
             bytes: instruction.bytes,
             phase: (count / depth).is_multiple_of(2) != wrong_phase,
         };
-        self.clock += 100;
+        self.clock += next;
         self.completed = count.wrapping_add(1);
         let at = self.base(0x408) + 32 * u64::from(count & (depth - 1));
         assert_eq!(ports.0.write(DmaTag(0), Iova(at), &completion.encode()), DmaProgress::Done(Ok(())));
@@ -457,7 +494,7 @@ impl Endpoint for Fake {
         let mut state = self.state();
         assert!(!(AER..AER + 0x14).contains(&usize::from(offset)), "errors of PCIe are cleared");
         if offset == 4 && data[0] & 4 != 0 && state.config[4] & 4 == 0 {
-            let runs = state.register(0x100) != 0 || state.hanging.is_some();
+            let runs = state.register(0x100) != 0 || state.register(0x414) != 0 || state.hanging.is_some();
             assert!(!runs, "a sequencer that runs is let onto the bus");
         }
         state.config[usize::from(offset)..][..data.len()].copy_from_slice(data);
@@ -494,7 +531,7 @@ impl Endpoint for Fake {
     fn reset(&self, _kind: ResetKind) {
         let mut state = self.state();
         let aer = state.config[AER..AER + 0x14].to_vec();
-        state.config = config();
+        state.config = config(state.ids);
         // These registers are sticky.
         state.config[AER..AER + 0x14].copy_from_slice(&aer);
         for offset in (0x400..0x430).step_by(4).chain([0x100, 0x108]) {
@@ -507,11 +544,15 @@ impl Endpoint for Fake {
     fn dma_complete(&self, _tag: DmaTag, _result: std::result::Result<&[u8], DmaFault>) {}
 }
 
+/// Vendor and device of a mock card.
+const IDS: (u16, u16) = (0x1234, 0xf9a0);
+
 /// Configuration space of a function with an MSI-X capability of 8 vectors in BAR4.
-fn config() -> Vec<u8> {
+fn config((vendor, device): (u16, u16)) -> Vec<u8> {
     let mut config = vec![0; 4096];
     let mut put = |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
-    put(0x00, &[0x34, 0x12, 0xa0, 0xf9]);
+    put(0x00, &vendor.to_le_bytes());
+    put(0x02, &device.to_le_bytes());
     put(0x06, &[0x10]);
     put(0x08, &[1, 0, 0, 0x12]);
     put(0x34, &[0x40]);

@@ -102,3 +102,40 @@ fn nothing_is_launched_if_a_card_does_not_run() {
     assert!(matches!(cluster.launch(&mut prepared), Err(Error::NotRunning { state: State::Poisoned, .. })));
     assert_eq!((fakes[0].state().ran.len(), prepared.in_flight()), (before, 0));
 }
+
+#[test]
+fn what_was_merely_aborted_is_told_of_last() {
+    let (fakes, mut cluster, mut prepared) = open();
+    let mut outcome = |codes: [u8; 2]| {
+        for (fake, code) in fakes.iter().zip(codes) {
+            fake.state().script = (0..64).map(|count| (count, Reply::Code(code, 0))).collect();
+        }
+        cluster.launch(&mut prepared).unwrap();
+        match cluster.finish(&mut prepared, LONG).unwrap_err() {
+            Error::Failed { rank: Some(rank), status, .. } => (rank, status.code()),
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(outcome([14, 13]), (1, 13));
+    assert_eq!(outcome([13, 14]), (0, 13));
+    assert_eq!(outcome([0, 14]), (1, 14));
+    assert_eq!(outcome([14, 14]), (0, 14));
+}
+
+#[test]
+fn programs_as_long_as_a_card_can_store_are_prepared() {
+    let (_fakes, mut cluster, _prepared) = open();
+    let plan = plan(&Request::new(Collective::Barrier, vec![0, 1], 0), cluster.capabilities()).unwrap();
+    let longest = cluster.capabilities().resident_words as usize;
+    for (length, fits) in [(longest - 1, true), (longest, true), (longest + 1, false)] {
+        let mut schedule = Schedule::of(&plan);
+        for program in &mut schedule.programs {
+            program.instructions = vec![program.instructions[0]; length];
+        }
+        match cluster.prepare(&schedule) {
+            Ok(_) => assert!(fits, "{length} instructions"),
+            Err(Error::BadArgument { what: "schedule", .. }) => assert!(!fits, "{length} instructions"),
+            Err(error) => panic!("{length} instructions: {error}"),
+        }
+    }
+}

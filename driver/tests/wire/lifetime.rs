@@ -261,3 +261,69 @@ fn one_driver_at_a_time_has_a_function() {
     drop((card, function));
     fake.open().unwrap().run([Instruction::nop()], SECOND).unwrap();
 }
+
+/// What the host knew of its tables may be true no more.
+#[test]
+fn a_card_that_was_lost_in_a_reset_needs_another_though_it_answers_again() {
+    let fake = Fake::node(1, 4, 4);
+    fake.set(BLOCK + 0xb8, 4);
+    let mut card = fake.open().unwrap();
+    let table = cmdseq::Table::packed([64, 64], 1);
+    card.load_table(0, &table).unwrap();
+    fake.state().is_gone = true;
+    assert!(matches!(card.reset().unwrap_err(), Error::Removed { .. }));
+    fake.state().is_gone = false;
+    assert_eq!(card.state(), State::Gone);
+    assert!(matches!(card.abort().unwrap_err(), Error::Removed { .. }));
+    card.reset().unwrap();
+    card.load_table(0, &table).unwrap();
+    assert_eq!(fake.state().ran, [Operation::Table; 2]);
+}
+
+#[test]
+fn a_card_that_cannot_be_told_to_stop_takes_nothing() {
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    fake.force(0x104, u32::MAX);
+    assert!(card.abort().is_err());
+    let error = card.queue_mut().push(Instruction::nop()).unwrap_err();
+    let Error::NotRunning { state: State::Poisoned, why, .. } = error else { panic!("{error}") };
+    assert!(why.contains("could not be stopped"), "{why}");
+    fake.state().forced.clear();
+    card.abort().unwrap();
+    assert_eq!(card.state(), State::Running);
+
+    fake.state().is_gone = true;
+    assert!(matches!(card.abort().unwrap_err(), Error::Removed { .. }));
+    assert_eq!(card.state(), State::Gone);
+}
+
+#[test]
+fn states_have_names() {
+    let states = [State::Running, State::Stopped, State::Poisoned, State::Gone];
+    assert_eq!(states.map(|state| state.to_string()), ["running", "stopped", "poisoned", "gone"]);
+}
+
+#[test]
+fn each_word_that_is_stored_is_looked_at_wherever_it_lies() {
+    let fake = Fake::new(64);
+    let mut card = fake.open().unwrap();
+    let buffer = card.allocate(4096).unwrap();
+    let named = Instruction::copy(Operand::card(0), Operand::host(buffer.iova().0), 64);
+    for first in [0, 1, 3] {
+        for bad in 0..8 {
+            for index in 0..8 {
+                let word = if index == bad { named } else { Instruction::nop() };
+                buffer.write_word64(index * 64, &word.encode()).unwrap();
+            }
+            let store = Instruction::store(1, buffer.iova().0 + 64 * first as u64, 4);
+            let outcome =
+                card.queue_mut().push(Bound::from(store).holding(buffer.clone())).map(fpga_driver::Token::abandon);
+            let is_among = (first..first + 4).contains(&bad);
+            assert_eq!(outcome.is_err(), is_among, "word {bad}, of those from {first} on");
+            if let Err(error) = outcome {
+                assert!(matches!(error, Error::HostMemoryUnbound { operation: Operation::Copy, .. }), "{error}");
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Offsets and codes are typed by hand here, so that a mistake in the register table or the codec shows.
 #![forbid(unsafe_code)]
 
+mod calibration;
 mod card;
 mod cluster;
 mod communicators;

@@ -5,8 +5,7 @@ use std::path::Path;
 use cmdseq::plan::Collective;
 
 use super::chart::{self, Area, Bars, Scale, Series, SizeChart};
-use super::measure::{CARDS, Case, LARGE, Lab, SMALL};
-use super::powers_of_two;
+use super::measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
 use crate::exit::{Failure, Result};
 use crate::progress;

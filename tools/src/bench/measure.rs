@@ -194,3 +194,8 @@ fn summary(case: &Case, report: &Report) -> Measured {
         bytes_at_a_card: report.ranks.iter().map(bytes).max().unwrap_or(0),
     }
 }
+
+/// Returns the powers of two up to `most`.
+pub(super) fn powers_of_two(most: u64) -> impl Iterator<Item = u64> {
+    (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
+}

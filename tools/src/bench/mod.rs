@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::topo::{DragonflySize, dragonflies};
 use crate::units::{gbps, rounded};
 use crate::{output, progress, size};
-use measure::{CARDS, Case, LARGE, Lab, SMALL};
+use measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use rows::{Accept, Basis, Curve, Part, Quantity, Row};
 
 #[derive(Serialize)]
@@ -203,11 +203,6 @@ fn cards_in_reach(size: &DragonflySize, links: u32) -> Result<u32> {
     let is_near = |card: &u32| *card == 0 || linked(0, *card) || neighbours.iter().any(|one| linked(*one, *card));
     let reached = (0..profile.nodes).filter(is_near).count() as u32;
     Ok(if neighbours.len() as u32 == links { reached } else { 0 })
-}
-
-/// Returns the powers of two up to `most`.
-fn powers_of_two(most: u64) -> impl Iterator<Item = u64> {
-    (0..64).map(|shift| 1 << shift).take_while(move |bytes| *bytes <= most)
 }
 
 /// Sizes other than whole beats, or just above the receive buffer.

@@ -7,7 +7,8 @@ use std::path::Path;
 use fpga_hal::config::{self, Lanes};
 use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI};
 
-use super::{Finding, Fix, iommu};
+use super::finding::{Finding, Fix, SEQUENCER};
+use super::iommu;
 use crate::known::{self, Sequencer};
 use crate::{functions, size};
 
@@ -87,7 +88,7 @@ impl<'a> Examination<'a> {
             ("msix", self.msix()),
             ("memlock", self.memlock()),
             ("hugepages", self.huge_pages()),
-            (super::SEQUENCER, self.sequencer()),
+            (SEQUENCER, self.sequencer()),
         ]
     }
 

@@ -5,7 +5,7 @@
 
 use fpga_hal::sysfs::{Group, IommuMaker, MachineIommu, PciFunction, Sysfs};
 
-use super::{Finding, Fix};
+use super::finding::{Finding, Fix};
 
 /// File with the kernel command line for GRUB on Debian.
 const GRUB: &str = "etc/default/grub";

@@ -1,6 +1,7 @@
 //! `fpgactl doctor`: checks the requirements of a card, each after those it depends on. Only reads, and opens no card.
 
 mod checks;
+mod finding;
 mod iommu;
 mod node;
 
@@ -10,16 +11,15 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Failure, Result};
-use crate::{functions, known, output};
+use crate::{address, functions, known, output};
+
+use finding::{Finding, Fix, SEQUENCER};
 
 #[derive(Serialize)]
 struct Printed {
     schema: &'static str,
     checks: Vec<Check>,
 }
-
-/// The last check of each card.
-const SEQUENCER: &str = "sequencer";
 
 /// One check of one card.
 #[derive(Debug, Serialize)]
@@ -38,37 +38,6 @@ struct Check {
     by: Option<&'static str>,
     /// Side effect of the fix.
     cost: Option<String>,
-}
-
-/// Result of a check.
-#[derive(Debug, PartialEq, Eq)]
-enum Finding {
-    Good(String),
-    /// Not checked, for this reason.
-    Unknown(String),
-    Bad {
-        found: String,
-        cause: String,
-        fix: Fix,
-    },
-    /// As `Bad`; the fix has a side effect.
-    Costly {
-        found: String,
-        cause: String,
-        fix: Fix,
-        cost: String,
-    },
-}
-
-/// How to fix a finding.
-#[derive(Debug, PartialEq, Eq)]
-enum Fix {
-    /// A command for this user.
-    User(String),
-    /// A command for root.
-    Root(String),
-    /// An instruction for a person; no command exists.
-    Hand(String),
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
@@ -131,7 +100,7 @@ pub(crate) fn with_fix(cli: &Cli, failure: Failure) -> Failure {
     }
     let sysfs = functions::sysfs(cli);
     let selector = cli.cards.as_deref().unwrap_or_default();
-    let functions = selector.split(',').filter_map(functions::address).map(|address| sysfs.function(address));
+    let functions = selector.split(',').filter_map(address::in_selector).map(|address| sysfs.function(address));
     let mut checks = functions.filter_map(std::result::Result::ok).flat_map(|one| examine_function(&sysfs, &one));
     match checks.find(|check| !check.ok) {
         Some(Check { cause: Some(cause), fix: Some(fix), by, cost, .. }) => {

@@ -6,7 +6,7 @@ use std::fs;
 use fpga_hal::sysfs::{Access, Group, VFIO_PCI};
 
 use super::checks::Examination;
-use super::{Finding, Fix};
+use super::finding::{Finding, Fix};
 use crate::known;
 
 /// udev rules that give cards to the group.

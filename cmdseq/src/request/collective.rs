@@ -1,6 +1,5 @@
-//! Names of what can be planned, and how much data each rank has and gets.
+//! The collectives and the algorithms, by name.
 
-use super::{Order, Request};
 use crate::named::by_name;
 
 macro_rules! named {
@@ -30,7 +29,7 @@ macro_rules! named {
 named! {
     /// The collectives and point to point operations that can be planned.
     ///
-    /// With N ranks and B = [`Request::bytes`], what one pair exchanges in one direction:
+    /// With N ranks and B = [`Request::bytes`](super::Request::bytes), what one pair exchanges in one direction:
     ///
     /// | name | input | output |
     /// |---|---|---|
@@ -52,7 +51,7 @@ named! {
     /// | scan | each rank: B | each rank: B, of the ranks up to it |
     /// | exscan | each rank: B | each rank but the first: B, of the ranks before it |
     ///
-    /// C is [`Request::counts`], which only the vector forms have.
+    /// C is [`Request::counts`](super::Request::counts), which only the vector forms have.
     ///
     /// send and recv are the same transfer: the root sends and the peer receives, whichever of them one asks for.
     Collective("collective", UnknownCollective) {
@@ -119,19 +118,19 @@ named! {
 }
 
 impl Collective {
-    /// Whether [`Request::root`] matters.
+    /// Whether [`Request::root`](super::Request::root) matters.
     pub const fn has_root(self) -> bool {
         use Collective::{Broadcast, Gather, Gatherv, Recv, Reduce, Scatter, Scatterv, Send};
         matches!(self, Send | Recv | Scatter | Gather | Scatterv | Gatherv | Broadcast | Reduce)
     }
 
-    /// Whether each block has a length of its own, and [`Request::counts`] says which.
+    /// Whether each block has a length of its own, and [`Request::counts`](super::Request::counts) says which.
     pub const fn has_counts(self) -> bool {
         use Collective::{Allgatherv, Alltoallv, Gatherv, Scatterv};
         matches!(self, Scatterv | Gatherv | Allgatherv | Alltoallv)
     }
 
-    /// Whether elements are folded, and [`Request::combine`] says how.
+    /// Whether elements are folded, and [`Request::combine`](super::Request::combine) says how.
     pub const fn reduces(self) -> bool {
         use Collective::{Allreduce, Exscan, Reduce, ReduceScatter, Scan};
         matches!(self, Reduce | Allreduce | ReduceScatter | Scan | Exscan)
@@ -149,104 +148,8 @@ impl Collective {
         matches!(self, Gather | Alltoall | Allgather | Gatherv | Alltoallv | Allgatherv)
     }
 
-    /// Whether [`Request::peer`] matters.
+    /// Whether [`Request::peer`](super::Request::peer) matters.
     pub const fn has_peer(self) -> bool {
         matches!(self, Collective::Send | Collective::Recv)
-    }
-}
-
-impl Request {
-    /// `collective` of the nodes of `group`, from rank 0 and to the last rank, with everything else left to the planner.
-    pub fn new(collective: Collective, group: Vec<u32>, bytes: u64) -> Self {
-        let peer = u32::try_from(group.len()).unwrap_or(u32::MAX).saturating_sub(1);
-        Request {
-            collective,
-            group,
-            bytes,
-            root: 0,
-            peer,
-            combine: None,
-            order: Order::default(),
-            algorithm: None,
-            eager_limit: None,
-            placement: None,
-            counts: Vec::new(),
-        }
-    }
-
-    /// Number of ranks.
-    pub fn ranks(&self) -> u32 {
-        u32::try_from(self.group.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Of a vector form, how many [`counts`](Request::counts) there must be.
-    pub fn counts_needed(&self) -> u64 {
-        let ranks = u64::from(self.ranks());
-        match self.collective {
-            Collective::Alltoallv => ranks * ranks,
-            one if one.has_counts() => ranks,
-            _ => 0,
-        }
-    }
-
-    /// Bytes that rank `from` gives rank `to` in a vector form; 0 in others.
-    pub fn given(&self, from: u32, to: u32) -> u64 {
-        let (ranks, root) = (u64::from(self.ranks()), self.root);
-        let (from_place, to_place) = (u64::from(from), u64::from(to));
-        let place = match self.collective {
-            Collective::Scatterv if from == root => to_place,
-            Collective::Gatherv if to == root => from_place,
-            Collective::Allgatherv => from_place,
-            Collective::Alltoallv => from_place * ranks + to_place,
-            _ => return 0,
-        };
-        self.counts.get(place as usize).copied().unwrap_or(0)
-    }
-
-    /// Bytes of the block of rank `rank`, where each rank gives or gets one.
-    pub(super) fn block(&self, rank: u32) -> u64 {
-        if self.collective.has_counts() { self.counts.get(rank as usize).copied().unwrap_or(0) } else { self.bytes }
-    }
-
-    /// The lengths of several blocks together. Saturates.
-    fn together(&self, one: impl Fn(u32) -> u64) -> u64 {
-        (0..self.ranks()).fold(0, |sum, rank| sum.saturating_add(one(rank)))
-    }
-
-    /// Bytes that `rank` has before. Saturates, as do all sizes no memory can hold.
-    pub fn input_bytes(&self, rank: u32) -> u64 {
-        let all = self.bytes.saturating_mul(u64::from(self.ranks()));
-        match self.collective {
-            Collective::Barrier => 0,
-            Collective::Send | Collective::Recv | Collective::Broadcast if rank == self.root => self.bytes,
-            Collective::Scatter if rank == self.root => all,
-            Collective::Send | Collective::Recv | Collective::Broadcast | Collective::Scatter => 0,
-            Collective::Sendrecv | Collective::Gather | Collective::Allgather => self.bytes,
-            Collective::Reduce | Collective::Allreduce | Collective::Scan | Collective::Exscan => self.bytes,
-            Collective::Alltoall | Collective::ReduceScatter => all,
-            Collective::Scatterv | Collective::Alltoallv => self.together(|to| self.given(rank, to)),
-            Collective::Gatherv => self.given(rank, self.root),
-            Collective::Allgatherv => self.given(rank, rank),
-        }
-    }
-
-    /// Bytes that `rank` has after. Saturates.
-    pub fn output_bytes(&self, rank: u32) -> u64 {
-        let all = self.bytes.saturating_mul(u64::from(self.ranks()));
-        match self.collective {
-            Collective::Barrier => 0,
-            Collective::Send | Collective::Recv if rank == self.peer => self.bytes,
-            Collective::Gather if rank == self.root => all,
-            Collective::Reduce if rank == self.root => self.bytes,
-            Collective::Send | Collective::Recv | Collective::Gather | Collective::Reduce => 0,
-            Collective::Exscan if rank == 0 => 0,
-            Collective::Sendrecv | Collective::Scatter | Collective::Broadcast => self.bytes,
-            Collective::Allreduce | Collective::ReduceScatter | Collective::Scan | Collective::Exscan => self.bytes,
-            Collective::Alltoall | Collective::Allgather => all,
-            Collective::Scatterv => self.given(self.root, rank),
-            Collective::Gatherv | Collective::Allgatherv | Collective::Alltoallv => {
-                self.together(|from| self.given(from, rank))
-            }
-        }
     }
 }

@@ -1,0 +1,204 @@
+//! Operations, and which fields each reads.
+
+use std::fmt;
+
+macro_rules! operations {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $text:literal, uses($($field:ident)*);)*) => {
+        /// What an instruction does.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Operation {
+            $($(#[doc = $doc])* $name = $code,)*
+        }
+
+        impl Operation {
+            /// Every operation this version defines, by code.
+            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
+
+            /// The operation with this code.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Operation::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Name in programs, messages and documents.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Operation::$name => $text,)*
+                }
+            }
+
+            /// What it does, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Operation::$name => concat!($($doc),*).trim_ascii(),)*
+                }
+            }
+
+            /// The fields this operation reads. All others must be zero.
+            pub const fn fields(self) -> Fields {
+                match self {
+                    $(Operation::$name => Fields { $($field: true,)* ..Fields::NONE },)*
+                }
+            }
+        }
+    };
+}
+
+/// Which optional fields an operation reads; a field that it does not read must be zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Fields {
+    pub communicator: bool,
+    pub root: bool,
+    pub peer: bool,
+    pub source: bool,
+    pub destination: bool,
+    pub bytes: bool,
+    pub extent: bool,
+    /// Element type and reduction.
+    pub combine: bool,
+    /// Number and value of a signal.
+    pub signal: bool,
+    /// Count and body of a loop.
+    pub rounds: bool,
+    /// A launch argument that goes with the extent.
+    pub extent_argument: bool,
+}
+
+impl Fields {
+    const NONE: Fields = Fields {
+        communicator: false,
+        root: false,
+        peer: false,
+        source: false,
+        destination: false,
+        bytes: false,
+        extent: false,
+        combine: false,
+        signal: false,
+        rounds: false,
+        extent_argument: false,
+    };
+}
+
+operations! {
+    /// Nothing; completes.
+    Nop = 1, "nop", uses();
+    /// Waits until every rank of the communicator is here.
+    Barrier = 2, "barrier", uses(communicator);
+    /// Sends `bytes` at `source` to rank `peer`, which runs recv.
+    Send = 3, "send", uses(communicator peer source bytes);
+    /// Receives `bytes` from rank `peer` to `destination`.
+    Recv = 4, "recv", uses(communicator peer destination bytes);
+    /// Sends to rank `peer` and receives the same number of bytes from rank `root`, at once.
+    Sendrecv = 5, "sendrecv", uses(communicator root peer source destination bytes);
+    /// Block i of rank `root`'s source goes to rank i's destination.
+    Scatter = 6, "scatter", uses(communicator root source destination bytes extent);
+    /// Every rank's source goes to block i of rank `root`'s destination.
+    Gather = 7, "gather", uses(communicator root source destination bytes extent);
+    /// Rank `root`'s source goes to every rank's destination.
+    Broadcast = 8, "broadcast", uses(communicator root source destination bytes);
+    /// Block j of rank i's source goes to block i of rank j's destination.
+    Alltoall = 9, "alltoall", uses(communicator source destination bytes);
+    /// Every rank's source goes to block i of every rank's destination.
+    Allgather = 10, "allgather", uses(communicator source destination bytes extent);
+    /// The fold of all ranks' sources goes to rank `root`'s destination.
+    Reduce = 11, "reduce", uses(communicator root source destination bytes combine);
+    /// The fold of all ranks' sources goes to every rank's destination.
+    Allreduce = 12, "allreduce", uses(communicator source destination bytes combine);
+    /// The fold of block i of all ranks' sources goes to rank i's destination.
+    ReduceScatter = 13, "reduce_scatter", uses(communicator source destination bytes extent combine);
+    /// The fold of the sources of ranks 0 to i goes to rank i's destination.
+    Scan = 14, "scan", uses(communicator source destination bytes combine);
+    /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0's is left alone.
+    Exscan = 15, "exscan", uses(communicator source destination bytes combine);
+    /// Reads `bytes` at `source` in the memory of rank `peer`, which does not take part, to `destination` here.
+    RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes);
+    /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which does not take part.
+    RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes);
+    /// Receives `bytes` from rank `peer`, folds them with the own ones at `source`, and writes the result to `destination`.
+    RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine);
+    /// Sends to rank `peer`; at once, receives from rank `root`, folds that with the own bytes at card address `extent`, and
+    /// writes the result to `destination`.
+    SendrecvReduce = 19, "sendrecv_reduce",
+        uses(communicator root peer source destination bytes extent extent_argument combine);
+    /// As rdma_write; when the bytes can be seen there, adds the signal value to signal `signal` of that card.
+    PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
+    /// Waits until signal `signal` of this card is at least the signal value, and subtracts that.
+    WaitSignal = 21, "wait_signal", uses(signal);
+    /// Copies between card memory and host memory, in any direction.
+    Copy = 24, "copy", uses(source destination bytes);
+    /// Fills `destination` with the eight bytes of `extent`, repeated.
+    Fill = 25, "fill", uses(destination bytes extent);
+    /// Waits `extent` cycles of the sequencer.
+    Delay = 26, "delay", uses(extent);
+    /// Scatter with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    Scatterv = 27, "scatterv", uses(communicator root source destination bytes extent);
+    /// Gather with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    Gatherv = 28, "gatherv", uses(communicator root source destination bytes extent);
+    /// Allgather with blocks that lie where table `extent` says; `bytes` is the length of the own block.
+    Allgatherv = 29, "allgatherv", uses(communicator source destination bytes extent);
+    /// Alltoall with blocks that lie where two tables say: of the source, the low 16 bits of `extent`; of the destination,
+    /// the next 16.
+    Alltoallv = 30, "alltoallv", uses(communicator source destination extent);
+    /// Makes `communicator` out of the `bytes / 2` node numbers (u16) at host address `source`.
+    Group = 32, "group", uses(communicator source bytes);
+    /// Stores the `bytes / 64` instructions at host address `source` as resident program `extent`.
+    Store = 33, "store", uses(source bytes extent);
+    /// Runs resident program `extent` with three arguments: the values of `source`, `destination` and `bytes`.
+    Launch = 34, "launch", uses(source destination bytes extent);
+    /// Stores the `bytes / 16` ranges (displacement and length, u64 each) at host address `source` as table `extent`.
+    Table = 35, "table", uses(source bytes extent);
+    /// Forgets `communicator`.
+    Free = 36, "free", uses(communicator);
+    /// In a resident program: runs the next `body` instructions `count` times; after each round, adds `extent` to a launch
+    /// argument if it names one.
+    Loop = 37, "loop", uses(extent extent_argument rounds);
+    /// Turns the changeover switch to the user logic, which works on card memory until it is done.
+    User = 40, "user", uses(source destination bytes extent);
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether all ranks of the communicator run the operation together.
+pub(crate) const fn is_collective(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Barrier
+            | Operation::Scatter
+            | Operation::Gather
+            | Operation::Broadcast
+            | Operation::Alltoall
+            | Operation::Allgather
+            | Operation::Reduce
+            | Operation::Allreduce
+            | Operation::ReduceScatter
+            | Operation::Scan
+            | Operation::Exscan
+            | Operation::Scatterv
+            | Operation::Gatherv
+            | Operation::Allgatherv
+            | Operation::Alltoallv
+    )
+}
+
+/// Whether blocks may lie striped over the memory I/Os. Those of several lengths lie where a table says.
+pub(super) const fn takes_stripes(operation: Operation) -> bool {
+    is_collective(operation) && !takes_tables(operation)
+        || matches!(
+            operation,
+            Operation::Send | Operation::Recv | Operation::Sendrecv | Operation::RdmaRead | Operation::RdmaWrite
+        )
+}
+
+/// Whether the operation's extent names tables.
+pub const fn takes_tables(operation: Operation) -> bool {
+    matches!(operation, Operation::Scatterv | Operation::Gatherv | Operation::Allgatherv | Operation::Alltoallv)
+}

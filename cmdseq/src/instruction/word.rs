@@ -1,0 +1,319 @@
+//! The 64-byte word: encoding, decoding, and what each field may be.
+
+use super::operand::{AddressSpace, Layout, Operand};
+use super::operation::{Operation, is_collective, takes_stripes};
+use super::{ARGUMENTS, Flags, Instruction};
+use crate::reduction::{Element, Reduction};
+
+/// Bytes of an encoded instruction.
+pub const BYTES: usize = 64;
+/// Version of the instruction word that this crate writes and reads.
+pub const VERSION: u8 = 1;
+
+/// Byte offsets of the fields, as `docs/isa.md` lists them.
+pub mod offset {
+    #![allow(missing_docs)]
+    pub const VERSION: usize = 0;
+    pub const OPERATION: usize = 1;
+    pub const TAG: usize = 2;
+    pub const COMMUNICATOR: usize = 4;
+    pub const ROOT: usize = 6;
+    pub const PEER: usize = 8;
+    pub const ELEMENT: usize = 10;
+    pub const REDUCTION: usize = 11;
+    pub const ALGORITHM: usize = 12;
+    pub const OPERANDS: usize = 13;
+    pub const FLAGS: usize = 14;
+    pub const SOURCE: usize = 16;
+    pub const DESTINATION: usize = 24;
+    pub const BYTES: usize = 32;
+    pub const EXTENT: usize = 40;
+    pub const SIGNAL_ID: usize = 48;
+    pub const LOOP_COUNT: usize = 50;
+    pub const SIGNAL_VALUE: usize = 52;
+    pub const LOOP_BODY: usize = 56;
+    pub const ARGUMENT_INDEX: usize = 58;
+    pub const EXTENT_ARGUMENT: usize = 59;
+    pub const CHECKSUM: usize = 60;
+}
+
+/// Why 64 bytes are not an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The checksum does not fit: the word is torn, stale or damaged.
+    #[error("checksum {found:#010x} does not fit the word, which needs {expected:#010x}")]
+    Checksum {
+        /// In the word.
+        found: u32,
+        /// Computed.
+        expected: u32,
+    },
+    /// Not a version this decoder knows.
+    #[error("instruction version {0} is not known")]
+    Version(u8),
+    /// No operation has this code.
+    #[error("operation code {0} is not known")]
+    Operation(u8),
+    /// A field that must be zero, or a code that is not defined.
+    #[error("byte {offset} ({name}) has a value this operation does not allow")]
+    Field {
+        /// Offset of the field in the word.
+        offset: usize,
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+pub(crate) const SOURCE_SHIFT: u32 = 0;
+pub(crate) const DESTINATION_SHIFT: u32 = 4;
+pub(crate) const OPERAND_HOST: u8 = 1;
+pub(crate) const OPERAND_STRIPED: u8 = 2;
+pub(crate) const OPERAND_ARGUMENT: u8 = 4;
+
+impl Instruction {
+    /// The word as the sequencer reads it.
+    ///
+    /// Fields that the operation does not read are written as they are; a card (and [`Instruction::decode`]) refuses them
+    /// unless they are zero.
+    #[inline]
+    pub fn encode(&self) -> [u8; BYTES] {
+        let field = |value: u64, at: usize| value << (at % 8 * 8);
+        let operands =
+            operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
+        let arguments = self.source.argument.unwrap_or(0) & 3 | (self.destination.argument.unwrap_or(0) & 3) << 4;
+        let extent_argument = self.extent_argument.map_or(0, |index| (index & 3) + 1);
+        // Put together in registers: stored field by field, the checksum would wait for the stores to leave the core.
+        let words = [
+            field(VERSION.into(), offset::VERSION)
+                | field(self.operation as u64, offset::OPERATION)
+                | field(self.tag.into(), offset::TAG)
+                | field(self.communicator.into(), offset::COMMUNICATOR)
+                | field(self.root.into(), offset::ROOT),
+            field(self.peer.into(), offset::PEER)
+                | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)
+                | field(self.reduction.map_or(0, |reduction| reduction as u64), offset::REDUCTION)
+                | field(operands.into(), offset::OPERANDS)
+                | field(self.flags.bits().into(), offset::FLAGS),
+            self.source.address,
+            self.destination.address,
+            self.bytes,
+            self.extent,
+            field(self.signal_id.into(), offset::SIGNAL_ID)
+                | field(self.loop_count.into(), offset::LOOP_COUNT)
+                | field(self.signal_value.into(), offset::SIGNAL_VALUE),
+            field(self.loop_body.into(), offset::LOOP_BODY)
+                | field(arguments.into(), offset::ARGUMENT_INDEX)
+                | field(extent_argument.into(), offset::EXTENT_ARGUMENT),
+        ];
+        let mut word = Aligned([0; BYTES]);
+        for (place, value) in word.0.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        seal(&mut word.0);
+        word.0
+    }
+
+    /// Reads a word. Any 64 bytes give an instruction or an error.
+    ///
+    /// # Errors
+    /// Checksum first, then version, operation and fields, in the order of the word.
+    pub fn decode(word: &[u8; BYTES]) -> Result<Instruction, DecodeError> {
+        let found = u32_at(word, offset::CHECKSUM);
+        let expected = checksum(word);
+        if found != expected {
+            return Err(DecodeError::Checksum { found, expected });
+        }
+        if word[offset::VERSION] != VERSION {
+            return Err(DecodeError::Version(word[offset::VERSION]));
+        }
+        let code = word[offset::OPERATION];
+        let operation = Operation::from_code(code).ok_or(DecodeError::Operation(code))?;
+        let flags = Flags::from_bits(u16_at(word, offset::FLAGS))
+            .filter(|flags| !flags.contains(Flags::EAGER | Flags::RENDEZVOUS))
+            .ok_or(DecodeError::Field { offset: offset::FLAGS, name: "flags" })?;
+        let operands = word[offset::OPERANDS];
+        let arguments = word[offset::ARGUMENT_INDEX];
+        let source =
+            operand(operands >> SOURCE_SHIFT & 0xf, arguments & 0xf, u64_at(word, offset::SOURCE), offset::OPERANDS)?;
+        let destination = operand(
+            operands >> DESTINATION_SHIFT,
+            arguments >> 4,
+            u64_at(word, offset::DESTINATION),
+            offset::OPERANDS,
+        )?;
+        let extent_argument = code_at(word, offset::EXTENT_ARGUMENT, "extent argument", |code| {
+            let index = code.checked_sub(1)?;
+            (usize::from(index) < ARGUMENTS).then_some(index)
+        })?;
+        let element = code_at(word, offset::ELEMENT, "element type", Element::from_code)?;
+        let reduction = code_at(word, offset::REDUCTION, "reduction", Reduction::from_code)?;
+        let instruction = Instruction {
+            operation,
+            tag: u16_at(word, offset::TAG),
+            communicator: u16_at(word, offset::COMMUNICATOR),
+            root: u16_at(word, offset::ROOT),
+            peer: u16_at(word, offset::PEER),
+            flags,
+            source,
+            destination,
+            bytes: u64_at(word, offset::BYTES),
+            element,
+            reduction,
+            extent: u64_at(word, offset::EXTENT),
+            extent_argument,
+            signal_id: u16_at(word, offset::SIGNAL_ID),
+            signal_value: u32_at(word, offset::SIGNAL_VALUE),
+            loop_count: u16_at(word, offset::LOOP_COUNT),
+            loop_body: u16_at(word, offset::LOOP_BODY),
+        };
+        instruction.check_fields()?;
+        if word[offset::ALGORITHM] != 0 {
+            return Err(DecodeError::Field { offset: offset::ALGORITHM, name: "algorithm" });
+        }
+        Ok(instruction)
+    }
+
+    /// Whether the fields that the operation does not read are zero, and its operands in spaces that it can reach.
+    ///
+    /// # Errors
+    /// The first field that is not allowed.
+    pub fn check_fields(&self) -> Result<(), DecodeError> {
+        let refuse = |offset, name| Err(DecodeError::Field { offset, name });
+        let nothing = Operand::card(0);
+        let fields = self.operation.fields();
+        if !fields.communicator && self.communicator != 0 {
+            return refuse(offset::COMMUNICATOR, "communicator");
+        }
+        if !fields.root && self.root != 0 {
+            return refuse(offset::ROOT, "root");
+        }
+        if !fields.peer && self.peer != 0 {
+            return refuse(offset::PEER, "peer");
+        }
+        if !fields.source && self.source != nothing {
+            return refuse(offset::SOURCE, "source");
+        }
+        if !fields.destination && self.destination != nothing {
+            return refuse(offset::DESTINATION, "destination");
+        }
+        if !fields.bytes && self.bytes != 0 {
+            return refuse(offset::BYTES, "bytes");
+        }
+        if !fields.extent && self.extent != 0 {
+            return refuse(offset::EXTENT, "extent");
+        }
+        if !fields.extent_argument && self.extent_argument.is_some() {
+            return refuse(offset::EXTENT_ARGUMENT, "extent argument");
+        }
+        if !fields.signal && self.signal_id != 0 {
+            return refuse(offset::SIGNAL_ID, "signal id");
+        }
+        if !fields.signal && self.signal_value != 0 {
+            return refuse(offset::SIGNAL_VALUE, "signal value");
+        }
+        if !fields.rounds && self.loop_count != 0 {
+            return refuse(offset::LOOP_COUNT, "loop count");
+        }
+        if !fields.rounds && self.loop_body != 0 {
+            return refuse(offset::LOOP_BODY, "loop body");
+        }
+        if fields.combine != self.element.is_some() {
+            return refuse(offset::ELEMENT, "element type");
+        }
+        if fields.combine != self.reduction.is_some() {
+            return refuse(offset::REDUCTION, "reduction");
+        }
+        if let Some(combine) = self.combine() {
+            if !combine.is_defined() {
+                return refuse(offset::REDUCTION, "reduction");
+            }
+            if !self.bytes.is_multiple_of(combine.element.bytes()) {
+                return refuse(offset::BYTES, "bytes");
+            }
+            // Of a sendrecv_reduce it is an address.
+            if is_collective(self.operation) && !self.extent.is_multiple_of(combine.element.bytes()) {
+                return refuse(offset::EXTENT, "extent");
+            }
+        }
+        let spaces_fit = match self.operation {
+            Operation::Copy => true,
+            Operation::Group | Operation::Store | Operation::Table => self.source.space == AddressSpace::Host,
+            _ => self.source.space == AddressSpace::Card && self.destination.space == AddressSpace::Card,
+        };
+        let layouts_fit = takes_stripes(self.operation)
+            || (self.source.layout == Layout::Block && self.destination.layout == Layout::Block);
+        let arguments_fit = self.operation != Operation::Launch
+            || (self.source.argument.is_none() && self.destination.argument.is_none());
+        if spaces_fit && layouts_fit && arguments_fit { Ok(()) } else { refuse(offset::OPERANDS, "operands") }
+    }
+}
+
+/// A word at an address that the checksum's instruction takes whole.
+#[repr(align(8))]
+struct Aligned([u8; BYTES]);
+
+/// Writes the checksum of `word` into it. For tools and tests that make words by hand.
+pub fn seal(word: &mut [u8; BYTES]) {
+    let sum = checksum(word);
+    word[offset::CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// CRC-32C of all bytes before the checksum: any change of up to three bits, or of bits within 32, changes it.
+fn checksum(word: &[u8; BYTES]) -> u32 {
+    crc32c::crc32c(&word[..offset::CHECKSUM])
+}
+
+fn operand_bits(operand: &Operand) -> u8 {
+    let mut bits = 0;
+    if operand.space == AddressSpace::Host {
+        bits |= OPERAND_HOST;
+    }
+    if operand.layout == Layout::Striped {
+        bits |= OPERAND_STRIPED;
+    }
+    if operand.argument.is_some() {
+        bits |= OPERAND_ARGUMENT;
+    }
+    bits
+}
+
+fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operand, DecodeError> {
+    let named = bits & OPERAND_ARGUMENT != 0;
+    if bits & !(OPERAND_HOST | OPERAND_STRIPED | OPERAND_ARGUMENT) != 0 {
+        return Err(DecodeError::Field { offset, name: "operands" });
+    }
+    if usize::from(argument) >= ARGUMENTS || (!named && argument != 0) {
+        return Err(DecodeError::Field { offset: self::offset::ARGUMENT_INDEX, name: "argument index" });
+    }
+    Ok(Operand {
+        space: if bits & OPERAND_HOST != 0 { AddressSpace::Host } else { AddressSpace::Card },
+        layout: if bits & OPERAND_STRIPED != 0 { Layout::Striped } else { Layout::Block },
+        argument: named.then_some(argument),
+        address,
+    })
+}
+
+/// What the code at `at` stands for; 0 for nothing.
+fn code_at<T>(
+    word: &[u8; BYTES],
+    at: usize,
+    name: &'static str,
+    from_code: impl Fn(u8) -> Option<T>,
+) -> Result<Option<T>, DecodeError> {
+    match word[at] {
+        0 => Ok(None),
+        code => from_code(code).map(Some).ok_or(DecodeError::Field { offset: at, name }),
+    }
+}
+
+fn u16_at(word: &[u8; BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([word[at], word[at + 1]])
+}
+
+fn u32_at(word: &[u8; BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]])
+}
+
+fn u64_at(word: &[u8; BYTES], at: usize) -> u64 {
+    u64::from(u32_at(word, at)) | u64::from(u32_at(word, at + 4)) << 32
+}
