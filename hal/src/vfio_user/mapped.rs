@@ -116,3 +116,100 @@ pub(crate) fn map(
     }
     Ok(pieces)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfio_user::closing::Closer;
+    use nix::unistd::ftruncate;
+    use std::fs;
+
+    const PAGE: u64 = 4096;
+
+    fn memory(name: &str, pages: u64, seals: SealFlag) -> OwnedFd {
+        let file = memfd_create(name, MFdFlags::MFD_CLOEXEC.union(MFdFlags::MFD_ALLOW_SEALING)).unwrap();
+        ftruncate(&file, (pages * PAGE) as i64).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        file
+    }
+
+    /// What the kernel says of a mapping that begins at an address: its line, and its flags.
+    fn mapping(start: usize) -> Option<(String, String)> {
+        let text = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+        let line = lines.next()?.to_owned();
+        Some((line, lines.find(|line| line.starts_with("VmFlags"))?.to_owned()))
+    }
+
+    #[test]
+    fn only_memory_that_cannot_shrink_is_mapped() {
+        let is_mappable = |file: OwnedFd| mappable(Received::new(file, &Closer::new())).is_some();
+        assert!(is_mappable(memory("test", 1, SealFlag::F_SEAL_SHRINK)));
+        assert!(is_mappable(memory("test", 1, SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW))));
+        assert!(!is_mappable(memory("test", 1, SealFlag::empty())));
+        assert!(!is_mappable(memory("test", 1, SealFlag::F_SEAL_GROW)));
+        assert!(!is_mappable(nix::unistd::pipe().unwrap().0));
+        assert!(!is_mappable(fs::File::open("/proc/self/maps").unwrap().into()));
+    }
+
+    #[test]
+    fn stretches_are_mapped_that_lie_in_the_region_and_in_the_file() {
+        let file = memory("test", 4, SealFlag::F_SEAL_SHRINK);
+        let area = |offset, size| Area { offset, size };
+        let of = |offset: u64, size: u64, areas: &[Area]| {
+            let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size, offset };
+            let pieces = map(&file, &info, areas, &Arc::new(Removal::default()));
+            pieces.map(|pieces| pieces.iter().map(|(_, mapped)| mapped.map.as_ref().unwrap().len()).collect::<Vec<_>>())
+        };
+        let size = 4 * PAGE;
+        for (offset, size, areas, mapped) in [
+            (0, size, vec![area(0, size)], vec![4]),
+            (0, size, vec![area(0, PAGE), area(PAGE, PAGE), area(3 * PAGE, PAGE)], vec![1, 1, 1]),
+            (PAGE, 3 * PAGE, vec![area(0, 3 * PAGE)], vec![3]),
+            (PAGE, 3 * PAGE, vec![area(PAGE, 2 * PAGE)], vec![2]),
+            (0, 0, vec![area(0, 0)], vec![]),
+            (0, size, vec![], vec![]),
+            // What no page can be mapped for is left out.
+            (0, size, vec![area(0, 0), area(8, PAGE), area(2 * PAGE, PAGE)], vec![1]),
+            (8, 2 * PAGE, vec![area(0, PAGE)], vec![]),
+        ] {
+            let mapped: Vec<_> = mapped.iter().map(|pages| pages * PAGE as usize).collect();
+            assert_eq!(of(offset, size, &areas).unwrap(), mapped, "{offset:#x} {size:#x} {areas:?}");
+        }
+        for (offset, size, areas) in [
+            // Beyond the region, beyond the file, over one another, and beyond all there is.
+            (0, size - 1, vec![area(0, size)]),
+            (0, 8 * PAGE, vec![area(0, size + 1)]),
+            (1, size, vec![area(0, size)]),
+            (PAGE, size, vec![area(0, size)]),
+            (0, size, vec![area(0, 2 * PAGE), area(PAGE, PAGE)]),
+            (0, size, vec![area(PAGE, PAGE), area(0, PAGE)]),
+            (0, u64::MAX, vec![area(u64::MAX, 2)]),
+            (u64::MAX, u64::MAX, vec![area(2, 2)]),
+        ] {
+            assert!(matches!(of(offset, size, &areas), Err(Error::Nonsense { .. })), "{offset:#x} {size:#x} {areas:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_servers_memory_is_empty_and_not_inherited() {
+        let file = memory("servers-memory", 2, SealFlag::F_SEAL_SHRINK);
+        let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size: 2 * PAGE, offset: 0 };
+        let areas = [Area { offset: 0, size: 2 * PAGE }];
+        let mut mapped = map(&file, &info, &areas, &Arc::new(Removal::default())).unwrap();
+        let (piece, mapped) = mapped.pop().unwrap();
+        let start = mapped.map.as_ref().unwrap().as_mut_ptr().addr();
+        let (line, flags) = mapping(start).unwrap();
+        assert!(line.contains("servers-memory") && line.contains(" rw-s "), "{line}");
+        assert!(flags.contains(" dc"), "{flags}");
+        mapped.vanish();
+        let (line, flags) = mapping(start).unwrap();
+        assert!(line.contains("fpga-gone") && line.contains(" rw-s "), "{line}");
+        assert!(line.starts_with(&format!("{start:x}-{:x}", start + 2 * PAGE as usize)), "{line}");
+        assert!(flags.contains(" dc"), "{flags}");
+        assert_eq!(fstat(empty().unwrap()).unwrap().st_size, 0);
+        assert!(ftruncate(empty().unwrap(), 4096).is_err(), "and stays so");
+        drop((piece, mapped));
+        assert!(mapping(start).is_none_or(|(line, _)| !line.contains("fpga-gone")));
+    }
+}

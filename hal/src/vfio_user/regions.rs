@@ -181,7 +181,176 @@ fn words(offset: u64, bytes: usize, place: Place) -> impl Iterator<Item = Range<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, InterruptPort, ResetKind};
     use proptest::prelude::*;
+    use std::sync::Mutex;
+
+    /// An endpoint that keeps what is written: configuration space, two BARs without memory, two with.
+    struct Kept {
+        config: Mutex<Vec<u8>>,
+        bars: [Mutex<Vec<u8>>; 2],
+        memory: [Arc<SharedMemory>; 2],
+        /// Bytes of each access.
+        widths: Mutex<Vec<usize>>,
+    }
+
+    const BAR0: u64 = 2 << 20;
+    const BAR1: u64 = 2048;
+    const BAR2: u64 = 0x4000;
+    /// The MSI-X table, of 20 vectors, in BAR 2.
+    const TABLE: Range<u64> = 0x1800..0x1940;
+    const CONTROL: u64 = 0x42;
+
+    impl Kept {
+        fn new() -> Arc<Self> {
+            let mut config = vec![0; 4096];
+            config[6] = 0x10;
+            config[0x34] = 0x40;
+            config[0x40..0x44].copy_from_slice(&[0x11, 0, 19, 0]);
+            config[0x44..0x48].copy_from_slice(&(TABLE.start as u32 | 2).to_le_bytes());
+            let memory = [("two", BAR2), ("three", BAR2)];
+            Arc::new(Kept {
+                config: Mutex::new(config),
+                bars: [BAR0, BAR1].map(|bytes| Mutex::new(vec![0; bytes as usize])),
+                memory: memory.map(|(name, bytes)| Arc::new(SharedMemory::new(name, bytes).unwrap())),
+                widths: Mutex::default(),
+            })
+        }
+
+        fn at(&self, bytes: &Mutex<Vec<u8>>, offset: u64, width: usize, access: impl FnOnce(&mut [u8])) {
+            self.widths.lock().unwrap().push(width);
+            access(&mut bytes.lock().unwrap()[offset as usize..][..width]);
+        }
+    }
+
+    impl Endpoint for Kept {
+        fn layout(&self) -> Layout {
+            let bar = |bytes| Some(BarLayout { bytes, is_64_bit: false, prefetchable: false });
+            // What is behind BAR 3 is but a part of it.
+            Layout { bars: [bar(BAR0), bar(BAR1), bar(BAR2), bar(2 * BAR2), None, None], dma_bits: 64 }
+        }
+        fn attach(&self, _: Arc<dyn DmaPort>, _: Arc<dyn InterruptPort>) {}
+        fn config_read(&self, offset: u16, data: &mut [u8]) {
+            self.at(&self.config, offset.into(), data.len(), |bytes| data.copy_from_slice(bytes));
+        }
+        fn config_write(&self, offset: u16, data: &[u8]) {
+            self.at(&self.config, offset.into(), data.len(), |bytes| bytes.copy_from_slice(data));
+        }
+        fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+            self.at(&self.bars[bar.index()], offset, data.len(), |bytes| data.copy_from_slice(bytes));
+        }
+        fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+            self.at(&self.bars[bar.index()], offset, data.len(), |bytes| bytes.copy_from_slice(data));
+        }
+        fn reset(&self, _: ResetKind) {}
+        fn dma_complete(&self, _: DmaTag, _: Result<&[u8], DmaFault>) {}
+        fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
+            [2, 3].into_iter().position(|index| index == bar.index()).map(|at| Arc::clone(&self.memory[at]))
+        }
+    }
+
+    fn regions() -> (Arc<Kept>, Regions) {
+        let kept = Kept::new();
+        let msix = Msix::find(&*kept).unwrap();
+        assert!(msix.is_some());
+        let regions = Regions::new(kept.clone(), kept.layout(), msix);
+        kept.widths.lock().unwrap().clear();
+        (kept, regions)
+    }
+
+    #[test]
+    fn regions_are_described() {
+        let (_, regions) = regions();
+        let sizes = [BAR0, BAR1, BAR2, 2 * BAR2, 0, 0, 0, 4096, 0];
+        for (index, size) in (0..).zip(sizes) {
+            let Described { info, memory, areas } = regions.info(index).unwrap();
+            let flags = if index == 2 { 7 } else { 3 * u32::from(size > 0) };
+            assert_eq!(info, RegionInfo { argsz: 32, flags, index, cap_offset: 0, size, offset: 0 });
+            assert_eq!(memory.is_some(), index == 2, "{index}");
+            let around = [Area { offset: 0, size: 0x1000 }, Area { offset: 0x2000, size: 0x2000 }];
+            assert_eq!(areas, if index == 2 { around.to_vec() } else { Vec::new() });
+        }
+        for index in [9, 10, 0x100, u32::MAX] {
+            assert_eq!(regions.info(index).err(), Some(Errno::EINVAL));
+        }
+    }
+
+    #[test]
+    fn an_access_lies_in_its_region() {
+        let (_, regions) = regions();
+        let (most, bar) = (1 << 20, |index| Ok(Place::Bar(BarIndex::new(index).unwrap())));
+        let wrong = Err(Errno::EINVAL);
+        for (region, offset, count, place) in [
+            (0, 0, most, bar(0)),
+            (0, BAR0 - most, most, bar(0)),
+            (0, BAR0 - most + 1, most, wrong),
+            (0, 0, most + 1, wrong),
+            (0, BAR0, 0, bar(0)),
+            (0, BAR0 + 1, 0, wrong),
+            (1, 0, BAR1, bar(1)),
+            (1, 0, BAR1 + 1, wrong),
+            (1, 1, BAR1, wrong),
+            (1, u64::MAX, 1, wrong),
+            (4, 0, 0, bar(4)),
+            (4, 0, 1, wrong),
+            (6, 0, 0, wrong),
+            (7, 0, 4096, Ok(Place::Config)),
+            (7, 4095, 1, Ok(Place::Config)),
+            (7, 4095, 2, wrong),
+            (8, 0, 0, wrong),
+            (0x100, 0, 0, wrong),
+        ] {
+            let access = RegionAccess { offset, region, count: count as u32 };
+            assert_eq!(regions.place(&access, most), place, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_but_for_what_is_the_servers() {
+        let (kept, regions) = regions();
+        let bar = |index| Place::Bar(BarIndex::new(index).unwrap());
+        for (place, bytes, kept_out) in [
+            (bar(0), BAR1, 0..0),
+            (bar(1), BAR1, 0..0),
+            (bar(2), BAR2, TABLE),
+            (bar(3), BAR2, 0..0),
+            (Place::Config, 4096, CONTROL..CONTROL + 2),
+        ] {
+            let mut model = vec![0; bytes as usize];
+            regions.read(place, 0, &mut model);
+            let (start, end) = (kept_out.start, kept_out.end);
+            let mut seed = 0u8;
+            for (first, last) in [
+                (0, bytes),
+                (1, bytes - 1),
+                (start, end),
+                (start.saturating_sub(3), start),
+                (start.saturating_sub(3), start + 1),
+                (end, end + 5),
+                (end.saturating_sub(1), end + 5),
+                (start, start + 1),
+                (start.saturating_sub(1), end + 1),
+                (7, 7),
+            ] {
+                seed += 1;
+                let data: Vec<u8> = (first..last).map(|at| (at as u8).wrapping_mul(7).wrapping_add(seed)).collect();
+                regions.write(place, first, &data);
+                for (at, byte) in (first..).zip(data).filter(|(at, _)| !kept_out.contains(at)) {
+                    model[at as usize] = byte;
+                }
+                let mut all = vec![0; bytes as usize];
+                regions.read(place, 0, &mut all);
+                assert!(all == model, "{place:?} {first:#x}..{last:#x}");
+                let mut part = vec![0; (last - first) as usize];
+                regions.read(place, first, &mut part);
+                assert!(part == model[first as usize..last as usize], "{place:?} {first:#x}..{last:#x}");
+            }
+        }
+        kept.widths.lock().unwrap().clear();
+        regions.read(bar(0), 1, &mut [0; 15]);
+        regions.write(Place::Config, 0x84, &[0; 12]);
+        assert_eq!(*kept.widths.lock().unwrap(), [1, 2, 4, 8, 4, 4, 4]);
+    }
 
     fn cut(offset: u64, bytes: usize, place: Place) -> Vec<usize> {
         words(offset, bytes, place).map(|word| word.len()).collect()

@@ -172,3 +172,61 @@ fn remove_left_behind(path: &Path, address: &UnixAddr) -> io::Result<()> {
         Err(errno) => Err(errno.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_directory_is_waited_for_as_long_as_was_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || fs::File::open(directory.path()).unwrap();
+        let held = lock(open(), Duration::ZERO).unwrap();
+        let error = lock(open(), Duration::ZERO).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::EWOULDBLOCK as i32));
+        let (begin, patience) = (Instant::now(), Duration::from_millis(50));
+        assert!(lock(open(), patience).is_err() && begin.elapsed() >= patience);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| lock(open(), Duration::from_secs(60)).map(drop));
+            thread::sleep(patience);
+            assert!(!waits.is_finished());
+            drop(held);
+            assert!(waits.join().unwrap().is_ok());
+        });
+        // Any other error is no reason to wait.
+        let pipe = fs::File::from(nix::unistd::pipe().unwrap().0);
+        let other = nix::fcntl::open("/", nix::fcntl::OFlag::O_PATH, Mode::empty()).unwrap();
+        assert!(lock(pipe, Duration::from_secs(60)).is_ok());
+        let error = lock(fs::File::from(other), Duration::from_secs(60)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::EBADF as i32));
+    }
+
+    #[test]
+    fn as_many_links_are_followed_as_the_kernel_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = |number: usize| directory.path().join(number.to_string());
+        fs::create_dir(link(0)).unwrap();
+        for number in 1..=41 {
+            symlink(link(number - 1), link(number)).unwrap();
+        }
+        assert_eq!(check_way(&link(40)).map_err(|error| error.raw_os_error()), Ok(()));
+        assert_eq!(check_way(&link(41)).map_err(|error| error.raw_os_error()), Err(Some(Errno::ELOOP as i32)));
+        assert!(fs::metadata(link(40)).is_ok() && fs::metadata(link(41)).is_err());
+    }
+
+    #[test]
+    fn a_file_is_removed_if_it_is_the_same_still() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card");
+        let (listener, made) = make(&path).unwrap();
+        drop((listener, made));
+        assert!(!path.exists());
+        let (_listener, mut made) = make(&path).unwrap();
+        fs::rename(&path, directory.path().join("elsewhere")).unwrap();
+        fs::write(&path, "another").unwrap();
+        made.remove();
+        assert_eq!(fs::read(&path).unwrap(), b"another");
+        assert_eq!(make(&path).unwrap_err().raw_os_error(), Some(Errno::EEXIST as i32));
+    }
+}

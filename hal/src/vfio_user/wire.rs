@@ -405,6 +405,7 @@ pub(crate) fn events(descriptor: &PollFd<'_>) -> PollFlags {
 mod tests {
     use super::*;
     use crate::vfio_user::codec::Command;
+    use nix::sys::socket::{setsockopt, sockopt};
 
     fn pair() -> (Socket, Socket) {
         let (left, right) = UnixStream::pair().unwrap();
@@ -450,6 +451,89 @@ mod tests {
         // The next message is none the worse for it.
         sender.send(&left, header, [&[], &[]], &[wake.as_fd()]).unwrap();
         assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_message_comes_in_any_pieces_and_keeps_its_descriptors() {
+        let (left, right) = pair();
+        let (mut reader, wake) = (Reader::new(64), Wake::new().unwrap());
+        let bytes = [&Header::command(9, Command::Reset, 6).encode()[..], &[1, 2, 3, 4, 5, 6]].concat();
+        for with in 0..bytes.len() {
+            for (at, byte) in bytes.iter().enumerate() {
+                assert_eq!(reader.advance(&right), Ok(None));
+                assert_eq!(reader.is_amid(), at > 0, "{at}");
+                let descriptors = [wake.as_fd()];
+                assert_eq!(left.send(&[IoSlice::new(&[*byte])], &descriptors[..usize::from(at == with)]), Ok(1));
+            }
+            let (header, body, descriptors) = take(&mut reader, &right);
+            assert_eq!((header.id, body), (9, vec![1, 2, 3, 4, 5, 6]));
+            assert_eq!(descriptors.all().unwrap().len(), 1, "it came with byte {with}");
+            assert!(!reader.is_amid());
+        }
+        // What a message has left behind is not the next one's.
+        assert_eq!(left.send(&[IoSlice::new(&bytes)], &[wake.as_fd()]), Ok(bytes.len()));
+        assert!(reader.advance(&right).unwrap().is_some());
+        assert_eq!(left.send(&[IoSlice::new(&bytes)], &[]), Ok(bytes.len()));
+        assert_eq!(take(&mut reader, &right).2.len(), 0);
+    }
+
+    #[test]
+    fn a_body_may_have_all_that_is_allowed() {
+        let (left, right) = pair();
+        for bytes in [0, 1, 64] {
+            let header = Header::command(1, Command::Reset, bytes);
+            assert_eq!(Sender::new().send(&left, header, [&vec![5; bytes], &[]], &[]), Ok(false));
+            assert_eq!(take(&mut Reader::new(64), &right).1, vec![5; bytes]);
+        }
+    }
+
+    #[test]
+    fn a_first_header_is_seen_and_stays() {
+        let (left, right) = pair();
+        let header = Header::command(7, Command::Version, 0);
+        assert_eq!(right.peek(), Ok(None));
+        assert_eq!(left.send(&[IoSlice::new(&header.encode()[..15])], &[]), Ok(15));
+        assert_eq!(right.peek(), Ok(None));
+        assert_eq!(left.send(&[IoSlice::new(&header.encode()[15..])], &[]), Ok(1));
+        for _ in 0..2 {
+            assert_eq!(right.peek(), Ok(Some(header)));
+        }
+        assert_eq!(take(&mut Reader::new(0), &right).0, header);
+        left.shut_down();
+        assert_eq!(right.peek(), Err(Errno::EPIPE));
+    }
+
+    #[test]
+    fn what_is_told_beside_descriptors_is_no_descriptor() {
+        let (left, right) = pair();
+        setsockopt(&right.0, sockopt::PassCred, &true).unwrap();
+        let (mut reader, wake) = (Reader::new(64), Wake::new().unwrap());
+        let header = Header::command(1, Command::Reset, 0);
+        for count in [0, 1] {
+            let descriptors = vec![wake.as_fd(); count];
+            assert_eq!(Sender::new().send(&left, header, [&[], &[]], &descriptors), Ok(false));
+            assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), count);
+        }
+    }
+
+    #[test]
+    fn what_waits_to_be_sent_has_a_limit() {
+        let header = |bytes| Header::command(1, Command::RegionWrite, bytes);
+        for (more, expected) in [(0, Ok(true)), (1, Err(Errno::ENOBUFS))] {
+            let ((left, _right), sender) = (pair(), Sender::new());
+            // Until the socket takes nothing any more.
+            let data = vec![0; 1 << 20];
+            assert_eq!(sender.send(&left, header(data.len()), [&data, &[]], &[]), Ok(true));
+            let first = HEADER_BYTES + data.len();
+            assert_eq!(sender.waiting(), first);
+            let rest = MOST_QUEUED - first - HEADER_BYTES + more;
+            assert_eq!(sender.send(&left, header(rest), [&vec![0; rest], &[]], &[]), expected);
+            assert_eq!(sender.waiting(), if more == 0 { MOST_QUEUED } else { 0 });
+            if more == 0 {
+                assert_eq!(sender.send(&left, header(0), [&[], &[]], &[]), Err(Errno::ENOBUFS));
+            }
+            assert_eq!(sender.flush(&left), Err(Errno::EPIPE));
+        }
     }
 
     #[test]
