@@ -448,8 +448,11 @@ impl Table {
             return Some((left, mapping.file.is_some()));
         }
         let is_mapped = self.maps.range(..=iova).next_back().is_some_and(|(_, mapping)| mapping.last >= iova);
-        let next = self.maps.range(iova..).next().map_or(u64::MAX, |(first, _)| *first);
-        (!is_mapped && self.by_message > 0 && next > iova).then(|| (next - iova, false))
+        if is_mapped || self.by_message == 0 {
+            return None;
+        }
+        let last = self.maps.range(iova..).next().map_or(u64::MAX, |(first, _)| first - 1);
+        Some(((last - iova).saturating_add(1), false))
     }
 
     /// Whether all of a range is reached by copies, or the fault at its first byte that is not reached at all.
@@ -714,6 +717,34 @@ mod tests {
         client.unmap(0x4000, 0x1000).unwrap();
         assert_eq!(client.read(0x8000, 4), unmapped(0x8000));
         assert_eq!(client.dma.table.read().unwrap().by_message, 0);
+    }
+
+    #[test]
+    fn who_is_asked_for_memory_is_asked_for_what_is_not_mapped() {
+        let (mut client, file) = (Client::patient(), memory(0x1000));
+        client.map(0x2000, 0x1000, None);
+        client.map(0x4000, 0x1000, Some((&file, 0)));
+        assert_eq!(client.try_map(1, 0x8000, 0x1000, None), Ok(()));
+        for (iova, bytes, expected) in [
+            (0, 0x1000, vec![(0, 0x1000)]),
+            (0x1000, 0x2000, vec![(0x1000, 0x1000), (0x2000, 0x1000)]),
+            (0x3000, 0x1800, vec![(0x3000, 0x1000)]),
+            (0x4fff, 2, vec![(0x5000, 1)]),
+            (u64::MAX - 1, 1, vec![(u64::MAX - 1, 1)]),
+            (u64::MAX - 1, 2, vec![(u64::MAX - 1, 2)]),
+            (u64::MAX, 1, vec![(u64::MAX, 1)]),
+        ] {
+            assert_eq!(client.read(iova, bytes), DmaProgress::Pending, "{bytes:#x} bytes at {iova:#x}");
+            let mut asked = Vec::new();
+            while let Some(message) = client.asked() {
+                asked.push((message.1, message.2));
+                client.answer(&message, 1).unwrap();
+            }
+            assert_eq!(asked, expected, "{bytes:#x} bytes at {iova:#x}");
+        }
+        // What it has mapped to be read alone is not asked to be written.
+        assert_eq!(client.write(0x8000, 4), unmapped(0x8000));
+        assert_eq!(client.write(0x7ffe, 4), unmapped(0x8000));
     }
 
     #[test]

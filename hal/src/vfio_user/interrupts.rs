@@ -323,3 +323,106 @@ pub(crate) fn has_intx(endpoint: &dyn Endpoint) -> bool {
     endpoint.config_read(config::INTERRUPT_PIN, &mut pin);
     (1..=4).contains(&pin[0])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind};
+    use crate::vfio_user::budget::{Budget, Limits, Member};
+    use crate::vfio_user::closing::Closer;
+    use crate::vfio_user::wire::Socket;
+    use crate::{BarIndex, SharedMemory};
+    use nix::sys::eventfd::EfdFlags;
+    use std::os::unix::net::UnixStream;
+
+    /// A function with nothing but an interrupt pin.
+    struct Pin(u8);
+
+    impl Endpoint for Pin {
+        fn layout(&self) -> Layout {
+            Layout { bars: [None; BarIndex::COUNT], dma_bits: 64 }
+        }
+        fn attach(&self, _: Arc<dyn DmaPort>, _: Arc<dyn InterruptPort>) {}
+        fn config_read(&self, offset: u16, data: &mut [u8]) {
+            data.fill(if offset == 0x3d { self.0 } else { 0 });
+        }
+        fn config_write(&self, _: u16, _: &[u8]) {}
+        fn bar_read(&self, _: BarIndex, _: u64, _: &mut [u8]) {}
+        fn bar_write(&self, _: BarIndex, _: u64, _: &[u8]) {}
+        fn reset(&self, _: ResetKind) {}
+        fn dma_complete(&self, _: DmaTag, _: Result<&[u8], DmaFault>) {}
+        fn bar_memory(&self, _: BarIndex) -> Option<Arc<SharedMemory>> {
+            None
+        }
+    }
+
+    fn counter() -> EventFd {
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC.union(EfdFlags::EFD_NONBLOCK)).unwrap()
+    }
+
+    #[test]
+    fn a_function_has_a_line_if_it_has_one_of_four_pins() {
+        let found = [0, 1, 4, 5, 0xff].map(|pin| has_intx(&Pin(pin)));
+        assert_eq!(found, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn what_each_index_has_is_what_the_kernel_says() {
+        let of = |index| {
+            let InterruptInfo { argsz, flags, index: same, count } = info(index, 40, true);
+            assert_eq!((argsz, same), (16, index));
+            (count, flags)
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(of), [(1, 7), (0, 1), (40, 1), (1, 1), (1, 1)]);
+        assert_eq!(info(INTX, 40, false).count, 0);
+    }
+
+    #[test]
+    fn descriptors_are_raised_and_counted_until_they_are_let_go() {
+        let limits = Limits { descriptors: 4, ..Limits::of_process() };
+        let member = Member::new(&Budget::new(limits), "test".into());
+        let share = member.share();
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap());
+        link.set_master(true);
+        let interrupts = Interrupts::new(Arc::clone(&link), Arc::clone(&share));
+        let set = |flags, index, start, passed: &[&EventFd]| {
+            let count = passed.len().max(1) as u32;
+            let set = SetInterrupts { argsz: 20, flags, index, start, count, data: &[] };
+            let received = passed.iter().map(|event| {
+                let descriptor = std::os::fd::AsFd::as_fd(event).try_clone_to_owned().unwrap();
+                Received::new(descriptor, &Closer::new())
+            });
+            interrupts.set(&set, received.collect(), 1, None, &Pin(1))
+        };
+        let [line, error, request] = [counter(), counter(), counter()];
+        let raised = || {
+            interrupts.signals().deliver();
+            [&line, &error, &request].map(|event| event.read().unwrap_or(0))
+        };
+        for (index, event) in [(INTX, &line), (ERROR, &error), (REQUEST, &request)] {
+            assert_eq!(set(0x24, index, 0, &[event]), Ok(()));
+        }
+        assert_eq!(set(0x24, MSIX, 0, &[&line]), Err(Errno::EINVAL), "it has no MSI-X");
+        let rest = share.take(Item::Descriptors, 1).unwrap();
+        assert_eq!(share.take(Item::Descriptors, 1).unwrap_err(), Errno::EMFILE);
+        assert_eq!(set(0x24, ERROR, 0, &[&error]), Err(Errno::EMFILE));
+        drop(rest);
+        interrupts.set_intx(true);
+        assert_eq!(raised(), [1, 0, 0]);
+        assert_eq!(set(0x21, ERROR, 0, &[]), Ok(()));
+        assert_eq!(raised(), [0, 1, 0]);
+        interrupts.request_release();
+        assert_eq!(raised(), [0, 0, 1]);
+        // Raised last, and not delivered: nor is it once they are let go.
+        interrupts.signal(&interrupts.error);
+        interrupts.disconnect();
+        assert_eq!(raised(), [0, 0, 0]);
+        interrupts.request_release();
+        interrupts.set_intx(false);
+        interrupts.set_intx(true);
+        interrupts.signal(&interrupts.error);
+        assert_eq!(raised(), [0, 0, 0]);
+        assert!(share.take(Item::Descriptors, 4).is_ok(), "none is counted any more");
+    }
+}

@@ -4,6 +4,7 @@
 mod absent;
 mod answers;
 mod card;
+mod described;
 mod descriptors;
 mod functions;
 mod interrupts;
