@@ -382,9 +382,11 @@ pub(crate) fn decode_areas(body: &[u8], cap_offset: u32) -> Option<Option<Vec<Ar
         next = fields.u32()? as usize;
         if id == SPARSE_MMAP {
             let (count, _reserved) = (fields.u32()?, fields.u32()?);
+            if count > MOST_AREAS {
+                return None;
+            }
             let area = |fields: &mut Fields<'_>| Some(Area { offset: fields.u64()?, size: fields.u64()? });
-            let areas = (0..count.min(MOST_AREAS + 1)).map(|_| area(&mut fields)).collect::<Option<Vec<_>>>()?;
-            return (count <= MOST_AREAS).then_some(Some(areas));
+            return (0..count).map(|_| area(&mut fields)).collect::<Option<Vec<_>>>().map(Some);
         }
     }
     Some(None)
