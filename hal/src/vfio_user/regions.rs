@@ -179,15 +179,15 @@ fn words(offset: u64, bytes: usize, place: Place) -> impl Iterator<Item = Range<
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, InterruptPort, ResetKind};
     use proptest::prelude::*;
     use std::sync::Mutex;
 
     /// An endpoint that keeps what is written: configuration space, two BARs without memory, two with.
-    struct Kept {
-        config: Mutex<Vec<u8>>,
+    pub(crate) struct Kept {
+        pub(crate) config: Mutex<Vec<u8>>,
         bars: [Mutex<Vec<u8>>; 2],
         memory: [Arc<SharedMemory>; 2],
         /// Bytes of each access.
@@ -202,7 +202,7 @@ mod tests {
     const CONTROL: u64 = 0x42;
 
     impl Kept {
-        fn new() -> Arc<Self> {
+        pub(crate) fn new() -> Arc<Self> {
             let mut config = vec![0; 4096];
             config[6] = 0x10;
             config[0x34] = 0x40;

@@ -511,6 +511,11 @@ fn room(argsz: u32, bytes: usize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfio_user::budget::{Budget, Limits, Member};
+    use crate::vfio_user::closing::Closer;
+    use crate::vfio_user::codec::decode_areas;
+    use crate::vfio_user::regions::tests::Kept;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_client_is_late_since_the_last_byte_went() {
@@ -531,6 +536,59 @@ mod tests {
             let at = |second| begin + Duration::from_secs(second);
             assert_eq!(unread.since(bytes, at(second)), since.map(at), "{bytes} bytes after {second} s");
         }
+    }
+
+    fn session() -> (Arc<Kept>, Session) {
+        let kept = Kept::new();
+        let (socket, _) = UnixStream::pair().unwrap();
+        let share = Member::new(&Budget::new(Limits::of_process()), "test".into()).share();
+        let stalls = Arc::new(Stalls::new("test".into(), Duration::from_secs(1)));
+        let session = Session::new(Socket::new(socket, &Closer::new()), kept.clone(), stalls, share);
+        (kept, session.unwrap())
+    }
+
+    #[test]
+    fn a_region_that_holds_the_table_is_described_with_its_areas() {
+        let (_, session) = session();
+        let asked = |argsz| RegionInfo { argsz, flags: 0, index: 2, cap_offset: 0, size: 0, offset: 0 };
+        // Two areas: the capability's header, their count, and each with its offset and size.
+        let whole = 32 + 8 + 8 + 2 * 16;
+        for (argsz, bytes) in [(32, 32), (whole - 1, 32), (whole, whole), (u32::MAX, whole)] {
+            let Reply { body, memory } = session.region_info(&asked(argsz), 1).unwrap();
+            assert!(memory.is_some());
+            assert_eq!(body.len(), bytes as usize, "{argsz}");
+            let info = RegionInfo::decode(&body).unwrap();
+            assert_eq!((info.argsz, info.flags, info.cap_offset, info.size), (whole, 0xf, 32, 0x4000));
+            if bytes == whole {
+                let areas = decode_areas(&body, 32).unwrap().unwrap();
+                assert_eq!(
+                    areas.iter().map(|area| (area.offset, area.size)).collect::<Vec<_>>(),
+                    [(0, 0x1000), (0x2000, 0x2000)]
+                );
+            }
+        }
+        // Without descriptors there is nothing to map.
+        let Reply { body, memory } = session.region_info(&asked(whole), 0).unwrap();
+        let expected = RegionInfo { argsz: 32, flags: 3, index: 2, cap_offset: 0, size: 0x4000, offset: 0 };
+        assert_eq!((RegionInfo::decode(&body), body.len(), memory.is_none()), (Some(expected), 32, true));
+    }
+
+    #[test]
+    fn a_function_masters_the_bus_if_its_command_register_says_so() {
+        let (kept, session) = session();
+        for (command, is_master) in
+            [(0, false), (2, false), (4, true), (6, true), (0xfffb, false), (0xffff, false), (0, false)]
+        {
+            kept.config.lock().unwrap()[4..6].copy_from_slice(&u16::to_le_bytes(command));
+            session.note_bus_master();
+            assert_eq!(session.link.check().is_ok(), is_master, "{command:#x}");
+        }
+    }
+
+    #[test]
+    fn a_body_and_its_room_are_checked() {
+        assert_eq!([15, 16, 17].map(|bytes| exactly(&[0; 20][..bytes], 16).is_ok()), [false, true, false]);
+        assert_eq!([15, 16, 17].map(|argsz| room(argsz, 16).is_ok()), [false, true, true]);
     }
 
     #[test]

@@ -384,3 +384,68 @@ fn a_request_about_interrupts_is_exact() {
         assert_eq!(raw.call(SET_IRQS, &request).errno(), expected, "{argsz}");
     }
 }
+
+#[test]
+fn descriptors_do_not_come_with_a_version() {
+    let served = Served::new();
+    let event = crate::setting::counter();
+    for count in [1, 16, 17] {
+        let mut raw = Raw::connect(served.path());
+        assert_eq!(raw.call_with(VERSION, &version(), &vec![event.as_fd(); count]).errno(), EINVAL, "{count}");
+        raw.expect_end();
+    }
+    assert_eq!(Raw::open(served.path()).call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
+}
+
+#[test]
+fn replies_wait_for_a_client_that_reads_late() {
+    const READS: u16 = 120;
+    let served = Served::new();
+    let mut raw = Raw::open(served.path());
+    let data = crate::setting::pattern(5, 1 << 16);
+    raw.write(2, 0, &data);
+    // More than the server keeps before it stops to listen.
+    for id in 0..READS {
+        raw.send(&message(id, REGION_READ, 0, &access(2, 0, 1 << 16, &[]))).unwrap();
+    }
+    // What waits has begun to wait.
+    thread::sleep(Duration::from_millis(50));
+    for id in 0..READS {
+        let reply = raw.receive().expect("it is waited for");
+        assert_eq!((reply.id, reply.errno()), (id, 0));
+        assert!(reply.body[16..] == data);
+    }
+    assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
+}
+
+/// What the library has logged.
+struct Lines(Mutex<Vec<String>>);
+
+impl log::Log for Lines {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_server_that_ends_well_has_nothing_to_say() {
+    static LINES: Lines = Lines(Mutex::new(Vec::new()));
+    log::set_logger(&LINES).expect("no other logger");
+    log::set_max_level(log::LevelFilter::Warn);
+    let mut served = Served::new();
+    let path = served.path().display().to_string();
+    for _ in 0..3 {
+        let mut raw = Raw::open(served.path());
+        assert_eq!(raw.read_u32(0, 0), crate::card::ID_VALUE);
+    }
+    drop(served.serving.take());
+    let said: Vec<_> = LINES.0.lock().unwrap().iter().filter(|line| line.contains(&path)).cloned().collect();
+    assert!(said.is_empty(), "{said:?}");
+    // Other servers of this process have other clients, but can always accept.
+    let accepting = LINES.0.lock().unwrap().iter().filter(|line| line.starts_with("Accepting")).count();
+    assert_eq!(accepting, 0);
+}
