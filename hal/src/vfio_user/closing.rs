@@ -80,6 +80,12 @@ impl Closer {
         true
     }
 
+    /// As if as many descriptors waited as may.
+    #[cfg(test)]
+    pub(crate) fn fill(&self) {
+        self.waiting.store(MOST_WAITING, Ordering::Relaxed);
+    }
+
     fn serve(&self) {
         loop {
             let mut queue = self.queue();

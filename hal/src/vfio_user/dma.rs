@@ -771,6 +771,13 @@ mod tests {
             assert_eq!(client.read(iova, bytes), expected, "{bytes:#x} bytes at {iova:#x}");
             assert_eq!(client.write(iova, bytes), expected, "{bytes:#x} bytes at {iova:#x}");
         }
+        // What is not reached as a whole is not touched.
+        let all = File::from(file.try_clone().unwrap());
+        all.write_all_at(&[9; 0x4000], 0).unwrap();
+        assert_eq!(client.write(0x1000, 0x2001), unmapped(0x3000));
+        let mut data = vec![0; 0x4000];
+        file_at(&file, 0, &mut data);
+        assert!(data == [9; 0x4000]);
         assert_eq!(client.dma.write(DmaTag(0), Iova(0x1ffe), &[1, 2, 3, 4]), FINE);
         let mut data = [0; 2];
         file_at(&file, 0x3ffe, &mut data);

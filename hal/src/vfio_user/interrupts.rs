@@ -412,6 +412,8 @@ mod tests {
         assert_eq!(raised(), [1, 0, 0]);
         assert_eq!(set(0x21, ERROR, 0, &[]), Ok(()));
         assert_eq!(raised(), [0, 1, 0]);
+        assert_eq!(set(0x21, REQUEST, 0, &[]), Ok(()));
+        assert_eq!(raised(), [0, 0, 1]);
         interrupts.request_release();
         assert_eq!(raised(), [0, 0, 1]);
         // Raised last, and not delivered: nor is it once they are let go.

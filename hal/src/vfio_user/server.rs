@@ -416,3 +416,132 @@ fn tell_busy(socket: &Socket, header: &Header) {
         let _ = MessageSender::new().send(socket, header.failure(errno), [&[], &[]], &[]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfio_user::codec::HEADER_BYTES;
+    use crate::vfio_user::regions::tests::Kept;
+    use std::io::{Read, Write};
+
+    /// An acceptor that serves a client already, and the client's end.
+    fn busy() -> (Acceptor, UnixStream) {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("card")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let budget = Member::new(&Budget::new(Limits::of_process()), "test".into());
+        let mut acceptor = Acceptor {
+            listener,
+            endpoint: Kept::new(),
+            stalls: Arc::new(Stalls::new("test".into(), DMA_PATIENCE)),
+            share: budget.share(),
+            budget,
+            refusing: Closer::new(),
+            serving: Closer::new(),
+            wake: Arc::new(Wake::new().unwrap()),
+            stopped: Arc::default(),
+            session: None,
+            next: None,
+            refused: Vec::new(),
+            _ended: channel().0,
+        };
+        let client = come(&mut acceptor);
+        assert!(acceptor.session.is_some() && acceptor.refused.is_empty());
+        (acceptor, client)
+    }
+
+    fn come(acceptor: &mut Acceptor) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        acceptor.welcome(ours);
+        theirs
+    }
+
+    /// All that is sent to one who is refused.
+    fn told(client: &mut UnixStream) -> Option<Header> {
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).unwrap();
+        if all.is_empty() { None } else { Some(Header::decode(all[..].try_into().expect("a header alone"))) }
+    }
+
+    #[test]
+    fn so_many_are_refused_at_a_time() {
+        let (mut acceptor, _first) = busy();
+        let mut clients: Vec<_> = (0..16).map(|_| come(&mut acceptor)).collect();
+        assert_eq!(acceptor.refused.len(), 16);
+        assert_eq!(told(&mut come(&mut acceptor)), None, "it is hung up on");
+        assert_eq!(acceptor.refused.len(), 16);
+        // Nobody has said anything, and nobody is late.
+        acceptor.refuse(&[PollFlags::empty(); 16]);
+        assert_eq!(acceptor.refused.len(), 16);
+        acceptor.refused[3].deadline = Instant::now();
+        acceptor.refuse(&[PollFlags::empty(); 16]);
+        assert_eq!(acceptor.refused.len(), 15);
+        assert_eq!(told(&mut clients.remove(3)), None);
+        let _ = come(&mut acceptor);
+        assert_eq!(acceptor.refused.len(), 16, "there was room for one");
+    }
+
+    #[test]
+    fn who_is_refused_is_told_what_its_header_asks_for() {
+        let version = Header::command(7, Command::Version, 4);
+        let mut silent = version;
+        silent.silence();
+        let info = Header::command(8, Command::GetInfo, 16);
+        for (header, expected) in
+            [(version, Some(version.failure(Errno::EBUSY))), (info, Some(info.failure(Errno::EINVAL))), (silent, None)]
+        {
+            let (mut acceptor, _first) = busy();
+            let mut client = come(&mut acceptor);
+            client.write_all(&header.encode()).unwrap();
+            acceptor.refuse(&[PollFlags::POLLIN]);
+            assert!(acceptor.refused.is_empty());
+            assert_eq!(told(&mut client), expected);
+        }
+        // In two parts, of which the second wakes nobody.
+        let (mut acceptor, _first) = busy();
+        let mut client = come(&mut acceptor);
+        let bytes = version.encode();
+        client.write_all(&bytes[..HEADER_BYTES - 1]).unwrap();
+        acceptor.refuse(&[PollFlags::POLLIN]);
+        assert!(acceptor.refused[0].is_amid);
+        acceptor.refuse(&[PollFlags::empty()]);
+        assert_eq!(acceptor.refused.len(), 1);
+        client.write_all(&bytes[HEADER_BYTES - 1..]).unwrap();
+        acceptor.refuse(&[PollFlags::empty()]);
+        assert!(acceptor.refused.is_empty());
+        assert_eq!(told(&mut client), Some(version.failure(Errno::EBUSY)));
+        // Gone, or late, amid its header.
+        for (events, is_late) in [(PollFlags::POLLIN.union(PollFlags::POLLHUP), false), (PollFlags::empty(), true)] {
+            let mut client = come(&mut acceptor);
+            client.write_all(&bytes[..5]).unwrap();
+            acceptor.refuse(&[PollFlags::POLLIN]);
+            assert_eq!(acceptor.refused.len(), 1);
+            if is_late {
+                acceptor.refused[0].deadline = Instant::now();
+            }
+            acceptor.refuse(&[events]);
+            assert!(acceptor.refused.is_empty());
+            assert_eq!(told(&mut client), None);
+        }
+    }
+
+    #[test]
+    fn no_client_comes_in_while_descriptors_do_not_close() {
+        let full = || {
+            let closer = Closer::new();
+            closer.fill();
+            closer
+        };
+        let (mut acceptor, _first) = busy();
+        assert!(acceptor.has_room());
+        acceptor.serving = full();
+        assert!(!acceptor.has_room());
+        acceptor.refusing = full();
+        assert!(!acceptor.has_room());
+        acceptor.serving = Closer::new();
+        assert!(!acceptor.has_room());
+        acceptor.refusing = Closer::new();
+        assert!(acceptor.has_room());
+    }
+}

@@ -169,6 +169,13 @@ mod tests {
         signals.forget();
         signals.deliver();
         assert!(!state(&one).contains(PollFlags::POLLIN));
+        // The thread that raises looks by itself.
+        signals.link.wake().clear();
+        signals.adopt();
+        signals.raise(&one);
+        assert_eq!(poll(&mut woken, PollTimeout::ZERO), Ok(0));
+        thread::scope(|scope| scope.spawn(|| signals.raise(&other)).join().unwrap());
+        assert_eq!(poll(&mut woken, PollTimeout::ZERO), Ok(1));
     }
 
     #[test]
@@ -196,9 +203,10 @@ mod tests {
         let signals = signals();
         let counter = blocking(FULL);
         thread::scope(|scope| {
+            let begin = Instant::now();
             // Filled after it was found to have room.
             let stuck = scope.spawn(|| signals.while_watched(&counter, raise));
-            let deadline = Instant::now() + LONG;
+            let deadline = begin + LONG;
             let mut others = 0;
             while !signals.free() {
                 assert!(Instant::now() < deadline && !stuck.is_finished());
@@ -209,7 +217,7 @@ mod tests {
                 others += 1;
                 thread::sleep(Duration::from_millis(1));
             }
-            assert!(others > 0);
+            assert!(others > 0 && begin.elapsed() >= STUCK);
             stuck.join().unwrap();
         });
         assert!(!signals.free(), "it is at nothing now");

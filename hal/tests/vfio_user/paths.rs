@@ -73,3 +73,21 @@ fn a_symbolic_link_of_another_user_is_not_followed() {
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
     }
 }
+
+#[test]
+#[ignore = "run by the test below, in a directory of its own"]
+fn a_server_in_this_directory() {
+    serve(Path::new("card")).unwrap();
+}
+
+#[test]
+fn a_path_may_be_a_name_alone() {
+    let directory = Directory::new();
+    let test = ["--exact", "paths::a_server_in_this_directory", "--ignored"];
+    let test =
+        std::process::Command::new(std::env::current_exe().unwrap()).args(test).current_dir(&directory.0).output();
+    let output = test.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
+}
