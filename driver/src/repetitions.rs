@@ -185,6 +185,11 @@ mod tests {
         assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 0 }));
         all.add(0, 1, Some(0), &run(100, 5, 200, 0));
         all.add(1, 1, Some(0), &run(90, 5, 6, 0));
-        assert_eq!(all.earliest_release, Some(Release { rank: 1, repetition: 1, early_cycles: 4 }));
+        let earliest = Some(Release { rank: 1, repetition: 1, early_cycles: 4 });
+        assert_eq!(all.earliest_release, earliest);
+        // Of several that are as early, the first.
+        all.add(0, 2, Some(0), &run(100, 5, 6, 0));
+        all.add(1, 2, Some(0), &run(110, 5, 6, 0));
+        assert_eq!(all.earliest_release, earliest);
     }
 }
