@@ -66,10 +66,7 @@ impl IovaAllocator {
         if bytes == 0 || !alignment.is_power_of_two() {
             return None;
         }
-        for (&first, &last) in &self.free {
-            if first > highest {
-                break;
-            }
+        for (&first, &last) in self.free.range(..=highest) {
             let last = last.min(highest);
             // `None`: nothing further up is aligned either.
             let start = first.checked_next_multiple_of(alignment)?;
@@ -86,12 +83,7 @@ impl IovaAllocator {
         let end = start + (bytes - 1);
         let (&first, &last) = self.free.range(..=start).next_back()?;
         self.free.remove(&first);
-        if first < start {
-            self.free.insert(first, start - 1);
-        }
-        if end < last {
-            self.free.insert(end + 1, last);
-        }
+        self.free.extend(without(first, last, start, end));
         self.taken.insert(start, end);
         Some(Iova(start))
     }
@@ -131,12 +123,11 @@ impl IovaAllocator {
     }
 }
 
-/// What is left of `first..=last` without `start..=end`.
+/// What is left of `first..=last` without `start..=end`. Neither holds address 0.
 fn without(first: u64, last: u64, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-    let is_apart = end < first || last < start;
-    let before = (is_apart || first < start).then(|| (first, if is_apart { last } else { start - 1 }));
-    let behind = (!is_apart && end < last).then(|| (end + 1, last));
-    before.into_iter().chain(behind)
+    let below = Some((first, last.min(start - 1)));
+    let above = end.checked_add(1).map(|after| (first.max(after), last));
+    [below, above].into_iter().flatten().filter(|(first, last)| first <= last)
 }
 
 #[cfg(test)]
@@ -265,6 +256,86 @@ mod tests {
         assert_eq!(allocator.free(Iova(u64::MAX - 0xfff)), Some(u64::MAX - 0xfff..=u64::MAX));
         assert_eq!(allocator.allocate(1, 1 << 63, u64::MAX), None);
         assert_eq!(allocator.allocate(u64::MAX, 1, u64::MAX), None);
+    }
+
+    fn free(allocator: &IovaAllocator) -> Vec<(u64, u64)> {
+        allocator.free.iter().map(|(&first, &last)| (first, last)).collect()
+    }
+
+    #[test]
+    fn a_block_is_cut_out_of_what_is_free_and_joined_to_it_again() {
+        const MAX: u64 = u64::MAX;
+        for (first, last, start, end, left) in [
+            (10, 20, 5, 9, vec![(10, 20)]),
+            (10, 20, 21, 30, vec![(10, 20)]),
+            (10, 20, 5, 10, vec![(11, 20)]),
+            (10, 20, 10, 10, vec![(11, 20)]),
+            (10, 20, 20, 20, vec![(10, 19)]),
+            (10, 20, 20, 30, vec![(10, 19)]),
+            (10, 20, 13, 15, vec![(10, 12), (16, 20)]),
+            (10, 20, 11, 19, vec![(10, 10), (20, 20)]),
+            (10, 20, 10, 20, vec![]),
+            (10, 20, 1, MAX, vec![]),
+            (10, 10, 10, 10, vec![]),
+            (1, MAX, 1, 1, vec![(2, MAX)]),
+            (1, MAX, MAX, MAX, vec![(1, MAX - 1)]),
+            (1, MAX, 2, MAX - 1, vec![(1, 1), (MAX, MAX)]),
+        ] {
+            let case = format!("{first}..={last} without {start}..={end}");
+            assert_eq!(without(first, last, start, end).collect::<Vec<_>>(), left, "{case}");
+        }
+        // Two ranges that touch: their border stays.
+        let mut allocator = IovaAllocator::new(&[0x10..=0x1f, 0x20..=0x2f]);
+        let mut take = |bytes| allocator.allocate(bytes, 1, MAX);
+        assert_eq!(
+            [take(8), take(8), take(4), take(12)].map(Option::unwrap).map(|iova| iova.0),
+            [0x10, 0x18, 0x20, 0x24]
+        );
+        assert_eq!((free(&allocator), allocator.blocks()), (vec![], 4));
+        assert_eq!(allocator.block_bytes(Iova(0x24)), Some(12));
+        assert_eq!(allocator.block_bytes(Iova(0x25)), None);
+        for (start, after) in [
+            (0x20, vec![(0x20, 0x23)]),
+            (0x18, vec![(0x18, 0x1f), (0x20, 0x23)]),
+            (0x10, vec![(0x10, 0x1f), (0x20, 0x23)]),
+            (0x24, vec![(0x10, 0x1f), (0x20, 0x2f)]),
+        ] {
+            assert!(allocator.free(Iova(start)).is_some());
+            assert_eq!(free(&allocator), after, "{start:#x} was given back");
+        }
+        assert_eq!(allocator.blocks(), 0);
+    }
+
+    #[test]
+    fn a_block_ends_at_the_highest_address_at_most() {
+        let allocator = IovaAllocator::new(&[0x10..=0x1f, 0x40..=0x4f]);
+        for (bytes, highest, found) in [
+            (1, 0xf, None),
+            (1, 0x10, Some(0x10)),
+            (16, 0x1e, None),
+            (16, 0x1f, Some(0x10)),
+            (17, 0x40, None),
+            (1, 0x40, Some(0x10)),
+        ] {
+            assert_eq!(allocator.find(bytes, 1, highest), found.map(Iova), "{bytes} bytes up to {highest:#x}");
+        }
+        assert_eq!(allocator.find(1, 0x40, 0x3f), None);
+        assert_eq!(allocator.find(1, 0x40, 0x40), Some(Iova(0x40)));
+    }
+
+    #[test]
+    fn a_restriction_leaves_what_is_in_both_and_free() {
+        let mut allocator = IovaAllocator::new(&[0x10..=0x1f, 0x20..=0x2f, 0x40..=0x4f]);
+        for (bytes, start) in [(1, 0x10), (3, 0x11), (2, 0x14)] {
+            assert_eq!(allocator.allocate(bytes, 1, u64::MAX), Some(Iova(start)));
+        }
+        allocator.free(Iova(0x11)).unwrap();
+        allocator.restrict(&[0x42..=u64::MAX, 0x10..=0x2a]);
+        assert_eq!(allocator.ranges(), [0x10..=0x1f, 0x20..=0x2a, 0x42..=0x4f]);
+        assert_eq!(free(&allocator), [(0x11, 0x13), (0x16, 0x1f), (0x20, 0x2a), (0x42, 0x4f)]);
+        assert_eq!(allocator.blocks(), 2);
+        assert_eq!(allocator.free(Iova(0x14)), Some(0x14..=0x15));
+        assert_eq!(free(&allocator)[0], (0x11, 0x1f));
     }
 
     #[test]

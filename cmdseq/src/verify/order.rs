@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use crate::matching::{Members, Membership, is_paired, ways};
+use crate::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
+use crate::matching::{Members, Membership, directions, is_paired};
 use crate::program::Program;
 use crate::ranges::{lengths, transfers};
 use crate::refusal::Refusal;
@@ -218,7 +218,7 @@ impl<'a> Together<'a> {
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership, program)) = self.member(place) else { return };
         if is_paired(instruction.operation) {
-            let all = ways(instruction, membership.own).into_iter().flatten();
+            let all = directions(instruction, membership.own).into_iter().flatten();
             partners.extend(all.filter_map(|(_, partner)| membership.program_rank(partner)));
             return;
         }
@@ -434,12 +434,12 @@ mod tests {
                 3 => Instruction::broadcast(root, a, b, bytes),
                 4 => Instruction::alltoall(a, b, bytes),
                 5 => Instruction::allgather(a, b, bytes),
-                // Of the last blocks one is short, and one empty.
-                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 5 / 2),
+                // One block is full, one short, and two are empty.
+                6 => Instruction::allgather(a, b, bytes).dividing(bytes * 3 / 2),
                 7 => Instruction::reduce(sum, root, a, b, bytes),
                 8 => Instruction::allreduce(sum, a, b, bytes),
                 9 => Instruction::reduce_scatter(sum, a, b, bytes),
-                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 5 / 2),
+                10 => Instruction::reduce_scatter(sum, a, b, bytes).dividing(bytes * 3 / 2),
                 11 => Instruction::scan(sum, a, b, bytes),
                 12 => Instruction::exscan(sum, a, b, bytes),
                 13 => Instruction::scatterv(root, a, b, from_root[place], 0),

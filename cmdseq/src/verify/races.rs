@@ -4,10 +4,10 @@
 //! a [`Shadow`] keeps who has used it. Programs are taken in an order in which they can run, so a range was used before only
 //! by what is over, or by what nothing orders with the new use.
 
-use super::limits::{COMPARED_MAX, USES_MAX, too_long};
 use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
+use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};
@@ -338,6 +338,7 @@ mod tests {
             (Instruction::recv(2, a.striped(), 8), vec![write(256 + 2 * STRIPE, 8)]),
             (Instruction::rdma_write(2, a.striped(), b, 8), vec![read(256 + 2 * STRIPE, 8)]),
             (Instruction::rdma_write(2, a, b.striped(), 8), vec![read(256, 8)]),
+            (Instruction::rdma_read(2, a, b.striped(), 8), vec![write(2048 + 2 * STRIPE, 8)]),
             (Instruction::sendrecv(0, 2, a, b, 8), vec![read(256, 8), write(2048, 8)]),
             // Of rank 1 of 3, or on communicator 1 of rank 0: blocks that follow each other are one.
             (

@@ -6,15 +6,14 @@ use crate::ranges::{Context, alltoallv_slots};
 use crate::table::{Table, Tables};
 use crate::{Instruction, Layout, Operand, Operation};
 
-/// A range that holds all blocks of a side, and whether they are striped in it.
+/// A range that holds all blocks of a side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spread {
     start: u64,
     /// `None` past the last 64-bit address.
     end: Option<u64>,
-    /// Of one block.
-    bytes: u64,
-    is_striped: bool,
+    /// If the blocks lie striped in it, the bytes of each.
+    striped: Option<u64>,
 }
 
 impl Spread {
@@ -24,14 +23,14 @@ impl Spread {
         let distance = if is_striped { stripe_bytes } else { bytes };
         let before = distance.checked_mul(u64::from(blocks.saturating_sub(1)));
         let end = before.and_then(|before| side.address.checked_add(before)?.checked_add(bytes));
-        Spread { start: side.address, end, bytes, is_striped }
+        Spread { start: side.address, end, striped: is_striped.then_some(bytes) }
     }
 
     /// Of what a table lists.
     fn listed(side: &Operand, span: &Span) -> Self {
         let end = side.address.checked_add(span.end);
         let start = side.address.saturating_add(span.start);
-        Spread { start, end, bytes: span.end - span.start, is_striped: false }
+        Spread { start, end, striped: None }
     }
 
     pub(super) fn is_inside(&self, memory_bytes: u64) -> bool {
@@ -43,13 +42,14 @@ impl Spread {
         if end <= other.start || other_end <= self.start {
             return true;
         }
-        if !self.is_striped || !other.is_striped || stripe_bytes == 0 {
+        let (Some(bytes), Some(other_bytes)) = (self.striped, other.striped) else { return false };
+        if stripe_bytes == 0 {
             return false;
         }
         // Blocks of both come once in a stripe, at the same distance.
         let (here, there) = (self.start % stripe_bytes, other.start % stripe_bytes);
         let gap = |from: u64, to: u64| if to >= from { to - from } else { stripe_bytes - from + to };
-        gap(here, there) >= self.bytes && gap(there, here) >= other.bytes
+        gap(here, there) >= bytes && gap(there, here) >= other_bytes
     }
 
     fn meets(&self, (start, end): (u64, u64)) -> bool {

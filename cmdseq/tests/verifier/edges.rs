@@ -295,6 +295,20 @@ fn what_a_program_changes_on_its_card_is_followed() {
     }
 }
 
+/// Of blocks that are sent, which may overlap, the one is told of that begins first.
+#[test]
+fn blocks_that_are_overwritten_are_named() {
+    for (at_second, at_third) in [(0, 32), (32, 0)] {
+        let (second, third) = (64 - at_second, 64 - at_third);
+        let text = format!(
+            "if rank == 0\n blocks b = 0 of 8 at 100, {second} at {at_second}, {third} at {at_third}\nend\nscatterv root 0, \
+             source 0, destination 40, bytes 8, extent 0"
+        );
+        let refusal = verified(3, &text, &connected(3)).unwrap_err();
+        assert!(refusal.cause.contains("64 B at 0x0 and 8 B at 0x28 overlap"), "{refusal}");
+    }
+}
+
 #[test]
 fn signals_hold_32_bits() {
     let capabilities = connected(3);

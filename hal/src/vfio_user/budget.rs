@@ -39,18 +39,27 @@ impl Limits {
     /// Limits that leave this process half of its descriptors and of the mappings that the kernel allows, and three
     /// quarters of its address space. Files may have twice the bytes of this machine's memory.
     pub fn of_process() -> Self {
-        let (descriptors, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-        let (address_space, _) = getrlimit(Resource::RLIMIT_AS).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
+        let soft = |resource, otherwise| getrlimit(resource).map_or(otherwise, |(soft, _)| soft);
         let kernel = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
         let of_system = |what| sysconf(what).ok().flatten().and_then(|value| u64::try_from(value).ok());
         let pages = of_system(SysconfVar::_PHYS_PAGES).unwrap_or(u64::MAX);
-        let memory = pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096));
-        Limits {
-            address_space: ADDRESS_SPACE.min(address_space / 4),
-            memory: memory.saturating_mul(2),
-            files: kernel.unwrap_or(KERNEL_MAPPINGS) / 2,
+        Self::beside(&Limits {
+            address_space: soft(Resource::RLIMIT_AS, RLIM_INFINITY),
+            memory: pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096)),
+            files: kernel.unwrap_or(KERNEL_MAPPINGS),
             mappings: MAPPINGS,
-            descriptors: descriptors / 2,
+            descriptors: soft(Resource::RLIMIT_NOFILE, 1024),
+        })
+    }
+
+    /// What clients may have of what there is for all of this process.
+    fn beside(all: &Limits) -> Self {
+        Limits {
+            address_space: ADDRESS_SPACE.min(all.address_space / 4),
+            memory: all.memory.saturating_mul(2),
+            files: all.files / 2,
+            mappings: all.mappings,
+            descriptors: all.descriptors / 2,
         }
     }
 
@@ -133,7 +142,6 @@ impl Budget {
     /// A budget for a process that does little else than serve: raises its soft limit of descriptors to the hard one.
     pub fn of_process() -> Arc<Self> {
         if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-            && soft < hard
             && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
         {
             log::warn!("The limit of {soft} descriptors stays, though {hard} are allowed: {errno}");
@@ -352,10 +360,162 @@ mod tests {
         let limits = Limits::of_process();
         assert!(limits.address_space >= limits.memory.min(1 << 30) && limits.memory > 1 << 20, "{limits:?}");
         assert!(limits.files > 100 && limits.descriptors > 100, "{limits:?}");
-        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    }
+
+    #[test]
+    fn clients_have_a_part_of_what_the_process_has() {
+        let all =
+            Limits { address_space: 1 << 40, memory: 3 << 30, files: 65530, mappings: 1 << 20, descriptors: 1001 };
+        let part =
+            Limits { address_space: 1 << 38, memory: 6 << 30, files: 32765, mappings: 1 << 20, descriptors: 500 };
+        assert_eq!(Limits::beside(&all), part);
+        let endless = Limits { address_space: u64::MAX, memory: u64::MAX, ..all };
+        let bounded = Limits { address_space: 32 << 40, memory: u64::MAX, ..part };
+        assert_eq!(Limits::beside(&endless), bounded);
+        assert_eq!(Limits::of_process().mappings, 1 << 20);
+    }
+
+    #[test]
+    fn a_process_that_serves_may_open_as_many_descriptors_as_are_allowed() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard - 2, hard).unwrap();
         let budget = Budget::of_process();
-        let after = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        assert_eq!((after.0, after.1), (before.1, before.1));
-        assert_eq!(budget.limits.descriptors, after.0 / 2);
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
+        assert_eq!(budget.limits.descriptors, hard / 2);
+    }
+
+    #[test]
+    fn every_item_has_its_limit_its_name_and_its_errno() {
+        let limits = Limits { address_space: 1, memory: 2, files: 3, mappings: 4, descriptors: 5 };
+        for (item, limit, name, errno) in [
+            (Item::AddressSpace, 1, "address_space", Errno::ENOMEM),
+            (Item::Memory, 2, "memory", Errno::ENOMEM),
+            (Item::Files, 3, "files", Errno::ENOMEM),
+            (Item::Mappings, 4, "mappings", Errno::ENOSPC),
+            (Item::Descriptors, 5, "descriptors", Errno::EMFILE),
+        ] {
+            assert_eq!((limits.of(item), item.name(), item.errno()), (limit, name, errno));
+        }
+    }
+
+    /// What the log was told.
+    struct Lines(Mutex<Vec<String>>);
+
+    impl log::Log for Lines {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            self.0.lock().unwrap().push(record.args().to_string());
+        }
+        fn flush(&self) {}
+    }
+
+    #[test]
+    fn a_limit_that_refuses_is_named_in_the_log_once_for_each_client() {
+        static LINES: Lines = Lines(Mutex::new(Vec::new()));
+        log::set_logger(&LINES).expect("no other logger");
+        log::set_max_level(log::LevelFilter::Error);
+        let told = || -> Vec<String> {
+            let of_card = |line: &String| line.starts_with("the card of this test: ");
+            LINES.0.lock().unwrap().extract_if(.., |line| of_card(line)).collect()
+        };
+        let member = Member::new(&Budget::new(LIMITS), "the card of this test".into());
+        let _neighbour = Member::new(&member.budget, "neighbour".into());
+        for share in [member.share(), member.share()] {
+            assert!(share.take(Item::Files, 6).is_err());
+            assert_eq!(told(), ["the card of this test: refused: a client may hold 5 of the limit files of 10"]);
+            assert!(share.take(Item::Files, 7).is_err());
+            assert!(told().is_empty());
+            assert!(share.take_memory((1, 1), 51).is_err());
+            assert_eq!(told(), ["the card of this test: refused: a client may hold 50 of the limit memory of 100"]);
+        }
+    }
+
+    /// Random clients that take and give back, against sums over what is held.
+    mod model {
+        use super::*;
+        use proptest::prelude::*;
+
+        #[derive(Debug, Clone)]
+        enum Step {
+            Take(usize, Item, u64),
+            TakeMemory(usize, u64, u64),
+            Drop(prop::sample::Index),
+        }
+
+        fn step() -> impl Strategy<Value = Step> {
+            let item = prop::sample::select(vec![Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors]);
+            prop_oneof![
+                (0..3usize, item, 0..40u64).prop_map(|(client, item, amount)| Step::Take(client, item, amount)),
+                (0..3usize, 0..3u64, 0..60u64).prop_map(|(client, file, bytes)| Step::TakeMemory(client, file, bytes)),
+                any::<prop::sample::Index>().prop_map(Step::Drop),
+            ]
+        }
+
+        struct Held {
+            client: usize,
+            item: Item,
+            file: Option<u64>,
+            amount: u64,
+            _charge: Charge,
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+            #[test]
+            fn shares_agree_with_sums(steps in prop::collection::vec(step(), 1..60)) {
+                let (budget, members) = members::<3>();
+                let shares = members.each_ref().map(Member::share);
+                let mut held: Vec<Held> = Vec::new();
+                // A file counts for as much as it ever had while anybody has it.
+                let mut files = [0u64; 3];
+                for step in steps {
+                    let sum = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|it| of(it)).map(|it| it.amount).sum::<u64>();
+                    match step {
+                        Step::Take(client, item, amount) => {
+                            let own = sum(&|it| it.client == client && it.item == item);
+                            let all = sum(&|it| it.item == item);
+                            let limit = LIMITS.of(item);
+                            let fits = own + amount <= limit / 3 && all + amount <= limit;
+                            let taken = shares[client].take(item, amount);
+                            prop_assert_eq!(taken.is_ok(), fits, "{:?}: {} of {}, {} of all", item, amount, own, all);
+                            if let Ok(charge) = taken {
+                                held.push(Held { client, item, file: None, amount, _charge: charge });
+                            }
+                        }
+                        Step::TakeMemory(client, file, bytes) => {
+                            let own = sum(&|it| it.client == client && it.item == Item::Memory);
+                            let grown = bytes.saturating_sub(files[file as usize]);
+                            let fits = own + bytes <= LIMITS.memory / 2
+                                && files.iter().sum::<u64>() + grown <= LIMITS.memory;
+                            let taken = shares[client].take_memory((7, file), bytes);
+                            prop_assert_eq!(taken.is_ok(), fits, "{} of {}, {:?}", bytes, own, files);
+                            if let Ok(charge) = taken {
+                                files[file as usize] += grown;
+                                let file = Some(file);
+                                held.push(Held { client, item: Item::Memory, file, amount: bytes, _charge: charge });
+                            }
+                        }
+                        Step::Drop(_) if held.is_empty() => {}
+                        Step::Drop(index) => {
+                            let Held { file, .. } = held.swap_remove(index.index(held.len()));
+                            if let Some(file) = file && held.iter().all(|it| it.file != Some(file)) {
+                                files[file as usize] = 0;
+                            }
+                        }
+                    }
+                    let state = budget.state();
+                    prop_assert_eq!(state.used[Item::Memory as usize], files.iter().sum::<u64>());
+                    prop_assert_eq!(state.files.len() as u64, (0..3).filter(|f| held.iter().any(|it| it.file == Some(*f))).count() as u64);
+                    for item in [Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors] {
+                        let all = held.iter().filter(|it| it.item == item).map(|it| it.amount).sum::<u64>();
+                        prop_assert_eq!(state.used[item as usize], all);
+                    }
+                }
+                drop(held);
+                prop_assert_eq!(budget.state().used, [0; ITEMS]);
+            }
+        }
     }
 }

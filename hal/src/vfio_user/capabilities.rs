@@ -18,8 +18,6 @@ pub(crate) struct Capabilities {
     pub(crate) descriptors: u64,
     /// Bytes in one data transfer, at least one.
     pub(crate) transfer_bytes: u64,
-    /// Mappings at a time.
-    pub(crate) maps: u64,
     /// Page sizes of mappings, or'ed together.
     pub(crate) page_sizes: u64,
     /// Names of ours that it mentioned: an answer may contain no others.
@@ -31,7 +29,6 @@ impl Default for Capabilities {
         Capabilities {
             descriptors: DEFAULT_DESCRIPTORS,
             transfer_bytes: DEFAULT_TRANSFER_BYTES,
-            maps: DEFAULT_MAPS,
             page_sizes: PAGE,
             mentioned: Vec::new(),
         }
@@ -61,7 +58,8 @@ impl Capabilities {
                 MAX_MSG_FDS => found.descriptors = value,
                 MAX_DATA_XFER_SIZE if value == 0 => return None,
                 MAX_DATA_XFER_SIZE => found.transfer_bytes = value,
-                MAX_DMA_MAPS => found.maps = value,
+                // Of who serves: it refuses what is too many by itself.
+                MAX_DMA_MAPS => {}
                 _ => found.page_sizes = value,
             }
         }
@@ -114,7 +112,7 @@ mod tests {
         let qemu = br#"{"capabilities": {"migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "pgsizes": 4096,
             "max_data_xfer_size": 1048576, "max_dma_maps": 65535, "max_msg_fds": 16, "write_multiple": true}}"#;
         let found = Capabilities::decode(qemu).unwrap();
-        assert_eq!((found.descriptors, found.transfer_bytes, found.maps), (16, 1 << 20, 65535));
+        assert_eq!((found.descriptors, found.transfer_bytes, found.page_sizes), (16, 1 << 20, 4096));
         assert_eq!(found.answer(u64::MAX), offer());
         let other =
             b"{\"capabilities\":{\"max_msg_fds\":1,\"max_data_xfer_size\":1048576,\"migration\":{\"pgsize\":4096}}}\0";
@@ -123,6 +121,40 @@ mod tests {
         let answer = Capabilities::decode(&found.answer(u64::MAX)).unwrap();
         assert_eq!(answer.mentioned, [MAX_MSG_FDS, MAX_DATA_XFER_SIZE]);
         assert_eq!(answer.descriptors, 16);
+    }
+
+    #[test]
+    fn each_name_is_its_own_field() {
+        const NUMBER: u64 = 12345;
+        let text = |name: &str| format!("{{\"capabilities\":{{\"{name}\":{NUMBER}}}}}\0");
+        for (name, expected) in [
+            (MAX_MSG_FDS, Capabilities { descriptors: NUMBER, ..Capabilities::default() }),
+            (MAX_DATA_XFER_SIZE, Capabilities { transfer_bytes: NUMBER, ..Capabilities::default() }),
+            (MAX_DMA_MAPS, Capabilities::default()),
+            (PGSIZES, Capabilities { page_sizes: NUMBER, ..Capabilities::default() }),
+        ] {
+            let found = Capabilities::decode(text(name).as_bytes()).unwrap();
+            assert_eq!(found, Capabilities { mentioned: vec![name], ..expected });
+        }
+        // What everybody may take for granted, says the specification.
+        let Capabilities { descriptors, transfer_bytes, page_sizes, mentioned } = Capabilities::default();
+        assert_eq!((descriptors, transfer_bytes, page_sizes, mentioned.len()), (1, 1 << 20, 4096, 0));
+        let zero = br#"{"capabilities":{"max_msg_fds":0,"max_dma_maps":0,"pgsizes":0}}"#;
+        let found = Capabilities::decode(zero).unwrap();
+        assert_eq!((found.descriptors, found.page_sizes), (0, 0));
+    }
+
+    #[test]
+    fn each_name_is_answered_with_what_is_had_here() {
+        for (name, here) in [(MAX_MSG_FDS, 16), (MAX_DATA_XFER_SIZE, 1 << 20), (MAX_DMA_MAPS, 77), (PGSIZES, 4096)] {
+            let proposed = format!("{{\"capabilities\":{{\"{name}\":1}}}}");
+            let answer = Capabilities::decode(proposed.as_bytes()).unwrap().answer(77);
+            assert_eq!(answer, format!("{{\"capabilities\":{{\"{name}\":{here}}}}}\0").into_bytes());
+        }
+        let all = "{\"capabilities\":{\"max_data_xfer_size\":1048576,\"max_dma_maps\":65535,\"max_msg_fds\":16,\"pgsizes\":4096}}\0";
+        assert_eq!(offer(), all.as_bytes());
+        let maps = Capabilities::decode(b"{\"capabilities\":{\"max_dma_maps\":5}}").unwrap();
+        assert_eq!(maps.answer(1 << 40), b"{\"capabilities\":{\"max_dma_maps\":65535}}\0");
     }
 
     #[test]

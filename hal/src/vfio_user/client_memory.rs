@@ -6,9 +6,10 @@
 //! while the pool is empty): those are mapped but copied by the kernel, which gives an error where we would get a signal.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::{IoSlice, IoSliceMut};
+use std::fs::{self, File};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
-use nix::sys::uio::{RemoteIoVec, pread, process_vm_readv, process_vm_writev, pwrite};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::getpid;
 
 use super::budget::{Charge, Item, Share};
@@ -94,7 +95,7 @@ enum Access {
     /// Mapped as a whole, but copied by the kernel.
     Huge(MmapRaw),
     /// Read and written by call.
-    Open(OwnedFd),
+    Open(File),
 }
 
 impl ClientFile {
@@ -114,18 +115,7 @@ impl ClientFile {
                 let wanted = data.len();
                 whole(process_vm_readv(getpid(), &mut [IoSliceMut::new(data)], &[remote]), wanted)
             }
-            Access::Open(file) => {
-                let mut done = 0;
-                while done < data.len() {
-                    match pread(file, &mut data[done..], (offset + done) as i64) {
-                        Ok(0) => return Err(Errno::EFAULT),
-                        Ok(bytes) => done += bytes,
-                        Err(Errno::EINTR) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                }
-                Ok(())
-            }
+            Access::Open(file) => file.read_exact_at(data, offset as u64).map_err(errno),
         }
     }
 
@@ -142,10 +132,9 @@ impl ClientFile {
             unsafe { copy::copy_in(at, data) };
             return Ok(());
         }
-        let word = ((offset + data.len()) & !7).saturating_sub(8).clamp(offset, offset + data.len());
-        let (bulk, last) = data.split_at(word - offset);
+        let (bulk, last) = data.split_at(before_last_word(offset, data.len()));
         self.write_by_call(offset, bulk)?;
-        self.write_by_call(word, last)
+        self.write_by_call(offset + bulk.len(), last)
     }
 
     fn write_by_call(&self, offset: usize, data: &[u8]) -> Result<(), Errno> {
@@ -160,23 +149,9 @@ impl ClientFile {
                 if (offset + data.len()) as u64 > len {
                     return Err(Errno::EFAULT);
                 }
-                let mut done = 0;
-                while done < data.len() {
-                    match pwrite(file, &data[done..], (offset + done) as i64) {
-                        Ok(0) => return Err(Errno::EFAULT),
-                        Ok(bytes) => done += bytes,
-                        Err(Errno::EINTR) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                }
-                Ok(())
+                file.write_all_at(data, offset as u64).map_err(errno)
             }
         }
-    }
-
-    /// Bytes it has.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
     }
 
     /// Whether it may be written.
@@ -191,6 +166,17 @@ impl ClientFile {
         }
         usize::try_from(offset).map_err(|_| Errno::EFAULT)
     }
+}
+
+/// How many of the bytes written to `offset` lie before the last aligned eight of them.
+fn before_last_word(offset: usize, bytes: usize) -> usize {
+    let end = offset + bytes;
+    (end - end % 8).saturating_sub(8).saturating_sub(offset)
+}
+
+/// An error without a number: there is less of the file than was asked for.
+fn errno(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EFAULT, Errno::from_raw)
 }
 
 fn whole(copied: nix::Result<usize>, wanted: usize) -> Result<(), Errno> {
@@ -243,7 +229,7 @@ impl ClientFiles {
             if is_huge { Access::Huge(map) } else { Access::Mapped(map) }
         } else {
             charges.push(self.share.take(Item::Descriptors, 1)?);
-            Access::Open(descriptor)
+            Access::Open(File::from(descriptor))
         };
         let file = Arc::new(ClientFile { access, len, writeable, _charges: charges });
         self.files.insert(key, Arc::clone(&file));
@@ -264,7 +250,6 @@ impl ClientFiles {
 }
 
 fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
-    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO as i32));
     let len = usize::try_from(len).map_err(|_| Errno::ENOMEM)?;
     let map = MmapOptions::new().len(len).map_raw(&descriptor.as_fd()).map_err(errno)?;
     map.advise(Advice::DontFork).map_err(errno)?;
@@ -388,22 +373,90 @@ mod tests {
         assert!(file.read(0, &mut [0; 4]).is_ok());
     }
 
+    /// Who copies while it is written sees the last word only with all that lies before it.
+    #[test]
+    fn the_last_aligned_word_is_written_last() {
+        for (offset, bytes, before) in [
+            (0, 0, 0),
+            (0, 8, 0),
+            (0, 16, 8),
+            (0, 23, 8),
+            (0, 24, 16),
+            (3, 5, 0),
+            (3, 12, 0),
+            (3, 13, 5),
+            (3, 21, 13),
+            (4090, 4, 0),
+            (4090, 16, 6),
+            (4090, 22, 14),
+            (13, 1, 0),
+        ] {
+            assert_eq!(before_last_word(offset, bytes), before, "{bytes} bytes at {offset}");
+        }
+        for offset in 0..20 {
+            for bytes in 0..40 {
+                // What is told to be the last begins with the only aligned word it holds, or holds no whole one.
+                let last: Vec<_> = (offset..offset + bytes).skip(before_last_word(offset, bytes)).collect();
+                let words = last.iter().filter(|at| *at % 8 == 0 && *at + 8 <= offset + bytes).count();
+                let is_whole = (offset..offset + bytes).any(|at| at % 8 == 0 && at + 8 <= offset + bytes);
+                assert_eq!(words, usize::from(is_whole), "{bytes} bytes at {offset}");
+                assert!(last.first().is_none_or(|at| at % 8 == 0 || *at == offset), "{bytes} bytes at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_not_made_longer() {
+        let mut files = files(Limits::of_process());
+        let descriptor = memory(8192, SealFlag::empty());
+        let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
+        ftruncate(&descriptor, 4096).unwrap();
+        for (offset, bytes) in [(4088, 9), (4090, 16), (4095, 2), (4096, 1), (8191, 1)] {
+            assert_eq!(file.write(offset, &vec![1; bytes]), Err(Errno::EFAULT), "{bytes} bytes at {offset}");
+            assert_eq!(file.read(offset, &mut vec![1; bytes]), Err(Errno::EFAULT), "{bytes} bytes at {offset}");
+            assert_eq!(fstat(&descriptor).unwrap().st_size, 4096);
+        }
+        assert_eq!(file.write(4088, &[1; 8]), Ok(()));
+        assert_eq!(file.read(4088, &mut [0; 8]), Ok(()));
+    }
+
+    /// Huge pages are not to be had everywhere, so other files are said to be some.
+    #[test]
+    fn huge_pages_are_mapped_or_asked_for() {
+        let mut files = files(Limits::of_process());
+        let mut open = |seals, read_only| {
+            let mut descriptor = memory(8192, seals);
+            if read_only {
+                let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+                descriptor = File::open(path).unwrap().into();
+            }
+            let passed = InMemory::of(Received::new(descriptor, &Closer::new()), 8192).unwrap().unwrap();
+            assert!(!passed.is_huge);
+            files.open(InMemory { is_huge: true, ..passed }).unwrap()
+        };
+        let file = open(SealFlag::F_SEAL_SHRINK, false).unwrap();
+        assert!(matches!(file.access, Access::Huge(_)));
+        round_trip(&file);
+        assert!(open(SealFlag::empty(), false).is_none(), "they cannot be written by call");
+        assert!(open(SealFlag::F_SEAL_SHRINK, true).is_none(), "nor can these be mapped");
+    }
+
     #[test]
     fn only_files_in_memory_are_touched() {
         let mut files = files(Limits::of_process());
         let (pipe, _other) = nix::unistd::pipe().unwrap();
         assert_eq!(open(&mut files, pipe, 0).unwrap_err(), Errno::EINVAL);
-        let proc = std::fs::File::open("/proc/self/stat").unwrap();
+        let proc = File::open("/proc/self/stat").unwrap();
         assert!(open(&mut files, proc.into(), 0).unwrap().is_none());
-        let zero = std::fs::File::open("/dev/zero").unwrap();
+        let zero = File::open("/dev/zero").unwrap();
         assert!(open(&mut files, zero.into(), 0).unwrap().is_none());
         // More than there is memory.
         let huge = memory(1 << 50, SealFlag::F_SEAL_SHRINK);
         assert!(open(&mut files, huge, 4096).unwrap().is_none());
         // What may only be read is not written.
         let descriptor = memory(4096, SealFlag::F_SEAL_SHRINK);
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
-        let read_only = std::fs::File::open(path).unwrap();
+        let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let read_only = File::open(path).unwrap();
         let file = open(&mut files, read_only.into(), 4096).unwrap().unwrap();
         assert_eq!(file.write(0, &[1]), Err(Errno::EACCES));
         assert!(file.read(0, &mut [1]).is_ok());

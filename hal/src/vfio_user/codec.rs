@@ -455,6 +455,9 @@ pub(crate) struct SetInterrupts<'a> {
 
 impl<'a> SetInterrupts<'a> {
     pub(crate) const BYTES: usize = 20;
+    /// All flags that say what data there is, and all that say what is to be done.
+    pub(crate) const DATA: u32 = kernel::VFIO_IRQ_SET_DATA_TYPE_MASK;
+    pub(crate) const ACTION: u32 = kernel::VFIO_IRQ_SET_ACTION_TYPE_MASK;
     pub(crate) const DATA_NONE: u32 = kernel::VFIO_IRQ_SET_DATA_NONE;
     pub(crate) const DATA_BOOL: u32 = kernel::VFIO_IRQ_SET_DATA_BOOL;
     pub(crate) const DATA_EVENTFD: u32 = kernel::VFIO_IRQ_SET_DATA_EVENTFD;
@@ -571,6 +574,86 @@ mod tests {
             assert_eq!(header.encode().to_vec(), words(&[0x000d_1234, 16, 0, 0]));
             assert_eq!(header.failure(Errno::EINVAL).encode().to_vec(), words(&[0x000d_1234, 16, 0x21, 22]));
         }
+    }
+
+    #[test]
+    fn headers_lie_as_specified() {
+        let command = Header { id: 0x1234, command: 9, size: 32, flags: 0, error: 7 };
+        assert_eq!(Header::command(0x1234, Command::RegionRead, 16), Header { error: 0, ..command });
+        // What a command has in place of an errno is not sent back.
+        let reply = Header { id: 0x1234, command: 9, size: 21, flags: 1, error: 0 };
+        assert_eq!(command.reply(5), reply);
+        assert_eq!(Header { flags: 0x10, ..command }.reply(5), reply);
+        assert_eq!(command.failure(Errno::EBUSY), Header { size: 16, flags: 0x21, error: 16, ..reply });
+        let mut silent = command;
+        silent.silence();
+        assert_eq!(silent, Header { flags: 0x10, ..command });
+        for (flags, kind, is_silent, has_failed) in [
+            (0, Some(Kind::Command), false, false),
+            (1, Some(Kind::Reply), false, false),
+            (2, None, false, false),
+            (3, None, false, false),
+            (15, None, false, false),
+            (0x10, Some(Kind::Command), true, false),
+            (0x21, Some(Kind::Reply), false, true),
+            (0xffff_ffc0, Some(Kind::Command), false, false),
+            (0xffff_ffff, None, true, true),
+        ] {
+            let header = Header { flags, ..command };
+            assert_eq!((header.kind(), header.is_silent()), (kind, is_silent), "{flags:#x}");
+            assert_eq!(header.failed().is_some(), has_failed, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_specification() {
+        let numbers: Vec<_> = Command::ALL.iter().map(|command| *command as u16).collect();
+        assert_eq!(numbers, (1..=13).collect::<Vec<_>>());
+        for number in 0..=20 {
+            let expected = (1..=13).contains(&number).then_some(number);
+            assert_eq!(Command::from_number(number).map(|command| command as u16), expected);
+        }
+        let flags = [SetInterrupts::DATA_NONE, SetInterrupts::DATA_BOOL, SetInterrupts::DATA_EVENTFD];
+        assert_eq!((flags, SetInterrupts::DATA), ([1, 2, 4], 7));
+        let actions = [SetInterrupts::MASK, SetInterrupts::UNMASK, SetInterrupts::TRIGGER];
+        assert_eq!((actions, SetInterrupts::ACTION), ([8, 16, 32], 56));
+        assert_eq!(DEFAULT_TRANSFER_BYTES, 1_048_576);
+    }
+
+    #[test]
+    fn the_count_of_a_write_has_four_bytes_or_eight() {
+        let expected = Some(DmaAccess { address: 0x18, count: 4 });
+        assert_eq!(DmaAccess::decode_written(&Body::default().u64(0x18).u32(4).0), expected);
+        assert_eq!(DmaAccess::decode_written(&Body::default().u64(0x18).u64(4).0), expected);
+        for bytes in (0..30).filter(|bytes| ![12, 16].contains(bytes)) {
+            assert_eq!(DmaAccess::decode_written(&vec![0; bytes]), None, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_region_has_so_many_areas_at_most() {
+        let areas = |count: u64| (0..count).map(|at| Area { offset: at << 13, size: 1 << 12 }).collect::<Vec<_>>();
+        let decoded = |count| decode_areas(&[vec![0; 32], encode_areas(&areas(count))].concat(), 32);
+        for count in [0, 1, 1024] {
+            assert_eq!(decoded(count), Some(Some(areas(count))));
+        }
+        assert_eq!(decoded(1025), None);
+        assert_eq!(decoded(3000), None);
+        // One area less than it says.
+        let mut body = [vec![0; 32], encode_areas(&areas(3))].concat();
+        body.truncate(body.len() - 1);
+        assert_eq!(decode_areas(&body, 32), None);
+        // A list may leave room, may not overlap itself, and ends with what has no next.
+        let mut list = vec![0; 32];
+        list.extend(Body::default().u16(3).u16(1).u32(48).u64(0).0);
+        list.extend(Body::default().u16(4).u16(1).u32(0).0);
+        assert_eq!(decode_areas(&list, 32), Some(None));
+        assert_eq!(decode_areas(&list, 40), Some(None), "what lies there ends it");
+        list[36..40].copy_from_slice(&40u32.to_ne_bytes());
+        list[40..48].fill(0);
+        assert_eq!(decode_areas(&list, 32), Some(None), "the next begins where this ends");
+        list[36..40].copy_from_slice(&39u32.to_ne_bytes());
+        assert_eq!(decode_areas(&list, 32), None);
     }
 
     #[test]

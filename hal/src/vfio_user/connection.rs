@@ -162,7 +162,7 @@ impl Connection {
         };
         let header = Header::command(id, command, parts[0].len() + parts[1].len());
         let replied = self.send(header, parts, descriptors, deadline).and_then(|()| self.wait_for(id, deadline));
-        self.waits.note(begin);
+        self.waits.note(begin, Instant::now());
         let mut state = self.state();
         state.waiting.retain(|waiting| waiting.id != id);
         replied
@@ -251,7 +251,8 @@ impl Connection {
     /// Reads messages until `deadline`, or until after one of them `is_enough`.
     fn lead(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        while !is_enough() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        let is_over = |deadline| Instant::now() >= deadline;
+        while !is_enough() && !deadline.is_some_and(is_over) {
             let mut polled = [
                 PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
@@ -299,7 +300,7 @@ impl Connection {
                     (None, None) => Err(Errno::EMFILE),
                 });
                 // It may be another's than who reads now. One alone reads itself, or hears when the thread steps back.
-                if state.waiting.len() > 1 {
+                if state.waiting.len() != 1 {
                     self.changed.notify_all();
                 }
             }
@@ -350,7 +351,7 @@ impl Connection {
             let calls = state.calls;
             // Callers do not wake it: that would cost each of them a system call.
             (state, _) = self.over.wait_timeout(state, QUIET).unwrap_or_else(PoisonError::into_inner);
-            if state.is_over || state.calls != calls || state.is_led || !state.waiting.is_empty() {
+            if state.is_led || state.calls != calls {
                 continue;
             }
             state.is_led = true;
@@ -396,4 +397,238 @@ pub(crate) fn unless_gone<T>(result: std::result::Result<T, Failure>, what: &'st
 /// A refusal as an error.
 pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
     crate::Error::Refused { what, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+    use crate::vfio_user::codec::HEADER_BYTES;
+    use crate::vfio_user::waits::Slowness;
+    use nix::sys::memfd::MFdFlags;
+    use std::io::{Read, Write};
+    use std::sync::mpsc::channel;
+
+    /// What a test waits that nothing should keep waiting.
+    const LONG: Duration = Duration::from_secs(20);
+    const MEMORY: Iova = Iova(0x1000_0000);
+    const MEMORY_BYTES: usize = 2 << 20;
+
+    /// The server's end.
+    struct Peer(UnixStream);
+
+    impl Peer {
+        fn receive(&mut self) -> (Header, Vec<u8>) {
+            let mut head = [0; HEADER_BYTES];
+            self.0.read_exact(&mut head).unwrap();
+            let header = Header::decode(&head);
+            let mut body = vec![0; header.size as usize - HEADER_BYTES];
+            self.0.read_exact(&mut body).unwrap();
+            (header, body)
+        }
+
+        fn send(&mut self, header: Header, body: &[u8]) {
+            // It may be given up before it has sent all.
+            let _ = self.0.write_all(&header.encode()).and_then(|()| self.0.write_all(body));
+        }
+    }
+
+    fn open(patience: Duration) -> (Arc<Connection>, Peer) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(LONG)).unwrap();
+        let memory = Arc::new(InProcessIommu::default());
+        let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
+        memory.map(MEMORY, MEMORY_BYTES as u64, Arc::new(region));
+        let waits = Waits::new(Arc::<Slowness>::default(), patience, Instant::now());
+        (Connection::new(ours, memory, waits).unwrap(), Peer(theirs))
+    }
+
+    fn ask(connection: &Connection) -> std::result::Result<Vec<u8>, Failure> {
+        connection.call(Command::GetInfo, [&[1, 2], &[3]], &[]).map(|reply| reply.body)
+    }
+
+    /// Has `answer` deal with what `ask` asks.
+    fn answered(answer: impl FnOnce(&mut Peer, Header) + Send) -> std::result::Result<Vec<u8>, Failure> {
+        let (connection, mut peer) = open(LONG);
+        let result = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (header, body) = peer.receive();
+                assert_eq!((header.command, header.flags, body), (Command::GetInfo as u16, 0, vec![1, 2, 3]));
+                answer(&mut peer, header);
+            });
+            ask(&connection)
+        });
+        assert_eq!(connection.removal().is_marked(), result == Err(Failure::Gone));
+        connection.end();
+        result
+    }
+
+    #[test]
+    fn a_command_is_over_with_its_reply_and_with_no_other() {
+        let reply = |header: Header, body: &[u8]| (header.reply(body.len()), body.to_vec());
+        let body = [5; 9];
+        let of = |change: &(dyn Fn(Header) -> Header + Sync)| {
+            answered(|peer, header| {
+                let (header, body) = reply(header, &body);
+                peer.send(change(header), &body);
+            })
+        };
+        assert_eq!(of(&|header| header), Ok(body.to_vec()));
+        let gone = Err(Failure::Gone);
+        assert_eq!(of(&|header| Header { id: header.id + 1, ..header }), gone);
+        assert_eq!(of(&|header| Header { command: Command::GetRegionInfo as u16, ..header }), gone);
+        assert_eq!(of(&|header| Header { flags: 2, ..header }), gone);
+        assert_eq!(of(&|header| Header { size: 15, ..header }), gone);
+        assert_eq!(of(&|header| Header { flags: 0x21, error: 16, ..header }), Err(Failure::Refused(Errno::EBUSY)));
+    }
+
+    #[test]
+    fn a_reply_has_a_size_at_most() {
+        let most = 64 + (1 << 20);
+        let of = |bytes: usize| answered(|peer, header| peer.send(header.reply(bytes), &vec![7; bytes]));
+        assert_eq!(of(most).map(|body| body.len()), Ok(most));
+        assert_eq!(of(most + 1), Err(Failure::Gone));
+    }
+
+    #[test]
+    fn a_second_reply_ends_the_connection() {
+        let (connection, mut peer) = open(LONG);
+        thread::scope(|scope| {
+            let asks = scope.spawn(|| ask(&connection));
+            let (header, _) = peer.receive();
+            peer.send(header.reply(0), &[]);
+            assert_eq!(asks.join().unwrap(), Ok(Vec::new()));
+        });
+        peer.send(Header::command(0, Command::GetInfo, 0).reply(0), &[]);
+        // Nobody asks anything: the connection's thread sees it.
+        let deadline = Instant::now() + LONG;
+        while !connection.removal().is_marked() {
+            assert!(Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(ask(&connection), Err(Failure::Gone));
+        assert_eq!(connection.post(Command::Reset, [&[], &[]]), Err(Failure::Gone));
+    }
+
+    #[test]
+    fn a_number_that_is_in_use_is_not_given_out() {
+        let (connection, mut peer) = open(LONG);
+        let waiting = |id| Waiting { id, command: Command::Reset, reply: None };
+        let mut state = connection.state();
+        state.next_id = u16::MAX;
+        state.waiting.extend([waiting(u16::MAX), waiting(0), waiting(2)]);
+        drop(state);
+        for id in [1, 3, 4] {
+            thread::scope(|scope| {
+                let asks = scope.spawn(|| ask(&connection));
+                let (header, _) = peer.receive();
+                assert_eq!(header.id, id);
+                peer.send(header.reply(0), &[]);
+                assert_eq!(asks.join().unwrap(), Ok(Vec::new()));
+            });
+            let left: Vec<_> = connection.state().waiting.iter().map(|waiting| waiting.id).collect();
+            assert_eq!(left, [u16::MAX, 0, 2], "only its own is over");
+        }
+        connection.end();
+    }
+
+    #[test]
+    fn who_does_not_read_hears_of_a_reply_before_who_reads_has_its_own() {
+        let (connection, mut peer) = open(LONG * 3);
+        for _ in 0..20 {
+            thread::scope(|scope| {
+                let (ended, done) = channel();
+                let reads = scope.spawn(|| ask(&connection));
+                let (first, _) = peer.receive();
+                let connection = &connection;
+                scope.spawn(move || ended.send(ask(connection)).unwrap());
+                let (second, _) = peer.receive();
+                thread::sleep(Duration::from_millis(2));
+                peer.send(second.reply(1), &[2]);
+                assert_eq!(done.recv_timeout(LONG), Ok(Ok(vec![2])), "the other is not answered yet");
+                peer.send(first.reply(1), &[1]);
+                assert_eq!(reads.join().unwrap(), Ok(vec![1]));
+            });
+        }
+        connection.end();
+    }
+
+    #[test]
+    fn a_silent_server_is_given_up_even_after_a_slow_answer() {
+        let (connection, mut peer) = open(Duration::from_millis(300));
+        connection.waits().opened();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (header, _) = peer.receive();
+                // The connection's thread looks meanwhile whether it has to read.
+                thread::sleep(Duration::from_millis(30));
+                peer.send(header.reply(0), &[]);
+                peer.receive();
+            });
+            assert_eq!(ask(&connection), Ok(Vec::new()));
+            assert!(!connection.waits().were_too_long());
+            assert_eq!(ask(&connection), Err(Failure::Gone));
+            assert!(connection.waits().were_too_long());
+        });
+        connection.end();
+    }
+
+    #[test]
+    fn a_server_that_does_not_read_is_given_up_once_it_is_late() {
+        let patience = Duration::from_millis(200);
+        let (connection, _peer) = open(patience);
+        connection.waits().opened();
+        let (begin, data) = (Instant::now(), vec![0; 1 << 20]);
+        assert_eq!(connection.post(Command::RegionWrite, [&[], &data]), Err(Failure::Gone));
+        assert!(begin.elapsed() >= patience && connection.waits().were_too_long());
+        connection.end();
+    }
+
+    #[test]
+    fn a_request_for_memory_is_served_or_refused() {
+        let (connection, _peer) = open(LONG);
+        let (base, end) = (MEMORY.0, MEMORY.0 + MEMORY_BYTES as u64);
+        let most = DEFAULT_TRANSFER_BYTES;
+        let serve = |command: u16, address: u64, count: u64, data: &[u8]| {
+            let body = [&DmaAccess { address, count }.encode(), data].concat();
+            let header = Header { command, ..Header::command(0, Command::Reset, body.len()) };
+            connection.serve(&header, &body).map(|(head, read)| {
+                assert_eq!(head, DmaAccess { address, count }.encode());
+                read
+            })
+        };
+        let (read, write) = (Command::DmaRead as u16, Command::DmaWrite as u16);
+        assert_eq!(serve(write, base + 2, 3, &[7, 8, 9]), Ok(Vec::new()));
+        assert_eq!(serve(read, base, 6, &[]), Ok(vec![0, 0, 7, 8, 9, 0]));
+        assert_eq!(serve(read, base, most, &[]).map(|data| data.len() as u64), Ok(most));
+        assert_eq!(serve(read, end - 4, 4, &[]), Ok(vec![0; 4]));
+        for (command, address, count, bytes, errno) in [
+            (read, base, most + 1, 0, Errno::EINVAL),
+            (read, base, u64::MAX, 0, Errno::EINVAL),
+            (read, base, 4, 1, Errno::EINVAL),
+            (read, end - 3, 4, 0, Errno::EFAULT),
+            (write, base, 4, 3, Errno::EINVAL),
+            (write, base, 4, 5, Errno::EINVAL),
+            (write, base, most + 1, most as usize + 1, Errno::EINVAL),
+            (write, end - 3, 4, 4, Errno::EFAULT),
+            (Command::Reset as u16, base, 0, 0, Errno::ENOTSUP),
+            (77, base, 0, 0, Errno::ENOTSUP),
+        ] {
+            assert_eq!(serve(command, address, count, &vec![1; bytes]), Err(errno), "{command} {address:#x} {count}");
+        }
+        let header = Header::command(0, Command::DmaRead, 15);
+        assert_eq!(connection.serve(&header, &[0; 15]), Err(Errno::EINVAL));
+        assert_eq!(serve(read, base, 6, &[]), Ok(vec![0, 0, 7, 8, 9, 0]), "nothing else was written");
+        connection.end();
+    }
+
+    #[test]
+    fn its_thread_is_over_when_it_was_ended() {
+        for _ in 0..50 {
+            let (connection, _peer) = open(LONG);
+            assert_eq!(Arc::strong_count(&connection), 2);
+            connection.end();
+            assert_eq!(Arc::strong_count(&connection), 1);
+        }
+    }
 }

@@ -160,7 +160,7 @@ impl Dma {
         let charge = table.share.take(Item::Mappings, 1)?;
         let file = passed.map_or(Ok(None), |passed| table.files.open(passed))?;
         let writeable = map.flags & DmaMap::WRITEABLE != 0;
-        if file.as_ref().is_some_and(|file| file.len() < end || writeable && !file.is_writeable()) {
+        if writeable && file.as_ref().is_some_and(|file| !file.is_writeable()) {
             drop(file);
             let unused = table.files.take_unused();
             drop(table);
@@ -375,7 +375,7 @@ impl Dma {
                 line.out.push(Message { id, offset: request.next, bytes });
                 request.next += bytes;
             }
-            if !line.out.is_empty() || line.closed {
+            if !line.out.is_empty() {
                 return;
             }
             let Some(request) = line.waiting.pop_front() else { return };

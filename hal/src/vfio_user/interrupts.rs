@@ -156,13 +156,12 @@ impl Interrupts {
         msix: Option<&Msix>,
         endpoint: &dyn Endpoint,
     ) -> Result<(), Errno> {
-        const DATA: u32 = SetInterrupts::DATA_NONE | SetInterrupts::DATA_BOOL | SetInterrupts::DATA_EVENTFD;
-        const ACTION: u32 = SetInterrupts::MASK | SetInterrupts::UNMASK | SetInterrupts::TRIGGER;
         // "including any data field"; descriptors are none.
-        if (set.argsz as usize) < SetInterrupts::BYTES + set.data.len() || set.flags & !(DATA | ACTION) != 0 {
+        let is_whole = set.argsz as usize >= SetInterrupts::BYTES + set.data.len();
+        if !is_whole || set.flags & !SetInterrupts::DATA & !SetInterrupts::ACTION != 0 {
             return Err(Errno::EINVAL);
         }
-        let action = match set.flags & ACTION {
+        let action = match set.flags & SetInterrupts::ACTION {
             SetInterrupts::MASK => Action::Mask,
             SetInterrupts::UNMASK => Action::Unmask,
             SetInterrupts::TRIGGER => Action::Trigger,
@@ -173,7 +172,7 @@ impl Interrupts {
             return Err(Errno::EINVAL);
         }
         let range = set.start..end;
-        let data = set.flags & DATA;
+        let data = set.flags & SetInterrupts::DATA;
         let wants_descriptors = data == SetInterrupts::DATA_EVENTFD;
         let wanted_bytes = if data == SetInterrupts::DATA_BOOL { range.len() } else { 0 };
         if set.data.len() != wanted_bytes || !wants_descriptors && !descriptors.is_empty() {

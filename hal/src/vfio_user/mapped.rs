@@ -43,8 +43,9 @@ impl Vanish for Mapped {
         if replaced == libc::MAP_FAILED {
             return log::error!("A mapping of {bytes:#x} bytes of a server that is gone cannot be replaced");
         }
-        // SAFETY: as above; advice changes nothing but what children inherit.
-        unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) };
+        if let Err(error) = map.advise(Advice::DontFork) {
+            log::warn!("Children inherit what took the place of a server's memory: {error}");
+        }
     }
 }
 
@@ -61,8 +62,8 @@ impl Drop for Mapped {
 fn empty() -> Option<&'static OwnedFd> {
     static EMPTY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let make = || {
-        let file = memfd_create("fpga-gone", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).ok()?;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL)).ok()?;
+        let file = memfd_create("fpga-gone", MFdFlags::MFD_CLOEXEC.union(MFdFlags::MFD_ALLOW_SEALING)).ok()?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW.union(SealFlag::F_SEAL_SEAL))).ok()?;
         Some(file)
     };
     EMPTY.get_or_init(make).as_ref()

@@ -260,14 +260,10 @@ impl Acceptor {
             }
             let happened: Vec<_> = polled.iter().map(events).collect();
             drop(polled);
-            if !happened[0].is_empty() {
-                self.wake.clear();
-            }
+            self.wake.clear();
             self.reap(false);
             self.refuse(&happened[2..]);
-            if !happened[1].is_empty() {
-                self.accept();
-            }
+            self.accept();
             self.watch();
         }
         if let Some(session) = &self.session {
@@ -298,7 +294,6 @@ impl Acceptor {
             match self.listener.accept() {
                 Ok((stream, _)) => self.welcome(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, mostly. Others may close some; without a pause this would spin.
                     log::warn!("Accepting a client: {error}");
@@ -374,13 +369,14 @@ impl Acceptor {
         let mut happened = happened.iter();
         self.refused.retain_mut(|refused| {
             let events = happened.next().copied().unwrap_or(PollFlags::empty());
-            if events.is_empty() && !refused.is_amid && refused.deadline > now {
+            let is_late = now >= refused.deadline;
+            if events.is_empty() && !refused.is_amid && !is_late {
                 return true;
             }
             match refused.socket.peek() {
                 Ok(Some(header)) => tell_busy(&refused.socket, &header),
                 // Not whole yet, and its client is there.
-                Ok(None) if refused.deadline > now && !events.contains(PollFlags::POLLHUP) => {
+                Ok(None) if !is_late && !events.contains(PollFlags::POLLHUP) => {
                     refused.is_amid = true;
                     return true;
                 }

@@ -137,7 +137,7 @@ impl Session {
     /// Waits for a whole message, and meanwhile raises interrupts, sends what could not be sent, and minds the clock.
     fn next_message(&mut self, deadline: Option<Instant>) -> Result<Header, End> {
         let mut amid_since: Option<Instant> = None;
-        let mut unread_since: Option<(Instant, usize)> = None;
+        let mut unread = Unread::default();
         loop {
             self.interrupts.signals().deliver();
             if self.link.is_stopped() {
@@ -148,29 +148,21 @@ impl Session {
             }
             let now = Instant::now();
             amid_since = self.reader.is_amid().then(|| amid_since.unwrap_or(now));
-            let unread = self.link.sender().waiting();
-            // It is late once nothing of what waits has gone for a while.
-            let stalled = match unread_since {
-                Some((since, before)) if unread > 0 && unread >= before => (since, unread),
-                _ => (now, unread),
-            };
-            unread_since = (unread > 0).then_some(stalled);
+            let waiting = self.link.sender().waiting();
+            let unread_since = unread.since(waiting, now);
             let dma = self.open.as_ref().and_then(|open| open.dma.deadline());
             let limits = [
                 (deadline, "it did not name its version in time"),
                 (amid_since.map(|since| since + MESSAGE_PATIENCE), "it began a message and did not go on"),
-                (unread_since.map(|(since, _)| since + MESSAGE_PATIENCE), "it does not read its replies"),
+                (unread_since.map(|since| since + MESSAGE_PATIENCE), "it does not read its replies"),
                 (dma, "it does not answer requests for its memory"),
             ];
             if let Some((_, why)) = limits.iter().find(|(limit, _)| limit.is_some_and(|limit| limit <= now)) {
                 return Err(End::Client(why));
             }
             let next = limits.iter().filter_map(|(limit, _)| *limit).min();
-            let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::POLLIN, unread < ENOUGH_UNREAD);
-            wanted.set(PollFlags::POLLOUT, unread > 0);
             let mut polled = [
-                PollFd::new(self.link.socket.as_fd(), wanted),
+                PollFd::new(self.link.socket.as_fd(), wanted(waiting)),
                 PollFd::new(self.link.wake().as_fd(), PollFlags::POLLIN),
             ];
             poll_until(&mut polled, next).map_err(|errno| End::Wire(Ended::Failed(errno)))?;
@@ -183,7 +175,7 @@ impl Session {
                 return Err(End::Stopped);
             }
             // A client that hangs up is read to the end, unless it is not listened to.
-            if socket.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR)
+            if socket.intersects(PollFlags::POLLIN.union(PollFlags::POLLHUP).union(PollFlags::POLLERR))
                 && let Some(header) = self.reader.advance(&self.link.socket).map_err(End::Wire)?
             {
                 return Ok(header);
@@ -458,6 +450,30 @@ impl Drop for Session {
     }
 }
 
+/// Since when a client has read nothing of what waits for it.
+#[derive(Default)]
+struct Unread(Option<(Instant, usize)>);
+
+impl Unread {
+    /// Notes that `bytes` bytes wait now. It is late once none of them has gone for a while.
+    fn since(&mut self, bytes: usize, now: Instant) -> Option<Instant> {
+        let since = match self.0 {
+            Some((since, before)) if bytes >= before => since,
+            _ => now,
+        };
+        self.0 = (bytes > 0).then_some((since, bytes));
+        self.0.map(|(since, _)| since)
+    }
+}
+
+/// What is waited for at a client's socket while `unread` bytes wait to be sent.
+fn wanted(unread: usize) -> PollFlags {
+    let mut wanted = PollFlags::empty();
+    wanted.set(PollFlags::POLLIN, unread < ENOUGH_UNREAD);
+    wanted.set(PollFlags::POLLOUT, unread > 0);
+    wanted
+}
+
 /// Ports of an endpoint without a client.
 struct NoHost;
 
@@ -490,4 +506,37 @@ fn exactly(body: &[u8], bytes: usize) -> Result<&[u8], Errno> {
 /// Checks that a reply of so many bytes fits into what the client has room for.
 fn room(argsz: u32, bytes: usize) -> Result<(), Errno> {
     if argsz as usize >= bytes { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_late_since_the_last_byte_went() {
+        let (begin, mut unread) = (Instant::now(), Unread::default());
+        let steps = [
+            (0, None),
+            (5, Some(1)),
+            (5, Some(1)),
+            (9, Some(1)),
+            (8, Some(4)),
+            (8, Some(4)),
+            (0, None),
+            (0, None),
+            (1, Some(8)),
+            (2, Some(8)),
+        ];
+        for (second, (bytes, since)) in (0..).zip(steps) {
+            let at = |second| begin + Duration::from_secs(second);
+            assert_eq!(unread.since(bytes, at(second)), since.map(at), "{bytes} bytes after {second} s");
+        }
+    }
+
+    #[test]
+    fn who_reads_nothing_is_not_listened_to() {
+        let (read, write) = (PollFlags::POLLIN, PollFlags::POLLOUT);
+        let all = 4 << 20;
+        assert_eq!([0, 1, all - 1, all].map(wanted), [read, read | write, read | write, write]);
+    }
 }

@@ -98,7 +98,7 @@ impl Signals {
         }
         // A client that does this has forfeited to have its descriptors left as they are.
         let flags = fcntl(&counter, FcntlArg::F_GETFL).map_or(OFlag::empty(), OFlag::from_bits_retain);
-        if fcntl(&counter, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).is_ok() {
+        if fcntl(&counter, FcntlArg::F_SETFL(flags.union(OFlag::O_NONBLOCK))).is_ok() {
             let _ = counter.read();
         }
         true

@@ -58,12 +58,12 @@ pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     check_way(&std::path::absolute(parent)?)?;
     // Of two servers that find the same file left behind, one is first.
     let directory = fs::File::open(parent)?;
-    let _lock = lock(directory)?;
+    let _lock = lock(directory, LOCKED)?;
     let address = UnixAddr::new(path)?;
     let flags = SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     // The file that `bind` makes has the mode of the socket, less the umask: so nobody else ever could connect.
-    fchmod(&descriptor, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    fchmod(&descriptor, Mode::S_IRUSR.union(Mode::S_IWUSR))?;
     match bind(descriptor.as_raw_fd(), &address) {
         Err(Errno::EADDRINUSE) => {
             remove_left_behind(path, &address)?;
@@ -77,15 +77,17 @@ pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     Ok((UnixListener::from(descriptor), path))
 }
 
-fn lock(directory: fs::File) -> io::Result<Flock<fs::File>> {
-    let deadline = Instant::now() + LOCKED;
-    let mut directory = directory;
+fn lock(mut directory: fs::File, patience: Duration) -> io::Result<Flock<fs::File>> {
+    let deadline = Instant::now() + patience;
     loop {
-        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+        let (back, errno) = match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
-            Err((back, Errno::EWOULDBLOCK)) if Instant::now() < deadline => directory = back,
-            Err((_, errno)) => return Err(errno.into()),
+            Err(failed) => failed,
+        };
+        if errno != Errno::EWOULDBLOCK || Instant::now() >= deadline {
+            return Err(errno.into());
         }
+        directory = back;
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -162,7 +164,7 @@ fn remove_left_behind(path: &Path, address: &UnixAddr) -> io::Result<()> {
         return Err(Errno::EEXIST.into());
     }
     // A server may be too busy to accept: that is not waited for.
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let flags = SockFlag::SOCK_CLOEXEC.union(SockFlag::SOCK_NONBLOCK);
     let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     match connect(probe.as_raw_fd(), address) {
         Err(Errno::ECONNREFUSED) => fs::remove_file(path),

@@ -129,6 +129,35 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_slow_that_takes_more_than_a_tenth() {
+        let begin = Instant::now();
+        for (waited, bars) in [(SECOND / 10, false), (SECOND / 10 + Duration::from_nanos(1), true)] {
+            let stalls = Stalls::new("card".into(), SECOND);
+            // All at the same time, so that nothing is forgiven.
+            for _ in 0..30 {
+                stalls.note_at(waited, begin);
+            }
+            assert_eq!(stalls.is_barred_at(begin), bars, "{waited:?}");
+        }
+        let stalls = Stalls::new("card".into(), SECOND);
+        stalls.note_at(SECOND * 3 - Duration::from_nanos(1), begin);
+        assert!(!stalls.is_barred_at(begin));
+        stalls.note_at(SECOND / 5, begin);
+        assert!(stalls.is_barred_at(begin) && stalls.is_barred_at(begin + SECOND * 30 - Duration::from_nanos(1)));
+        assert!(!stalls.is_barred_at(begin + SECOND * 30));
+        // What was slow meanwhile does not draw it out, and a second pause follows from that as from new requests.
+        stalls.note_at(SECOND * 3, begin + SECOND * 10);
+        assert!(!stalls.is_barred_at(begin + SECOND * 30));
+        stalls.note_at(SECOND * 3, begin + SECOND * 30);
+        assert!(stalls.is_barred_at(begin + SECOND * 59) && !stalls.is_barred_at(begin + SECOND * 60));
+        // The clock of those who ask is this one.
+        let stalls = Stalls::new("card".into(), SECOND);
+        assert!(!stalls.is_barred());
+        stalls.note(SECOND * 3);
+        assert!(stalls.is_barred());
+    }
+
+    #[test]
     fn large_requests_may_take_longer() {
         let stalls = Stalls::new("card".into(), SECOND);
         let limits = [0, (1 << 20) - 1, 1 << 20, 4 << 20].map(|bytes| stalls.limit(bytes));

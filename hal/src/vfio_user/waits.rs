@@ -71,9 +71,8 @@ impl Waits {
         }
     }
 
-    /// What was asked at `begin` is over.
-    pub(crate) fn note(&self, begin: Instant) {
-        let now = Instant::now();
+    /// What was asked at `begin` is over at `now`.
+    pub(crate) fn note(&self, begin: Instant, now: Instant) {
         let waited = now.saturating_duration_since(begin);
         if waited > self.patience / QUICK {
             self.slowness.add(waited, now);
@@ -115,8 +114,29 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_slow_that_takes_more_than_a_fiftieth() {
+        let (slowness, begin) = (Arc::<Slowness>::default(), Instant::now());
+        let waits = Waits::new(Arc::clone(&slowness), SECOND * 5, begin);
+        let left = |now| {
+            waits.opened();
+            waits.deadline(now) - now
+        };
+        for quick in [Duration::ZERO, SECOND / 20, SECOND / 10] {
+            waits.note(begin, begin + quick);
+            assert_eq!(left(begin + quick), SECOND * 5, "{quick:?}");
+        }
+        let slow = SECOND / 10 + Duration::from_nanos(1);
+        waits.note(begin, begin + slow);
+        assert_eq!(left(begin + slow), SECOND * 5 - slow);
+        assert!(!waits.were_too_long());
+        waits.end();
+        assert!(waits.were_too_long());
+    }
+
+    #[test]
     fn a_patience_without_end_is_no_overflow() {
         let waits = Waits::new(Arc::default(), Duration::MAX, Instant::now());
-        assert!(waits.deadline(Instant::now()) > Instant::now() + SECOND * 1000);
+        let now = Instant::now();
+        assert_eq!(waits.deadline(now), now + SECOND * 31_536_000);
     }
 }

@@ -52,7 +52,7 @@ impl Socket {
     /// The header of the first message, which stays unread with all that came with it. `Ok(None)`: it is not whole yet.
     pub(crate) fn peek(&self) -> nix::Result<Option<Header>> {
         let mut head = [0; HEADER_BYTES];
-        match recv(self.number(), &mut head, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+        match recv(self.number(), &mut head, MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT)) {
             Ok(0) => Err(Errno::EPIPE),
             Ok(HEADER_BYTES) => Ok(Some(Header::decode(&head))),
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
@@ -64,7 +64,9 @@ impl Socket {
     fn receive(&self, buffer: &mut [u8], descriptors: &mut Descriptors) -> nix::Result<usize> {
         // The control buffer holds all that can come, though no message may carry as many: the kernel would close the
         // rest here and now. `u64` for the alignment of a control header.
-        const CONTROL_BYTES: usize = 16 + MOST_DESCRIPTORS * 4;
+        const NUMBERS_BYTES: usize = mem::size_of::<[RawFd; MOST_DESCRIPTORS]>();
+        // SAFETY: it calculates, nothing else.
+        const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(NUMBERS_BYTES as u32) } as usize;
         let mut control = [0u64; CONTROL_BYTES.div_ceil(8)];
         let mut parts = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all zeroes are a valid `msghdr`: null pointers and zero lengths.
@@ -73,7 +75,7 @@ impl Socket {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = mem::size_of_val(&control) as _;
-        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC.union(MsgFlags::MSG_DONTWAIT).bits();
         // SAFETY: `message` names the two buffers above with their lengths, and both outlive the call.
         let received = unsafe { libc::recvmsg(self.number(), &raw mut message, flags) };
         let received = Errno::result(received)? as usize;
@@ -111,7 +113,7 @@ impl Socket {
         let numbers: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&numbers)];
         let control = if numbers.is_empty() { &[] } else { &rights[..] };
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let flags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
         sendmsg::<()>(self.number(), parts, control, flags, None)
     }
 }

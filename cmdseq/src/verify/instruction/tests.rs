@@ -176,6 +176,10 @@ fn other_forms_are_left_to_the_long_look() {
         let (short, long) = looks(&instruction, 0, 3, &tables).unwrap();
         assert_eq!((short, long.err().map(|fault| fault.reason)), (false, refused), "{instruction:?}");
     }
+    // A single block that is striped does not lie at its address: here it lies where that of rank 3 is written.
+    let striped = Instruction::allgather(at(STRIPE / 2).striped(), a, STRIPE / 2);
+    let (short, long) = looks(&striped, 1, 4, &tables).unwrap();
+    assert_eq!((short, long.map_err(|fault| fault.reason)), (false, Err(Reason::Overlap)));
     // Nothing of an own block that is empty is read, wherever it would be.
     let empty = Instruction::allgatherv(at(12), a, 0, 4);
     assert_eq!(looks(&empty, 0, 3, &tables), Some((false, Ok(()))));
