@@ -27,6 +27,7 @@ pub mod cost;
 mod encoded;
 pub mod graph;
 pub mod instruction;
+pub mod limits;
 pub mod markdown;
 mod matching;
 pub mod meaning;

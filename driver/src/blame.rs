@@ -9,7 +9,7 @@ use fpga_regs::bits::Status;
 
 use crate::card::Card;
 use crate::error::{Error, Result};
-use crate::state::SequencerState;
+use crate::sequencer_state::SequencerState;
 
 /// Peers, and ranks that wait for one of them, that a sentence names; the others it counts.
 const NAMED: usize = 8;

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use cmdseq::{AddressSpace, Instruction, Operand, Operation, instruction};
 use fpga_hal::{DmaBuffer, Domain};
 
-use crate::error::{Error, Result};
-
 /// An instruction and the host buffers that it reads or writes.
 ///
 /// The queue keeps the buffers until the card has completed the instruction, or was stopped or reset for sure. A timeout
@@ -86,7 +84,7 @@ impl Bound {
     }
 
     /// Makes sure that the buffers cover all host memory that the instruction names.
-    pub(crate) fn check(&self, domain: &Domain) -> Result<()> {
+    pub(crate) fn check(&self, domain: &Domain) -> Result<(), Unowned> {
         self.check_operands(domain)?;
         if self.instruction.operation == Operation::Store && !self.is_unowned {
             return self.check_stored();
@@ -95,7 +93,7 @@ impl Bound {
     }
 
     /// Makes sure that the buffers cover the operands in host memory.
-    pub(crate) fn check_operands(&self, domain: &Domain) -> Result<()> {
+    pub(crate) fn check_operands(&self, domain: &Domain) -> Result<(), Unowned> {
         let is_held = |(address, bytes): (u64, u64)| {
             let covers = |buffer: &Arc<DmaBuffer>| buffer.domain().is_same(domain) && covers(buffer, address, bytes);
             bytes == 0 || self.buffers().iter().any(covers)
@@ -108,7 +106,7 @@ impl Bound {
     }
 
     /// Refuses a program that names host memory: who stores it here does not hold that for as long as it is on the card.
-    fn check_stored(&self) -> Result<()> {
+    fn check_stored(&self) -> Result<(), Unowned> {
         let (address, words) = (self.instruction.source.address, self.instruction.bytes / instruction::BYTES as u64);
         let Some(buffer) = self.buffers().iter().find(|buffer| covers(buffer, address, self.instruction.bytes)) else {
             return Ok(());
@@ -116,7 +114,7 @@ impl Bound {
         let mut word = [0; instruction::BYTES];
         for index in 0..words as usize {
             let at = (address - buffer.iova().0) as usize + index * instruction::BYTES;
-            buffer.read(at, &mut word).map_err(Error::Bus)?;
+            buffer.read(at, &mut word).map_err(Unowned::Read)?;
             // The card refuses what cannot be decoded.
             let Ok(stored) = Instruction::decode(&word) else { continue };
             if let Some(operand) = host_operands(&stored).next() {
@@ -145,6 +143,15 @@ impl From<&Bound> for Bound {
     fn from(bound: &Bound) -> Self {
         bound.clone()
     }
+}
+
+/// Why the buffers of an instruction are not all that it needs.
+#[derive(Debug)]
+pub(crate) enum Unowned {
+    /// No buffer covers this operand.
+    Operand { operation: Operation, address: u64, bytes: u64 },
+    /// The program to be stored could not be read.
+    Read(fpga_hal::Error),
 }
 
 /// Buffers that an instruction in flight keeps. Up to two need no allocation: no operation names more.
@@ -202,7 +209,7 @@ fn covers(buffer: &DmaBuffer, address: u64, bytes: u64) -> bool {
     bytes <= len && address >= start && address - start <= len - bytes
 }
 
-fn unbound(instruction: &Instruction, operand: &Operand) -> Error {
+fn unbound(instruction: &Instruction, operand: &Operand) -> Unowned {
     let (operation, bytes) = (instruction.operation, instruction.bytes);
-    Error::HostMemoryUnbound { operation, address: operand.address, bytes }
+    Unowned::Operand { operation, address: operand.address, bytes }
 }

@@ -16,7 +16,8 @@ use crate::bound::Bound;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::report::{Execution, since};
+use crate::report::Execution;
+use crate::times::since;
 
 /// Sizes that go eagerly, and by rendezvous.
 const SMALL: [u64; 5] = [32, 1 << 10, 4 << 10, 8 << 10, 16 << 10];

@@ -15,10 +15,10 @@ use crate::communicator::Entries;
 use crate::deadline::Deadline;
 use crate::discover;
 use crate::error::{Error, Result};
-use crate::ledger::State;
 use crate::queue::{QueuePair, check};
+use crate::queue_state::State;
 use crate::registry::Spent;
-use crate::state::SequencerState;
+use crate::sequencer_state::SequencerState;
 use crate::stopping::STOP;
 use crate::token::Token;
 

@@ -11,7 +11,7 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::lanes;
-use crate::ledger::State;
+use crate::queue_state::State;
 use crate::registry::Registry;
 
 /// Cards of one fabric, by node: all of them, or some.

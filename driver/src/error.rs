@@ -7,9 +7,9 @@ use cmdseq::graph::GraphError;
 use cmdseq::plan::Refusal;
 use cmdseq::{Operation, Status};
 
-use crate::bound::Bound;
+use crate::bound::{Bound, Unowned};
 use crate::health::Health;
-use crate::ledger::State;
+use crate::queue_state::State;
 
 /// What stands in [`Error::Failed`] for a detail that the card does not say; its own have 15 bits.
 pub const NO_DETAIL: u16 = u16::MAX;
@@ -242,6 +242,15 @@ fn about(status: Status, detail: u16) -> String {
         Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
         _ if detail != 0 => format!(" (detail {detail:#x})"),
         _ => String::new(),
+    }
+}
+
+impl From<Unowned> for Error {
+    fn from(unowned: Unowned) -> Self {
+        match unowned {
+            Unowned::Operand { operation, address, bytes } => Error::HostMemoryUnbound { operation, address, bytes },
+            Unowned::Read(error) => Error::Bus(error),
+        }
     }
 }
 

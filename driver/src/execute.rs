@@ -16,10 +16,11 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::lanes::{self, Ended, Lane};
 use crate::queue::check;
-use crate::repetitions::{Repetitions, Run};
+use crate::repetitions::Repetitions;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
-use crate::state::CYCLES_MASK;
+use crate::sequencer_state::CYCLES_MASK;
 use crate::synchronise::synchronise;
+use crate::times::Run;
 use crate::token::Token;
 
 /// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).

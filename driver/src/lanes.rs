@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::ledger::State;
+use crate::queue_state::State;
 use crate::stopping::STOP;
 
 /// How long other ranks may go on after one has failed: their own failures tell more than that they were aborted.

@@ -9,32 +9,8 @@ use fpga_hal::DmaBuffer;
 
 use crate::bound::Held;
 use crate::error::{Error, Result};
+use crate::queue_state::State;
 use crate::token::{Cells, FREE, PENDING, RELEASED, Token};
-
-/// Whether a queue takes instructions, and why not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// The sequencer runs what is pushed.
-    Running,
-    /// The sequencer has stopped for sure: nothing is in flight on the card.
-    Stopped,
-    /// Nobody knows what the card does: an abort or a reset failed, or a completion was wrong. The memory of what was in
-    /// flight is kept.
-    Poisoned,
-    /// The card no longer answers.
-    Gone,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            State::Running => "running",
-            State::Stopped => "stopped",
-            State::Poisoned => "poisoned",
-            State::Gone => "gone",
-        })
-    }
-}
 
 /// What is wrong with a completion.
 #[derive(Debug, Clone, Copy)]

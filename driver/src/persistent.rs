@@ -11,13 +11,13 @@ use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Status, 
 use crate::blame::{self, Unfinished};
 use crate::card::Card;
 use crate::cluster::{Cluster, in_phase};
-use crate::communicator::Contexts;
+use crate::communicators::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
 use crate::lanes::{self, Lane};
-use crate::ledger::State;
-use crate::report::Times;
+use crate::queue_state::State;
 use crate::resident::Resident;
+use crate::times::Times;
 use crate::token::Token;
 
 /// Launches in flight for which there is room without allocating.

@@ -10,7 +10,8 @@ use crate::block::Block;
 use crate::bound::Bound;
 use crate::error::{Error, Result};
 use crate::host_ring::HostRing;
-use crate::ledger::{Broken, Ledger, Poison, State};
+use crate::ledger::{Broken, Ledger, Poison};
+use crate::queue_state::State;
 use crate::token::Token;
 
 /// Entries of a ring unless the card takes fewer.

@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, Members};
 use crate::error::{Error, Result};
-
-/// Nodes by rank.
-pub(crate) type Members = Arc<[u32]>;
 
 /// Which generations of each entry someone may still name: those that a card was given since its reset.
 #[derive(Debug, Clone, Default)]

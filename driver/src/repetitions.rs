@@ -2,50 +2,23 @@
 
 use std::collections::VecDeque;
 
-use cmdseq::Completion;
-
-use crate::report::{REPETITIONS_KEPT, Release, Times, since};
 use crate::summary::Summary;
+use crate::times::{Run, Times, since};
 
+/// Repetitions of which a [`Report`](crate::Report) lists times and skew: the first ones. Its summaries are of all.
+pub const REPETITIONS_KEPT: usize = 1 << 16;
 /// Repetitions that a rank may be ahead of the slowest: more than any ring holds.
 const AHEAD: u64 = 1 << 14;
 
-/// One repetition on one rank.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Run {
-    count: usize,
-    first_issued: u64,
-    last: (u64, u64, u64),
-    arrival_cycles: u64,
-}
-
-impl Run {
-    /// Adds the next completion.
-    pub(crate) fn add(&mut self, completion: &Completion) {
-        if self.count == 0 {
-            self.first_issued = completion.issued;
-        }
-        self.count += 1;
-        self.last = (completion.issued, completion.t1, completion.t2);
-        if completion.arrival != 0 {
-            let arrival = since(self.first_issued, completion.issued, completion.arrival);
-            self.arrival_cycles = self.arrival_cycles.max(arrival);
-        }
-    }
-
-    /// Completions added.
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
-    pub(crate) fn times(&self) -> Times {
-        let (issued, t1, t2) = self.last;
-        Times {
-            t1_cycles: since(self.first_issued, issued, t1),
-            t2_cycles: since(self.first_issued, issued, t2),
-            arrival_cycles: self.arrival_cycles,
-        }
-    }
+/// The repetition in which a rank was done the longest before the last one had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// The rank that was done first.
+    pub rank: u32,
+    /// Which repetition.
+    pub repetition: u64,
+    /// Cycles from there to the beginning of the last rank; 0 if that had begun.
+    pub early_cycles: u64,
 }
 
 /// A repetition that not all ranks have done.
@@ -139,6 +112,8 @@ impl Repetitions {
 
 #[cfg(test)]
 mod tests {
+    use cmdseq::Completion;
+
     use super::*;
     use cmdseq::Status;
 
@@ -185,6 +160,11 @@ mod tests {
         assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 0 }));
         all.add(0, 1, Some(0), &run(100, 5, 200, 0));
         all.add(1, 1, Some(0), &run(90, 5, 6, 0));
-        assert_eq!(all.earliest_release, Some(Release { rank: 1, repetition: 1, early_cycles: 4 }));
+        let earliest = Some(Release { rank: 1, repetition: 1, early_cycles: 4 });
+        assert_eq!(all.earliest_release, earliest);
+        // Of several that are as early, the first.
+        all.add(0, 2, Some(0), &run(100, 5, 6, 0));
+        all.add(1, 2, Some(0), &run(110, 5, 6, 0));
+        assert_eq!(all.earliest_release, earliest);
     }
 }

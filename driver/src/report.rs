@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cmdseq::Completion;
 use fpga_hal::DmaBuffer;
 
-use crate::repetitions::{Repetitions, Run};
-use crate::state::CYCLES_MASK;
+use crate::repetitions::{Release, Repetitions};
 use crate::summary::Summary;
+use crate::times::Times;
 
 /// How a plan is to be executed.
 #[derive(Debug, Clone)]
@@ -29,8 +29,6 @@ impl Default for Execution {
     }
 }
 
-/// Repetitions of which a [`Report`] lists times and skew: the first ones. Its summaries are of all.
-pub const REPETITIONS_KEPT: usize = 1 << 16;
 /// Completions of the program that a [`RankReport`] has at most, unless one repetition has more.
 pub const COMPLETIONS_KEPT: usize = 1 << 14;
 
@@ -49,29 +47,6 @@ pub struct RankReport {
     pub repetitions: Vec<Vec<Completion>>,
 }
 
-/// The repetition in which a rank was done the longest before the last one had begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
-    /// The rank that was done first.
-    pub rank: u32,
-    /// Which repetition.
-    pub repetition: u64,
-    /// Cycles from there to the beginning of the last rank; 0 if that had begun.
-    pub early_cycles: u64,
-}
-
-/// What a program took on one card or, with the largest of each, on all, in cycles from the issue of its first
-/// instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
-    /// T1: all beats of the last instruction counted out.
-    pub t1_cycles: u64,
-    /// T2: the last instruction complete.
-    pub t2_cycles: u64,
-    /// The last byte of any instruction counted in; 0 if none was.
-    pub arrival_cycles: u64,
-}
-
 /// What became of an executed plan. It takes a bounded amount of memory, however often the plan was repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -86,10 +61,10 @@ pub struct Report {
     pub arrival_cycles: u64,
     /// Clock of the counters, kHz.
     pub clock_khz: u32,
-    /// For each of the first [`REPETITIONS_KEPT`] repetitions: the largest difference between ranks in when they were done,
+    /// For each of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions: the largest difference between ranks in when they were done,
     /// each counted on its own card from the end of the last barrier before the program. Empty if no barrier ran before.
     pub skew_cycles: Vec<u64>,
-    /// Times of the first [`REPETITIONS_KEPT`] repetitions.
+    /// Times of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions.
     pub repetitions: Vec<Times>,
     /// T2 of all repetitions: of each, the largest over the ranks.
     pub t2_summary: Summary,
@@ -127,32 +102,10 @@ impl Report {
     }
 }
 
-impl Times {
-    /// Times of one run of a program on one card.
-    pub fn of(program: &[Completion]) -> Times {
-        let mut run = Run::default();
-        program.iter().for_each(|completion| run.add(completion));
-        if run.count() == 0 { Times::default() } else { run.times() }
-    }
-
-    /// The larger of each.
-    pub(crate) fn largest(self, other: Times) -> Times {
-        Times {
-            t1_cycles: self.t1_cycles.max(other.t1_cycles),
-            t2_cycles: self.t2_cycles.max(other.t2_cycles),
-            arrival_cycles: self.arrival_cycles.max(other.arrival_cycles),
-        }
-    }
-}
-
-/// Cycles from the counter value `start` to `cycles` after `issued`, over any wrap of the 48-bit counter.
-pub(crate) fn since(start: u64, issued: u64, cycles: u64) -> u64 {
-    issued.wrapping_add(cycles).wrapping_sub(start) & CYCLES_MASK
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::times::Run;
     use cmdseq::Status;
 
     fn completion(issued: u64, t1: u64, t2: u64, arrival: u64) -> Completion {

@@ -9,8 +9,9 @@ use fpga_regs::sequencer;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::host_ring::HostRing;
-use crate::ledger::{Poison, State};
+use crate::ledger::Poison;
 use crate::queue::QueuePair;
+use crate::queue_state::State;
 
 /// How long an aborted sequencer may take to stop.
 pub(crate) const STOP: Duration = Duration::from_millis(100);

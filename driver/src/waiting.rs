@@ -15,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::host_ring::VECTOR_BIT;
 use crate::queue::QueuePair;
-use crate::state::SequencerState;
+use crate::sequencer_state::SequencerState;
 use crate::token::Token;
 
 /// How long a wait spins before it sleeps: longer than a short collective takes, shorter than it takes to wake up.

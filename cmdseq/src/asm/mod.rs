@@ -19,12 +19,14 @@
 //! assert_eq!(assembled.assembly.programs[3].instructions[0].peer, 0);
 //! ```
 
+mod cursor;
 mod diagnostic;
 mod disassemble;
 mod evaluate;
 mod fields;
 mod file;
 mod include;
+mod keywords;
 mod lexer;
 mod lint;
 mod names;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use super::keywords::is_reserved;
 use super::lexer::{NAME_MAX, is_name_part, is_name_start};
-use super::parser::is_reserved;
 use crate::instruction::ARGUMENTS;
 use crate::program::Communicator;
 use crate::table::{Entry, Tables};

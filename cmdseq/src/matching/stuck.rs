@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{Head, Matching, Membership, Way, is_paired, ways};
+use super::kinds::{Direction, directions, is_paired};
+use super::members::Membership;
+use super::progress::{Head, Matching};
 use crate::instruction::is_collective;
 use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Operation};
@@ -70,8 +72,8 @@ fn signal_of(matching: &Matching<'_>, putter: usize, instruction: &Instruction) 
 struct Left {
     /// Rank of the programs, and the communicator of a collective.
     collectives: HashSet<(usize, usize)>,
-    /// Rank of the programs, and of what it exchanges with one other: communicator, way, and the other's rank there.
-    pairs: HashSet<(usize, usize, Way, u32)>,
+    /// Rank of the programs, and of what it exchanges with one other: communicator, direction, and the other's rank there.
+    pairs: HashSet<(usize, usize, Direction, u32)>,
     /// Ranks that add to a signal.
     putters: HashMap<(usize, u16), BTreeSet<usize>>,
 }
@@ -85,8 +87,8 @@ impl Left {
                 if is_collective(instruction.operation) {
                     left.collectives.insert((rank, membership.index));
                 }
-                for (way, partner) in ways(instruction, membership.own).into_iter().flatten() {
-                    left.pairs.insert((rank, membership.index, way, partner));
+                for (direction, partner) in directions(instruction, membership.own).into_iter().flatten() {
+                    left.pairs.insert((rank, membership.index, direction, partner));
                 }
                 if let Some(signal) = signal_of(matching, rank, instruction) {
                     left.putters.entry(signal).or_default().insert(rank);
@@ -118,12 +120,13 @@ impl Stuck<'_, '_> {
             let all = membership.table.ranks.iter().flatten().copied();
             return all.filter(|rank| !is_here.contains(rank)).collect();
         }
-        let ways = ways(head.instruction, membership.own).into_iter().flatten();
-        ways.filter_map(|(way, partner)| {
-            let partner = membership.program_rank(partner)?;
-            (!matching.meets(partner, way, &membership)).then_some(partner)
-        })
-        .collect()
+        let directions = directions(head.instruction, membership.own).into_iter().flatten();
+        directions
+            .filter_map(|(direction, partner)| {
+                let partner = membership.program_rank(partner)?;
+                (!matching.meets(partner, direction, &membership)).then_some(partner)
+            })
+            .collect()
     }
 
     /// Whether what is left of `partner`'s program has what `rank`'s head needs there.
@@ -134,10 +137,10 @@ impl Stuck<'_, '_> {
         if is_collective(head.instruction.operation) {
             return self.left.collectives.contains(&(partner, membership.index));
         }
-        let needed = ways(head.instruction, membership.own).into_iter().flatten();
-        needed
-            .filter(|(_, other)| membership.program_rank(*other) == Some(partner))
-            .all(|(way, _)| self.left.pairs.contains(&(partner, membership.index, way.back(), membership.own)))
+        let needed = directions(head.instruction, membership.own).into_iter().flatten();
+        needed.filter(|(_, other)| membership.program_rank(*other) == Some(partner)).all(|(direction, _)| {
+            self.left.pairs.contains(&(partner, membership.index, direction.back(), membership.own))
+        })
     }
 
     /// The partner that will never be where `rank` needs it.
@@ -217,7 +220,8 @@ impl Stuck<'_, '_> {
         if is_collective(one.operation) {
             return one.operation == two.operation && theirs.table.ranks.contains(&Some(rank));
         }
-        ways_to(one, mine, partner).any(|way| ways_to(two, theirs, rank).any(|other| other == way.back()))
+        directions_to(one, mine, partner)
+            .any(|direction| directions_to(two, theirs, rank).any(|other| other == direction.back()))
     }
 
     /// Follows who waits for whom until it comes back to where it was.
@@ -268,10 +272,14 @@ impl Stuck<'_, '_> {
     }
 }
 
-/// The ways of `instruction` of `membership`'s rank from and to rank `other` of the programs.
-fn ways_to(instruction: &Instruction, membership: Membership<'_>, other: usize) -> impl Iterator<Item = Way> {
-    let all = ways(instruction, membership.own).into_iter().flatten();
-    all.filter(move |(_, partner)| membership.program_rank(*partner) == Some(other)).map(|(way, _)| way)
+/// In which directions `instruction`, of `membership`'s rank, exchanges something with rank `other` of the programs.
+fn directions_to(
+    instruction: &Instruction,
+    membership: Membership<'_>,
+    other: usize,
+) -> impl Iterator<Item = Direction> {
+    let all = directions(instruction, membership.own).into_iter().flatten();
+    all.filter(move |(_, partner)| membership.program_rank(*partner) == Some(other)).map(|(direction, _)| direction)
 }
 
 /// An instruction as it is named in a sentence: with those it names.

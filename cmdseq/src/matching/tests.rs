@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::Operand;
+use super::Matching;
 use crate::table::Table;
 use crate::verify::sample::{card, members, programs};
+use crate::{Instruction, Operand, Operation, Tables, transfers};
 
 const RANKS: usize = 4;
 

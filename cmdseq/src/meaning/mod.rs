@@ -10,12 +10,12 @@ mod value;
 use std::collections::HashMap;
 
 use crate::instruction::ARGUMENTS;
+use crate::limits::{INPUTS_MAX, too_long};
 use crate::matching::{Matching, Members};
 use crate::program::{Communicator, Program};
 use crate::ranges::{Context, Transfers, transfers};
 use crate::refusal::{Reason, Refusal};
 use crate::request::{Collective, Request};
-use crate::verify::limits::{INPUTS_MAX, too_long};
 use crate::verify::{self, Unrolled};
 use crate::{AddressSpace, Capabilities, Instruction, Operation};
 

@@ -5,8 +5,8 @@ use std::collections::hash_map::{DefaultHasher, HashMap};
 use std::hash::{Hash as _, Hasher as _};
 
 use crate::Combine;
+use crate::limits::{MOVED_MAX, PIECES_MAX, too_long};
 use crate::refusal::Refusal;
-use crate::verify::limits::{MOVED_MAX, PIECES_MAX, too_long};
 
 /// What the bytes of a range stand for, one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

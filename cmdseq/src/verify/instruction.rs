@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::limits::{BLOCKS_MAX, too_long};
 use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
+use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
 use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
 use crate::refusal::{Fault, Reason};

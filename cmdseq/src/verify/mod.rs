@@ -6,7 +6,6 @@
 
 mod barrier;
 mod instruction;
-pub mod limits;
 mod order;
 mod races;
 mod resident;

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use crate::matching::{Members, Membership, is_paired, ways};
+use crate::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
+use crate::matching::{Members, Membership, directions, is_paired};
 use crate::program::Program;
 use crate::ranges::{lengths, transfers};
 use crate::refusal::Refusal;
@@ -218,7 +218,7 @@ impl<'a> Together<'a> {
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership, program)) = self.member(place) else { return };
         if is_paired(instruction.operation) {
-            let all = ways(instruction, membership.own).into_iter().flatten();
+            let all = directions(instruction, membership.own).into_iter().flatten();
             partners.extend(all.filter_map(|(_, partner)| membership.program_rank(partner)));
             return;
         }

@@ -4,10 +4,10 @@
 //! a [`Shadow`] keeps who has used it. Programs are taken in an order in which they can run, so a range was used before only
 //! by what is over, or by what nothing orders with the new use.
 
-use super::limits::{COMPARED_MAX, USES_MAX, too_long};
 use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
+use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Matching, Members, is_one_sided};
 use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use super::barrier::stray;
 use super::instruction::check_form;
-use super::limits::EXPANDED_MAX;
 use super::verify;
 use crate::instruction::ARGUMENTS;
+use crate::limits::EXPANDED_MAX;
 use crate::matching::{Members, is_one_sided};
 use crate::program::{Communicator, Program};
 use crate::refusal::{Fault, Reason, Refusal};

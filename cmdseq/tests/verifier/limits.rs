@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use cmdseq::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
 use cmdseq::meaning::expect;
 use cmdseq::plan::{Collective, Program, Refusal, Request};
-use cmdseq::verify::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
 use cmdseq::{Instruction, Operand, Reason, verify};
 
 use crate::cards::connected;

@@ -1,7 +1,7 @@
 //! Resident programs, their loops and arguments.
 
+use cmdseq::limits::EXPANDED_MAX;
 use cmdseq::plan::{Program, Refusal};
-use cmdseq::verify::limits::EXPANDED_MAX;
 use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
 use cmdseq::{Flags, Instruction, Operand, Reason};
 

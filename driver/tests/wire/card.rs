@@ -109,6 +109,17 @@ fn a_sequencer_that_was_not_reset_is_stopped_before_it_masters_the_bus() {
             (_, other) => panic!("{reply:?}: {other:?}"),
         }
     }
+    // One that only waits for more would take it as soon as it could; one that was told to stop may still be at work.
+    for (control, is_busy) in [(1, false), (0, true)] {
+        let fake = Fake::new(4);
+        let function = fake.function();
+        fake.run_what_was_left(Reply::Hang);
+        fake.set(BLOCK + 0x100, control);
+        if !is_busy {
+            fake.rest();
+        }
+        Card::open(function).unwrap().run([Instruction::nop(); 9], SECOND).unwrap();
+    }
 }
 
 #[test]

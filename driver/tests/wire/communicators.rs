@@ -163,6 +163,24 @@ fn an_id_is_defined_if_the_cards_have_its_entry_and_its_generation() {
     }
 }
 
+#[test]
+fn an_id_is_the_same_communicator_only_of_the_same_members() {
+    let (fakes, mut cluster) = open(3);
+    let define = |id: u16, members: &[u32]| plan::Communicator { id, members: members.to_vec() };
+    for (communicator, expected) in [
+        (define(1, &[0, 1]), vec![GROUP]),
+        (define(1, &[0, 1]), vec![]),
+        // Another order, another id, and a later generation of the first, in whose place it is.
+        (define(1, &[1, 0]), vec![FREE, GROUP]),
+        (define(2, &[1, 0]), vec![GROUP]),
+        (define(33, &[1, 0]), vec![FREE, GROUP]),
+    ] {
+        fakes.iter().for_each(|fake| fake.state().ran.clear());
+        cluster.define(&communicator).unwrap();
+        assert_eq!([0, 1, 2].map(|node| ran(&fakes[node])), [expected.clone(), expected, vec![]], "{communicator:?}");
+    }
+}
+
 /// Freeing could not even be asked for; the card goes on after an abort, which frees nothing.
 #[test]
 fn what_a_card_still_has_is_freed_before_its_entry_is_used() {

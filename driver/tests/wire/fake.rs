@@ -218,6 +218,11 @@ impl Fake {
         self.state().hanging = Some((Instruction::nop(), reply));
     }
 
+    /// Has nothing to run, and waits for more.
+    pub(crate) fn rest(&self) {
+        self.state().hanging = None;
+    }
+
     /// MMIO reads and writes since the last call.
     pub(crate) fn counts(&self) -> (u32, u32) {
         let mut state = self.state();

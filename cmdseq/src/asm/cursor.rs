@@ -1,0 +1,239 @@
+//! Reads the tokens of one line: words, numbers and expressions.
+
+use super::diagnostic::{Finding, Span, did_you_mean};
+use super::keywords::is_reserved;
+use super::lexer::{Kind, Token};
+use super::syntax::*;
+use crate::{AddressSpace, Layout};
+
+/// Blocks, files and parentheses inside of one another.
+pub(super) const DEPTH_MAX: usize = 64;
+/// Operators and operands of one expression.
+const PARTS_MAX: usize = 256;
+
+pub(super) type Result<T> = std::result::Result<T, Finding>;
+
+/// Tokens of a line, from the first to the last.
+pub(super) struct Cursor<'t> {
+    pub(super) tokens: &'t [Token],
+    pub(super) at: usize,
+    pub(super) depth: usize,
+    pub(super) parts: usize,
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(tokens: &'t [Token]) -> Self {
+        Cursor { tokens, at: 0, depth: 0, parts: 0 }
+    }
+
+    pub(super) fn peek(&self) -> Option<&'t Token> {
+        self.tokens.get(self.at)
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'t Token> {
+        let token = self.peek();
+        self.at += usize::from(token.is_some());
+        token
+    }
+
+    /// Where the next token is, or would be.
+    pub(super) fn place(&self) -> Span {
+        match (self.peek(), self.tokens.last()) {
+            (Some(token), _) => token.span,
+            (None, Some(last)) => Span { column: last.span.column + last.span.width, width: 1, ..last.span },
+            (None, None) => Span::default(),
+        }
+    }
+
+    pub(super) fn expected(&mut self, form: &str) -> Finding {
+        Finding::new(self.place(), form)
+    }
+
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        self.peek().is_some_and(|token| matches!(&token.kind, Kind::Word(found) if found == word))
+    }
+
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let is = self.is_word(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    pub(super) fn take_sign(&mut self, sign: &str) -> bool {
+        let is = self.peek().is_some_and(|token| matches!(token.kind, Kind::Sign(found) if found == sign));
+        self.at += usize::from(is);
+        is
+    }
+
+    pub(super) fn expect_word(&mut self, word: &str, form: &str) -> Result<()> {
+        if self.take_word(word) { Ok(()) } else { Err(self.expected(form)) }
+    }
+
+    pub(super) fn expect_sign(&mut self, sign: &str, form: &str) -> Result<()> {
+        if self.take_sign(sign) { Ok(()) } else { Err(self.expected(form)) }
+    }
+
+    pub(super) fn finish(&mut self) -> Result<()> {
+        match self.peek() {
+            None => Ok(()),
+            Some(token) => Err(Finding::new(token.span, "the line should end here; a line has one statement")),
+        }
+    }
+
+    pub(super) fn name(&mut self, what: &str) -> Result<Name> {
+        let span = self.place();
+        let Some(Token { kind: Kind::Word(text), .. }) = self.next() else {
+            return Err(Finding::new(span, format!("the name of {what} should stand here")));
+        };
+        if is_reserved(text) {
+            return Err(Finding::new(
+                span,
+                format!("`{text}` has a meaning of its own and cannot be the name of {what}"),
+            ));
+        }
+        Ok(Name { text: text.clone(), span })
+    }
+
+    /// One of the words of a field; they may have a meaning of their own elsewhere.
+    pub(super) fn one_of(&mut self, field: &str, words: &[&'static str]) -> Result<Name> {
+        let span = self.place();
+        match self.next() {
+            Some(Token { kind: Kind::Word(text), .. }) if words.contains(&text.as_str()) => {
+                Ok(Name { text: text.clone(), span })
+            }
+            Some(Token { kind: Kind::Word(text), .. }) => {
+                let mut hint = did_you_mean(text, words.iter().copied());
+                if hint.is_empty() {
+                    hint = format!("; there are {}", words.join(", "));
+                }
+                Err(Finding::new(span, format!("there is no {field} `{text}`{hint}")))
+            }
+            _ => Err(Finding::new(
+                span,
+                format!("one of the words of `{field}` should stand here: {}", words.join(", ")),
+            )),
+        }
+    }
+
+    pub(super) fn operand(&mut self) -> Result<OperandText> {
+        let start = self.place();
+        let space = if self.take_word("card") {
+            Some(AddressSpace::Card)
+        } else if self.take_word("host") {
+            Some(AddressSpace::Host)
+        } else {
+            None
+        };
+        let value = self.expression()?;
+        let (mut layout, mut argument) = (None, None);
+        loop {
+            if self.take_word("striped") {
+                layout = Some(Layout::Striped);
+            } else if self.take_word("unstriped") {
+                layout = Some(Layout::Block);
+            } else if argument.is_none() && self.take_word("argument") {
+                argument = Some(self.expression()?);
+            } else {
+                break;
+            }
+        }
+        let end = self.tokens[..self.at].last().map_or(start, |token| token.span);
+        Ok(OperandText { space, value, layout, argument, span: start.to(end) })
+    }
+
+    pub(super) fn expression(&mut self) -> Result<Expression> {
+        self.parts = 0;
+        self.depth = 0;
+        self.binary(0)
+    }
+
+    /// An expression of operators that bind at least as tightly as `tightness`.
+    pub(super) fn binary(&mut self, tightness: u8) -> Result<Expression> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.expected("the expression is nested too deeply; name a part of it with `const`"));
+        }
+        let mut left = self.unary()?;
+        while let Some((operator, binds)) = self.operator().filter(|(_, binds)| *binds >= tightness) {
+            self.next();
+            let right = self.binary(binds + 1)?;
+            let span = left.span.to(right.span);
+            left = Expression { node: Node::Binary(operator, Box::new((left, right))), span };
+        }
+        self.depth -= 1;
+        Ok(left)
+    }
+
+    pub(super) fn operator(&self) -> Option<(Binary, u8)> {
+        let found = match &self.peek()?.kind {
+            Kind::Word(word) => word.as_str(),
+            Kind::Sign(sign) => sign,
+            _ => return None,
+        };
+        Binary::ALL.iter().find(|one| one.0 == found).map(|one| (one.1, one.2))
+    }
+
+    pub(super) fn unary(&mut self) -> Result<Expression> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(self.expected("the expression is too long; name a part of it with `const`"));
+        }
+        let start = self.place();
+        let unary = |unary, operand: Expression| {
+            let span = start.to(operand.span);
+            Expression { node: Node::Unary(unary, Box::new(operand)), span }
+        };
+        if self.take_sign("-") {
+            return Ok(unary(Unary::Negative, self.binary(Binary::NEGATIVE)?));
+        }
+        if self.take_word("not") {
+            return Ok(unary(Unary::Not, self.binary(Binary::NOT)?));
+        }
+        self.primary(start)
+    }
+
+    pub(super) fn primary(&mut self, start: Span) -> Result<Expression> {
+        const FORM: &str = "a value should stand here: a number, a name, `rank`, `ranks`, or an expression of those";
+        let Some(token) = self.peek() else { return Err(self.expected(FORM)) };
+        self.next();
+        let node = match &token.kind {
+            Kind::Number(value) => Node::Number(*value),
+            Kind::Sign("(") => {
+                let inner = self.binary(0)?;
+                let end = self.place();
+                self.expect_sign(")", "a `)` should stand here")?;
+                return Ok(Expression { node: inner.node, span: start.to(end) });
+            }
+            Kind::Sign("@") => {
+                let name = self.name("a label")?;
+                return Ok(Expression { node: Node::Label(name.text), span: start.to(name.span) });
+            }
+            Kind::Word(word) if word == "rank" => Node::Rank,
+            Kind::Word(word) if word == "ranks" => Node::Ranks,
+            Kind::Word(word) if is_reserved(word) => return Err(Finding::new(start, FORM)),
+            Kind::Word(word) if self.take_sign("(") => {
+                let Some((_, function)) = Function::ALL.into_iter().find(|(name, _)| name == word) else {
+                    let names = Function::ALL.iter().map(|(name, _)| *name);
+                    let hint = did_you_mean(word, names);
+                    let message = format!("there is no function `{word}`; there are min, max, size and address{hint}");
+                    return Err(Finding::new(start, message));
+                };
+                let mut arguments = vec![self.binary(0)?];
+                while self.take_sign(",") {
+                    arguments.push(self.binary(0)?);
+                }
+                let end = self.place();
+                self.expect_sign(")", "a `)` should stand here")?;
+                let is_one = matches!(function, Function::Size | Function::Address);
+                if is_one != (arguments.len() == 1) {
+                    let wanted = if is_one { "one value" } else { "at least two values" };
+                    return Err(Finding::new(start.to(end), format!("`{word}` takes {wanted}")));
+                }
+                return Ok(Expression { node: Node::Call(function, arguments), span: start.to(end) });
+            }
+            Kind::Word(word) => Node::Name(word.clone()),
+            Kind::Text(_) | Kind::Sign(_) => return Err(Finding::new(start, FORM)),
+        };
+        Ok(Expression { node, span: token.span })
+    }
+}

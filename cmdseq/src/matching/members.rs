@@ -1,0 +1,164 @@
+//! Communicators, and who is which rank of them.
+
+use std::collections::HashMap;
+
+use super::kinds::{is_one_sided, takes_partners};
+use crate::communicator::ContextId;
+use crate::instruction::WORLD;
+use crate::program::Communicator;
+use crate::refusal::{Reason, Refusal};
+use crate::{Capabilities, Context, Instruction, Tables};
+
+/// Communicators as ranks of the programs see them.
+#[derive(Debug)]
+pub(crate) struct Members {
+    pub(super) tables: Vec<Table>,
+    /// By rank of the programs: what it is a member of, by the entry of the card's table that it takes.
+    pub(super) of: Vec<Vec<Entry>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) id: u16,
+    pub(super) table: usize,
+    pub(super) own: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) nodes: Vec<u32>,
+    /// Rank of the programs of each member, if it has one.
+    pub(super) ranks: Vec<Option<usize>>,
+    /// The first member without a program.
+    pub(super) absent: Option<usize>,
+    /// Whether every two members have a link.
+    pub(super) is_linked: bool,
+}
+
+/// A rank's place in a communicator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Membership<'a> {
+    pub(super) table: &'a Table,
+    /// Index of the communicator: the same for all its members.
+    pub(crate) index: usize,
+    /// Own rank in the communicator.
+    pub(crate) own: u32,
+}
+
+impl<'a> Membership<'a> {
+    /// Where its instructions on the communicator run, on a card with `tables`.
+    pub(crate) fn context<'t>(&self, tables: &'t Tables, capabilities: &Capabilities) -> Context<'t> {
+        let ranks = self.table.nodes.len() as u32;
+        Context { rank: self.own, ranks, stripe_bytes: capabilities.stripe_bytes(), tables }
+    }
+
+    /// Nodes of the communicator by rank.
+    pub(crate) fn nodes(&self) -> &'a [u32] {
+        &self.table.nodes
+    }
+
+    /// Rank of the programs of rank `rank` of the communicator.
+    pub(crate) fn program_rank(&self, rank: u32) -> Option<usize> {
+        self.table.ranks.get(rank as usize).copied().flatten()
+    }
+
+    /// Whether every two members have a link.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.table.is_linked
+    }
+}
+
+impl Members {
+    /// Looks up who is a member of what.
+    ///
+    /// # Errors
+    /// A communicator that cannot be defined, or is twice on one card.
+    pub(crate) fn new(
+        communicators: &[Communicator],
+        group: &[u32],
+        capabilities: &Capabilities,
+    ) -> Result<Self, Refusal> {
+        let rank_of: HashMap<u32, usize> = group.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
+        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); group.len()] };
+        members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
+        for Communicator { id, members: nodes } in communicators {
+            let refuse =
+                |cause| Err(Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators));
+            if !is_id(*id, capabilities) {
+                let last = i64::from(capabilities.communicators) - 1;
+                return refuse(format!("the cards' tables take ids 1 to {last}, and those of later generations"));
+            }
+            if nodes.is_empty() || nodes.len() as u64 > u64::from(capabilities.communicator_ranks) {
+                let most = capabilities.communicator_ranks;
+                return refuse(format!("{} ranks; the cards' tables take 1 to {most}", nodes.len()));
+            }
+            if let Some(node) = nodes.iter().find(|node| **node >= capabilities.nodes) {
+                return refuse(format!("there is no node {node}; the fabric has {}", capabilities.nodes));
+            }
+            members.add(*id, nodes.clone(), &rank_of, capabilities)?;
+        }
+        Ok(members)
+    }
+
+    fn add(
+        &mut self,
+        id: u16,
+        nodes: Vec<u32>,
+        rank_of: &HashMap<u32, usize>,
+        capabilities: &Capabilities,
+    ) -> Result<(), Refusal> {
+        let ranks: Vec<Option<usize>> = nodes.iter().map(|node| rank_of.get(node).copied()).collect();
+        let table = self.tables.len();
+        for (own, rank) in ranks.iter().enumerate() {
+            let Some(rank) = *rank else { continue };
+            let place = self.of[rank].binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id));
+            if let Ok(entry) = place.map(|place| self.of[rank][place]) {
+                let cause = match entry.id == id {
+                    true => format!("communicator {id} has node {} twice; a card is one rank of it", nodes[own]),
+                    false => format!("communicators {} and {id} take the same entry of a card's table", entry.id),
+                };
+                return Err(Refusal::of(rank, cause).because(Reason::Communicators));
+            }
+            self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
+        }
+        let is_linked = capabilities.topology.all_linked(&nodes, capabilities.nodes);
+        let absent = ranks.iter().position(Option::is_none);
+        self.tables.push(Table { nodes, ranks, absent, is_linked });
+        Ok(())
+    }
+
+    /// The communicator that is in the entry of `rank`'s table in which `id` would be.
+    pub(crate) fn occupant(&self, rank: usize, id: u16) -> Option<u16> {
+        self.entry(rank, id).map(|entry| entry.id)
+    }
+
+    /// What is in the entry of `rank`'s table in which `id` would be.
+    fn entry(&self, rank: usize, id: u16) -> Option<Entry> {
+        let entries = self.of.get(rank)?;
+        let place = entries.binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id)).ok()?;
+        entries.get(place).copied()
+    }
+
+    /// The place of `rank` in the communicator that `instruction` names; `None` if it names none, or not one of its.
+    pub(crate) fn of(&self, rank: usize, instruction: &Instruction) -> Option<Membership<'_>> {
+        if !takes_partners(instruction.operation) && !is_one_sided(instruction.operation) {
+            return None;
+        }
+        let id = instruction.communicator;
+        let Entry { table, own, .. } = self.entry(rank, id).filter(|entry| entry.id == id)?;
+        Some(Membership { table: self.tables.get(table)?, index: table, own })
+    }
+}
+
+/// The entry of a card's table that a communicator of this id takes: ids of one entry differ in their generation.
+pub(crate) fn entry_of(id: u16) -> Option<u32> {
+    ContextId::from_raw(id).map(ContextId::index)
+}
+
+/// Whether the cards take communicators of this id, besides that of all cards.
+pub(crate) fn is_id(id: u16, capabilities: &Capabilities) -> bool {
+    ContextId::from_raw(id).is_some_and(|id| {
+        let (index, generation) = (id.index(), id.generation());
+        index != 0 && index < capabilities.communicators && generation < capabilities.communicator_generations
+    })
+}
