@@ -319,8 +319,7 @@ pub(crate) mod tests {
             let mut model = vec![0; bytes as usize];
             regions.read(place, 0, &mut model);
             let (start, end) = (kept_out.start, kept_out.end);
-            let mut seed = 0u8;
-            for (first, last) in [
+            let parts = [
                 (0, bytes),
                 (1, bytes - 1),
                 (start, end),
@@ -331,8 +330,8 @@ pub(crate) mod tests {
                 (start, start + 1),
                 (start.saturating_sub(1), end + 1),
                 (7, 7),
-            ] {
-                seed += 1;
+            ];
+            for (seed, (first, last)) in (1u8..).zip(parts) {
                 let data: Vec<u8> = (first..last).map(|at| (at as u8).wrapping_mul(7).wrapping_add(seed)).collect();
                 regions.write(place, first, &data);
                 for (at, byte) in (first..).zip(data).filter(|(at, _)| !kept_out.contains(at)) {
