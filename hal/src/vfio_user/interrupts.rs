@@ -330,6 +330,7 @@ mod tests {
     use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind};
     use crate::vfio_user::budget::{Budget, Limits, Member};
     use crate::vfio_user::closing::Closer;
+    use crate::vfio_user::regions::tests::Kept;
     use crate::vfio_user::wire::Socket;
     use crate::{BarIndex, SharedMemory};
     use nix::sys::eventfd::EfdFlags;
@@ -358,6 +359,29 @@ mod tests {
 
     fn counter() -> EventFd {
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC.union(EfdFlags::EFD_NONBLOCK)).unwrap()
+    }
+
+    #[test]
+    fn a_function_is_programmed_anew_only_if_it_has_forgotten() {
+        let kept = Kept::new();
+        let msix = Msix::find(&*kept).unwrap().unwrap();
+        let share = Member::new(&Budget::new(Limits::of_process()), "test".into()).share();
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap());
+        let interrupts = Interrupts::new(link, share);
+        let accesses = || {
+            kept.widths.lock().unwrap().clear();
+            interrupts.keep_programmed(&msix, &*kept);
+            kept.widths.lock().unwrap().len()
+        };
+        assert_eq!(accesses(), 0, "nobody wants it");
+        let set = SetInterrupts { argsz: 20, flags: 0x24, index: MSIX, start: 3, count: 1, data: &[] };
+        let received = Received::new(counter().into(), &Closer::new());
+        assert_eq!(interrupts.set(&set, vec![received], 20, Some(&msix), &*kept), Ok(()));
+        assert!(msix.is_enabled(&*kept));
+        assert_eq!(accesses(), 1, "it looks");
+        msix.disable(&*kept);
+        assert!(accesses() > 1 && msix.is_enabled(&*kept));
     }
 
     #[test]

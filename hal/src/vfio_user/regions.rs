@@ -191,7 +191,7 @@ pub(crate) mod tests {
         bars: [Mutex<Vec<u8>>; 2],
         memory: [Arc<SharedMemory>; 2],
         /// Bytes of each access.
-        widths: Mutex<Vec<usize>>,
+        pub(crate) widths: Mutex<Vec<usize>>,
     }
 
     const BAR0: u64 = 2 << 20;

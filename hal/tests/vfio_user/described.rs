@@ -2,14 +2,17 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use fpga_hal::vfio_user::{Options, connect_with};
+use fpga_hal::endpoint::{DmaFault, DmaProgress};
+use fpga_hal::vfio_user::{Options, Server, connect_with, serve_stream};
 use fpga_hal::{BarIndex, Domain, Error, Function, InterruptKind};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::AsFd;
 
+use crate::card::{self, Card};
 use crate::raw::*;
 use crate::setting::{Directory, Served, memory};
 
@@ -448,4 +451,31 @@ fn a_server_that_ends_well_has_nothing_to_say() {
     // Other servers of this process have other clients, but can always accept.
     let accepting = LINES.0.lock().unwrap().iter().filter(|line| line.starts_with("Accepting")).count();
     assert_eq!(accepting, 0);
+}
+
+#[test]
+fn a_client_on_a_stream_is_served_until_it_goes() {
+    let card = Card::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let endpoint = card.clone();
+    let serves = thread::spawn(move || serve_stream(theirs, endpoint));
+    let mut raw = Raw::over(ours);
+    assert_eq!(raw.call(VERSION, &version()).errno(), 0);
+    raw.enable();
+    // Longer than it takes to look whether the client keeps the server waiting.
+    thread::sleep(Duration::from_millis(600));
+    assert_eq!((raw.read_u32(0, card::ID), card.command()), (card::ID_VALUE, 6));
+    assert!(!serves.is_finished());
+    drop(raw);
+    serves.join().unwrap().unwrap();
+    assert_eq!((card.command(), card.owners_lost.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!(card.dma_read(0, &mut [0; 4]), DmaProgress::Done(Err(DmaFault::HostGone)));
+}
+
+#[test]
+fn a_server_can_be_shown() {
+    let directory = Directory::new();
+    let server = Server::bind(directory.0.join("card"), Card::new()).unwrap();
+    let shown = format!("{server:?}");
+    assert!(shown.contains("endpoint: Endpoint,") && shown.contains(directory.0.to_str().unwrap()), "{shown}");
 }

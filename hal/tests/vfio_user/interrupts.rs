@@ -119,6 +119,17 @@ fn a_client_is_asked_to_give_the_function_back() {
 }
 
 #[test]
+fn a_client_that_goes_by_itself_is_not_asked_to() {
+    let served = Served::new();
+    let mut raw = Raw::open(served.path());
+    let request = counter();
+    assert_eq!(raw.call_with(SET_IRQS, &set_irqs(0x24, 4, 0, 1, &[]), &[request.as_fd()]).errno(), 0);
+    drop(raw);
+    served.wait_for_end(1);
+    assert!(request.read().is_err());
+}
+
+#[test]
 fn a_level_interrupt_is_told_once_until_it_is_unmasked() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
