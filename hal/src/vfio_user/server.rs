@@ -478,6 +478,7 @@ mod tests {
         // Nobody has said anything, and nobody is late.
         acceptor.refuse(&[PollFlags::empty(); 16]);
         assert_eq!(acceptor.refused.len(), 16);
+        assert!(acceptor.refused.iter().all(|refused| !refused.is_amid), "nor amid a header");
         acceptor.refused[3].deadline = Instant::now();
         acceptor.refuse(&[PollFlags::empty(); 16]);
         assert_eq!(acceptor.refused.len(), 15);
