@@ -593,6 +593,8 @@ fn memory_that_is_cut_away_does_not_kill_the_server() {
             });
             assert_eq!(raised(&done), 1);
             assert!(matches!(raw.read_u32(0, card::STATUS), 1 | 2));
+            // A server looks at the length of a file and then writes: a cut between the two is undone by the write.
+            ftruncate(&file, 0).unwrap();
             crate::protocol::copy(&mut raw, 0x10_0000, 0x20_0000, 0x1000);
             assert_eq!(raised(&done), 1);
             assert_eq!(raw.read_u32(0, card::STATUS), 2, "there is nothing left");
