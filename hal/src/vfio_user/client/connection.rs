@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use super::closing::{Closer, Received};
-use super::codec::{Command, DEFAULT_TRANSFER_BYTES, DmaAccess, Header, Kind};
 use super::waits::Waits;
-use super::wire::{Reader, Sender, Socket, Wake, events, poll_until};
 use crate::iommu::InProcessIommu;
 use crate::owner::Owner;
 use crate::removal::Removal;
+use crate::vfio_user::wire::closing::{Closer, Received};
+use crate::vfio_user::wire::messages::{Command, DEFAULT_TRANSFER_BYTES, DmaAccess, Header, Kind};
+use crate::vfio_user::wire::socket::{Reader, Sender, Socket, Wake, events, poll_until};
 use crate::{Iova, Result};
 
 /// Bytes of a reply's body at most.
@@ -403,8 +403,8 @@ pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
 mod tests {
     use super::*;
     use crate::region::Region;
-    use crate::vfio_user::codec::HEADER_BYTES;
-    use crate::vfio_user::waits::Slowness;
+    use crate::vfio_user::client::waits::Slowness;
+    use crate::vfio_user::wire::messages::HEADER_BYTES;
     use nix::sys::memfd::MFdFlags;
     use std::io::{Read, Write};
     use std::sync::mpsc::channel;

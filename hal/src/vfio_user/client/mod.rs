@@ -1,5 +1,9 @@
 //! Functions on the far side of a socket.
 
+mod connection;
+mod mapped;
+mod waits;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -13,20 +17,19 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::capabilities::{self, Capabilities};
-use super::codec::{
-    Area, CONFIG_REGION, Command, DESCRIPTORS, DeviceInfo, DmaMap, DmaUnmap, INTX, InterruptInfo, MSI, MSIX, REGIONS,
-    RegionAccess, RegionInfo, SetInterrupts, Version, decode_areas,
-};
-use super::connection::{Connection, Failure, Reply, refused, unless_gone};
-use super::mapped;
-use super::waits::{Slowness, Waits};
+use self::connection::{Connection, Failure, Reply, refused, unless_gone};
+use self::waits::{Slowness, Waits};
 use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
 use crate::endpoint::BarLayout;
 use crate::interrupt::InterruptKind;
 use crate::iommu::InProcessIommu;
 use crate::region::{Region, page_size};
 use crate::removal::Removal;
+use crate::vfio_user::wire::capabilities::{self, Capabilities};
+use crate::vfio_user::wire::messages::{
+    Area, CONFIG_REGION, Command, DESCRIPTORS, DeviceInfo, DmaMap, DmaUnmap, INTX, InterruptInfo, MSI, MSIX, REGIONS,
+    RegionAccess, RegionInfo, SetInterrupts, Version, decode_areas,
+};
 use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result, config};
 
 /// How long a server may take to answer.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::debt::Debt;
+use crate::vfio_user::wire::debt::Debt;
 
 /// An answer that takes at most this fraction of the patience is not slow, and is always waited for.
 const QUICK: u32 = 50;

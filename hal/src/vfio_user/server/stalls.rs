@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::debt::Debt;
+use crate::vfio_user::wire::debt::Debt;
 
 /// Bytes of a request that add another patience to its limit.
 const BYTES_PER_PATIENCE: usize = 1 << 20;

@@ -8,22 +8,22 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use super::budget::{Item, Share};
-use super::capabilities::Capabilities;
-use super::codec::{
-    Command, DEFAULT_TRANSFER_BYTES, DeviceInfo, DmaMap, DmaUnmap, Header, INTERRUPT_INDICES, InterruptInfo, Kind,
-    REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, SetInterrupts, Version, encode_areas,
-};
 use super::dma::{Dma, Finished};
 use super::interrupts::{self, Interrupts};
 use super::link::Link;
 use super::regions::{Described, Place, Regions};
 use super::stalls::Stalls;
-use super::wire::{Descriptors, Ended, Reader, Socket, events, poll_until};
 use crate::Iova;
 use crate::SharedMemory;
 use crate::config;
 use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
 use crate::msix::Msix;
+use crate::vfio_user::wire::capabilities::Capabilities;
+use crate::vfio_user::wire::messages::{
+    Command, DEFAULT_TRANSFER_BYTES, DeviceInfo, DmaMap, DmaUnmap, Header, INTERRUPT_INDICES, InterruptInfo, Kind,
+    REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, SetInterrupts, Version, encode_areas,
+};
+use crate::vfio_user::wire::socket::{Descriptors, Ended, Reader, Socket, events, poll_until};
 
 /// Bytes of a message's body at most: a write of all that one transfer may move.
 const BODY_BYTES: usize = 32 + DEFAULT_TRANSFER_BYTES as usize;
@@ -511,10 +511,10 @@ fn room(argsz: u32, bytes: usize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::budget::{Budget, Limits, Member};
-    use crate::vfio_user::closing::Closer;
-    use crate::vfio_user::codec::decode_areas;
-    use crate::vfio_user::regions::tests::Kept;
+    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::server::regions::tests::Kept;
+    use crate::vfio_user::wire::closing::Closer;
+    use crate::vfio_user::wire::messages::decode_areas;
     use std::os::unix::net::UnixStream;
 
     #[test]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::codec::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
 use crate::config;
 use crate::endpoint::{Endpoint, Layout};
 use crate::msix::Msix;
 use crate::region::page_size;
+use crate::vfio_user::wire::messages::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
 use crate::{BarIndex, SharedMemory};
 
 /// The regions of one endpoint.

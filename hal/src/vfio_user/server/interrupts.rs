@@ -10,14 +10,14 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
 use super::budget::{Charge, Item, Share};
-use super::closing::Received;
-use super::codec::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 use super::link::Link;
 use super::signals::Signals;
 use crate::config;
 use crate::endpoint::{Endpoint, InterruptPort};
 use crate::intx::Intx;
 use crate::msix::Msix;
+use crate::vfio_user::wire::closing::Received;
+use crate::vfio_user::wire::messages::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 
 /// The endpoint's way to a client's descriptors.
 #[derive(Debug)]
@@ -328,10 +328,10 @@ pub(crate) fn has_intx(endpoint: &dyn Endpoint) -> bool {
 mod tests {
     use super::*;
     use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind};
-    use crate::vfio_user::budget::{Budget, Limits, Member};
-    use crate::vfio_user::closing::Closer;
-    use crate::vfio_user::regions::tests::Kept;
-    use crate::vfio_user::wire::Socket;
+    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::server::regions::tests::Kept;
+    use crate::vfio_user::wire::closing::Closer;
+    use crate::vfio_user::wire::socket::Socket;
     use crate::{BarIndex, SharedMemory};
     use nix::sys::eventfd::EfdFlags;
     use std::os::unix::net::UnixStream;

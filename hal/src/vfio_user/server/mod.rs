@@ -1,5 +1,16 @@
 //! Endpoints served on sockets.
 
+mod budget;
+mod client_memory;
+mod dma;
+mod interrupts;
+mod link;
+mod regions;
+mod session;
+mod signals;
+mod socket_path;
+mod stalls;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,17 +24,18 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::budget::{Budget, Charge, Item, Limits, Member, Share};
-use super::closing::Closer;
-use super::codec::{Command, Header};
-use super::interrupts::Interrupts;
-use super::link::Link;
-use super::session::Session;
-use super::signals::STUCK;
-use super::socket_path::{self, SocketPath};
-use super::stalls::Stalls;
-use super::wire::{Sender as MessageSender, Socket, Wake, events, poll_until};
+pub use self::budget::{Budget, Limits};
+use self::budget::{Charge, Item, Member, Share};
+use self::interrupts::Interrupts;
+use self::link::Link;
+use self::session::Session;
+use self::signals::STUCK;
+use self::socket_path::SocketPath;
+use self::stalls::Stalls;
 use crate::endpoint::Endpoint;
+use crate::vfio_user::wire::closing::Closer;
+use crate::vfio_user::wire::messages::{Command, Header};
+use crate::vfio_user::wire::socket::{Sender as MessageSender, Socket, Wake, events, poll_until};
 use crate::{Error, Result, in_process};
 
 /// How long a client that is refused may take to say what it wants.
@@ -420,8 +432,8 @@ fn tell_busy(socket: &Socket, header: &Header) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::codec::HEADER_BYTES;
-    use crate::vfio_user::regions::tests::Kept;
+    use crate::vfio_user::server::regions::tests::Kept;
+    use crate::vfio_user::wire::messages::HEADER_BYTES;
     use std::io::{Read, Write};
 
     /// An acceptor that serves a client already, and the client's end.

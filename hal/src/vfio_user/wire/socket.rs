@@ -15,7 +15,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::closing::{Closer, Received};
-use super::codec::{DESCRIPTORS, HEADER_BYTES, Header};
+use super::messages::{DESCRIPTORS, HEADER_BYTES, Header};
 use crate::intx::raise;
 
 /// Bytes that wait to be sent at most; a peer that lets more pile up does not read.
@@ -404,7 +404,7 @@ pub(crate) fn events(descriptor: &PollFd<'_>) -> PollFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::codec::Command;
+    use crate::vfio_user::wire::messages::Command;
     use nix::sys::socket::{setsockopt, sockopt};
 
     fn pair() -> (Socket, Socket) {

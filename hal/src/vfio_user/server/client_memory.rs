@@ -22,8 +22,8 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::getpid;
 
 use super::budget::{Charge, Item, Share};
-use super::closing::Received;
 use crate::copy;
+use crate::vfio_user::wire::closing::Received;
 
 /// A descriptor that was looked at, and lies in memory.
 #[derive(Debug)]
@@ -259,8 +259,8 @@ fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::budget::{Budget, Limits, Member};
-    use crate::vfio_user::closing::Closer;
+    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::wire::closing::Closer;
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::unistd::ftruncate;
 

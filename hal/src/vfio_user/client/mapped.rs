@@ -13,13 +13,13 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use super::closing::Received;
-use super::codec::{Area, RegionInfo};
 use crate::bus::Piece;
 use crate::owner::Owner;
 use crate::region::page_size;
 use crate::removal::{Removal, Vanish};
 use crate::sigbus::{self, Watch};
+use crate::vfio_user::wire::closing::Received;
+use crate::vfio_user::wire::messages::{Area, RegionInfo};
 use crate::{Error, Result};
 
 /// A stretch of a server's memory.
@@ -120,7 +120,7 @@ pub(crate) fn map(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::closing::Closer;
+    use crate::vfio_user::wire::closing::Closer;
     use nix::unistd::ftruncate;
     use std::fs;
 

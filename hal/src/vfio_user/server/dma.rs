@@ -12,14 +12,14 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use super::budget::{Charge, Item, Share};
-use super::capabilities::PAGE;
 use super::client_memory::{ClientFile, ClientFiles, InMemory};
-use super::closing::Received;
-use super::codec::{Command, DEFAULT_MAPS, DmaAccess, DmaMap, DmaUnmap, Header};
 use super::link::Link;
 use super::stalls::Stalls;
 use crate::Iova;
 use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag};
+use crate::vfio_user::wire::capabilities::PAGE;
+use crate::vfio_user::wire::closing::Received;
+use crate::vfio_user::wire::messages::{Command, DEFAULT_MAPS, DmaAccess, DmaMap, DmaUnmap, Header};
 
 /// Bytes that one message moves at most: small enough to be sent without waiting, large enough to be worth it.
 const PIECE_BYTES: u64 = 32 << 10;
@@ -510,9 +510,9 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::budget::{Budget, Limits, Member};
-    use crate::vfio_user::closing::Closer;
-    use crate::vfio_user::wire::{Reader, Socket};
+    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::wire::closing::Closer;
+    use crate::vfio_user::wire::socket::{Reader, Socket};
     use nix::fcntl::{FcntlArg, SealFlag, fcntl};
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::unistd::ftruncate;

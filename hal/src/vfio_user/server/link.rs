@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
-use super::codec::Header;
-use super::wire::{Sender, Socket, Wake};
 use crate::endpoint::DmaFault;
+use crate::vfio_user::wire::messages::Header;
+use crate::vfio_user::wire::socket::{Sender, Socket, Wake};
 
 /// A client's connection, as long as it is served.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 
 use super::client_memory::described;
-use super::closing::Received;
 use super::link::Link;
 use crate::intx::raise;
+use crate::vfio_user::wire::closing::Received;
 
 /// How long the session's thread may wait at a descriptor, and how often it is to be looked whether it does.
 pub(crate) const STUCK: Duration = Duration::from_millis(250);
@@ -132,9 +132,9 @@ fn state(counter: &EventFd) -> PollFlags {
 
 #[cfg(test)]
 mod tests {
-    use super::super::closing::Closer;
-    use super::super::wire::Socket;
     use super::*;
+    use crate::vfio_user::wire::closing::Closer;
+    use crate::vfio_user::wire::socket::Socket;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
