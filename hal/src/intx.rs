@@ -32,6 +32,7 @@ impl Intx {
     }
 
     /// Whether it goes anywhere.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn is_connected(&self) -> bool {
         self.state().counter.is_some()
     }
@@ -44,6 +45,7 @@ impl Intx {
     }
 
     /// Holds it back.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn mask(&self) {
         self.state().is_masked = true;
     }

@@ -52,17 +52,20 @@ impl Msix {
     }
 
     /// Where message control lies in configuration space.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn control_bytes(&self) -> Range<u16> {
         let control = self.capability + config::MSIX_CONTROL;
         control..control + 2
     }
 
     /// Where the table lies.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn table(&self) -> (BarIndex, Range<u64>) {
         (self.bar, self.table..self.table + u64::from(self.vectors) * config::MSIX_ENTRY_BYTES)
     }
 
     /// Whether MSI-X is on.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn is_enabled(&self, endpoint: &dyn Endpoint) -> bool {
         self.control(endpoint) & config::MSIX_ENABLE != 0
     }

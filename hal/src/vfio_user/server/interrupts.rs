@@ -17,7 +17,7 @@ use crate::endpoint::{Endpoint, InterruptPort};
 use crate::intx::Intx;
 use crate::msix::Msix;
 use crate::vfio_user::wire::closing::Received;
-use crate::vfio_user::wire::messages::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
+use crate::vfio_user::wire::interrupt::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 
 /// The endpoint's way to a client's descriptors.
 #[derive(Debug)]

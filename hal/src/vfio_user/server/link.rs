@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 
 use crate::endpoint::DmaFault;
-use crate::vfio_user::wire::messages::Header;
-use crate::vfio_user::wire::socket::{Sender, Socket, Wake};
+use crate::vfio_user::wire::header::Header;
+use crate::vfio_user::wire::polling::Wake;
+use crate::vfio_user::wire::sender::Sender;
+use crate::vfio_user::wire::socket::Socket;
 
 /// A client's connection, as long as it is served.
 #[derive(Debug)]
