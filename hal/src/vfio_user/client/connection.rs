@@ -23,7 +23,7 @@ use crate::vfio_user::wire::closing::{Closer, Received};
 use crate::vfio_user::wire::header::{Command, Header, Kind};
 use crate::vfio_user::wire::polling::{Wake, events, poll_until};
 use crate::vfio_user::wire::reader::Reader;
-use crate::vfio_user::wire::sender::Sender;
+use crate::vfio_user::wire::sender::{Sender, uncounted};
 use crate::vfio_user::wire::socket::Socket;
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
@@ -52,7 +52,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
-    sender: Sender,
+    sender: Sender<()>,
     /// Taken only by who leads.
     reader: Mutex<Reader>,
     state: Mutex<State>,
@@ -202,7 +202,7 @@ impl Connection {
         deadline: Instant,
     ) -> std::result::Result<(), Failure> {
         let gone = |errno: Errno| self.give_up(errno.desc());
-        let mut is_left = self.sender.send(&self.socket, header, parts, descriptors).map_err(gone)?;
+        let mut is_left = self.sender.send(&self.socket, header, parts, descriptors, uncounted).map_err(gone)?;
         while is_left {
             if Instant::now() >= deadline {
                 self.waits.end();

@@ -23,7 +23,7 @@ use crate::endpoint::Endpoint;
 use crate::vfio_user::wire::closing::Closer;
 use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::polling::{Wake, events, poll_until};
-use crate::vfio_user::wire::sender::Sender as MessageSender;
+use crate::vfio_user::wire::sender::{Sender as MessageSender, uncounted};
 use crate::vfio_user::wire::socket::Socket;
 
 /// How long a client that is refused may take to say what it wants.
@@ -246,7 +246,7 @@ fn tell_busy(socket: &Socket, header: &Header) {
     let errno = if is_version { Errno::EBUSY } else { Errno::EINVAL };
     if !header.is_silent() {
         // Sixteen bytes into an empty buffer: there is room, or nobody to read them.
-        let _ = MessageSender::new().send(socket, header.failure(errno), [&[], &[]], &[]);
+        let _ = MessageSender::new().send(socket, header.failure(errno), [&[], &[]], &[], uncounted);
     }
 }
 

@@ -103,6 +103,12 @@ struct Used {
 }
 
 impl Share {
+    /// The share of the one client of a server with a budget of its own.
+    #[cfg(test)]
+    pub(crate) fn alone(limits: Limits) -> Arc<Self> {
+        Member::new(&Budget::new(limits), "test".to_owned()).share()
+    }
+
     /// How much of something this client may hold now, with what it holds.
     pub(crate) fn limit(&self, item: Item) -> u64 {
         let used = self.used();
@@ -197,7 +203,8 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { address_space: 100, memory: 100, files: 10, mappings: 100, descriptors: 10 };
+    const LIMITS: Limits =
+        Limits { address_space: 100, memory: 100, files: 10, mappings: 100, descriptors: 10, buffered: 50 };
 
     fn members<const N: usize>() -> (Arc<Budget>, [Member; N]) {
         let budget = Budget::new(LIMITS);
@@ -221,7 +228,7 @@ mod tests {
         }
         assert_eq!(shares[0].take(Item::Descriptors, 4).unwrap_err(), Errno::EMFILE);
         assert_eq!(shares[0].take(Item::AddressSpace, u64::MAX).unwrap_err(), Errno::ENOMEM);
-        assert_eq!(budget.state().used, [0, 0, 0, 9, 0]);
+        assert_eq!(budget.state().used, [0, 0, 0, 9, 0, 0]);
     }
 
     #[test]
@@ -308,6 +315,9 @@ mod tests {
         use super::*;
         use proptest::prelude::*;
 
+        /// All that is counted once for each client.
+        const SIMPLE: [Item; 5] = [Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors, Item::Buffered];
+
         #[derive(Debug, Clone)]
         enum Step {
             Take(usize, Item, u64),
@@ -316,7 +326,7 @@ mod tests {
         }
 
         fn step() -> impl Strategy<Value = Step> {
-            let item = prop::sample::select(vec![Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors]);
+            let item = prop::sample::select(SIMPLE.to_vec());
             prop_oneof![
                 (0..3usize, item, 0..40u64).prop_map(|(client, item, amount)| Step::Take(client, item, amount)),
                 (0..3usize, 0..3u64, 0..60u64).prop_map(|(client, file, bytes)| Step::TakeMemory(client, file, bytes)),
@@ -379,7 +389,7 @@ mod tests {
                     let state = budget.state();
                     prop_assert_eq!(state.used[Item::Memory as usize], files.iter().sum::<u64>());
                     prop_assert_eq!(state.files.len() as u64, (0..3).filter(|f| held.iter().any(|it| it.file == Some(*f))).count() as u64);
-                    for item in [Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors] {
+                    for item in SIMPLE {
                         let all = held.iter().filter(|it| it.item == item).map(|it| it.amount).sum::<u64>();
                         prop_assert_eq!(state.used[item as usize], all);
                     }

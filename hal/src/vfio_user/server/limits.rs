@@ -13,7 +13,7 @@ const MAPPINGS: u64 = 1 << 20;
 /// Mappings the kernel allows a process unless told otherwise (`vm.max_map_count`).
 const KERNEL_MAPPINGS: u64 = 65530;
 
-/// What the clients of servers that share a [`Budget`] may hold together.
+/// What the clients of servers that share a [`Budget`](super::Budget) may hold together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of address space for files that clients have passed.
@@ -26,8 +26,12 @@ pub struct Limits {
     pub files: u64,
     /// DMA mappings.
     pub mappings: u64,
-    /// Descriptors kept open: of files that cannot be mapped, of interrupts, of clients that are being refused.
+    /// Descriptors kept open: of files that cannot be mapped, of interrupts, in replies that were not read, and of clients
+    /// that are being refused.
     pub descriptors: u64,
+    /// Bytes kept for clients: of replies that were not read, and of DMA requests that wait for a client's replies. A client
+    /// that needs more is disconnected.
+    pub buffered: u64,
 }
 
 impl Limits {
@@ -38,12 +42,14 @@ impl Limits {
         let kernel = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
         let of_system = |what| sysconf(what).ok().flatten().and_then(|value| u64::try_from(value).ok());
         let pages = of_system(SysconfVar::_PHYS_PAGES).unwrap_or(u64::MAX);
+        let memory = pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096));
         Self::beside(&Limits {
             address_space: soft(Resource::RLIMIT_AS, RLIM_INFINITY),
-            memory: pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096)),
+            memory,
             files: kernel.unwrap_or(KERNEL_MAPPINGS),
             mappings: MAPPINGS,
             descriptors: soft(Resource::RLIMIT_NOFILE, 1024),
+            buffered: memory,
         })
     }
 
@@ -55,6 +61,7 @@ impl Limits {
             files: all.files / 2,
             mappings: all.mappings,
             descriptors: all.descriptors / 2,
+            buffered: all.buffered / 8,
         }
     }
 
@@ -65,6 +72,7 @@ impl Limits {
             Item::Files => self.files,
             Item::Mappings => self.mappings,
             Item::Descriptors => self.descriptors,
+            Item::Buffered => self.buffered,
         }
     }
 }
@@ -77,9 +85,10 @@ pub(crate) enum Item {
     Files,
     Mappings,
     Descriptors,
+    Buffered,
 }
 
-pub(super) const ITEMS: usize = 5;
+pub(super) const ITEMS: usize = 6;
 
 impl Item {
     /// As [`Limits`] has it.
@@ -90,6 +99,7 @@ impl Item {
             Item::Files => "files",
             Item::Mappings => "mappings",
             Item::Descriptors => "descriptors",
+            Item::Buffered => "buffered",
         }
     }
 
@@ -99,6 +109,7 @@ impl Item {
             Item::AddressSpace | Item::Memory | Item::Files => Errno::ENOMEM,
             Item::Mappings => Errno::ENOSPC,
             Item::Descriptors => Errno::EMFILE,
+            Item::Buffered => Errno::ENOBUFS,
         }
     }
 }
@@ -111,15 +122,15 @@ mod tests {
     fn a_process_has_room_for_a_client() {
         let limits = Limits::of_process();
         assert!(limits.address_space >= limits.memory.min(1 << 30) && limits.memory > 1 << 20, "{limits:?}");
-        assert!(limits.files > 100 && limits.descriptors > 100, "{limits:?}");
+        assert!(limits.files > 100 && limits.descriptors > 100 && limits.buffered > 8 << 20, "{limits:?}");
     }
 
     #[test]
     fn clients_have_a_part_of_what_the_process_has() {
-        let all =
-            Limits { address_space: 1 << 40, memory: 3 << 30, files: 65530, mappings: 1 << 20, descriptors: 1001 };
-        let part =
-            Limits { address_space: 1 << 38, memory: 6 << 30, files: 32765, mappings: 1 << 20, descriptors: 500 };
+        let (files, mappings, descriptors) = (65530, 1 << 20, 1001);
+        let all = Limits { address_space: 1 << 40, memory: 3 << 30, files, mappings, descriptors, buffered: 8 << 30 };
+        let (files, descriptors) = (32765, 500);
+        let part = Limits { address_space: 1 << 38, memory: 6 << 30, files, mappings, descriptors, buffered: 1 << 30 };
         assert_eq!(Limits::beside(&all), part);
         let endless = Limits { address_space: u64::MAX, memory: u64::MAX, ..all };
         let bounded = Limits { address_space: 32 << 40, memory: u64::MAX, ..part };
@@ -129,13 +140,14 @@ mod tests {
 
     #[test]
     fn every_item_has_its_limit_its_name_and_its_errno() {
-        let limits = Limits { address_space: 1, memory: 2, files: 3, mappings: 4, descriptors: 5 };
+        let limits = Limits { address_space: 1, memory: 2, files: 3, mappings: 4, descriptors: 5, buffered: 6 };
         for (item, limit, name, errno) in [
             (Item::AddressSpace, 1, "address_space", Errno::ENOMEM),
             (Item::Memory, 2, "memory", Errno::ENOMEM),
             (Item::Files, 3, "files", Errno::ENOMEM),
             (Item::Mappings, 4, "mappings", Errno::ENOSPC),
             (Item::Descriptors, 5, "descriptors", Errno::EMFILE),
+            (Item::Buffered, 6, "buffered", Errno::ENOBUFS),
         ] {
             assert_eq!((limits.of(item), item.name(), item.errno()), (limit, name, errno));
         }

@@ -1,4 +1,27 @@
 //! Endpoints served on sockets.
+//!
+//! # Threads
+//!
+//! Each server has an acceptor's thread, each client a session's thread, and descriptors that clients have sent are closed
+//! by a thread of their own ([`closing`](super::wire::closing)). The session's thread alone calls the endpoint for a client,
+//! and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma), [`Interrupts`]) from any thread.
+//!
+//! # Order of locks
+//!
+//! A thread that holds a lock takes only locks that are further down:
+//!
+//! 1. `Dma::queue`: the requests that wait for a client.
+//! 2. `Dma::table`: what a client has mapped. Copies hold it for reading.
+//! 3. `Sender::queue`, `Stalls::state`, and of `Interrupts` the vectors, the line, its charge, the error and the request
+//!    descriptor: none of these while holding another of them.
+//! 4. `Signals::due`: the descriptors to raise.
+//! 5. `Share::used`, then `Budget::state`: what is counted.
+//!
+//! `Signals::writing` and `Closer::queue` are taken alone.
+//!
+//! **No lock is held over a call of the endpoint.** The endpoint's threads may hold its own locks when they call a port. So
+//! ports neither call the endpoint nor wait for a client: a DMA request is copied or queued, and an interrupt is noted. The
+//! session's thread does what may take long, and only this client waits for that thread.
 
 mod acceptor;
 mod budget;

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::vfio_user::wire::header::Command;
     use crate::vfio_user::wire::polling::Wake;
-    use crate::vfio_user::wire::sender::Sender;
+    use crate::vfio_user::wire::sender::{Sender, uncounted};
     use crate::vfio_user::wire::socket::tests::pair;
     use crate::vfio_user::wire::version::DESCRIPTORS;
     use nix::sys::socket::{setsockopt, sockopt};
@@ -119,7 +119,7 @@ mod tests {
         for (id, count) in [(1, 0), (2, 2), (3, 0), (4, 16), (5, 1)] {
             let header = Header::command(id, Command::Reset, 6);
             let descriptors = vec![wake.as_fd(); count];
-            assert!(!sender.send(&left, header, [&[id as u8; 4], &[7, 7]], &descriptors).unwrap());
+            assert!(!sender.send(&left, header, [&[id as u8; 4], &[7, 7]], &descriptors, uncounted).unwrap());
         }
         for (id, count) in [(1, 0), (2, 2), (3, 0), (4, 16), (5, 1)] {
             let (header, body, descriptors) = take(&mut reader, &right);
@@ -137,12 +137,12 @@ mod tests {
         let (sender, mut reader) = (Sender::new(), Reader::new(64));
         let wake = Wake::new().unwrap();
         let header = Header::command(1, Command::Reset, 0);
-        sender.send(&left, header, [&[], &[]], &[wake.as_fd(); DESCRIPTORS + 1]).unwrap();
+        sender.send(&left, header, [&[], &[]], &[wake.as_fd(); DESCRIPTORS + 1], uncounted).unwrap();
         let (_, _, descriptors) = take(&mut reader, &right);
         assert!(descriptors.are_lost());
         assert!(descriptors.all().is_none());
         // The next message is none the worse for it.
-        sender.send(&left, header, [&[], &[]], &[wake.as_fd()]).unwrap();
+        sender.send(&left, header, [&[], &[]], &[wake.as_fd()], uncounted).unwrap();
         assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), 1);
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (left, right) = pair();
         for bytes in [0, 1, 64] {
             let header = Header::command(1, Command::Reset, bytes);
-            assert_eq!(Sender::new().send(&left, header, [&vec![5; bytes], &[]], &[]), Ok(false));
+            assert_eq!(Sender::new().send(&left, header, [&vec![5; bytes], &[]], &[], uncounted), Ok(false));
             assert_eq!(take(&mut Reader::new(64), &right).1, vec![5; bytes]);
         }
     }
@@ -204,7 +204,7 @@ mod tests {
         let header = Header::command(1, Command::Reset, 0);
         for count in [0, 1] {
             let descriptors = vec![wake.as_fd(); count];
-            assert_eq!(Sender::new().send(&left, header, [&[], &[]], &descriptors), Ok(false));
+            assert_eq!(Sender::new().send(&left, header, [&[], &[]], &descriptors, uncounted), Ok(false));
             assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), count);
         }
     }

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 pub(crate) use self::queue::Finished;
 use self::queue::{Queue, Request};
 use self::table::{Table, Target};
-use super::budget::Share;
+use super::budget::{Item, Share};
 use super::client_memory::InMemory;
 use super::link::Link;
 use super::stalls::Stalls;
@@ -34,6 +34,7 @@ use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
 pub(crate) struct Dma {
     link: Arc<Link>,
     stalls: Arc<Stalls>,
+    share: Arc<Share>,
     /// Copies hold it for reading: once a mapping is taken out of the table, its memory is no longer accessed.
     table: RwLock<Table>,
     queue: Mutex<Queue>,
@@ -54,7 +55,8 @@ impl Dma {
         Dma {
             link,
             stalls,
-            table: RwLock::new(Table::new(share)),
+            table: RwLock::new(Table::new(Arc::clone(&share))),
+            share,
             queue: Mutex::new(Queue::new(transfer_bytes)),
             is_busy: AtomicBool::new(false),
             highest: u64::MAX >> (64 - u32::from(dma_bits.clamp(1, 64))),
@@ -164,8 +166,12 @@ impl Dma {
             self.link.stop();
             return DmaProgress::Done(Err(DmaFault::HostGone));
         }
+        let Ok(charge) = self.share.take(Item::Buffered, bytes as u64) else {
+            self.link.stop();
+            return DmaProgress::Done(Err(DmaFault::HostGone));
+        };
         let was_idle = queue.len() == 0;
-        queue.push(Request::new(tag, iova.0, &target));
+        queue.push(Request::new(tag, iova.0, &target, charge));
         self.is_busy.store(true, Ordering::Release);
         if !was_idle {
             return DmaProgress::Pending;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::table::{Table, Target};
 use crate::Iova;
 use crate::endpoint::{DmaFault, DmaTag};
+use crate::vfio_user::server::budget::Charge;
 use crate::vfio_user::server::link::Link;
 use crate::vfio_user::server::stalls::Stalls;
 use crate::vfio_user::wire::header::{Command, Header};
@@ -43,6 +44,7 @@ pub(super) struct Request {
     /// Bytes that were copied or asked for.
     next: usize,
     fault: Option<DmaFault>,
+    _charge: Charge,
 }
 
 /// A message that was not answered yet.
@@ -62,12 +64,12 @@ pub(crate) struct Finished {
 }
 
 impl Request {
-    pub(super) fn new(tag: DmaTag, iova: u64, target: &Target<'_>) -> Self {
+    pub(super) fn new(tag: DmaTag, iova: u64, target: &Target<'_>, charge: Charge) -> Self {
         let data = match target {
             Target::Write(data) => data.to_vec(),
             Target::Read(data) => vec![0; data.len()],
         };
-        Request { tag, iova, is_write: target.is_write(), data, next: 0, fault: None }
+        Request { tag, iova, is_write: target.is_write(), data, next: 0, fault: None, _charge: charge }
     }
 }
 

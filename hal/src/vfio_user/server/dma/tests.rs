@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
 use super::*;
-use crate::vfio_user::server::budget::{Budget, Limits, Member};
+use crate::vfio_user::server::budget::Limits;
 use crate::vfio_user::wire::closing::Closer;
 use crate::vfio_user::wire::header::Command;
 use crate::vfio_user::wire::memory::DmaAccess;
@@ -39,9 +39,9 @@ struct Client {
 impl Client {
     fn new(dma_bits: u8, transfer_bytes: u64, stalls: Stalls) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let link = Arc::new(Link::new(Socket::new(ours, &Closer::new())).unwrap());
+        let share = Share::alone(Limits::of_process());
+        let link = Arc::new(Link::new(Socket::new(ours, &Closer::new()), Arc::clone(&share)).unwrap());
         link.set_master(true);
-        let share = Member::new(&Budget::new(Limits::of_process()), "test".into()).share();
         let dma = Dma::new(link, Arc::new(stalls), share, dma_bits, transfer_bytes);
         let (socket, reader) = (Socket::new(theirs, &Closer::new()), Reader::new(1 << 20));
         Client { dma, socket, reader }

@@ -78,7 +78,7 @@ impl Session {
         stalls: Arc<Stalls>,
         share: Arc<Share>,
     ) -> Result<Self, Errno> {
-        let link = Arc::new(Link::new(socket)?);
+        let link = Arc::new(Link::new(socket, Arc::clone(&share))?);
         let layout = endpoint.layout();
         let msix = Msix::find(&*endpoint).unwrap_or_else(|error| {
             log::warn!("A served function has no MSI-X: {error}");
@@ -137,7 +137,7 @@ impl Session {
             }
             let now = Instant::now();
             amid_since = self.reader.is_amid().then(|| amid_since.unwrap_or(now));
-            let waiting = self.link.sender().waiting();
+            let waiting = self.link.waiting();
             let unread_since = unread.since(waiting, now);
             let dma = self.open.as_ref().and_then(|open| open.dma.deadline());
             let limits = [
@@ -150,8 +150,9 @@ impl Session {
                 return Err(End::Client(why));
             }
             let next = limits.iter().filter_map(|(limit, _)| *limit).min();
+            let limit = if waiting == 0 { u64::MAX } else { self.share.limit(Item::Buffered) };
             let mut polled = [
-                PollFd::new(self.link.socket.as_fd(), wanted(waiting)),
+                PollFd::new(self.link.socket.as_fd(), wanted(waiting, limit)),
                 PollFd::new(self.link.wake().as_fd(), PollFlags::POLLIN),
             ];
             poll_until(&mut polled, next).map_err(|errno| End::Wire(Ended::Failed(errno)))?;
@@ -160,7 +161,7 @@ impl Session {
                 self.link.wake().clear();
                 self.interrupts.signals().deliver();
             }
-            if socket.contains(PollFlags::POLLOUT) && self.link.sender().flush(&self.link.socket).is_err() {
+            if socket.contains(PollFlags::POLLOUT) && self.link.flush().is_err() {
                 return Err(End::Stopped);
             }
             // A client that hangs up is read to the end, unless it is not listened to.
@@ -283,7 +284,7 @@ fn complete(endpoint: &dyn Endpoint, finished: Finished) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::server::budget::Limits;
     use crate::vfio_user::server::regions::tests::Kept;
     use crate::vfio_user::wire::closing::Closer;
     use std::os::unix::net::UnixStream;
@@ -291,7 +292,7 @@ mod tests {
     pub(super) fn session() -> (Arc<Kept>, Session) {
         let kept = Kept::new();
         let (socket, _) = UnixStream::pair().unwrap();
-        let share = Member::new(&Budget::new(Limits::of_process()), "test".into()).share();
+        let share = Share::alone(Limits::of_process());
         let stalls = Arc::new(Stalls::new("test".into(), Duration::from_secs(1)));
         let session = Session::new(Socket::new(socket, &Closer::new()), kept.clone(), stalls, share);
         (kept, session.unwrap())

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use nix::poll::PollFlags;
 
-/// Bytes of unread replies from which on a client is not listened to.
+/// Bytes of unread replies from which on the server reads no more from a client; half of what it may have, if that is less.
 const ENOUGH_UNREAD: usize = 4 << 20;
 
 /// Since when a client has read nothing of what waits for it.
@@ -23,10 +23,11 @@ impl Unread {
     }
 }
 
-/// What is waited for at a client's socket while `unread` bytes wait to be sent.
-pub(super) fn wanted(unread: usize) -> PollFlags {
+/// Returns what to wait for at the socket of a client that has `unread` bytes to read, of `limit` that it may have.
+pub(super) fn wanted(unread: usize, limit: u64) -> PollFlags {
+    let enough = usize::try_from(limit / 2).unwrap_or(usize::MAX).min(ENOUGH_UNREAD);
     let mut wanted = PollFlags::empty();
-    wanted.set(PollFlags::POLLIN, unread < ENOUGH_UNREAD);
+    wanted.set(PollFlags::POLLIN, unread == 0 || unread < enough);
     wanted.set(PollFlags::POLLOUT, unread > 0);
     wanted
 }
@@ -61,6 +62,10 @@ mod tests {
     fn who_reads_nothing_is_not_listened_to() {
         let (read, write) = (PollFlags::POLLIN, PollFlags::POLLOUT);
         let all = 4 << 20;
-        assert_eq!([0, 1, all - 1, all].map(wanted), [read, read | write, read | write, write]);
+        for (limit, enough) in [(u64::MAX, all), (2 * all as u64, all), (2 * all as u64 - 2, all - 1), (20, 10)] {
+            let found = [0, 1, enough - 1, enough].map(|unread| wanted(unread, limit));
+            assert_eq!(found, [read, read | write, read | write, write], "{limit}");
+        }
+        assert_eq!([0, 1].map(|unread| wanted(unread, 0)), [read, write]);
     }
 }
