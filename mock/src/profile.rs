@@ -164,7 +164,7 @@ impl Profile {
     }
 
     /// Links of each card.
-    pub(crate) fn ports(&self) -> u32 {
+    pub fn ports(&self) -> u32 {
         self.topology.ports(self.nodes)
     }
 
