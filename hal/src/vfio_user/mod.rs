@@ -13,6 +13,5 @@ mod client;
 mod server;
 mod wire;
 
-pub(crate) use client::Maps;
 pub use client::{Options, connect, connect_with};
 pub use server::{Budget, Limits, Server, Serving, serve_stream};

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use super::waits::Waits;
-use crate::iommu::InProcessIommu;
+use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::vfio_user::wire::closing::{Closer, Received};
@@ -402,7 +402,9 @@ pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Region;
+    use crate::Direction;
+    use crate::memory::backend::Mapping;
+    use crate::memory::region::Region;
     use crate::vfio_user::client::waits::Slowness;
     use crate::vfio_user::wire::messages::HEADER_BYTES;
     use nix::sys::memfd::MFdFlags;
@@ -438,7 +440,8 @@ mod tests {
         theirs.set_read_timeout(Some(LONG)).unwrap();
         let memory = Arc::new(InProcessIommu::default());
         let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
-        memory.map(MEMORY, MEMORY_BYTES as u64, Arc::new(region));
+        let region = Arc::new(region);
+        memory.map(Mapping { iova: MEMORY, bytes: MEMORY_BYTES as u64, direction: Direction::Both, region });
         let waits = Waits::new(Arc::<Slowness>::default(), patience, Instant::now());
         (Connection::new(ours, memory, waits).unwrap(), Peer(theirs))
     }

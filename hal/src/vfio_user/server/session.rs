@@ -16,8 +16,8 @@ use super::stalls::Stalls;
 use crate::Iova;
 use crate::SharedMemory;
 use crate::config;
+use crate::endpoint::msix::Msix;
 use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
-use crate::msix::Msix;
 use crate::vfio_user::wire::capabilities::Capabilities;
 use crate::vfio_user::wire::messages::{
     Command, DEFAULT_TRANSFER_BYTES, DeviceInfo, DmaMap, DmaUnmap, Header, INTERRUPT_INDICES, InterruptInfo, Kind,

@@ -16,7 +16,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, recv, sendmsg, shutdo
 
 use super::closing::{Closer, Received};
 use super::messages::{DESCRIPTORS, HEADER_BYTES, Header};
-use crate::intx::raise;
+use crate::endpoint::intx::raise;
 
 /// Bytes that wait to be sent at most; a peer that lets more pile up does not read.
 const MOST_QUEUED: usize = 8 << 20;
