@@ -1,8 +1,8 @@
 //! Host memory that devices reach.
 //!
-//! A [`domain::Domain`] places memory at IOVAs ([`iova`]) and has the bus map it ([`backend`]). Its memory is allocated
-//! ([`buffer`], from the largest available [`pages`]) or shared ([`shared`]). All of it is a [`region`]: accessed by [`copy`], and
-//! ordered by [`barrier`]s. [`table`] is the IOMMU of buses without one.
+//! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates
+//! (`pages`), or memory that two processes share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
+//! [`barrier`]s. `table` is the IOMMU of buses that have none.
 
 pub(crate) mod backend;
 pub mod barrier;

@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn all_48_capabilities_are_found_and_the_status_bit_is_obeyed() {
-        let entry = |slot: u32| (slot as usize * 4, if slot == 63 { 0x11 } else { (slot + 1) * 4 << 8 | 0x09 });
+        let entry = |slot: u32| (slot as usize * 4, if slot == 63 { 0x11 } else { (slot + 1) << 10 | 0x09 });
         let mut words: Vec<_> = (16..64).map(entry).chain([LIST, (0x34, 0x40)]).collect();
         let walk = space(256, &words).capabilities();
         assert_eq!((walk.found.len(), walk.first(0x11).unwrap().offset, walk.end), (48, 0xfc, End::Complete));
