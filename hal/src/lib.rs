@@ -11,7 +11,8 @@
 //!
 //! - [`in_process`]: an endpoint in this process.
 //! - [`vfio`]: a card in the hands of the kernel's VFIO driver.
-//! - [`vfio_user`]: an endpoint that another process serves on a socket; and the server for any endpoint.
+//! - [`vfio_user`]: an endpoint that another process serves on a socket; and, with the feature `vfio-user-server`, the
+//!   server for any endpoint. The feature is on by default; a program that only drives cards does without it.
 //!
 //! What lives in this crate: those two sides, the memory they share, interrupts, and all unsafe code.
 //! What must not: anything about a particular card. It knows configuration space and nothing of what a BAR means.

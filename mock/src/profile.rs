@@ -175,7 +175,7 @@ impl Profile {
 
     /// K of equation 1, in whole MiB: what lies behind one memory interface if every peer has a memory I/O, and the
     /// share of a peer if there are more peers than that.
-    pub fn stripe_half_bytes(&self) -> u64 {
+    pub(crate) fn stripe_half_bytes(&self) -> u64 {
         let peers = u64::from((self.ports() + 1).max(self.memory_channels / 2));
         (self.memory_bytes / (2 * peers)) >> 20 << 20
     }

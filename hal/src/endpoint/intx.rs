@@ -32,6 +32,7 @@ impl Intx {
     }
 
     /// Returns whether the line is connected.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn is_connected(&self) -> bool {
         self.state().counter.is_some()
     }
@@ -44,6 +45,7 @@ impl Intx {
     }
 
     /// Masks the line.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn mask(&self) {
         self.state().is_masked = true;
     }

@@ -49,17 +49,20 @@ impl Msix {
     }
 
     /// Returns the bytes of message control in configuration space.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn control_bytes(&self) -> Range<u16> {
         let control = self.capability + config::MSIX_CONTROL;
         control..control + 2
     }
 
     /// Returns the BAR and the bytes of the table.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn table(&self) -> (BarIndex, Range<u64>) {
         (self.bar, self.table..self.table + u64::from(self.vectors) * config::MSIX_ENTRY_BYTES)
     }
 
     /// Returns whether MSI-X is enabled.
+    #[cfg_attr(not(feature = "vfio-user-server"), allow(dead_code, reason = "only the server uses it"))]
     pub(crate) fn is_enabled(&self, endpoint: &dyn Endpoint) -> bool {
         self.control(endpoint) & config::MSIX_ENABLE != 0
     }

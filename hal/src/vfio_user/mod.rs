@@ -10,8 +10,11 @@
 //! all clients of a process may hold together is bounded by a [`Budget`]; `docs/vfio-user.md` lists all limits.
 
 mod client;
+#[cfg(feature = "vfio-user-server")]
 mod server;
+#[cfg_attr(not(feature = "vfio-user-server"), expect(dead_code, reason = "only a server reads commands"))]
 mod wire;
 
 pub use client::{Options, connect, connect_with};
+#[cfg(feature = "vfio-user-server")]
 pub use server::{Budget, Limits, Server, Serving, serve_stream};

@@ -13,14 +13,19 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
+use super::memory;
 use super::waits::Waits;
+use crate::Result;
 use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::vfio_user::wire::closing::{Closer, Received};
-use crate::vfio_user::wire::messages::{Command, DEFAULT_TRANSFER_BYTES, DmaAccess, Header, Kind};
-use crate::vfio_user::wire::socket::{Reader, Sender, Socket, Wake, events, poll_until};
-use crate::{Iova, Result};
+use crate::vfio_user::wire::header::{Command, Header, Kind};
+use crate::vfio_user::wire::polling::{Wake, events, poll_until};
+use crate::vfio_user::wire::reader::Reader;
+use crate::vfio_user::wire::sender::{Sender, uncounted};
+use crate::vfio_user::wire::socket::Socket;
+use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// Bytes of a reply's body at most.
 const BODY_BYTES: usize = 64 + DEFAULT_TRANSFER_BYTES as usize;
@@ -47,7 +52,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
-    sender: Sender,
+    sender: Sender<()>,
     /// Taken only by who leads.
     reader: Mutex<Reader>,
     state: Mutex<State>,
@@ -197,7 +202,7 @@ impl Connection {
         deadline: Instant,
     ) -> std::result::Result<(), Failure> {
         let gone = |errno: Errno| self.give_up(errno.desc());
-        let mut is_left = self.sender.send(&self.socket, header, parts, descriptors).map_err(gone)?;
+        let mut is_left = self.sender.send(&self.socket, header, parts, descriptors, uncounted).map_err(gone)?;
         while is_left {
             if Instant::now() >= deadline {
                 self.waits.end();
@@ -305,7 +310,7 @@ impl Connection {
                 }
             }
             Some(Kind::Command) => {
-                let served = self.serve(header, reader.body());
+                let served = memory::answer(&self.memory, header, reader.body());
                 let deadline = self.waits.deadline(Instant::now());
                 let sent = match (served, header.is_silent()) {
                     (_, true) => Ok(()),
@@ -319,28 +324,6 @@ impl Connection {
                 }
             }
             None => drop(self.give_up("it sent a message of no known kind")),
-        }
-    }
-
-    /// Answers a request for memory.
-    fn serve(&self, header: &Header, body: &[u8]) -> std::result::Result<([u8; DmaAccess::BYTES], Vec<u8>), Errno> {
-        let (access, data) = DmaAccess::decode(body).ok_or(Errno::EINVAL)?;
-        if access.count > DEFAULT_TRANSFER_BYTES {
-            return Err(Errno::EINVAL);
-        }
-        let count = access.count as usize;
-        match Command::from_number(header.command) {
-            Some(Command::DmaRead) if data.is_empty() => {
-                let mut read = vec![0; count];
-                self.memory.read(Iova(access.address), &mut read).map_err(|_| Errno::EFAULT)?;
-                Ok((access.encode(), read))
-            }
-            Some(Command::DmaWrite) if data.len() == count => {
-                self.memory.write(Iova(access.address), data).map_err(|_| Errno::EFAULT)?;
-                Ok((access.encode(), Vec::new()))
-            }
-            Some(Command::DmaRead | Command::DmaWrite) => Err(Errno::EINVAL),
-            _ => Err(Errno::ENOTSUP),
         }
     }
 
@@ -402,19 +385,13 @@ pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Direction;
-    use crate::memory::backend::Mapping;
-    use crate::memory::region::Region;
     use crate::vfio_user::client::waits::Slowness;
-    use crate::vfio_user::wire::messages::HEADER_BYTES;
-    use nix::sys::memfd::MFdFlags;
+    use crate::vfio_user::wire::header::HEADER_BYTES;
     use std::io::{Read, Write};
     use std::sync::mpsc::channel;
 
     /// What a test waits that nothing should keep waiting.
     const LONG: Duration = Duration::from_secs(20);
-    const MEMORY: Iova = Iova(0x1000_0000);
-    const MEMORY_BYTES: usize = 2 << 20;
 
     /// The server's end.
     struct Peer(UnixStream);
@@ -438,12 +415,8 @@ mod tests {
     fn open(patience: Duration) -> (Arc<Connection>, Peer) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_read_timeout(Some(LONG)).unwrap();
-        let memory = Arc::new(InProcessIommu::default());
-        let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
-        let region = Arc::new(region);
-        memory.map(Mapping { iova: MEMORY, bytes: MEMORY_BYTES as u64, direction: Direction::Both, region });
         let waits = Waits::new(Arc::<Slowness>::default(), patience, Instant::now());
-        (Connection::new(ours, memory, waits).unwrap(), Peer(theirs))
+        (Connection::new(ours, Arc::default(), waits).unwrap(), Peer(theirs))
     }
 
     fn ask(connection: &Connection) -> std::result::Result<Vec<u8>, Failure> {
@@ -584,44 +557,6 @@ mod tests {
         let (begin, data) = (Instant::now(), vec![0; 1 << 20]);
         assert_eq!(connection.post(Command::RegionWrite, [&[], &data]), Err(Failure::Gone));
         assert!(begin.elapsed() >= patience && connection.waits().were_too_long());
-        connection.end();
-    }
-
-    #[test]
-    fn a_request_for_memory_is_served_or_refused() {
-        let (connection, _peer) = open(LONG);
-        let (base, end) = (MEMORY.0, MEMORY.0 + MEMORY_BYTES as u64);
-        let most = DEFAULT_TRANSFER_BYTES;
-        let serve = |command: u16, address: u64, count: u64, data: &[u8]| {
-            let body = [&DmaAccess { address, count }.encode(), data].concat();
-            let header = Header { command, ..Header::command(0, Command::Reset, body.len()) };
-            connection.serve(&header, &body).map(|(head, read)| {
-                assert_eq!(head, DmaAccess { address, count }.encode());
-                read
-            })
-        };
-        let (read, write) = (Command::DmaRead as u16, Command::DmaWrite as u16);
-        assert_eq!(serve(write, base + 2, 3, &[7, 8, 9]), Ok(Vec::new()));
-        assert_eq!(serve(read, base, 6, &[]), Ok(vec![0, 0, 7, 8, 9, 0]));
-        assert_eq!(serve(read, base, most, &[]).map(|data| data.len() as u64), Ok(most));
-        assert_eq!(serve(read, end - 4, 4, &[]), Ok(vec![0; 4]));
-        for (command, address, count, bytes, errno) in [
-            (read, base, most + 1, 0, Errno::EINVAL),
-            (read, base, u64::MAX, 0, Errno::EINVAL),
-            (read, base, 4, 1, Errno::EINVAL),
-            (read, end - 3, 4, 0, Errno::EFAULT),
-            (write, base, 4, 3, Errno::EINVAL),
-            (write, base, 4, 5, Errno::EINVAL),
-            (write, base, most + 1, most as usize + 1, Errno::EINVAL),
-            (write, end - 3, 4, 4, Errno::EFAULT),
-            (Command::Reset as u16, base, 0, 0, Errno::ENOTSUP),
-            (77, base, 0, 0, Errno::ENOTSUP),
-        ] {
-            assert_eq!(serve(command, address, count, &vec![1; bytes]), Err(errno), "{command} {address:#x} {count}");
-        }
-        let header = Header::command(0, Command::DmaRead, 15);
-        assert_eq!(connection.serve(&header, &[0; 15]), Err(Errno::EINVAL));
-        assert_eq!(serve(read, base, 6, &[]), Ok(vec![0, 0, 7, 8, 9, 0]), "nothing else was written");
         connection.end();
     }
 

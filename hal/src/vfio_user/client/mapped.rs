@@ -19,7 +19,7 @@ use crate::owner::Owner;
 use crate::removal::{Removal, Vanish};
 use crate::sigbus::{self, Watch};
 use crate::vfio_user::wire::closing::Received;
-use crate::vfio_user::wire::messages::{Area, RegionInfo};
+use crate::vfio_user::wire::region::{Area, RegionInfo};
 use crate::{Error, Result};
 
 /// A stretch of a server's memory.

@@ -4,109 +4,14 @@
 //! each client has a share: however much the others take, it gets that, and no client takes more.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
-use nix::unistd::{SysconfVar, sysconf};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Address space that clients' files take at most: a process has 128 TiB.
-const ADDRESS_SPACE: u64 = 32 << 40;
-/// DMA mappings of all clients: some hundred bytes each.
-const MAPPINGS: u64 = 1 << 20;
-/// Mappings the kernel allows a process unless told otherwise (`vm.max_map_count`).
-const KERNEL_MAPPINGS: u64 = 65530;
-
-/// What the clients of servers that share a [`Budget`] may hold together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of address space for files that clients have passed.
-    pub address_space: u64,
-    /// Bytes of these files, each counted once; one client may have half. The kernel allocates a page on the account of
-    /// the process that touches it first, and a file may have holes at any time: so this bounds what the server may have to
-    /// pay for. Files beyond it are not touched: their clients are asked for the bytes.
-    pub memory: u64,
-    /// Files that are mapped.
-    pub files: u64,
-    /// DMA mappings.
-    pub mappings: u64,
-    /// Descriptors kept open: of files that cannot be mapped, of interrupts, of clients that are being refused.
-    pub descriptors: u64,
-}
-
-impl Limits {
-    /// Limits that leave this process half of its descriptors and of the mappings that the kernel allows, and three
-    /// quarters of its address space. Files may have twice the bytes of this machine's memory.
-    pub fn of_process() -> Self {
-        let soft = |resource, otherwise| getrlimit(resource).map_or(otherwise, |(soft, _)| soft);
-        let kernel = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
-        let of_system = |what| sysconf(what).ok().flatten().and_then(|value| u64::try_from(value).ok());
-        let pages = of_system(SysconfVar::_PHYS_PAGES).unwrap_or(u64::MAX);
-        Self::beside(&Limits {
-            address_space: soft(Resource::RLIMIT_AS, RLIM_INFINITY),
-            memory: pages.saturating_mul(of_system(SysconfVar::PAGE_SIZE).unwrap_or(4096)),
-            files: kernel.unwrap_or(KERNEL_MAPPINGS),
-            mappings: MAPPINGS,
-            descriptors: soft(Resource::RLIMIT_NOFILE, 1024),
-        })
-    }
-
-    /// What clients may have of what there is for all of this process.
-    fn beside(all: &Limits) -> Self {
-        Limits {
-            address_space: ADDRESS_SPACE.min(all.address_space / 4),
-            memory: all.memory.saturating_mul(2),
-            files: all.files / 2,
-            mappings: all.mappings,
-            descriptors: all.descriptors / 2,
-        }
-    }
-
-    fn of(&self, item: Item) -> u64 {
-        match item {
-            Item::AddressSpace => self.address_space,
-            Item::Memory => self.memory,
-            Item::Files => self.files,
-            Item::Mappings => self.mappings,
-            Item::Descriptors => self.descriptors,
-        }
-    }
-}
-
-/// What is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Item {
-    AddressSpace,
-    Memory,
-    Files,
-    Mappings,
-    Descriptors,
-}
-
-const ITEMS: usize = 5;
-
-impl Item {
-    /// As [`Limits`] has it.
-    fn name(self) -> &'static str {
-        match self {
-            Item::AddressSpace => "address_space",
-            Item::Memory => "memory",
-            Item::Files => "files",
-            Item::Mappings => "mappings",
-            Item::Descriptors => "descriptors",
-        }
-    }
-
-    /// What a client is told whose request goes beyond its share.
-    fn errno(self) -> Errno {
-        match self {
-            Item::AddressSpace | Item::Memory | Item::Files => Errno::ENOMEM,
-            Item::Mappings => Errno::ENOSPC,
-            Item::Descriptors => Errno::EMFILE,
-        }
-    }
-}
+use super::limits::ITEMS;
+pub(crate) use super::limits::Item;
+pub use super::limits::Limits;
 
 /// Limits shared by the clients of several servers, and what they hold.
 ///
@@ -198,6 +103,12 @@ struct Used {
 }
 
 impl Share {
+    /// The share of the one client of a server with a budget of its own.
+    #[cfg(test)]
+    pub(crate) fn alone(limits: Limits) -> Arc<Self> {
+        Member::new(&Budget::new(limits), "test".to_owned()).share()
+    }
+
     /// How much of something this client may hold now, with what it holds.
     pub(crate) fn limit(&self, item: Item) -> u64 {
         let used = self.used();
@@ -292,7 +203,8 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { address_space: 100, memory: 100, files: 10, mappings: 100, descriptors: 10 };
+    const LIMITS: Limits =
+        Limits { address_space: 100, memory: 100, files: 10, mappings: 100, descriptors: 10, buffered: 50 };
 
     fn members<const N: usize>() -> (Arc<Budget>, [Member; N]) {
         let budget = Budget::new(LIMITS);
@@ -316,7 +228,7 @@ mod tests {
         }
         assert_eq!(shares[0].take(Item::Descriptors, 4).unwrap_err(), Errno::EMFILE);
         assert_eq!(shares[0].take(Item::AddressSpace, u64::MAX).unwrap_err(), Errno::ENOMEM);
-        assert_eq!(budget.state().used, [0, 0, 0, 9, 0]);
+        assert_eq!(budget.state().used, [0, 0, 0, 9, 0, 0]);
     }
 
     #[test]
@@ -356,46 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_room_for_a_client() {
-        let limits = Limits::of_process();
-        assert!(limits.address_space >= limits.memory.min(1 << 30) && limits.memory > 1 << 20, "{limits:?}");
-        assert!(limits.files > 100 && limits.descriptors > 100, "{limits:?}");
-    }
-
-    #[test]
-    fn clients_have_a_part_of_what_the_process_has() {
-        let all =
-            Limits { address_space: 1 << 40, memory: 3 << 30, files: 65530, mappings: 1 << 20, descriptors: 1001 };
-        let part =
-            Limits { address_space: 1 << 38, memory: 6 << 30, files: 32765, mappings: 1 << 20, descriptors: 500 };
-        assert_eq!(Limits::beside(&all), part);
-        let endless = Limits { address_space: u64::MAX, memory: u64::MAX, ..all };
-        let bounded = Limits { address_space: 32 << 40, memory: u64::MAX, ..part };
-        assert_eq!(Limits::beside(&endless), bounded);
-        assert_eq!(Limits::of_process().mappings, 1 << 20);
-    }
-
-    #[test]
     fn a_process_that_serves_may_open_as_many_descriptors_as_are_allowed() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard - 2, hard).unwrap();
         let budget = Budget::of_process();
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
         assert_eq!(budget.limits.descriptors, hard / 2);
-    }
-
-    #[test]
-    fn every_item_has_its_limit_its_name_and_its_errno() {
-        let limits = Limits { address_space: 1, memory: 2, files: 3, mappings: 4, descriptors: 5 };
-        for (item, limit, name, errno) in [
-            (Item::AddressSpace, 1, "address_space", Errno::ENOMEM),
-            (Item::Memory, 2, "memory", Errno::ENOMEM),
-            (Item::Files, 3, "files", Errno::ENOMEM),
-            (Item::Mappings, 4, "mappings", Errno::ENOSPC),
-            (Item::Descriptors, 5, "descriptors", Errno::EMFILE),
-        ] {
-            assert_eq!((limits.of(item), item.name(), item.errno()), (limit, name, errno));
-        }
     }
 
     /// What the log was told.
@@ -437,6 +315,9 @@ mod tests {
         use super::*;
         use proptest::prelude::*;
 
+        /// All that is counted once for each client.
+        const SIMPLE: [Item; 5] = [Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors, Item::Buffered];
+
         #[derive(Debug, Clone)]
         enum Step {
             Take(usize, Item, u64),
@@ -445,7 +326,7 @@ mod tests {
         }
 
         fn step() -> impl Strategy<Value = Step> {
-            let item = prop::sample::select(vec![Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors]);
+            let item = prop::sample::select(SIMPLE.to_vec());
             prop_oneof![
                 (0..3usize, item, 0..40u64).prop_map(|(client, item, amount)| Step::Take(client, item, amount)),
                 (0..3usize, 0..3u64, 0..60u64).prop_map(|(client, file, bytes)| Step::TakeMemory(client, file, bytes)),
@@ -508,7 +389,7 @@ mod tests {
                     let state = budget.state();
                     prop_assert_eq!(state.used[Item::Memory as usize], files.iter().sum::<u64>());
                     prop_assert_eq!(state.files.len() as u64, (0..3).filter(|f| held.iter().any(|it| it.file == Some(*f))).count() as u64);
-                    for item in [Item::AddressSpace, Item::Files, Item::Mappings, Item::Descriptors] {
+                    for item in SIMPLE {
                         let all = held.iter().filter(|it| it.item == item).map(|it| it.amount).sum::<u64>();
                         prop_assert_eq!(state.used[item as usize], all);
                     }

@@ -259,7 +259,7 @@ fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::server::budget::{Budget, Limits, Member};
+    use crate::vfio_user::server::budget::Limits;
     use crate::vfio_user::wire::closing::Closer;
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::unistd::ftruncate;
@@ -287,7 +287,7 @@ mod tests {
 
     /// The files of the one client of a server with these limits.
     fn files(limits: Limits) -> ClientFiles {
-        ClientFiles::new(Member::new(&Budget::new(limits), "test".into()).share())
+        ClientFiles::new(Share::alone(limits))
     }
 
     fn open(files: &mut ClientFiles, descriptor: OwnedFd, end: u64) -> Result<Option<Arc<ClientFile>>, Errno> {
@@ -337,7 +337,8 @@ mod tests {
     #[test]
     fn what_is_beyond_the_share_is_refused_or_asked_for() {
         let page = 4096;
-        let limits = Limits { address_space: 4 * page, memory: 16 * page, files: 3, mappings: 0, descriptors: 2 };
+        let limits =
+            Limits { address_space: 4 * page, memory: 16 * page, files: 3, mappings: 0, descriptors: 2, buffered: 0 };
         let mut files = files(limits);
         let sealed = |pages: u64| memory((pages * page) as i64, SealFlag::F_SEAL_SHRINK);
         let small: Vec<_> = (0..2).map(|_| open(&mut files, sealed(1), 1).unwrap().unwrap()).collect();

@@ -17,7 +17,7 @@ use crate::endpoint::intx::Intx;
 use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, InterruptPort};
 use crate::vfio_user::wire::closing::Received;
-use crate::vfio_user::wire::messages::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
+use crate::vfio_user::wire::interrupt::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 
 /// The endpoint's way to a client's descriptors.
 #[derive(Debug)]
@@ -365,9 +365,9 @@ mod tests {
     fn a_function_is_programmed_anew_only_if_it_has_forgotten() {
         let kept = Kept::new();
         let msix = Msix::find(&*kept).unwrap().unwrap();
-        let share = Member::new(&Budget::new(Limits::of_process()), "test".into()).share();
+        let share = Share::alone(Limits::of_process());
         let (socket, _peer) = UnixStream::pair().unwrap();
-        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap());
+        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new()), Arc::clone(&share)).unwrap());
         let interrupts = Interrupts::new(link, share);
         let accesses = || {
             kept.widths.lock().unwrap().clear();
@@ -407,7 +407,7 @@ mod tests {
         let member = Member::new(&Budget::new(limits), "test".into());
         let share = member.share();
         let (socket, _peer) = UnixStream::pair().unwrap();
-        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap());
+        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new()), Arc::clone(&share)).unwrap());
         link.set_master(true);
         let interrupts = Interrupts::new(Arc::clone(&link), Arc::clone(&share));
         let set = |flags, index, start, passed: &[&EventFd]| {

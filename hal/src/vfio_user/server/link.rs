@@ -1,19 +1,25 @@
 //! What the threads of a session share with the ports an endpoint is given.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
+use super::budget::{Charge, Item, Share};
 use crate::endpoint::DmaFault;
-use crate::vfio_user::wire::messages::Header;
-use crate::vfio_user::wire::socket::{Sender, Socket, Wake};
+use crate::vfio_user::wire::header::Header;
+use crate::vfio_user::wire::polling::Wake;
+use crate::vfio_user::wire::sender::Sender;
+use crate::vfio_user::wire::socket::Socket;
 
 /// A client's connection, as long as it is served.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: Socket,
-    sender: Sender,
+    share: Arc<Share>,
+    /// What waits to be sent is counted in the client's share.
+    sender: Sender<[Charge; 2]>,
     wake: Wake,
     /// Whether the session is to end.
     stopped: AtomicBool,
@@ -24,9 +30,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(socket: Socket) -> nix::Result<Self> {
+    pub(crate) fn new(socket: Socket, share: Arc<Share>) -> nix::Result<Self> {
         Ok(Link {
             socket,
+            share,
             sender: Sender::new(),
             wake: Wake::new()?,
             stopped: AtomicBool::new(false),
@@ -37,7 +44,11 @@ impl Link {
 
     /// Sends a message from any thread, without waiting.
     pub(crate) fn send(&self, header: Header, parts: [&[u8]; 2], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        match self.sender.send(&self.socket, header, parts, descriptors) {
+        let charge = |bytes, descriptors| {
+            let bytes = self.share.take(Item::Buffered, bytes as u64)?;
+            Ok([bytes, self.share.take(Item::Descriptors, descriptors as u64)?])
+        };
+        match self.sender.send(&self.socket, header, parts, descriptors, charge) {
             // The session's thread sends the rest.
             Ok(true) => self.wake.wake(),
             Ok(false) => {}
@@ -49,9 +60,14 @@ impl Link {
         Ok(())
     }
 
-    /// What waits to be sent.
-    pub(crate) fn sender(&self) -> &Sender {
-        &self.sender
+    /// Sends what waits to be sent, as far as the socket takes it.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        self.sender.flush(&self.socket).map(drop)
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.sender.waiting()
     }
 
     /// Wakes the session's thread.

@@ -13,7 +13,7 @@ use crate::config;
 use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, Layout};
 use crate::memory::region::page_size;
-use crate::vfio_user::wire::messages::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
+use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
 use crate::{BarIndex, SharedMemory};
 
 /// The regions of one endpoint.

@@ -133,6 +133,7 @@ fn state(counter: &EventFd) -> PollFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfio_user::server::budget::{Limits, Share};
     use crate::vfio_user::wire::closing::Closer;
     use crate::vfio_user::wire::socket::Socket;
     use std::os::unix::net::UnixStream;
@@ -143,7 +144,9 @@ mod tests {
 
     fn signals() -> Signals {
         let (socket, _) = UnixStream::pair().unwrap();
-        Signals::new(Arc::new(Link::new(Socket::new(socket, &Closer::new())).unwrap()))
+        Signals::new(Arc::new(
+            Link::new(Socket::new(socket, &Closer::new()), Share::alone(Limits::of_process())).unwrap(),
+        ))
     }
 
     /// A descriptor at which a write waits while it is full.

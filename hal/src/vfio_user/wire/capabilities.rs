@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::messages::{DEFAULT_DESCRIPTORS, DEFAULT_MAPS, DEFAULT_TRANSFER_BYTES, DESCRIPTORS};
+use super::version::{DEFAULT_DESCRIPTORS, DEFAULT_MAPS, DEFAULT_TRANSFER_BYTES, DESCRIPTORS};
 
 const MAX_MSG_FDS: &str = "max_msg_fds";
 const MAX_DATA_XFER_SIZE: &str = "max_data_xfer_size";

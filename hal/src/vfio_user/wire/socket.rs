@@ -1,25 +1,18 @@
-//! A connected socket: whole messages in, whole messages out, and descriptors with both.
+//! A connected socket, and the descriptors that come by it.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::closing::{Closer, Received};
-use super::messages::{DESCRIPTORS, HEADER_BYTES, Header};
-use crate::endpoint::intx::raise;
-
-/// Bytes that wait to be sent at most; a peer that lets more pile up does not read.
-const MOST_QUEUED: usize = 8 << 20;
+use super::header::{HEADER_BYTES, Header};
+use super::version::DESCRIPTORS;
 
 /// Descriptors that the kernel lets one message carry at most (`SCM_MAX_FD`).
 const MOST_DESCRIPTORS: usize = 253;
@@ -61,7 +54,7 @@ impl Socket {
     }
 
     /// Receives some bytes, zero at the end, and whatever descriptors came with them.
-    fn receive(&self, buffer: &mut [u8], descriptors: &mut Descriptors) -> nix::Result<usize> {
+    pub(super) fn receive(&self, buffer: &mut [u8], descriptors: &mut Descriptors) -> nix::Result<usize> {
         // The control buffer holds all that can come, though no message may carry as many: the kernel would close the
         // rest here and now. `u64` for the alignment of a control header.
         const NUMBERS_BYTES: usize = mem::size_of::<[RawFd; MOST_DESCRIPTORS]>();
@@ -109,7 +102,7 @@ impl Socket {
     }
 
     /// Sends some bytes of `parts`, and all `descriptors` with the first of them.
-    fn send(&self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> nix::Result<usize> {
+    pub(super) fn send(&self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> nix::Result<usize> {
         let numbers: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&numbers)];
         let control = if numbers.is_empty() { &[] } else { &rights[..] };
@@ -154,427 +147,14 @@ impl Descriptors {
     }
 }
 
-/// Why nothing more can be received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// The peer has closed the connection.
-    Closed,
-    /// A header names a size that no message has: where the next begins is unknown.
-    Size(u32),
-    /// The socket failed.
-    Failed(Errno),
-}
-
-/// Puts messages together from what arrives, in however small parts.
-///
-/// It never asks the kernel for more than what is missing of the message at hand, so descriptors that arrive belong to
-/// that one: a stream does not say where in it they were sent.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    head: [u8; HEADER_BYTES],
-    body: Vec<u8>,
-    /// Bytes there are of the head, then of the body.
-    filled: usize,
-    in_body: bool,
-    descriptors: Descriptors,
-    /// Bytes a body may have.
-    limit: usize,
-}
-
-impl Reader {
-    pub(crate) fn new(limit: usize) -> Self {
-        Reader {
-            head: [0; HEADER_BYTES],
-            body: Vec::new(),
-            filled: 0,
-            in_body: false,
-            descriptors: Descriptors::default(),
-            limit,
-        }
-    }
-
-    /// Takes what has arrived; the header once a message is whole. [`body`](Self::body) and
-    /// [`take_descriptors`](Self::take_descriptors) are then that message's, until the next call.
-    pub(crate) fn advance(&mut self, socket: &Socket) -> Result<Option<Header>, Ended> {
-        loop {
-            let target = if self.in_body { &mut self.body[..] } else { &mut self.head[..] };
-            if self.filled < target.len() {
-                if self.filled == 0 && !self.in_body {
-                    self.descriptors = Descriptors::default();
-                }
-                match socket.receive(&mut target[self.filled..], &mut self.descriptors) {
-                    Ok(0) => return Err(Ended::Closed),
-                    Ok(bytes) => self.filled += bytes,
-                    Err(Errno::EAGAIN) => return Ok(None),
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::ECONNRESET | Errno::EPIPE) => return Err(Ended::Closed),
-                    Err(errno) => return Err(Ended::Failed(errno)),
-                }
-                continue;
-            }
-            let header = Header::decode(&self.head);
-            self.filled = 0;
-            if !self.in_body {
-                let bytes = (header.size as usize).checked_sub(HEADER_BYTES).filter(|bytes| *bytes <= self.limit);
-                self.body.resize(bytes.ok_or(Ended::Size(header.size))?, 0);
-                self.in_body = true;
-                continue;
-            }
-            self.in_body = false;
-            return Ok(Some(header));
-        }
-    }
-
-    /// Whether a message has begun and is not whole yet.
-    pub(crate) fn is_amid(&self) -> bool {
-        self.in_body || self.filled > 0
-    }
-
-    /// Body of the message that [`advance`](Self::advance) has just told of.
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// Its descriptors.
-    pub(crate) fn take_descriptors(&mut self) -> Descriptors {
-        mem::take(&mut self.descriptors)
-    }
-}
-
-/// Sends messages whole and in order, from any thread, without waiting: what the socket does not take is kept.
-#[derive(Debug)]
-pub(crate) struct Sender {
-    queue: Mutex<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-    /// Bytes of the first that are sent already; its descriptors are then, too.
-    sent: usize,
-    bytes: usize,
-    broken: bool,
-}
-
-impl Sender {
-    pub(crate) fn new() -> Self {
-        Sender { queue: Mutex::default() }
-    }
-
-    /// Sends a message, or what the socket takes of it. Says whether something was left, which
-    /// [`flush`](Self::flush) sends. Fails if the peer is gone, or does not read.
-    pub(crate) fn send(
-        &self,
-        socket: &Socket,
-        header: Header,
-        parts: [&[u8]; 2],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> nix::Result<bool> {
-        let head = header.encode();
-        let all = [&head[..], parts[0], parts[1]];
-        let bytes: usize = all.iter().map(|part| part.len()).sum();
-        let mut queue = self.queue();
-        if queue.broken {
-            return Err(Errno::EPIPE);
-        }
-        let mut sent = 0;
-        if queue.waiting.is_empty() {
-            sent = match retried(|| socket.send(&all.map(IoSlice::new), descriptors)) {
-                Ok(sent) => sent,
-                Err(Errno::EAGAIN) => 0,
-                Err(errno) => return Err(queue.broke(errno)),
-            };
-            if sent == bytes {
-                return Ok(false);
-            }
-        }
-        if queue.bytes + bytes > MOST_QUEUED {
-            return Err(queue.broke(Errno::ENOBUFS));
-        }
-        let owned = |descriptor: &BorrowedFd<'_>| descriptor.try_clone_to_owned();
-        let kept = if sent == 0 { descriptors.iter().map(owned).collect() } else { Ok(Vec::new()) };
-        let kept = kept.map_err(|_| queue.broke(Errno::EMFILE))?;
-        if queue.waiting.is_empty() {
-            queue.sent = sent;
-        }
-        queue.bytes += bytes;
-        queue.waiting.push_back((all.concat(), kept));
-        Ok(true)
-    }
-
-    /// Sends what was left, as far as the socket takes it; says whether some is left still.
-    pub(crate) fn flush(&self, socket: &Socket) -> nix::Result<bool> {
-        let mut queue = self.queue();
-        if queue.broken {
-            return Err(Errno::EPIPE);
-        }
-        while let Some((bytes, descriptors)) = queue.waiting.front() {
-            let rest = IoSlice::new(&bytes[queue.sent..]);
-            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-            let descriptors = if queue.sent == 0 { &borrowed[..] } else { &[] };
-            match retried(|| socket.send(&[rest], descriptors)) {
-                Ok(sent) => {
-                    let bytes = bytes.len();
-                    queue.sent += sent;
-                    if queue.sent == bytes {
-                        queue.sent = 0;
-                        queue.bytes -= bytes;
-                        queue.waiting.pop_front();
-                    }
-                }
-                Err(Errno::EAGAIN) => return Ok(true),
-                Err(errno) => return Err(queue.broke(errno)),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Bytes that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.queue().bytes
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Queue {
-    /// Half a message may be out: nothing can follow it.
-    fn broke(&mut self, errno: Errno) -> Errno {
-        *self = Queue { broken: true, ..Queue::default() };
-        errno
-    }
-}
-
-fn retried(call: impl Fn() -> nix::Result<usize>) -> nix::Result<usize> {
-    loop {
-        match call() {
-            Err(Errno::EINTR) => {}
-            other => return other,
-        }
-    }
-}
-
-/// Wakes a thread that polls.
-#[derive(Debug)]
-pub(crate) struct Wake(EventFd);
-
-impl Wake {
-    pub(crate) fn new() -> nix::Result<Self> {
-        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Wake)
-    }
-
-    pub(crate) fn wake(&self) {
-        // A count that is full wakes as well.
-        raise(&self.0);
-    }
-
-    pub(crate) fn clear(&self) {
-        while self.0.read() == Err(Errno::EINTR) {}
-    }
-}
-
-impl AsFd for Wake {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// What is left until `deadline`, as `poll` takes it: rounded up, so that a wait does not end too early.
-pub(crate) fn poll_timeout(deadline: Option<Instant>) -> PollTimeout {
-    let Some(deadline) = deadline else { return PollTimeout::NONE };
-    let left = deadline.saturating_duration_since(Instant::now());
-    PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
-}
-
-/// Polls until `deadline`; a signal counts as nothing having happened.
-pub(crate) fn poll_until(descriptors: &mut [PollFd<'_>], deadline: Option<Instant>) -> nix::Result<()> {
-    match poll(descriptors, poll_timeout(deadline)) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// What happened to a descriptor that was polled.
-pub(crate) fn events(descriptor: &PollFd<'_>) -> PollFlags {
-    descriptor.revents().unwrap_or(PollFlags::all())
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::vfio_user::wire::messages::Command;
-    use nix::sys::socket::{setsockopt, sockopt};
 
-    fn pair() -> (Socket, Socket) {
+    /// Two ends of a connection.
+    pub(crate) fn pair() -> (Socket, Socket) {
         let (left, right) = UnixStream::pair().unwrap();
         let closer = Closer::new();
         (Socket::new(left, &closer), Socket::new(right, &closer))
-    }
-
-    fn take(reader: &mut Reader, socket: &Socket) -> (Header, Vec<u8>, Descriptors) {
-        let header = reader.advance(socket).unwrap().expect("a whole message");
-        (header, reader.body().to_vec(), reader.take_descriptors())
-    }
-
-    #[test]
-    fn messages_and_their_descriptors_stay_apart() {
-        let (left, right) = pair();
-        let (sender, mut reader) = (Sender::new(), Reader::new(64));
-        let wake = Wake::new().unwrap();
-        for (id, count) in [(1, 0), (2, 2), (3, 0), (4, 16), (5, 1)] {
-            let header = Header::command(id, Command::Reset, 6);
-            let descriptors = vec![wake.as_fd(); count];
-            assert!(!sender.send(&left, header, [&[id as u8; 4], &[7, 7]], &descriptors).unwrap());
-        }
-        for (id, count) in [(1, 0), (2, 2), (3, 0), (4, 16), (5, 1)] {
-            let (header, body, descriptors) = take(&mut reader, &right);
-            assert_eq!((header.id, body), (id, [&[id as u8; 4][..], &[7, 7]].concat()));
-            assert_eq!(descriptors.all().unwrap().len(), count);
-        }
-        assert_eq!(reader.advance(&right), Ok(None));
-        left.shut_down();
-        assert_eq!(reader.advance(&right), Err(Ended::Closed));
-    }
-
-    #[test]
-    fn too_many_descriptors_are_told_and_closed() {
-        let (left, right) = pair();
-        let (sender, mut reader) = (Sender::new(), Reader::new(64));
-        let wake = Wake::new().unwrap();
-        let header = Header::command(1, Command::Reset, 0);
-        sender.send(&left, header, [&[], &[]], &[wake.as_fd(); DESCRIPTORS + 1]).unwrap();
-        let (_, _, descriptors) = take(&mut reader, &right);
-        assert!(descriptors.are_lost());
-        assert!(descriptors.all().is_none());
-        // The next message is none the worse for it.
-        sender.send(&left, header, [&[], &[]], &[wake.as_fd()]).unwrap();
-        assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn a_message_comes_in_any_pieces_and_keeps_its_descriptors() {
-        let (left, right) = pair();
-        let (mut reader, wake) = (Reader::new(64), Wake::new().unwrap());
-        let bytes = [&Header::command(9, Command::Reset, 6).encode()[..], &[1, 2, 3, 4, 5, 6]].concat();
-        for with in 0..bytes.len() {
-            for (at, byte) in bytes.iter().enumerate() {
-                assert_eq!(reader.advance(&right), Ok(None));
-                assert_eq!(reader.is_amid(), at > 0, "{at}");
-                let descriptors = [wake.as_fd()];
-                assert_eq!(left.send(&[IoSlice::new(&[*byte])], &descriptors[..usize::from(at == with)]), Ok(1));
-            }
-            let (header, body, descriptors) = take(&mut reader, &right);
-            assert_eq!((header.id, body), (9, vec![1, 2, 3, 4, 5, 6]));
-            assert_eq!(descriptors.all().unwrap().len(), 1, "it came with byte {with}");
-            assert!(!reader.is_amid());
-        }
-        // What a message has left behind is not the next one's.
-        assert_eq!(left.send(&[IoSlice::new(&bytes)], &[wake.as_fd()]), Ok(bytes.len()));
-        assert!(reader.advance(&right).unwrap().is_some());
-        assert_eq!(left.send(&[IoSlice::new(&bytes)], &[]), Ok(bytes.len()));
-        assert_eq!(take(&mut reader, &right).2.len(), 0);
-    }
-
-    #[test]
-    fn a_body_may_have_all_that_is_allowed() {
-        let (left, right) = pair();
-        for bytes in [0, 1, 64] {
-            let header = Header::command(1, Command::Reset, bytes);
-            assert_eq!(Sender::new().send(&left, header, [&vec![5; bytes], &[]], &[]), Ok(false));
-            assert_eq!(take(&mut Reader::new(64), &right).1, vec![5; bytes]);
-        }
-    }
-
-    #[test]
-    fn a_first_header_is_seen_and_stays() {
-        let (left, right) = pair();
-        let header = Header::command(7, Command::Version, 0);
-        assert_eq!(right.peek(), Ok(None));
-        assert_eq!(left.send(&[IoSlice::new(&header.encode()[..15])], &[]), Ok(15));
-        assert_eq!(right.peek(), Ok(None));
-        assert_eq!(left.send(&[IoSlice::new(&header.encode()[15..])], &[]), Ok(1));
-        for _ in 0..2 {
-            assert_eq!(right.peek(), Ok(Some(header)));
-        }
-        assert_eq!(take(&mut Reader::new(0), &right).0, header);
-        left.shut_down();
-        assert_eq!(right.peek(), Err(Errno::EPIPE));
-    }
-
-    #[test]
-    fn what_is_told_beside_descriptors_is_no_descriptor() {
-        let (left, right) = pair();
-        setsockopt(&right.0, sockopt::PassCred, &true).unwrap();
-        let (mut reader, wake) = (Reader::new(64), Wake::new().unwrap());
-        let header = Header::command(1, Command::Reset, 0);
-        for count in [0, 1] {
-            let descriptors = vec![wake.as_fd(); count];
-            assert_eq!(Sender::new().send(&left, header, [&[], &[]], &descriptors), Ok(false));
-            assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), count);
-        }
-    }
-
-    #[test]
-    fn what_waits_to_be_sent_has_a_limit() {
-        let header = |bytes| Header::command(1, Command::RegionWrite, bytes);
-        for (more, expected) in [(0, Ok(true)), (1, Err(Errno::ENOBUFS))] {
-            let ((left, _right), sender) = (pair(), Sender::new());
-            // Until the socket takes nothing any more.
-            let data = vec![0; 1 << 20];
-            assert_eq!(sender.send(&left, header(data.len()), [&data, &[]], &[]), Ok(true));
-            let first = HEADER_BYTES + data.len();
-            assert_eq!(sender.waiting(), first);
-            let rest = MOST_QUEUED - first - HEADER_BYTES + more;
-            assert_eq!(sender.send(&left, header(rest), [&vec![0; rest], &[]], &[]), expected);
-            assert_eq!(sender.waiting(), if more == 0 { MOST_QUEUED } else { 0 });
-            if more == 0 {
-                assert_eq!(sender.send(&left, header(0), [&[], &[]], &[]), Err(Errno::ENOBUFS));
-            }
-            assert_eq!(sender.flush(&left), Err(Errno::EPIPE));
-        }
-    }
-
-    #[test]
-    fn sizes_that_no_message_has_end_it() {
-        for size in [0u32, 15, 16 + 65, u32::MAX] {
-            let (left, right) = pair();
-            let header = Header { size, ..Header::command(1, Command::Reset, 0) };
-            assert_eq!(left.send(&[IoSlice::new(&header.encode())], &[]), Ok(HEADER_BYTES));
-            assert_eq!(Reader::new(64).advance(&right), Err(Ended::Size(size)));
-        }
-    }
-
-    #[test]
-    fn what_the_socket_does_not_take_is_sent_later() {
-        let (left, right) = pair();
-        let (sender, mut reader) = (Sender::new(), Reader::new(1 << 20));
-        let wake = Wake::new().unwrap();
-        let data: Vec<u8> = (0..1 << 20).map(|index| (index % 251) as u8).collect();
-        for id in 0..7 {
-            let header = Header::command(id, Command::RegionWrite, data.len());
-            assert!(sender.send(&left, header, [&data, &[]], &[wake.as_fd()]).unwrap());
-        }
-        let mut next = 0;
-        while next < 7 {
-            match reader.advance(&right).unwrap() {
-                Some(header) => {
-                    assert_eq!(header.id, next);
-                    assert!(reader.body() == data);
-                    assert_eq!(reader.take_descriptors().all().unwrap().len(), 1);
-                    next += 1;
-                }
-                None => drop(sender.flush(&left).unwrap()),
-            }
-        }
-        assert_eq!(sender.waiting(), 0);
-        // And a peer that never reads is given up.
-        let failed = (0..20).find_map(|id| {
-            sender.send(&left, Header::command(id, Command::RegionWrite, data.len()), [&data, &[]], &[]).err()
-        });
-        assert_eq!(failed, Some(Errno::ENOBUFS));
-        let header = Header::command(0, Command::Reset, 0);
-        assert_eq!(sender.send(&left, header, [&[], &[]], &[]), Err(Errno::EPIPE));
     }
 }
