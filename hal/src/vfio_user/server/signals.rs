@@ -19,7 +19,7 @@ use nix::sys::eventfd::EventFd;
 
 use super::client_memory::described;
 use super::link::Link;
-use crate::intx::raise;
+use crate::endpoint::intx::raise;
 use crate::vfio_user::wire::closing::Received;
 
 /// How long the session's thread may wait at a descriptor, and how often it is to be looked whether it does.
