@@ -1,8 +1,8 @@
-//! Random programs: what the verifier lets through ends on the cards, without fault, and leaves in memory what the
-//! definitions say. What host memory holds is right or wrong for the instructions that read it, and cards have user logic or
-//! not: where it is wrong, that instruction fails, as `docs/verifier.md` says, and no other.
+//! Random programs: programs that the verifier accepts end on the cards without fault, with the result that the definitions
+//! give. Host memory is valid or invalid for the instructions that read it, and cards have user logic or not: where invalid
+//! or missing, exactly that instruction fails, as `docs/verifier.md` states.
 //!
-//! A few hundred run always, 50 000 verified ones with `FPGA_TESTS_FULL=1`.
+//! A few hundred always run, 50 000 verified ones with `FPGA_TESTS_FULL=1`.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

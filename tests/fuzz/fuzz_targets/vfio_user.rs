@@ -1,8 +1,8 @@
 //! A vfio-user server survives whatever a client sends, with whatever descriptors.
 //!
 //! The input is a list of steps: a well-formed message with some of its bytes changed, bytes as they are, a doorbell, or
-//! an answer to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric has a clock
-//! of its own, as one that is served has, or none.
+//! a reply to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric runs with or
+//! without its own clock.
 #![no_main]
 
 use std::io::{IoSlice, Read};
