@@ -9,28 +9,12 @@
 //! other sockets never notice: what a client can make wait is the thread that serves it, and no thread of an endpoint. What
 //! all clients of a process may hold together is bounded by a [`Budget`]; `docs/vfio-user.md` lists all limits.
 
-mod budget;
-mod capabilities;
 mod client;
-mod client_memory;
-mod closing;
-mod codec;
-mod connection;
-mod debt;
-mod dma;
-mod interrupts;
-mod link;
-mod mapped;
-mod regions;
+#[cfg(feature = "vfio-user-server")]
 mod server;
-mod session;
-mod signals;
-mod socket_path;
-mod stalls;
-mod waits;
+#[cfg_attr(not(feature = "vfio-user-server"), expect(dead_code, reason = "only a server reads commands"))]
 mod wire;
 
-pub use budget::{Budget, Limits};
-pub(crate) use client::Maps;
 pub use client::{Options, connect, connect_with};
-pub use server::{Server, Serving, serve_stream};
+#[cfg(feature = "vfio-user-server")]
+pub use server::{Budget, Limits, Server, Serving, serve_stream};
