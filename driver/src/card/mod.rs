@@ -116,7 +116,7 @@ impl Card {
             Some(window) => {
                 let rings = CardRing::map(&block, &function, window, depth_max)?;
                 let depth = rings.depth();
-                (AnyTransport::CardRing(rings), depth)
+                (AnyTransport::CardRing(Box::new(rings)), depth)
             }
         };
         let queue = QueuePair::create(&function, &block, described.node, transport, depth, interrupt)?;

@@ -47,8 +47,8 @@ fn rings_are_where_the_window_is_and_as_deep_as_it_is_long() {
 #[test]
 fn windows_without_room_or_alignment_are_refused() {
     let open = |window| Card::open_with_card_ring(Fake::new(64).function(), window).unwrap_err();
-    for offset in [(128 << 10) - 128, 128 << 10, u64::MAX & !63] {
-        let error = open(RingWindow { address: 0, ..window(offset & 0xfff_ffff) });
+    for offset in [(128 << 10) - 128, 128 << 10, !63] {
+        let error = open(RingWindow { offset, ..window(0) });
         assert!(matches!(error, Error::Bus(fpga_hal::Error::OutOfBounds { .. })), "{error}");
     }
     for wrong in [RingWindow { offset: 4, ..window(0) }, RingWindow { address: 32, ..window(0) }] {
