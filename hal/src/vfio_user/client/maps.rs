@@ -1,4 +1,4 @@
-//! The memory of a domain, as its servers are told of it.
+//! A domain's memory, which is mapped at all of its servers.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,69 +11,69 @@ use crate::vfio_user::wire::header::Command;
 use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
 use crate::{Error, Iova, Result};
 
-/// What the servers of one domain's functions are told of its memory.
+/// The memory of one domain, and the servers of its functions.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
-    /// For servers that ask for bytes.
+    /// For servers that transfer bytes by messages.
     pub(super) memory: Arc<InProcessIommu>,
-    /// What waiting for their answers has taken.
+    /// The time that slow replies of the servers have taken.
     pub(super) slowness: Arc<Slowness>,
-    book: Mutex<Book>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct State {
     regions: Vec<(Iova, u64, Arc<Region>)>,
-    /// Connections, and whether they are passed descriptors.
+    /// Connections, and whether each is passed descriptors.
     connections: Vec<(Weak<Connection>, bool)>,
 }
 
 impl Maps {
-    /// Tells all servers of the first `bytes` bytes of a region.
+    /// Maps the first `bytes` bytes of a region at all servers, or at none if one refuses.
     pub(crate) fn map(&self, iova: Iova, bytes: u64, region: &Arc<Region>) -> Result<()> {
-        let mut book = self.book();
+        let mut state = self.state();
         self.memory.map(iova, bytes, Arc::clone(region));
-        book.connections.retain(|(connection, _)| connection.strong_count() > 0);
-        for told in 0..book.connections.len() {
-            let (connection, share) = &book.connections[told];
+        state.connections.retain(|(connection, _)| connection.strong_count() > 0);
+        for index in 0..state.connections.len() {
+            let (connection, share) = &state.connections[index];
             let Some(connection) = connection.upgrade() else { continue };
-            if let Err(Failure::Refused(errno)) = tell(&connection, iova, bytes, region, *share) {
-                for (connection, _) in &book.connections[..told] {
+            if let Err(Failure::Refused(errno)) = map_at(&connection, iova, bytes, region, *share) {
+                for (connection, _) in &state.connections[..index] {
                     if let Some(connection) = connection.upgrade() {
-                        let _ = untell(&connection, iova, bytes);
+                        let _ = unmap_at(&connection, iova, bytes);
                     }
                 }
                 self.memory.unmap(iova);
                 return Err(Error::DmaMap { iova, bytes, source: errno.into() });
             }
         }
-        book.regions.push((iova, bytes, Arc::clone(region)));
+        state.regions.push((iova, bytes, Arc::clone(region)));
         Ok(())
     }
 
-    /// Takes a mapping back from all servers. One that is gone has nothing to give back.
+    /// Unmaps a region at all servers that are still there.
     pub(crate) fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
-        let mut book = self.book();
+        let mut state = self.state();
         self.memory.unmap(iova);
-        let removed = book.regions.iter().position(|(at, ..)| *at == iova).map(|at| book.regions.swap_remove(at));
+        let removed = state.regions.iter().position(|(at, ..)| *at == iova).map(|at| state.regions.swap_remove(at));
         let mut failed = None;
-        for (connection, _) in &book.connections {
+        for (connection, _) in &state.connections {
             if let Some(connection) = connection.upgrade()
-                && let Err(Failure::Refused(errno)) = untell(&connection, iova, bytes)
+                && let Err(Failure::Refused(errno)) = unmap_at(&connection, iova, bytes)
             {
                 failed = Some(errno);
             }
         }
-        drop(book);
+        drop(state);
         drop(removed);
         failed.map_or(Ok(()), |errno| Err(Error::DmaUnmap { iova, bytes, source: errno.into() }))
     }
 
-    /// Tells a new server of what there is already.
+    /// Adds a server, and maps all regions at it.
     pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
-        let mut book = self.book();
-        for (iova, bytes, region) in &book.regions {
-            match tell(connection, *iova, *bytes, region, share) {
+        let mut state = self.state();
+        for (iova, bytes, region) in &state.regions {
+            match map_at(connection, *iova, *bytes, region, share) {
                 Ok(()) => {}
                 Err(Failure::Gone) => return Err(Error::Removed),
                 Err(Failure::Refused(errno)) => {
@@ -81,7 +81,7 @@ impl Maps {
                 }
             }
         }
-        book.connections.push((Arc::downgrade(connection), share));
+        state.connections.push((Arc::downgrade(connection), share));
         Ok(())
     }
 
@@ -89,15 +89,15 @@ impl Maps {
         if !connection.is_here() {
             return;
         }
-        self.book().connections.retain(|(other, _)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
+        self.state().connections.retain(|(other, _)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn tell(
+fn map_at(
     connection: &Connection,
     iova: Iova,
     bytes: u64,
@@ -111,7 +111,7 @@ fn tell(
     connection.call(Command::DmaMap, [&map.encode(), &[]], descriptors).map(drop)
 }
 
-fn untell(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
+fn unmap_at(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
     let unmap = DmaUnmap { argsz: DmaUnmap::BYTES as u32, flags: 0, address: iova.0, size: bytes };
     connection.call(Command::DmaUnmap, [&unmap.encode(), &[]], &[]).map(drop)
 }
