@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::BrokenList;
 use crate::vfio::OpenError;
 use crate::{BarIndex, BusKind, InterruptKind, Iova};
 
@@ -309,6 +310,12 @@ pub enum Error {
         /// Process id of the owner.
         owner: u32,
     },
+}
+
+impl From<BrokenList> for Error {
+    fn from(broken: BrokenList) -> Self {
+        Error::CapabilityList { offset: broken.offset }
+    }
 }
 
 /// Result with the bus's [`Error`].

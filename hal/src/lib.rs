@@ -65,40 +65,30 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a 64-bit register must be one access, and on a 32-bit processor it is two");
 
-pub mod address;
-pub mod barrier;
 mod bus;
-pub mod config;
-mod copy;
-pub mod dma;
-pub mod domain;
 pub mod endpoint;
 mod error;
 pub mod function;
 pub mod in_process;
 pub mod interrupt;
-mod intx;
-mod iommu;
-pub mod iova;
-mod ladder;
 pub mod memory;
-mod msix;
 mod owner;
-mod region;
 mod removal;
 mod sigbus;
-pub mod sysfs;
 pub mod vfio;
 pub mod vfio_user;
-pub mod window;
 
-pub use address::{BarIndex, Iova, PciAddress};
-pub use bus::{BusKind, ResetOutcome};
-pub use dma::{Backing, DmaBuffer};
-pub use domain::Domain;
+pub use fpga_pci::{address, config};
+pub use fpga_sysfs as sysfs;
+pub use memory::{barrier, buffer as dma, domain, iova};
+
+pub use bus::BusKind;
 pub use endpoint::Endpoint;
 pub use error::{Error, IovaRanges, Result};
-pub use function::{Claim, Function, Identity};
-pub use interrupt::{Interrupt, InterruptKind};
-pub use memory::SharedMemory;
-pub use window::Window;
+pub use fpga_pci::{BarIndex, InterruptKind, PciAddress, ResetOutcome};
+pub use function::{Claim, Function, Identity, Window};
+pub use interrupt::Interrupt;
+pub use memory::buffer::{Backing, DmaBuffer};
+pub use memory::domain::Domain;
+pub use memory::iova::Iova;
+pub use memory::{Direction, SharedMemory};

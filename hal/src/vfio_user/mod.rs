@@ -18,7 +18,6 @@ mod server;
 #[cfg_attr(not(feature = "vfio-user-server"), expect(dead_code, reason = "only a server reads commands"))]
 mod wire;
 
-pub(crate) use client::Maps;
 pub use client::{Options, connect, connect_with};
 #[cfg(feature = "vfio-user-server")]
 pub use server::{Budget, Limits, Server, Serving, serve_stream};

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use fpga_mock::{Fault, Profile};
 
-use crate::TIME_MAX_US;
 use crate::error::Error;
+
+/// Longest time of a fault: one day, in microseconds.
+const TIME_MAX_US: u64 = 86_400_000_000;
 
 /// Cards of a mock fabric, and the fabric's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,9 +9,12 @@ use fpga_mock::{Fabric, LateDma, Profile};
 
 use crate::error::Error;
 use crate::mock_cards::MockCards;
+use crate::selection::{Kind, Selection};
 use crate::sockets::sockets_at;
 use crate::vfio_card::VfioCard;
-use crate::{Kind, Selection};
+
+/// Default selector, if no card is bound to VFIO.
+pub const DEFAULT: &str = "mock:optweb:4";
 
 /// A parsed selector, checked as far as possible without opening a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +181,14 @@ impl Selector {
 
 /// Node and endpoint of a mock card.
 pub type NodeEndpoint = (u32, Arc<dyn Endpoint>);
+
+/// Opens the cards of `selector`.
+///
+/// # Errors
+/// As [`Selector::parse`] and [`Selector::open`].
+pub fn select(selector: &str) -> Result<Selection, Error> {
+    Selector::parse(selector)?.open()
+}
 
 /// Parses a comma-separated list.
 fn parse_list<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {

@@ -17,7 +17,7 @@ use nix::poll::{PollFd, PollFlags};
 use super::memory;
 use super::waits::Waits;
 use crate::Result;
-use crate::iommu::InProcessIommu;
+use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::vfio_user::wire::closing::{Closer, Received};

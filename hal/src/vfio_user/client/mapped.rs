@@ -14,8 +14,8 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::bus::Piece;
+use crate::memory::region::page_size;
 use crate::owner::Owner;
-use crate::region::page_size;
 use crate::removal::{Removal, Vanish};
 use crate::sigbus::{self, Watch};
 use crate::vfio_user::wire::closing::Received;

@@ -5,11 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::connection::{Connection, Failure};
 use super::waits::Slowness;
-use crate::iommu::InProcessIommu;
-use crate::region::Region;
+use crate::memory::backend::{DomainBackend, Mapping};
+use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
+use crate::memory::table::InProcessIommu;
 use crate::vfio_user::wire::header::Command;
 use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
-use crate::{Error, Iova, Result};
+use crate::{BusKind, Domain, Error, Iova, Result};
+
+impl Domain {
+    /// Creates a domain of functions behind vfio-user sockets, with [`DEFAULT_RANGES`] and [`DEFAULT_ENTRY_LIMIT`]. Servers
+    /// get descriptors of its buffers ([`connect`](crate::vfio_user::connect)). So buffers have no reserved huge pages: a
+    /// server could take these away.
+    pub fn vfio_user() -> Self {
+        Self::with_backend(Arc::<Maps>::default(), &DEFAULT_RANGES, DEFAULT_ENTRY_LIMIT)
+    }
+}
 
 /// The memory of one domain, and the servers of its functions.
 #[derive(Debug, Default)]
@@ -23,21 +33,30 @@ pub(crate) struct Maps {
 
 #[derive(Debug, Default)]
 struct State {
-    regions: Vec<(Iova, u64, Arc<Region>)>,
+    mappings: Vec<Mapping>,
     /// Connections, and whether each is passed descriptors.
     connections: Vec<(Weak<Connection>, bool)>,
 }
 
-impl Maps {
-    /// Maps the first `bytes` bytes of a region at all servers, or at none if one refuses.
-    pub(crate) fn map(&self, iova: Iova, bytes: u64, region: &Arc<Region>) -> Result<()> {
+impl DomainBackend for Maps {
+    fn kind(&self) -> BusKind {
+        BusKind::VfioUser
+    }
+
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
+    /// Maps at all servers, or at none if one refuses.
+    fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
+        let (iova, bytes) = (mapping.iova, mapping.bytes);
         let mut state = self.state();
-        self.memory.map(iova, bytes, Arc::clone(region));
+        self.memory.map(mapping.clone());
         state.connections.retain(|(connection, _)| connection.strong_count() > 0);
         for index in 0..state.connections.len() {
             let (connection, share) = &state.connections[index];
             let Some(connection) = connection.upgrade() else { continue };
-            if let Err(Failure::Refused(errno)) = map_at(&connection, iova, bytes, region, *share) {
+            if let Err(Failure::Refused(errno)) = map_at(&connection, &mapping, *share) {
                 for (connection, _) in &state.connections[..index] {
                     if let Some(connection) = connection.upgrade() {
                         let _ = unmap_at(&connection, iova, bytes);
@@ -47,15 +66,16 @@ impl Maps {
                 return Err(Error::DmaMap { iova, bytes, source: errno.into() });
             }
         }
-        state.regions.push((iova, bytes, Arc::clone(region)));
+        state.mappings.push(mapping);
         Ok(())
     }
 
-    /// Unmaps a region at all servers that are still there.
-    pub(crate) fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
+    /// Unmaps at all servers that are still there.
+    fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
         let mut state = self.state();
         self.memory.unmap(iova);
-        let removed = state.regions.iter().position(|(at, ..)| *at == iova).map(|at| state.regions.swap_remove(at));
+        let removed = state.mappings.iter().position(|other| other.iova == iova);
+        let removed = removed.map(|at| state.mappings.swap_remove(at));
         let mut failed = None;
         for (connection, _) in &state.connections {
             if let Some(connection) = connection.upgrade()
@@ -68,16 +88,18 @@ impl Maps {
         drop(removed);
         failed.map_or(Ok(()), |errno| Err(Error::DmaUnmap { iova, bytes, source: errno.into() }))
     }
+}
 
-    /// Adds a server, and maps all regions at it.
+impl Maps {
+    /// Adds a server, and maps everything at it.
     pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
         let mut state = self.state();
-        for (iova, bytes, region) in &state.regions {
-            match map_at(connection, *iova, *bytes, region, share) {
+        for mapping in &state.mappings {
+            match map_at(connection, mapping, share) {
                 Ok(()) => {}
                 Err(Failure::Gone) => return Err(Error::Removed),
                 Err(Failure::Refused(errno)) => {
-                    return Err(Error::DmaMap { iova: *iova, bytes: *bytes, source: errno.into() });
+                    return Err(Error::DmaMap { iova: mapping.iova, bytes: mapping.bytes, source: errno.into() });
                 }
             }
         }
@@ -97,16 +119,12 @@ impl Maps {
     }
 }
 
-fn map_at(
-    connection: &Connection,
-    iova: Iova,
-    bytes: u64,
-    region: &Arc<Region>,
-    share: bool,
-) -> std::result::Result<(), Failure> {
-    let flags = DmaMap::READABLE | DmaMap::WRITEABLE;
-    let map = DmaMap { argsz: DmaMap::BYTES as u32, flags, offset: 0, address: iova.0, size: bytes };
-    let descriptor = [region.as_fd()];
+fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::result::Result<(), Failure> {
+    let readable = if mapping.direction.lets_devices_read() { DmaMap::READABLE } else { 0 };
+    let writeable = if mapping.direction.lets_devices_write() { DmaMap::WRITEABLE } else { 0 };
+    let (flags, address, size) = (readable | writeable, mapping.iova.0, mapping.bytes);
+    let map = DmaMap { argsz: DmaMap::BYTES as u32, flags, offset: 0, address, size };
+    let descriptor = [mapping.region.as_fd()];
     let descriptors = if share { &descriptor[..] } else { &[] };
     connection.call(Command::DmaMap, [&map.encode(), &[]], descriptors).map(drop)
 }

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use crate::Iova;
-use crate::iommu::InProcessIommu;
+use crate::memory::table::InProcessIommu;
 use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::memory::DmaAccess;
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
@@ -37,7 +37,9 @@ pub(super) fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Region;
+    use crate::Direction;
+    use crate::memory::backend::Mapping;
+    use crate::memory::region::Region;
     use nix::sys::memfd::MFdFlags;
     use std::sync::Arc;
 
@@ -48,7 +50,8 @@ mod tests {
     fn a_request_for_memory_is_served_or_refused() {
         let memory = InProcessIommu::default();
         let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
-        memory.map(MEMORY, MEMORY_BYTES as u64, Arc::new(region));
+        let (bytes, region) = (MEMORY_BYTES as u64, Arc::new(region));
+        memory.map(Mapping { iova: MEMORY, bytes, direction: Direction::Both, region });
         let (base, end) = (MEMORY.0, MEMORY.0 + MEMORY_BYTES as u64);
         let most = DEFAULT_TRANSFER_BYTES;
         let serve = |command: u16, address: u64, count: u64, data: &[u8]| {

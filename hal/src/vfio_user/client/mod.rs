@@ -24,12 +24,11 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use self::connection::Connection;
-pub(crate) use self::maps::Maps;
+use self::maps::Maps;
 use self::remote::Remote;
 use self::waits::Waits;
-use crate::bus::BusKind;
 use crate::vfio_user::wire::capabilities::Capabilities;
-use crate::{BarIndex, Domain, Error, Function, Result};
+use crate::{BarIndex, BusKind, Domain, Error, Function, Result};
 
 /// How long a server may take to reply, by default.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,8 +70,7 @@ pub fn connect(path: &Path, domain: &Domain) -> Result<Function> {
 
 /// Opens the function that is served at the socket `path`, as [`connect`] does.
 pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<Function> {
-    let maps = domain.vfio_user_maps();
-    let maps = maps.ok_or(Error::DomainKind { bus: BusKind::VfioUser, domain: domain.kind() })?;
+    let maps = domain.backend::<Maps>().ok_or(Error::DomainKind { bus: BusKind::VfioUser, domain: domain.kind() })?;
     let failed = |source: io::Error| Error::Socket { action: "connect to", path: path.to_owned(), source };
     let late = || Error::Unresponsive { path: path.to_owned(), patience: options.patience };
     let begin = Instant::now();

@@ -11,10 +11,9 @@ use super::Options;
 use super::connection::{Connection, Failure, Reply, refused, unless_gone};
 use super::mapped;
 use super::maps::Maps;
-use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
+use crate::bus::{Bus, Piece};
 use crate::endpoint::BarLayout;
-use crate::interrupt::InterruptKind;
-use crate::region::page_size;
+use crate::memory::region::page_size;
 use crate::removal::Removal;
 use crate::vfio_user::wire::capabilities::{self, Capabilities};
 use crate::vfio_user::wire::device::DeviceInfo;
@@ -22,7 +21,7 @@ use crate::vfio_user::wire::header::Command;
 use crate::vfio_user::wire::interrupt::{INTX, InterruptInfo, MSI, MSIX, SetInterrupts};
 use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo, decode_areas};
 use crate::vfio_user::wire::version::{DESCRIPTORS, Version};
-use crate::{BarIndex, Error, Interrupt, Result, config};
+use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
 
 /// Bytes of the largest description of a region that is accepted: enough for a thousand areas.
 const DESCRIPTION_BYTES: u32 = 32 + 16 + 16 * 1024;
@@ -138,7 +137,7 @@ impl Remote {
             if bytes > 0 {
                 let mut low = [0xff];
                 self.config_read(config::BARS + 4 * index as u16, &mut low)?;
-                self.layouts[index] = Some(config::bar_layout(low[0], bytes));
+                self.layouts[index] = Some(BarLayout::from_register(low[0], bytes));
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::getpid;
 
 use super::budget::{Charge, Item, Share};
-use crate::copy;
+use crate::memory::copy;
 use crate::vfio_user::wire::closing::Received;
 
 /// A descriptor of a file in memory, before it is used.

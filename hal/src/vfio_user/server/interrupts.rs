@@ -14,9 +14,9 @@ use super::budget::{Charge, Item, Share};
 use super::link::Link;
 use super::signals::Signals;
 use crate::config;
+use crate::endpoint::intx::Intx;
+use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, InterruptPort};
-use crate::intx::Intx;
-use crate::msix::Msix;
 use crate::vfio_user::wire::closing::Received;
 use crate::vfio_user::wire::interrupt::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use crate::config;
+use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, Layout};
-use crate::msix::Msix;
-use crate::region::page_size;
+use crate::memory::region::page_size;
 use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
 use crate::{BarIndex, SharedMemory};
 

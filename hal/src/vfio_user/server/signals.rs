@@ -18,7 +18,7 @@ use nix::sys::eventfd::EventFd;
 
 use super::client_memory::described;
 use super::link::Link;
-use crate::intx::raise;
+use crate::endpoint::intx::raise;
 use crate::vfio_user::wire::closing::Received;
 
 /// How long the session's thread may be blocked by a descriptor, and how often another thread checks this.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::intx::raise;
+use crate::endpoint::intx::raise;
 
 /// Wakes a thread that polls.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{End, Session};
 use crate::SharedMemory;
 use crate::endpoint::ResetKind;
-use crate::msix::Msix;
+use crate::endpoint::msix::Msix;
 use crate::vfio_user::server::interrupts;
 use crate::vfio_user::server::regions::{Described, Location};
 use crate::vfio_user::wire::device::DeviceInfo;
