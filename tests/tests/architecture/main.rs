@@ -129,32 +129,34 @@ fn no_files_use_each_other_in_a_circle() {
 #[test]
 fn rooms_use_each_other_as_the_page_says_and_in_no_circle() {
     let page = Page::read();
-    let mut found: BTreeMap<(PathBuf, PathBuf), String> = BTreeMap::new();
-    let mut wrong = String::new();
+    let mut all = Arrows::new();
+    // On the page a room names rooms of its crate, and other crates as a whole.
+    let mut found: BTreeMap<(&str, &str), String> = BTreeMap::new();
     for (from, to) in arrows() {
-        let room = |file: &Path| {
-            let room = page.room_of(file);
-            PathBuf::from(&room.unwrap_or_else(|| panic!("{} is in no room", file.display())).name)
+        let place = |file: &Path| {
+            let room = page.room_of(file).unwrap_or_else(|| panic!("{} is in no room of the page", file.display()));
+            let one = page.crates().find(|one| file.starts_with(&one.folder));
+            (room, one.unwrap_or_else(|| panic!("{} is in no crate of the page", file.display())))
         };
-        let rooms = (room(&from), room(&to));
-        if rooms.0 != rooms.1 {
-            found.entry(rooms).or_insert_with(|| format!("{} uses {}", from.display(), to.display()));
+        let ((from_room, from_crate), (to_room, to_crate)) = (place(&from), place(&to));
+        if from_room.name != to_room.name {
+            all.insert((from_room.name.clone().into(), to_room.name.clone().into()));
+            let target = if from_crate.name == to_crate.name { &to_room.name } else { &to_crate.name };
+            let files = format!("{} uses {}", from.display(), to.display());
+            found.entry((&from_room.name, target)).or_insert(files);
         }
     }
-    let on_page = page.rooms.iter().flat_map(|room| {
-        room.uses.iter().map(|to| (PathBuf::from(&room.name), PathBuf::from(to)))
-    });
-    let on_page: Arrows = on_page.collect();
-    for (rooms, files) in &found {
-        if !on_page.contains(rooms) {
-            wrong += &format!("\n  not on the page: {} uses {} ({files})", rooms.0.display(), rooms.1.display());
-        }
+    let on_page = page.rooms.iter().flat_map(|room| room.uses.iter().map(|to| (room.name.as_str(), to.as_str())));
+    let on_page: BTreeSet<(&str, &str)> = on_page.collect();
+    let mut wrong = String::new();
+    for ((from, to), files) in found.iter().filter(|(arrow, _)| !on_page.contains(arrow)) {
+        wrong += &format!("\n  not on the page: {from} uses {to} ({files})");
     }
-    for rooms in on_page.iter().filter(|rooms| !found.contains_key(rooms)) {
-        wrong += &format!("\n  only on the page: {} uses {}", rooms.0.display(), rooms.1.display());
+    for (from, to) in on_page.iter().filter(|arrow| !found.contains_key(arrow)) {
+        wrong += &format!("\n  only on the page: {from} uses {to}");
     }
-    wrong += &describe_circles(&found.into_keys().collect());
-    assert!(wrong.is_empty(), "the table of rooms in docs/architecture.md, column \"uses\", differs from the code:{wrong}");
+    wrong += &describe_circles(&all);
+    assert!(wrong.is_empty(), "docs/architecture.md, table of rooms, column \"uses\", differs from the code:{wrong}");
 }
 
 #[test]
@@ -164,14 +166,9 @@ fn the_page_has_all_crates_and_each_dependency_is_used() {
     let on_page: BTreeSet<(&str, &Path)> = page.crates().map(|one| (one.name.as_str(), one.folder.as_path())).collect();
     let found = packages.iter().map(|one| (one.name.as_str(), one.folder.as_path())).collect();
     assert_eq!(on_page, found, "left: crates of the picture in docs/architecture.md, right: crates that fpgactl needs");
-    let rooms_of = |name: &str| {
-        let package = packages.iter().find(|one| one.name == name).expect("a package");
-        page.rooms_in(&package.folder).collect::<Vec<_>>()
-    };
     for package in &packages {
         for needed in &package.dependencies {
-            let names: BTreeSet<&str> = rooms_of(needed).iter().map(|room| room.name.as_str()).collect();
-            let is_used = rooms_of(&package.name).iter().any(|room| room.uses.iter().any(|to| names.contains(to.as_str())));
+            let is_used = page.rooms_in(&package.folder).any(|room| room.uses.contains(needed));
             assert!(is_used, "{} depends on {needed} and does not use it", package.name);
         }
     }
@@ -185,7 +182,7 @@ fn each_room_has_files_and_each_step_a_room() {
     }
     let names: BTreeSet<&str> = page.rooms.iter().map(|room| room.name.as_str()).collect();
     assert_eq!(names.len(), page.rooms.len(), "two rooms have one name");
-    for name in page.steps.keys().chain(page.rooms.iter().flat_map(|room| &room.uses)) {
+    for name in page.steps.keys() {
         assert!(names.contains(name.as_str()), "docs/architecture.md: there is no room {name:?}");
     }
 }

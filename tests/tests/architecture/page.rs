@@ -11,7 +11,7 @@ pub(crate) struct Room {
     /// Files and folders, relative to the repository.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) holds: String,
-    /// Names of the rooms that this room uses.
+    /// Rooms of the same crate that this room uses, and other crates.
     pub(crate) uses: BTreeSet<String>,
 }
 

@@ -180,15 +180,11 @@ fn wrap(text: &str, width: u32) -> Vec<String> {
 
 /// Arrows between crates that no other arrows imply.
 fn arrows(page: &Page) -> BTreeSet<(String, String)> {
-    let mut crate_of = BTreeMap::new();
-    for one in page.crates() {
-        crate_of.extend(page.rooms_in(&one.folder).map(|room| (room.name.as_str(), one.name.as_str())));
-    }
+    let names: BTreeSet<&str> = page.crates().map(|one| one.name.as_str()).collect();
     let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for room in &page.rooms {
-        let from = crate_of[room.name.as_str()];
-        let to = room.uses.iter().filter_map(|to| crate_of.get(to.as_str()).copied());
-        uses.entry(from).or_default().extend(to.filter(|to| *to != from));
+    for one in page.crates() {
+        let to = page.rooms_in(&one.folder).flat_map(|room| &room.uses).map(String::as_str);
+        uses.insert(&one.name, to.filter(|to| names.contains(to)).collect());
     }
     let reaches = |from: &str, to: &str| {
         let mut seen = BTreeSet::new();
