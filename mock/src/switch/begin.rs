@@ -1,4 +1,4 @@
-//! The begin of barriers and transfers: checks, and what goes where.
+//! Starts barriers and transfers: checks, and the sends and receives of each.
 
 use cmdseq::completion::Status;
 use cmdseq::instruction::takes_tables;
@@ -99,8 +99,8 @@ impl Core {
         Ok(())
     }
 
-    /// Decided once per instruction, by its largest piece: deciding link by link would let two cards disagree. Of a vector
-    /// form, not every card knows the largest.
+    /// Decides between rendezvous and eager, once per instruction by its largest block: per link, two cards could disagree. A
+    /// vector form is always rendezvous, since not every card knows the largest block.
     fn is_rendezvous(
         &self,
         index: usize,
@@ -115,7 +115,7 @@ impl Core {
         Ok(is_large || instruction.flags.contains(Flags::RENDEZVOUS))
     }
 
-    /// What the instruction moves, if all of it lies inside memory and stripes, and nothing overlaps.
+    /// Returns the instruction's transfers, if all ranges are inside memory and stripes, and none overlap.
     pub(crate) fn checked_transfers(
         &self,
         index: usize,
@@ -124,7 +124,7 @@ impl Core {
         ranks: u32,
     ) -> Result<ranges::Transfers, Refusal> {
         let half = self.profile.stripe_half_bytes();
-        // A longer block would reach into the pseudo channel that the other operand is to have for itself.
+        // A longer block would reach into the pseudo channel reserved for the other operand.
         let is_striped = [instruction.source, instruction.destination].iter().any(|o| o.layout == Layout::Striped);
         if is_striped && instruction.bytes > half {
             return Err((Status::OutOfRange, 0));
@@ -155,7 +155,7 @@ impl Core {
             let end = if is_write { &mut write_end } else { &mut read_end };
             *end = range.end().max(*end);
         }
-        // An exchange in place would need a second copy of every block: it writes a block that has not been sent.
+        // An exchange in place would overwrite blocks that are not sent yet.
         if instruction.operation == Operation::Alltoall && card.in_place.is_some() && ranks > 1 {
             return Err((Status::Overlap, 0));
         }
@@ -163,7 +163,7 @@ impl Core {
     }
 }
 
-/// What the card says of an instruction of which it cannot be said what it moves.
+/// Converts an error of an instruction's ranges to its refusal.
 fn unfit(error: RangeError) -> Refusal {
     match error {
         RangeError::Address(_) => (Status::OutOfRange, 0),

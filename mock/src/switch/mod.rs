@@ -1,8 +1,8 @@
 //! The distributed switch: barriers, blocks between cards, and the control signals that order them.
 //!
 //! A source sends once all of its destinations are ready (rendezvous) or at once into their receive buffers (eager). The
-//! destination counts what comes in, and when all of a block is there, signals the source. Signals carry nothing: each
-//! link only counts those that came and were not waited for yet.
+//! destination counts arriving beats, and signals the source when the block is complete. Signals carry no data: each link only
+//! counts those that arrived and were not consumed.
 
 mod begin;
 mod receive;
@@ -18,11 +18,11 @@ use crate::fold::Fold;
 use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work};
 
-/// A barrier at work.
+/// A running barrier.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     ports: Vec<usize>,
-    /// Whether the signal of the peer at the same place in `ports` came.
+    /// Whether the signal of the peer at the same index in `ports` arrived.
     came: Vec<bool>,
     missing: usize,
     is_sent: bool,
@@ -36,16 +36,16 @@ pub(crate) struct Transfer {
     pub(crate) sends: Vec<Send>,
     pub(crate) receives: Vec<Receive>,
     own: Option<ranges::OwnBlock>,
-    /// What is made of the receives, if they are folded.
+    /// The fold of the receives, for a reduction.
     pub(crate) fold: Option<Fold>,
-    /// Where the own contribution to the fold is read, and its length, if it is a stream of its own.
+    /// Address and length of the card's own contribution, if it is a separate stream.
     contribution: Option<(u64, u64)>,
     pub(crate) is_set: bool,
     has_data: bool,
     has_started: bool,
-    /// Destinations that have not said that they are ready.
+    /// Destinations that are not ready.
     not_ready: usize,
-    /// Streams that move, of the own block too.
+    /// Moving streams, including that of the own block.
     moving: usize,
     not_acknowledged: usize,
     not_received: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Send {
     address: u64,
     bytes: u64,
     pub(crate) state: SendState,
-    /// Name of the burst, if eager.
+    /// Id of the burst, if eager.
     burst: u64,
 }
 
@@ -82,24 +82,24 @@ pub(crate) struct Receive {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveState {
     Waiting,
-    /// The receive buffer is being written to memory, or was and the last beat is on its way; or it has come to a fold that
-    /// is not over.
+    /// The receive buffer is being written to memory, or was and the last beat is in flight; or the data reached an unfinished
+    /// fold.
     Draining,
     Done,
 }
 
-/// What a stream is for.
+/// Purpose of a stream.
 #[derive(Debug)]
 pub(crate) enum StreamPurpose {
-    /// One send of `card`'s instruction, by place.
+    /// One send of `card`'s instruction, by index.
     Send { card: usize, send: usize },
-    /// All its sends, and the own block, from one stream.
+    /// All sends of the instruction, and its own block, as one stream.
     Multicast { card: usize },
-    /// Its own block.
+    /// The instruction's own block.
     Own { card: usize },
-    /// The receive buffer of a link to memory.
+    /// From the receive buffer of a link to memory.
     Drain { card: usize, port: usize },
-    /// The fold of what lies in the receive buffers to memory.
+    /// From the receive buffers through the fold to memory.
     Fold { card: usize },
     /// A copy or fill within a card.
     Local { card: usize },
@@ -122,7 +122,7 @@ impl StreamPurpose {
 }
 
 impl Transfer {
-    /// Whether it reads memory.
+    /// Returns whether the transfer reads memory.
     fn reads(&self) -> bool {
         !self.sends.is_empty() || self.own.is_some() || self.contribution.is_some()
     }
@@ -140,13 +140,13 @@ impl Card {
         self.communicators.get(instruction.communicator)
     }
 
-    /// The pseudo channel in which `address` lies. A block that goes on into the next is counted where it starts.
+    /// Returns the pseudo channel of `address`. A block that spans two channels counts for the first.
     pub(crate) fn channel(&self, address: u64) -> ResourceId {
         let bytes = self.memory.len() / self.channels.len() as u64;
         self.channels[((address / bytes) as usize).min(self.channels.len() - 1)]
     }
 
-    /// The node that the running instruction waits for, the lowest if several.
+    /// Returns the node that the running instruction waits for, the lowest if several.
     pub(crate) fn waiting_for(&self, node_at: impl Fn(usize) -> u32) -> Option<u32> {
         match &self.running.as_ref()?.work {
             Work::Barrier(barrier) => {
@@ -155,7 +155,7 @@ impl Card {
             }
             Work::Transfer(transfer) => {
                 let sends = transfer.sends.iter().filter(|send| send.state != SendState::Done).map(|send| send.port);
-                // A fold waits for those that have not come, and not for those that wait with it.
+                // A fold waits for missing contributions, not for those that arrived and wait too.
                 let has_come = |receive: &Receive| match transfer.fold {
                     Some(_) if receive.state == ReceiveState::Waiting => {
                         !self.links[receive.port].inbound.bursts.is_empty()
@@ -173,12 +173,12 @@ impl Card {
 }
 
 impl Core {
-    /// Stops all streams that `card`'s instruction has moving.
+    /// Stops all streams of the card's instruction.
     pub(crate) fn stop_streams(&mut self, index: usize) {
         self.rates.stop(|purpose| purpose.card() == index);
     }
 
-    /// The link at `port` has gone down: an instruction that still needs it fails.
+    /// Fails an instruction that needs the link at `port`, which went down.
     pub(crate) fn lost_link(&mut self, index: usize, port: usize) {
         let peer = self.ports.peer(self.cards[index].node, port);
         let card = &mut self.cards[index];
@@ -193,7 +193,7 @@ impl Core {
         }
     }
 
-    /// The port toward rank `rank`, if there is a link and it is up.
+    /// Returns the port and node of `rank`, if the link exists and is up.
     pub(crate) fn port_toward(
         &self,
         index: usize,
@@ -206,7 +206,7 @@ impl Core {
         port.map(|port| (port, peer as usize)).ok_or((Status::LinkDown, peer as u16))
     }
 
-    /// The port at which a signal or burst comes in that leaves `index` by `port`.
+    /// Returns card and port at the far end of a link that is up.
     pub(crate) fn far_end(&self, index: usize, port: usize) -> Option<(usize, usize)> {
         let node = self.cards[index].node;
         let peer = self.ports.peer(node, port);
@@ -214,7 +214,7 @@ impl Core {
         self.ports.toward(link, node).map(|back| (peer as usize, back))
     }
 
-    /// A step of time for the running instruction.
+    /// Runs a step of the running instruction.
     pub(crate) fn step(&mut self, index: usize, step: Step) {
         match step {
             Step::SwitchSet => self.switch_set(index),

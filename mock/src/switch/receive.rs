@@ -1,4 +1,4 @@
-//! The receiving side: bursts in the receive buffers, and blocks that come straight through.
+//! The receiving side: bursts in the receive buffers, and blocks that bypass them.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ impl Core {
         }
         let inbound = &mut card.links[port].inbound;
         let bytes = data.len() as u64;
-        // Without data a burst still takes its beat.
+        // A burst without data still takes a beat.
         let most = (buffer / self.profile.beat_bytes.max(1)) as usize;
         if inbound.buffered_bytes() + bytes > buffer || inbound.bursts.len() >= most.max(1) && bytes == 0 {
-            // There is no backpressure on a link: what does not fit is lost.
+            // Links have no backpressure: data that does not fit is lost.
             card.errors |= Errors::RECEIVE_OVERRUN;
             return;
         }
@@ -40,7 +40,7 @@ impl Core {
         self.drain(index, port);
     }
 
-    /// Starts to write the oldest burst of `port` to memory, if the running instruction takes it.
+    /// Starts writing the oldest burst of `port` to memory, if the running instruction receives it.
     fn drain(&mut self, index: usize, port: usize) {
         if self.cards[index].transfer().is_some_and(|transfer| transfer.fold.is_some()) {
             return self.drain_fold(index);
@@ -63,7 +63,7 @@ impl Core {
         self.start_stream(bytes, vec![channel], StreamPurpose::Drain { card: index, port });
     }
 
-    /// A peer sent another number of bytes than the instruction says.
+    /// Fails the instruction: a peer sent another number of bytes than expected.
     pub(crate) fn mismatch(&mut self, index: usize, port: usize) {
         let card = &mut self.cards[index];
         card.links[port].inbound.bursts.pop_front();
@@ -86,7 +86,7 @@ impl Core {
         }
     }
 
-    /// Once the oldest burst is whole and written, its last beat still has to pass the switch and be counted.
+    /// Schedules the count of the oldest burst's last beat once the burst is whole and written.
     fn count_buffered(&mut self, index: usize, port: usize) {
         let card = &mut self.cards[index];
         let Some(burst) = card.links[port].inbound.bursts.front_mut().filter(|_| !card.is_frozen) else { return };
@@ -136,7 +136,7 @@ impl Core {
         self.start_move(index, block, Then::Received { port, place });
     }
 
-    /// All of a block is here: the source is told, and the sequencer when it was the last.
+    /// Completes a receive: signals the source, and finishes the instruction after the last.
     pub(crate) fn received(&mut self, index: usize, port: usize, place: usize) {
         let now = self.now;
         if let Some(running) = &mut self.cards[index].running {

@@ -38,7 +38,7 @@ impl Core {
         }
     }
 
-    /// Looks at the signals that came before the instruction could wait for them.
+    /// Consumes signals that arrived before the instruction waited for them.
     fn use_all_controls(&mut self, index: usize) {
         let card = &mut self.cards[index];
         let ports: Vec<usize> = match &card.running {
@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Uses a signal of `port`, if there is one and the running instruction waits for it.
+    /// Consumes a signal of `port`, if the running instruction waits for it.
     fn use_control(&mut self, index: usize, port: usize) {
         let card = &mut self.cards[index];
         let link = &mut card.links[port];
@@ -105,7 +105,7 @@ impl Core {
         self.start_if_ready(index);
     }
 
-    /// Announces the data once it is there and all destinations are ready.
+    /// Announces the data once it is at the switch and all destinations are ready.
     fn start_if_ready(&mut self, index: usize) {
         let Some(transfer) = self.cards[index].transfer() else { return };
         if transfer.has_data && transfer.not_ready == 0 && !transfer.has_started {
@@ -170,14 +170,14 @@ impl Core {
     }
 
     pub(crate) fn start_stream(&mut self, bytes: u64, passes: Vec<ResourceId>, purpose: StreamPurpose) {
-        // The last beat is partial, but takes its time on the wire all the same.
+        // A partial last beat takes the time of a whole beat.
         let beat = self.profile.beat_bytes;
         let bytes = bytes.div_ceil(beat).saturating_mul(beat);
         self.rates.start(self.now, bytes, passes, purpose);
     }
 
-    /// What a block from `index` passes at `peer`: the pseudo channel in which it is put, and of a fold the units too. The
-    /// contributions to a fold pass together, so one of them stands for the result of all.
+    /// Returns what a block from `index` passes at `peer`: the destination's pseudo channel, and the reduction units for a fold.
+    /// The contributions to a fold pass together, so the first stands for all.
     fn destination_passes(&self, index: usize, port: usize, peer: usize) -> [Option<ResourceId>; 2] {
         let Some((_, back)) = self.far_end(index, port) else { return [None; 2] };
         let card = &self.cards[peer];
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Eager: the data leaves as it is now, and goes into the receive buffers of the other cards.
+    /// Eager: sends the current data to the receive buffers of the other cards.
     fn send_bursts(&mut self, index: usize, is_multicast: bool) {
         let to_buffer = self.profile.to_receive_buffer_ps();
         let card = &mut self.cards[index];
@@ -259,7 +259,7 @@ impl Core {
         self.start_move(index, block, Then::OwnKept);
     }
 
-    /// The own block is where it belongs.
+    /// The card's own block is in place.
     pub(crate) fn own_kept(&mut self, index: usize) {
         let Some(transfer) = self.cards[index].transfer() else { return };
         transfer.own_is_pending = false;

@@ -1,8 +1,9 @@
-//! The client's end of a connection: commands out, replies in, and the server's requests for memory between them.
+//! The client's end of a connection: sends commands, and receives replies and the server's requests for memory.
 //!
-//! Whoever waits for a reply reads the socket itself, so that a round trip costs one wake. Of several who wait, one reads
-//! for all. While nobody waits, a thread of the connection reads, so that requests are answered and a hang-up is noticed;
-//! it steps back as soon as somebody calls, and comes back when it has been quiet for a moment.
+//! A caller that waits for a reply reads the socket itself, so a round trip wakes one thread. If several callers wait, one
+//! of them leads: it reads for all. While no caller waits, the connection's own thread leads, so that requests are answered
+//! and the end of the server is noticed. The thread stops leading after a call, and leads again once no call came for
+//! [`QUIET`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -29,15 +30,15 @@ use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// Bytes of a reply's body at most.
 const BODY_BYTES: usize = 64 + DEFAULT_TRANSFER_BYTES as usize;
-/// How long nobody may have called before the thread reads again.
+/// How long without a call until the thread leads again.
 const QUIET: Duration = Duration::from_millis(1);
 
 /// Why a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The connection is over.
+    /// The connection has ended.
     Gone,
-    /// The server has said no.
+    /// The server replied with this errno.
     Refused(Errno),
 }
 
@@ -48,22 +49,22 @@ pub(crate) struct Reply {
     pub(crate) descriptors: Vec<Received>,
 }
 
-/// A connection, shared by those who call on it and its thread.
+/// A connection, shared by its callers and its thread.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
     sender: Sender<()>,
-    /// Taken only by who leads.
+    /// Locked only by the thread that leads.
     reader: Mutex<Reader>,
     state: Mutex<State>,
-    /// A reply has come for another than who reads, or nobody reads any more.
+    /// A reply came for a thread that does not lead, or no thread leads any more.
     changed: Condvar,
-    /// The connection is over; for the thread.
+    /// The connection has ended; for the thread.
     over: Condvar,
-    /// Wakes the thread.
+    /// Wakes the thread while it leads.
     wake: Wake,
     removal: Arc<Removal>,
-    /// The memory that the server may ask for.
+    /// The memory that the server may read and write by messages.
     memory: Arc<InProcessIommu>,
     owner: Owner,
     waits: Waits,
@@ -72,7 +73,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether somebody reads.
+    /// Whether a thread leads.
     is_led: bool,
     waiting: Vec<Waiting>,
     next_id: u16,
@@ -81,7 +82,7 @@ struct State {
     is_over: bool,
 }
 
-/// A command whose reply is awaited.
+/// A command whose reply has not been taken yet.
 #[derive(Debug)]
 struct Waiting {
     id: u16,
@@ -90,7 +91,7 @@ struct Waiting {
 }
 
 impl Connection {
-    /// Takes over a connected stream. Every wait ends when `waits` says so.
+    /// Takes over a connected stream. `waits` bounds every wait.
     pub(crate) fn new(stream: UnixStream, memory: Arc<InProcessIommu>, waits: Waits) -> std::io::Result<Arc<Self>> {
         let signal = stream.as_fd().try_clone_to_owned()?;
         let connection = Arc::new(Connection {
@@ -101,7 +102,7 @@ impl Connection {
             changed: Condvar::new(),
             over: Condvar::new(),
             wake: Wake::new()?,
-            // A hang-up is told whatever is polled for.
+            // Polling always reports that the peer has hung up.
             removal: Arc::new(Removal::signalled_by(signal, PollFlags::empty())),
             memory,
             owner: Owner::current(),
@@ -122,18 +123,18 @@ impl Connection {
         &self.waits
     }
 
-    /// Whether this is the process that has the connection.
+    /// Whether this process opened the connection: a forked child did not.
     pub(crate) fn is_here(&self) -> bool {
         self.owner.is_here()
     }
 
-    /// Fails in a process forked from it.
+    /// Fails in a forked child.
     #[inline]
     pub(crate) fn check_owner(&self) -> Result<()> {
         self.owner.check()
     }
 
-    /// Sends a command without wanting a reply: what is sent after it is served after it.
+    /// Sends a command that needs no reply. The server handles it before later commands.
     pub(crate) fn post(&self, command: Command, parts: [&[u8]; 2]) -> std::result::Result<(), Failure> {
         self.check()?;
         let mut header = Header::command(0, command, parts[0].len() + parts[1].len());
@@ -173,14 +174,14 @@ impl Connection {
         replied
     }
 
-    /// Ends the connection, and waits for its thread. A forked child does neither: both are its parent's.
+    /// Ends the connection, and waits for its thread. In a forked child this has no effect: both belong to the parent.
     pub(crate) fn end(&self) {
         if !self.owner.is_here() {
             return;
         }
         self.give_up("it was closed");
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Never from the thread itself, which has no reason to drop a function.
+        // The thread cannot wait for itself, though it has no reason to drop a function.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
             && thread.join().is_err()
         {
@@ -189,11 +190,11 @@ impl Connection {
     }
 
     fn check(&self) -> std::result::Result<(), Failure> {
-        // A child must neither send nor read on its parent's connection.
+        // A forked child must not use its parent's connection.
         if self.owner.is_here() && !self.removal.is_marked() { Ok(()) } else { Err(Failure::Gone) }
     }
 
-    /// Sends a message, waiting for room as long as it takes, up to `deadline`.
+    /// Sends a message, and waits until `deadline` for the server to read.
     fn send(
         &self,
         header: Header,
@@ -230,7 +231,7 @@ impl Connection {
             if left.is_zero() {
                 drop(state);
                 self.waits.end();
-                return Err(self.give_up("it did not answer in time"));
+                return Err(self.give_up("it did not reply in time"));
             }
             if state.is_led {
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +254,7 @@ impl Connection {
         state
     }
 
-    /// Reads messages until `deadline`, or until after one of them `is_enough`.
+    /// Reads messages until `deadline`, or until `is_enough` after one of them.
     fn lead(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |deadline| Instant::now() >= deadline;
@@ -262,7 +263,7 @@ impl Connection {
                 PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             ];
-            // Only the thread needs to be woken.
+            // Only the thread leads without a deadline, and only it is woken.
             let polled = if deadline.is_none() { &mut polled[..] } else { &mut polled[..1] };
             if let Err(errno) = poll_until(polled, deadline) {
                 self.give_up(errno.desc());
@@ -272,7 +273,7 @@ impl Connection {
                 continue;
             }
             if !self.socket.closer().wait_for_room() {
-                self.give_up("descriptors it sent do not close");
+                self.give_up("closing the descriptors it sent takes too long");
                 return;
             }
             match reader.advance(&self.socket) {
@@ -286,7 +287,7 @@ impl Connection {
         }
     }
 
-    /// Deals with one message.
+    /// Handles one message.
     fn take(&self, header: &Header, reader: &mut Reader) {
         let descriptors = reader.take_descriptors();
         match header.kind() {
@@ -296,7 +297,7 @@ impl Connection {
                     state.waiting.iter_mut().find(|waiting| waiting.id == header.id && waiting.reply.is_none());
                 let Some(waiting) = waiting.filter(|waiting| waiting.command as u16 == header.command) else {
                     drop(state);
-                    self.give_up("it answered what it was not asked");
+                    self.give_up("it sent a reply to no command");
                     return;
                 };
                 waiting.reply = Some(match (header.failed(), descriptors.all()) {
@@ -304,7 +305,8 @@ impl Connection {
                     (None, Some(descriptors)) => Ok(Reply { body: reader.body().to_vec(), descriptors }),
                     (None, None) => Err(Errno::EMFILE),
                 });
-                // It may be another's than who reads now. One alone reads itself, or hears when the thread steps back.
+                // The reply may be for a thread that does not lead. A single caller leads itself, or is notified when the
+                // thread stops leading.
                 if state.waiting.len() != 1 {
                     self.changed.notify_all();
                 }
@@ -320,19 +322,19 @@ impl Connection {
                     (Err(errno), false) => self.send(header.failure(errno), [&[], &[]], &[], deadline),
                 };
                 if sent.is_err() {
-                    self.give_up("it does not take answers");
+                    self.give_up("it does not read replies");
                 }
             }
-            None => drop(self.give_up("it sent a message of no known kind")),
+            None => drop(self.give_up("it sent a message of unknown type")),
         }
     }
 
-    /// The thread: reads while nobody else does.
+    /// Runs the thread: leads while no caller does.
     fn read_when_quiet(&self) {
         let mut state = self.state();
         while !state.is_over {
             let calls = state.calls;
-            // Callers do not wake it: that would cost each of them a system call.
+            // Callers do not wake the thread: that would cost each of them a system call.
             (state, _) = self.over.wait_timeout(state, QUIET).unwrap_or_else(PoisonError::into_inner);
             if state.is_led || state.calls != calls {
                 continue;
@@ -347,12 +349,12 @@ impl Connection {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Ends the connection for the reason `why`.
     fn give_up(&self, why: &str) -> Failure {
         let mut state = self.state();
         if !state.is_over {
             state.is_over = true;
-            log::debug!("A vfio-user server is given up: {why}");
+            log::debug!("Disconnecting from a vfio-user server: {why}");
         }
         drop(state);
         self.removal.mark();
@@ -368,7 +370,7 @@ impl Connection {
     }
 }
 
-/// What became of a command to a function that may be gone: nothing then.
+/// Returns `None` if the function is gone, else the reply or the refusal of the command `what`.
 pub(crate) fn unless_gone<T>(result: std::result::Result<T, Failure>, what: &'static str) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -377,7 +379,7 @@ pub(crate) fn unless_gone<T>(result: std::result::Result<T, Failure>, what: &'st
     }
 }
 
-/// A refusal as an error.
+/// Returns a refusal as an error.
 pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
     crate::Error::Refused { what, source: errno.into() }
 }
@@ -390,7 +392,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::mpsc::channel;
 
-    /// What a test waits that nothing should keep waiting.
+    /// A limit that no test should reach.
     const LONG: Duration = Duration::from_secs(20);
 
     /// The server's end.
@@ -407,7 +409,7 @@ mod tests {
         }
 
         fn send(&mut self, header: Header, body: &[u8]) {
-            // It may be given up before it has sent all.
+            // The client may disconnect first.
             let _ = self.0.write_all(&header.encode()).and_then(|()| self.0.write_all(body));
         }
     }
@@ -423,7 +425,7 @@ mod tests {
         connection.call(Command::GetInfo, [&[1, 2], &[3]], &[]).map(|reply| reply.body)
     }
 
-    /// Has `answer` deal with what `ask` asks.
+    /// Returns the outcome of a command whose request `answer` handles.
     fn answered(answer: impl FnOnce(&mut Peer, Header) + Send) -> std::result::Result<Vec<u8>, Failure> {
         let (connection, mut peer) = open(LONG);
         let result = thread::scope(|scope| {
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_over_with_its_reply_and_with_no_other() {
+    fn a_command_ends_with_its_own_reply_only() {
         let reply = |header: Header, body: &[u8]| (header.reply(body.len()), body.to_vec());
         let body = [5; 9];
         let of = |change: &(dyn Fn(Header) -> Header + Sync)| {
@@ -476,7 +478,7 @@ mod tests {
             assert_eq!(asks.join().unwrap(), Ok(Vec::new()));
         });
         peer.send(Header::command(0, Command::GetInfo, 0).reply(0), &[]);
-        // Nobody asks anything: the connection's thread sees it.
+        // No caller reads, so the connection's thread does.
         let deadline = Instant::now() + LONG;
         while !connection.removal().is_marked() {
             assert!(Instant::now() < deadline);
@@ -487,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_in_use_is_not_given_out() {
+    fn an_id_in_use_is_not_assigned_again() {
         let (connection, mut peer) = open(LONG);
         let waiting = |id| Waiting { id, command: Command::Reset, reply: None };
         let mut state = connection.state();
@@ -509,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_hears_of_a_reply_before_who_reads_has_its_own() {
+    fn a_caller_that_does_not_lead_gets_its_reply_before_the_leader_does() {
         let (connection, mut peer) = open(LONG * 3);
         for _ in 0..20 {
             thread::scope(|scope| {
@@ -536,7 +538,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let (header, _) = peer.receive();
-                // The connection's thread looks meanwhile whether it has to read.
+                // Meanwhile the connection's thread checks whether it must lead.
                 thread::sleep(Duration::from_millis(30));
                 peer.send(header.reply(0), &[]);
                 peer.receive();
@@ -561,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn its_thread_is_over_when_it_was_ended() {
+    fn ending_waits_for_the_thread() {
         for _ in 0..50 {
             let (connection, _peer) = open(LONG);
             assert_eq!(Arc::strong_count(&connection), 2);

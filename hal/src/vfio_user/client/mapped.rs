@@ -1,7 +1,7 @@
-//! Memory of a server that is mapped here.
+//! Mapped memory of a server.
 //!
-//! A server may go at any time, and a mapping of its memory would stay as it was last. So the mapping is replaced then by
-//! one of an empty file: each access to it is a SIGBUS, which reads all-ones, as for a BAR whose function is gone.
+//! A server may end at any time, and its mapped memory would keep its last contents. So the mapping is then replaced by a
+//! mapping of an empty file: every access raises SIGBUS, whose handler makes it read all-ones, as for a removed function.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -22,11 +22,11 @@ use crate::vfio_user::wire::closing::Received;
 use crate::vfio_user::wire::region::{Area, RegionInfo};
 use crate::{Error, Result};
 
-/// A stretch of a server's memory.
+/// A mapped part of a server's memory.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     watch: Option<Watch>,
-    /// In a forked child, other memory may lie there.
+    /// Not unmapped in a forked child, which may have other memory at this address.
     map: Option<MmapRaw>,
     owner: Owner,
 }
@@ -37,14 +37,16 @@ impl Vanish for Mapped {
         let (start, bytes) = (map.as_mut_ptr().cast::<libc::c_void>(), map.len());
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        // SAFETY: replaces all of the mapping that `self.map` owns and takes away later. There are no references to it,
-        // only volatile accesses through raw pointers, and `self.watch` catches their SIGBUS.
+        // SAFETY: the range is exactly the mapping that `self.map` owns, and unmaps later. No reference to the memory
+        // exists: `Piece` accesses it by volatile accesses through raw pointers, and `self.watch` handles their SIGBUS.
         let replaced = unsafe { libc::mmap(start, bytes, access, flags, empty.as_raw_fd(), 0) };
         if replaced == libc::MAP_FAILED {
-            return log::error!("A mapping of {bytes:#x} bytes of a server that is gone cannot be replaced");
+            return log::error!(
+                "Replacing {bytes:#x} mapped bytes of a server that has ended: they keep their last contents"
+            );
         }
         if let Err(error) = map.advise(Advice::DontFork) {
-            log::warn!("Children inherit what took the place of a server's memory: {error}");
+            log::warn!("Forked children inherit a replaced mapping: {error}");
         }
     }
 }
@@ -58,7 +60,7 @@ impl Drop for Mapped {
     }
 }
 
-/// A file without any bytes.
+/// Returns an empty file.
 fn empty() -> Option<&'static OwnedFd> {
     static EMPTY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let make = || {
@@ -69,8 +71,8 @@ fn empty() -> Option<&'static OwnedFd> {
     EMPTY.get_or_init(make).as_ref()
 }
 
-/// The descriptor of a region's memory if it can be mapped without danger: the server cannot take the memory away. Files
-/// that have no seals are asked nothing else, since they may lie in a file system of the server's own making.
+/// Returns the descriptor if its memory is safe to map: the server can neither shrink it nor punch holes that fault. A file
+/// without seals is not touched otherwise, since it may be in a file system that the server itself runs.
 pub(crate) fn mappable(descriptor: Received) -> Option<OwnedFd> {
     let seals = SealFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GET_SEALS).ok()?);
     let is_safe = seals.contains(SealFlag::F_SEAL_SHRINK) && empty().is_some();
@@ -78,7 +80,7 @@ pub(crate) fn mappable(descriptor: Received) -> Option<OwnedFd> {
     (fstatfs(&descriptor).ok()?.filesystem_type() == TMPFS_MAGIC).then_some(descriptor)
 }
 
-/// Maps the stretches `areas` of a region. Those for which there is no more room among the watched ones are left out.
+/// Maps the `areas` of a region. Leaves out areas beyond the number that the handler of SIGBUS can watch.
 pub(crate) fn map(
     descriptor: &OwnedFd,
     info: &RegionInfo,
@@ -110,8 +112,8 @@ pub(crate) fn map(
         let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
         let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner });
         let memory = Arc::clone(&mapped) as Arc<_>;
-        // SAFETY: the mapping has `area.size` bytes and lives in `memory`, which lends none; it begins on a page, as the
-        // offset does. The file cannot shrink: `mappable` saw its seals.
+        // SAFETY: `memory` owns the mapping of `area.size` bytes and lends no references to it. Both the mapping and
+        // `area.offset` begin on a page. The file cannot shrink: `mappable` checked its seals.
         pieces.push((unsafe { Piece::new(area.offset, area.size, start, owner, memory) }, mapped));
     }
     Ok(pieces)
@@ -133,7 +135,7 @@ mod tests {
         file
     }
 
-    /// What the kernel says of a mapping that begins at an address: its line, and its flags.
+    /// Returns the line and the flags that the kernel lists for the mapping that begins at an address.
     fn mapping(start: usize) -> Option<(String, String)> {
         let text = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_are_mapped_that_lie_in_the_region_and_in_the_file() {
+    fn areas_inside_the_region_and_the_file_are_mapped() {
         let file = memory("test", 4, SealFlag::F_SEAL_SHRINK);
         let area = |offset, size| Area { offset, size };
         let of = |offset: u64, size: u64, areas: &[Area]| {
@@ -169,7 +171,7 @@ mod tests {
             (PAGE, 3 * PAGE, vec![area(PAGE, 2 * PAGE)], vec![2]),
             (0, 0, vec![area(0, 0)], vec![]),
             (0, size, vec![], vec![]),
-            // What no page can be mapped for is left out.
+            // Areas that do not begin on a page, or are empty, are left out.
             (0, size, vec![area(0, 0), area(8, PAGE), area(2 * PAGE, PAGE)], vec![1]),
             (8, 2 * PAGE, vec![area(0, PAGE)], vec![]),
         ] {
@@ -177,7 +179,7 @@ mod tests {
             assert_eq!(of(offset, size, &areas).unwrap(), mapped, "{offset:#x} {size:#x} {areas:?}");
         }
         for (offset, size, areas) in [
-            // Beyond the region, beyond the file, over one another, and beyond all there is.
+            // Beyond the region, beyond the file, overlapping, out of order, and overflowing.
             (0, size - 1, vec![area(0, size)]),
             (0, 8 * PAGE, vec![area(0, size + 1)]),
             (1, size, vec![area(0, size)]),
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_a_servers_memory_is_empty_and_not_inherited() {
+    fn the_replacement_of_a_servers_memory_is_empty_and_not_inherited() {
         let file = memory("servers-memory", 2, SealFlag::F_SEAL_SHRINK);
         let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size: 2 * PAGE, offset: 0 };
         let areas = [Area { offset: 0, size: 2 * PAGE }];

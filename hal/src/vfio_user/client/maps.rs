@@ -1,4 +1,4 @@
-//! The memory of a domain, as its servers are told of it.
+//! A domain's memory, which is mapped at all of its servers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -20,20 +20,20 @@ impl Domain {
     }
 }
 
-/// What the servers of one domain's functions are told of its memory.
+/// The memory of one domain, and the servers of its functions.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
-    /// For servers that ask for bytes.
+    /// For servers that transfer bytes by messages.
     pub(super) memory: Arc<InProcessIommu>,
-    /// What waiting for their answers has taken.
+    /// The time that slow replies of the servers have taken.
     pub(super) slowness: Arc<Slowness>,
-    book: Mutex<Book>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct State {
     mappings: Vec<Mapping>,
-    /// Connections, and whether they are passed descriptors.
+    /// Connections, and whether each is passed descriptors.
     connections: Vec<(Weak<Connection>, bool)>,
 }
 
@@ -46,55 +46,55 @@ impl DomainBackend for Maps {
         true
     }
 
-    /// Tells all servers of a mapping.
+    /// Maps at all servers, or at none if one refuses.
     fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
         let (iova, bytes) = (mapping.iova, mapping.bytes);
-        let mut book = self.book();
+        let mut state = self.state();
         self.memory.map(mapping.clone());
-        book.connections.retain(|(connection, _)| connection.strong_count() > 0);
-        for told in 0..book.connections.len() {
-            let (connection, share) = &book.connections[told];
+        state.connections.retain(|(connection, _)| connection.strong_count() > 0);
+        for index in 0..state.connections.len() {
+            let (connection, share) = &state.connections[index];
             let Some(connection) = connection.upgrade() else { continue };
-            if let Err(Failure::Refused(errno)) = tell(&connection, &mapping, *share) {
-                for (connection, _) in &book.connections[..told] {
+            if let Err(Failure::Refused(errno)) = map_at(&connection, &mapping, *share) {
+                for (connection, _) in &state.connections[..index] {
                     if let Some(connection) = connection.upgrade() {
-                        let _ = untell(&connection, iova, bytes);
+                        let _ = unmap_at(&connection, iova, bytes);
                     }
                 }
                 self.memory.unmap(iova);
                 return Err(Error::DmaMap { iova, bytes, source: errno.into() });
             }
         }
-        book.mappings.push(mapping);
+        state.mappings.push(mapping);
         Ok(())
     }
 
-    /// Takes a mapping back from all servers. One that is gone has nothing to give back.
+    /// Unmaps at all servers that are still there.
     fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
-        let mut book = self.book();
+        let mut state = self.state();
         self.memory.unmap(iova);
-        let removed = book.mappings.iter().position(|other| other.iova == iova);
-        let removed = removed.map(|at| book.mappings.swap_remove(at));
+        let removed = state.mappings.iter().position(|other| other.iova == iova);
+        let removed = removed.map(|at| state.mappings.swap_remove(at));
         let mut failed = None;
-        for (connection, _) in &book.connections {
+        for (connection, _) in &state.connections {
             if let Some(connection) = connection.upgrade()
-                && let Err(Failure::Refused(errno)) = untell(&connection, iova, bytes)
+                && let Err(Failure::Refused(errno)) = unmap_at(&connection, iova, bytes)
             {
                 failed = Some(errno);
             }
         }
-        drop(book);
+        drop(state);
         drop(removed);
         failed.map_or(Ok(()), |errno| Err(Error::DmaUnmap { iova, bytes, source: errno.into() }))
     }
 }
 
 impl Maps {
-    /// Tells a new server of what there is already.
+    /// Adds a server, and maps everything at it.
     pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
-        let mut book = self.book();
-        for mapping in &book.mappings {
-            match tell(connection, mapping, share) {
+        let mut state = self.state();
+        for mapping in &state.mappings {
+            match map_at(connection, mapping, share) {
                 Ok(()) => {}
                 Err(Failure::Gone) => return Err(Error::Removed),
                 Err(Failure::Refused(errno)) => {
@@ -102,7 +102,7 @@ impl Maps {
                 }
             }
         }
-        book.connections.push((Arc::downgrade(connection), share));
+        state.connections.push((Arc::downgrade(connection), share));
         Ok(())
     }
 
@@ -110,15 +110,15 @@ impl Maps {
         if !connection.is_here() {
             return;
         }
-        self.book().connections.retain(|(other, _)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
+        self.state().connections.retain(|(other, _)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn tell(connection: &Connection, mapping: &Mapping, share: bool) -> std::result::Result<(), Failure> {
+fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::result::Result<(), Failure> {
     let readable = if mapping.direction.lets_devices_read() { DmaMap::READABLE } else { 0 };
     let writeable = if mapping.direction.lets_devices_write() { DmaMap::WRITEABLE } else { 0 };
     let (flags, address, size) = (readable | writeable, mapping.iova.0, mapping.bytes);
@@ -128,7 +128,7 @@ fn tell(connection: &Connection, mapping: &Mapping, share: bool) -> std::result:
     connection.call(Command::DmaMap, [&map.encode(), &[]], file.as_slice()).map(drop)
 }
 
-fn untell(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
+fn unmap_at(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
     let unmap = DmaUnmap { argsz: DmaUnmap::BYTES as u32, flags: 0, address: iova.0, size: bytes };
     connection.call(Command::DmaUnmap, [&unmap.encode(), &[]], &[]).map(drop)
 }

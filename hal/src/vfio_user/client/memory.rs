@@ -8,7 +8,7 @@ use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::memory::DmaAccess;
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
-/// Answers a request for memory: the fixed part of the reply, and its data.
+/// Does what a request asks for, and returns the fixed part and the data of the reply.
 pub(super) fn answer(
     memory: &InProcessIommu,
     header: &Header,

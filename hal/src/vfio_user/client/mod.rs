@@ -1,4 +1,7 @@
-//! Functions on the far side of a socket.
+//! The client: opens functions that a server serves on a socket.
+//!
+//! Locks, in the order in which a thread takes them: `Maps::state`, which is held while servers reply; then of a connection
+//! `reader`, `state` and `Sender::queue`, of which only `reader` is held while the thread waits or takes another.
 
 mod connection;
 mod mapped;
@@ -27,23 +30,23 @@ use self::waits::Waits;
 use crate::vfio_user::wire::capabilities::Capabilities;
 use crate::{BarIndex, BusKind, Domain, Error, Function, Result};
 
-/// How long a server may take to answer.
+/// How long a server may take to reply, by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a function is opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How long the server may take (5 s): for all that opening asks of it; then for any one answer, less what slow answers
-    /// of the domain's servers took before. An answer is slow that takes more than a fiftieth of this; a tenth of the time
-    /// since is taken off. After that the function counts as removed.
+    /// How long the server may take (5 s): first for all replies while the function is opened; then for each reply, less the
+    /// time that slow replies of the domain's servers have taken. A reply is slow if it takes more than a fiftieth of this;
+    /// a tenth of the time since is subtracted again. A later reply means that the function is removed.
     pub patience: Duration,
-    /// Whether memory that the server passes is mapped, if its size is sealed; otherwise all accesses travel through the
-    /// socket. When the server is gone, what was mapped reads as all-ones: by a handler of SIGBUS, which this installs.
+    /// Maps BARs whose memory the server passes, if their size is sealed. Otherwise every access is a message. When the
+    /// server has ended, mapped memory reads as all-ones; for this, a handler of SIGBUS is installed.
     pub map_bars: bool,
-    /// Whether buffers are passed to the server; otherwise it has to ask for their bytes one message at a time.
+    /// Passes DMA buffers to the server as files. Otherwise the server transfers their bytes by messages.
     pub share_memory: bool,
-    /// Whether a function whose server cannot reset it is opened all the same: see
+    /// Opens the function even if its server cannot reset it: see
     /// [`vfio::Options`](crate::vfio::Options::without_reset).
     pub without_reset: bool,
 }
@@ -56,10 +59,11 @@ impl Default for Options {
 
 /// Opens the function that is served at the socket `path`, in a `domain` made by [`Domain::vfio_user`].
 ///
-/// Fails with [`Error::Busy`] while another client has it, and with [`Error::Unresponsive`] if the server takes too long.
+/// Fails with [`Error::Busy`] while another client has the function, and with [`Error::Unresponsive`] if the server takes too
+/// long.
 ///
-/// When the server is gone, so is the function: registers read as all-ones, what is written reaches nobody, and calls fail with
-/// [`Error::Removed`]. Buffers of the domain stay with their contents, and are freed as ever.
+/// When the server ends, the function is removed: registers read as all-ones, writes have no effect, and calls fail with
+/// [`Error::Removed`]. The domain's buffers and their contents stay, and are freed as usual.
 pub fn connect(path: &Path, domain: &Domain) -> Result<Function> {
     connect_with(path, domain, &Options::default())
 }
@@ -89,7 +93,7 @@ fn open(
     maps: Arc<Maps>,
     connection: Arc<Connection>,
 ) -> Result<Function> {
-    // From here on, whatever fails ends the connection.
+    // From here on, a failure drops `remote`, which ends the connection.
     let mut remote = Remote {
         connection,
         maps,
@@ -107,7 +111,7 @@ fn open(
     Function::open(Box::new(remote), domain.attach(&name, 64), &name, options.without_reset)
 }
 
-/// Connects, waiting at most `patience` for a server that accepts.
+/// Connects, and waits at most `patience` until the server accepts.
 fn connect_stream(path: &Path, patience: Duration) -> std::result::Result<UnixStream, Errno> {
     let descriptor = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX).max(1));
@@ -116,7 +120,7 @@ fn connect_stream(path: &Path, patience: Duration) -> std::result::Result<UnixSt
         match connect_socket(descriptor.as_raw_fd(), &UnixAddr::new(path)?) {
             Ok(()) => return Ok(UnixStream::from(descriptor)),
             Err(Errno::EINTR) => {}
-            // What a full backlog gives after the limit.
+            // The backlog is full, and the send timeout has passed.
             Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
             Err(errno) => return Err(errno),
         }

@@ -1,4 +1,4 @@
-//! The host's end of a function on the far side of a socket.
+//! A function that a server serves, as a bus.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,16 +23,16 @@ use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess,
 use crate::vfio_user::wire::version::{DESCRIPTORS, Version};
 use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
 
-/// Bytes of a region's description that are taken: it lists up to a thousand stretches.
+/// Bytes of the largest description of a region that is accepted: enough for a thousand areas.
 const DESCRIPTION_BYTES: u32 = 32 + 16 + 16 * 1024;
 
-/// The host's end of a function on the far side of a socket.
+/// The client of a served function.
 pub(super) struct Remote {
     pub(super) connection: Arc<Connection>,
     pub(super) maps: Arc<Maps>,
     pub(super) regions: Vec<RemoteRegion>,
     pub(super) layouts: [Option<BarLayout>; BarIndex::COUNT],
-    /// Of MSI-X, MSI and INTx.
+    /// Vectors of MSI-X, MSI and INTx: see [`slot`].
     pub(super) vectors: [u16; 3],
     pub(super) can_reset: bool,
     pub(super) server: Capabilities,
@@ -45,7 +45,7 @@ pub(super) struct RemoteRegion {
     pieces: Vec<Piece>,
 }
 
-/// What a server's answer that cannot be right comes to.
+/// Returns the error for a reply that cannot be right.
 fn nonsense(what: &'static str) -> Error {
     Error::Nonsense { what }
 }
@@ -74,7 +74,7 @@ impl Remote {
         Ok(())
     }
 
-    /// A command, without which nothing can go on.
+    /// Sends a command that must succeed, and returns its reply.
     fn ask(&self, what: &'static str, command: Command, body: &[u8]) -> Result<Reply> {
         unless_gone(self.connection.call(command, [body, &[]], &[]), what)?.ok_or(Error::Removed)
     }
@@ -130,7 +130,7 @@ impl Remote {
         Ok(region)
     }
 
-    /// What the BARs' registers say beside their size.
+    /// Reads the kinds of BARs from their registers.
     pub(super) fn read_layouts(&mut self) -> Result<()> {
         for index in 0..BarIndex::COUNT {
             let bytes = self.regions[index].bytes;
@@ -169,7 +169,7 @@ impl Remote {
     }
 }
 
-/// Where the vectors of a kind are counted.
+/// Returns the place of a kind in [`Remote::vectors`].
 fn slot(kind: InterruptKind) -> usize {
     match kind {
         InterruptKind::Msix => 0,
@@ -192,7 +192,7 @@ impl Bus for Remote {
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
-        // A function without PCI Express has the first 256 bytes only; the rest reads as if nobody answered.
+        // A function without PCI Express has only the first 256 bytes. The rest reads as all-ones.
         if u64::from(offset) + data.len() as u64 > self.regions[CONFIG_REGION as usize].bytes {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl Bus for Remote {
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
         self.connection.check_owner()?;
-        // Posted, as on PCIe: it is on its way, and what is asked later sees its effect.
+        // Posted, as on PCIe: the server handles it before any later command.
         let access = RegionAccess { offset, region: bar.index() as u32, count: data.len() as u32 };
         unless_gone(self.connection.post(Command::RegionWrite, [&access.encode(), data]), "write").map(drop)
     }
@@ -289,7 +289,7 @@ impl Bus for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // Again, if it was opened; in a forked child it does nothing.
+        // A function that was opened was closed before: then this has no effect, as in a forked child.
         self.close();
     }
 }

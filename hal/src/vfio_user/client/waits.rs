@@ -1,7 +1,7 @@
 //! How long a client waits for its servers.
 //!
-//! A limit for each answer alone would let a server that uses it up each time hold a command for as long as the command
-//! has questions. So opening has one limit for all its questions, and after that slow answers share one.
+//! With a limit for each reply alone, a server that always uses it up could delay a command by the limit times the number of
+//! messages. So all replies while a function is opened share one limit, and so do slow replies after that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::vfio_user::wire::debt::Debt;
 
-/// An answer that takes at most this fraction of the patience is not slow, and is always waited for.
+/// A reply within this fraction of the patience is not slow. The client always waits this long.
 const QUICK: u32 = 50;
 
-/// What slow answers of all servers of one domain have taken.
+/// The time that slow replies of all servers of one domain have taken.
 #[derive(Debug, Default)]
 pub(crate) struct Slowness {
-    /// `None`: none was slow.
+    /// `None`: no reply was slow.
     debt: Mutex<Option<Debt>>,
-    /// Whether there is any.
+    /// Whether a reply was slow.
     is_some: AtomicBool,
 }
 
@@ -40,29 +40,29 @@ impl Slowness {
 pub(crate) struct Waits {
     slowness: Arc<Slowness>,
     patience: Duration,
-    /// When opening must be over.
+    /// Until when the function must be open.
     open_by: Option<Instant>,
     is_open: AtomicBool,
-    /// Whether an answer was given up.
+    /// Whether a reply came too late.
     too_long: AtomicBool,
 }
 
 impl Waits {
-    /// Of a connection that is being opened since `begin`.
+    /// Begins with opening, at `begin`.
     pub(crate) fn new(slowness: Arc<Slowness>, patience: Duration, begin: Instant) -> Self {
         let (is_open, too_long) = (AtomicBool::new(false), AtomicBool::new(false));
         Waits { slowness, patience, open_by: begin.checked_add(patience), is_open, too_long }
     }
 
-    /// Opening is over.
+    /// Notes that the function is open.
     pub(crate) fn opened(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// Until when what is asked at `now` must be answered.
+    /// Returns until when the reply to a command sent at `now` must arrive.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let left = self.patience.saturating_sub(self.slowness.at(now)).max(self.patience / QUICK);
-        // A patience without end is one of a year.
+        // An unlimited patience is one of a year.
         let year = Duration::from_secs(365 * 24 * 3600);
         let deadline = now + left.min(year);
         match self.open_by {
@@ -71,7 +71,7 @@ impl Waits {
         }
     }
 
-    /// What was asked at `begin` is over at `now`.
+    /// Notes that a command was sent at `begin` and ended at `now`.
     pub(crate) fn note(&self, begin: Instant, now: Instant) {
         let waited = now.saturating_duration_since(begin);
         if waited > self.patience / QUICK {
@@ -79,12 +79,12 @@ impl Waits {
         }
     }
 
-    /// An answer is given up.
+    /// Notes that a reply came too late.
     pub(crate) fn end(&self) {
         self.too_long.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an answer was given up.
+    /// Whether a reply came too late.
     pub(crate) fn were_too_long(&self) -> bool {
         self.too_long.load(Ordering::Relaxed)
     }
@@ -97,7 +97,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn opening_and_slow_answers_have_a_limit_together() {
+    fn opening_has_one_limit_and_slow_replies_share_another() {
         let (slowness, begin) = (Arc::<Slowness>::default(), Instant::now());
         let waits = Waits::new(Arc::clone(&slowness), SECOND * 5, begin);
         assert_eq!(waits.deadline(begin + SECOND * 3), begin + SECOND * 5, "opening");
@@ -106,7 +106,7 @@ mod tests {
         slowness.add(SECOND * 4, begin + SECOND * 7);
         assert_eq!(waits.deadline(begin + SECOND * 7), begin + SECOND * 8);
         slowness.add(SECOND * 9, begin + SECOND * 8);
-        // Another server of the domain is waited for a moment at least, and as long as ever once that is forgiven.
+        // Another server of the domain still has a fiftieth, and the full time once the debt is forgiven.
         let other = Waits::new(slowness, SECOND * 5, begin);
         other.opened();
         assert_eq!(other.deadline(begin + SECOND * 8), begin + SECOND * 8 + SECOND / 10);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_slow_that_takes_more_than_a_fiftieth() {
+    fn a_reply_is_slow_after_a_fiftieth_of_the_patience() {
         let (slowness, begin) = (Arc::<Slowness>::default(), Instant::now());
         let waits = Waits::new(Arc::clone(&slowness), SECOND * 5, begin);
         let left = |now| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patience_without_end_is_no_overflow() {
+    fn an_unlimited_patience_does_not_overflow() {
         let waits = Waits::new(Arc::default(), Duration::MAX, Instant::now());
         let now = Instant::now();
         assert_eq!(waits.deadline(now), now + SECOND * 31_536_000);

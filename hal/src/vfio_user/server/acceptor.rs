@@ -26,29 +26,29 @@ use crate::vfio_user::wire::polling::{Wake, events, poll_until};
 use crate::vfio_user::wire::sender::{Sender as MessageSender, uncounted};
 use crate::vfio_user::wire::socket::Socket;
 
-/// How long a client that is refused may take to say what it wants.
+/// How long a refused client may take to send a header.
 const REFUSAL: Duration = Duration::from_secs(1);
-/// Clients that are being refused at a time; more are just hung up on.
+/// Clients that are being refused at a time. The server disconnects others without a reply.
 const MOST_REFUSED: usize = 16;
-/// How often it is looked whether more of a client's first header has come, and whether descriptors were closed.
+/// How often to check whether the rest of a refused client's header has arrived, and whether descriptors were closed.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What accepts clients.
+/// Accepts the clients of one endpoint.
 pub(super) struct Acceptor {
     pub(super) listener: UnixListener,
     pub(super) endpoint: Arc<dyn Endpoint>,
     pub(super) stalls: Arc<Stalls>,
     pub(super) budget: Member,
-    /// Of those that are being refused.
+    /// Counts the clients that are being refused.
     pub(super) share: Arc<Share>,
-    /// Closes what those have sent.
+    /// Closes what refused clients have sent.
     pub(super) refusing: Arc<Closer>,
-    /// Closes what those have sent who are served.
+    /// Closes what served clients have sent.
     pub(super) serving: Arc<Closer>,
     pub(super) wake: Arc<Wake>,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) session: Option<Running>,
-    /// A client that came when the one before was gone, but not yet cleaned up after.
+    /// A client that came after the last one had left, and before its session had ended.
     pub(super) next: Option<Socket>,
     pub(super) refused: Vec<Refused>,
     pub(super) _ended: Sender<()>,
@@ -61,12 +61,12 @@ pub(super) struct Running {
     interrupts: Arc<Interrupts>,
 }
 
-/// A client that is to be told that another is being served. Nothing of what it sends is read: its descriptors might take
-/// a while to close.
+/// A client that is refused once it has sent a header. What it sends is not read, since its descriptors might take long to
+/// close.
 pub(super) struct Refused {
     socket: Socket,
     deadline: Instant,
-    /// Some of a header has come, which stays and would end every poll.
+    /// Part of a header has arrived. It stays in the socket, so polling for input would return at once.
     is_amid: bool,
     _charge: Charge,
 }
@@ -74,7 +74,7 @@ pub(super) struct Refused {
 impl Acceptor {
     pub(super) fn run(mut self) {
         while !self.stopped.load(Ordering::Acquire) {
-            // While descriptors do not close, no more clients come in: they wait, or are turned away by the kernel.
+            // While descriptors do not close, clients are not accepted: they wait, and the kernel refuses more.
             let has_room = self.has_room();
             let now = Instant::now();
             let watch = self.session.is_some().then(|| now + STUCK);
@@ -102,7 +102,7 @@ impl Acceptor {
         if let Some(session) = &self.session {
             session.link.withdraw();
         }
-        // A thread that a client keeps waiting is freed here too.
+        // A thread that its client blocks is freed here, too.
         while self.session.as_ref().is_some_and(|session| !session.thread.is_finished()) {
             let mut descriptors = [PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
             if poll_until(&mut descriptors, Some(Instant::now() + STUCK)).is_err() {
@@ -112,12 +112,12 @@ impl Acceptor {
             self.watch();
         }
         self.reap(true);
-        // Clients that were not accepted may have sent descriptors, too.
+        // Clients that were not accepted may have sent descriptors as well.
         let Acceptor { listener, refusing, .. } = self;
         refusing.close(listener.into());
     }
 
-    /// Whether so few descriptors wait to be closed that clients may come in.
+    /// Whether few enough descriptors wait to be closed for another client.
     fn has_room(&self) -> bool {
         !self.refusing.is_full() && !self.serving.is_full()
     }
@@ -128,7 +128,7 @@ impl Acceptor {
                 Ok((stream, _)) => self.welcome(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Out of descriptors, mostly. Others may close some; without a pause this would spin.
+                    // Mostly there are no more descriptors. Without a pause, this would spin until some are closed.
                     log::warn!("Accepting a client: {error}");
                     thread::sleep(Duration::from_millis(10));
                     return;
@@ -137,7 +137,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves a client, or has it wait until the one that is gone was cleaned up after, or refuses it.
+    /// Serves a client, keeps it for the end of a session whose client has left, or refuses it.
     fn welcome(&mut self, stream: UnixStream) {
         self.reap(false);
         match &self.session {
@@ -168,7 +168,7 @@ impl Acceptor {
         let (link, interrupts, wake) =
             (Arc::clone(session.link()), Arc::clone(session.interrupts()), Arc::clone(&self.wake));
         let serve = move || {
-            // Whatever happens to the session, who accepts hears that it is over.
+            // Also after a panic, the acceptor learns that the session has ended.
             let _wake = WakeAtEnd(wake);
             let end = session.run();
             log::debug!("A client has gone: {end:?}");
@@ -180,7 +180,7 @@ impl Acceptor {
         }
     }
 
-    /// Cleans up after a session that is over, and serves who waited for that.
+    /// Cleans up after a session that has ended, or, with `wait`, will; then serves the client that waited for this.
     fn reap(&mut self, wait: bool) {
         if !wait && self.session.as_ref().is_some_and(|session| !session.thread.is_finished()) {
             return;
@@ -196,7 +196,7 @@ impl Acceptor {
         }
     }
 
-    /// Tells those who have said what they want, or were given the time, that another is being served.
+    /// Refuses clients that have sent a header, and disconnects those that did not in time.
     fn refuse(&mut self, happened: &[PollFlags]) {
         let now = Instant::now();
         let mut happened = happened.iter();
@@ -208,12 +208,12 @@ impl Acceptor {
             }
             match refused.socket.peek() {
                 Ok(Some(header)) => tell_busy(&refused.socket, &header),
-                // Not whole yet, and its client is there.
+                // Part of a header, and its client is still there.
                 Ok(None) if !is_late && !events.contains(PollFlags::POLLHUP) => {
                     refused.is_amid = true;
                     return true;
                 }
-                // What it wants is unknown, so what it gets is no answer to it.
+                // Without a header there is no command to reply to.
                 Ok(None) | Err(_) => {}
             }
             refused.socket.shut_down();
@@ -245,7 +245,7 @@ fn tell_busy(socket: &Socket, header: &Header) {
     let is_version = header.command == Command::Version as u16;
     let errno = if is_version { Errno::EBUSY } else { Errno::EINVAL };
     if !header.is_silent() {
-        // Sixteen bytes into an empty buffer: there is room, or nobody to read them.
+        // Sixteen bytes fit into an empty buffer, unless the client is gone.
         let _ = MessageSender::new().send(socket, header.failure(errno), [&[], &[]], &[], uncounted);
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::mpsc::channel;
 
-    /// An acceptor that serves a client already, and the client's end.
+    /// An acceptor that serves a client, and the client's end.
     fn busy() -> (Acceptor, UnixStream) {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("card")).unwrap();
@@ -293,28 +293,28 @@ mod tests {
         theirs
     }
 
-    /// All that is sent to one who is refused.
+    /// Returns all that a refused client is sent.
     fn told(client: &mut UnixStream) -> Option<Header> {
         let mut all = Vec::new();
         match client.read_to_end(&mut all) {
             Ok(_) => {}
-            // What it sent was not read; what it was sent stays.
+            // The server has closed the socket without reading, which resets it; what it sent before can be read.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
         }
         if all.is_empty() { None } else { Some(Header::decode(all[..].try_into().expect("a header alone"))) }
     }
 
     #[test]
-    fn so_many_are_refused_at_a_time() {
+    fn sixteen_clients_are_refused_at_a_time() {
         let (mut acceptor, _first) = busy();
         let mut clients: Vec<_> = (0..16).map(|_| come(&mut acceptor)).collect();
         assert_eq!(acceptor.refused.len(), 16);
-        assert_eq!(told(&mut come(&mut acceptor)), None, "it is hung up on");
+        assert_eq!(told(&mut come(&mut acceptor)), None, "disconnected without a reply");
         assert_eq!(acceptor.refused.len(), 16);
-        // Nobody has said anything, and nobody is late.
+        // No client has sent anything, and none is late.
         acceptor.refuse(&[PollFlags::empty(); 16]);
         assert_eq!(acceptor.refused.len(), 16);
-        assert!(acceptor.refused.iter().all(|refused| !refused.is_amid), "nor amid a header");
+        assert!(acceptor.refused.iter().all(|refused| !refused.is_amid), "no part of a header");
         acceptor.refused[3].deadline = Instant::now();
         acceptor.refuse(&[PollFlags::empty(); 16]);
         assert_eq!(acceptor.refused.len(), 15);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_what_its_header_asks_for() {
+    fn a_refused_client_gets_the_reply_that_its_header_asks_for() {
         let version = Header::command(7, Command::Version, 4);
         let mut silent = version;
         silent.silence();
@@ -339,7 +339,7 @@ mod tests {
             assert!(acceptor.refused.is_empty());
             assert_eq!(told(&mut client), expected);
         }
-        // In two parts, of which the second wakes nobody.
+        // A header in two parts; no poll reports the second.
         let (mut acceptor, _first) = busy();
         let mut client = come(&mut acceptor);
         let bytes = version.encode();
@@ -352,7 +352,7 @@ mod tests {
         acceptor.refuse(&[PollFlags::empty()]);
         assert!(acceptor.refused.is_empty());
         assert_eq!(told(&mut client), Some(version.failure(Errno::EBUSY)));
-        // Gone, or late, amid its header.
+        // Clients that leave, or are late, after part of a header.
         for (events, is_late) in [(PollFlags::POLLIN.union(PollFlags::POLLHUP), false), (PollFlags::empty(), true)] {
             let mut client = come(&mut acceptor);
             client.write_all(&bytes[..5]).unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_comes_in_while_descriptors_do_not_close() {
+    fn no_client_is_accepted_while_descriptors_do_not_close() {
         let full = || {
             let closer = Closer::new();
             closer.fill();

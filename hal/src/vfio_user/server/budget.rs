@@ -1,7 +1,7 @@
-//! What all clients of one process's servers may hold together.
+//! Counts what all clients of one process's servers hold, against its limits.
 //!
-//! A process has one address space, one table of mappings and one of descriptors. So the limits are the process's, and
-//! each client has a share: however much the others take, it gets that, and no client takes more.
+//! A process has one address space, one table of mappings and one of descriptors. So the limits apply to the process, and
+//! each client has a share of them, which no other client can use up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use super::limits::ITEMS;
 pub(crate) use super::limits::Item;
 pub use super::limits::Limits;
 
-/// Limits shared by the clients of several servers, and what they hold.
+/// Limits shared by the clients of several servers, and what the clients hold.
 ///
-/// Each server's client may hold an equal part of each limit, but half of [`Limits::memory`]. A request beyond that is
-/// refused with ENOMEM, ENOSPC or EMFILE, and the log names the limit.
+/// The client of each server may hold an equal part of each limit, and half of [`Limits::memory`]. Beyond that, its request
+/// fails with ENOMEM, ENOSPC or EMFILE, or it is disconnected ([`Limits::buffered`]); the log names the limit.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,
@@ -39,17 +39,17 @@ struct Counted {
 }
 
 impl Budget {
-    /// A budget with these limits, of which nothing is used.
+    /// Creates a budget, of which nothing is used.
     pub fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Budget { limits, state: Mutex::default() })
     }
 
-    /// A budget for a process that does little else than serve: raises its soft limit of descriptors to the hard one.
+    /// Creates a budget for a process that mainly serves, and raises its soft limit of descriptors to the hard limit.
     pub fn of_process() -> Arc<Self> {
         if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
             && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
         {
-            log::warn!("The limit of {soft} descriptors stays, though {hard} are allowed: {errno}");
+            log::warn!("Raising the limit of descriptors from {soft} to {hard}: {errno}");
         }
         Self::new(Limits::of_process())
     }
@@ -59,11 +59,11 @@ impl Budget {
     }
 }
 
-/// A server's place among those that share a budget.
+/// A server that shares a budget.
 #[derive(Debug)]
 pub(crate) struct Member {
     budget: Arc<Budget>,
-    /// The server, for the log.
+    /// The name of the server, for the log.
     name: String,
 }
 
@@ -73,7 +73,7 @@ impl Member {
         Member { budget: Arc::clone(budget), name }
     }
 
-    /// The share of one client.
+    /// Creates the share of a client.
     pub(crate) fn share(&self) -> Arc<Share> {
         let used = Mutex::new(Used::default());
         Arc::new(Share { budget: Arc::clone(&self.budget), name: self.name.clone(), used })
@@ -86,19 +86,19 @@ impl Drop for Member {
     }
 }
 
-/// What one client may hold, and holds.
+/// Counts what one client holds.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
     name: String,
-    /// Taken before the budget's state.
+    /// Locked before the budget's state.
     used: Mutex<Used>,
 }
 
 #[derive(Debug, Default)]
 struct Used {
     amounts: [u64; ITEMS],
-    /// Limits whose name the log has been told.
+    /// Limits that the log has named already.
     told: [bool; ITEMS],
 }
 
@@ -109,7 +109,7 @@ impl Share {
         Member::new(&Budget::new(limits), "test".to_owned()).share()
     }
 
-    /// How much of something this client may hold now, with what it holds.
+    /// Returns how much this client may hold now, including what it holds.
     pub(crate) fn limit(&self, item: Item) -> u64 {
         let used = self.used();
         self.limit_in(&used, &self.budget.state(), item)
@@ -124,7 +124,7 @@ impl Share {
         limit.saturating_sub(others).min(limit / state.servers.max(1))
     }
 
-    /// Counts `amount` of something, until the result is dropped.
+    /// Counts `amount` until the result is dropped.
     pub(crate) fn take(self: &Arc<Self>, item: Item, amount: u64) -> Result<Charge, Errno> {
         let mut used = self.used();
         let mut state = self.budget.state();
@@ -137,8 +137,8 @@ impl Share {
         Ok(Charge { share: Arc::clone(self), item, amount, file: None })
     }
 
-    /// Counts a file of `bytes` bytes with this device and inode, until the result is dropped. A file that several clients
-    /// have passed is counted for each of them, and once for all.
+    /// Counts a file of `bytes` bytes with this device and inode until the result is dropped. A file that several clients
+    /// have passed counts once in the share of each, and once in the budget.
     pub(crate) fn take_memory(self: &Arc<Self>, file: (u64, u64), bytes: u64) -> Result<Charge, Errno> {
         let item = Item::Memory;
         let mut used = self.used();
@@ -161,7 +161,7 @@ impl Share {
     fn refuse(&self, used: &mut Used, item: Item, limit: u64) -> Errno {
         if !std::mem::replace(&mut used.told[item as usize], true) {
             let (name, limits) = (item.name(), &self.budget.limits);
-            log::error!("{}: refused: a client may hold {limit} of the limit {name} of {}", self.name, limits.of(item));
+            log::error!("{}: limit {name} exceeded: a client may hold {limit} of {}", self.name, limits.of(item));
         }
         item.errno()
     }
@@ -171,7 +171,7 @@ impl Share {
     }
 }
 
-/// Something that is counted as long as this lives.
+/// Counts something as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Charge {
     share: Arc<Share>,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_later_cannot_exceed_the_sum() {
+    fn later_servers_cannot_exceed_the_limit() {
         let (budget, members) = members::<1>();
         let first = members[0].share();
         let all = first.take(Item::Files, 9).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_counted_once_for_all_while_anybody_has_it() {
+    fn a_file_counts_once_while_any_client_has_it() {
         let (budget, members) = members::<4>();
         let [first, second, third, fourth] = members.each_ref().map(Member::share);
         let (one, other) = ((1, 1), (1, 2));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_serves_may_open_as_many_descriptors_as_are_allowed() {
+    fn the_budget_of_a_process_raises_the_soft_limit_of_descriptors() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard - 2, hard).unwrap();
         let budget = Budget::of_process();
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(budget.limits.descriptors, hard / 2);
     }
 
-    /// What the log was told.
+    /// The lines of the log.
     struct Lines(Mutex<Vec<String>>);
 
     impl log::Log for Lines {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_refuses_is_named_in_the_log_once_for_each_client() {
+    fn the_log_names_an_exceeded_limit_once_for_each_client() {
         static LINES: Lines = Lines(Mutex::new(Vec::new()));
         log::set_logger(&LINES).expect("no other logger");
         log::set_max_level(log::LevelFilter::Error);
@@ -302,15 +302,15 @@ mod tests {
         let _neighbour = Member::new(&member.budget, "neighbour".into());
         for share in [member.share(), member.share()] {
             assert!(share.take(Item::Files, 6).is_err());
-            assert_eq!(told(), ["the card of this test: refused: a client may hold 5 of the limit files of 10"]);
+            assert_eq!(told(), ["the card of this test: limit files exceeded: a client may hold 5 of 10"]);
             assert!(share.take(Item::Files, 7).is_err());
             assert!(told().is_empty());
             assert!(share.take_memory((1, 1), 51).is_err());
-            assert_eq!(told(), ["the card of this test: refused: a client may hold 50 of the limit memory of 100"]);
+            assert_eq!(told(), ["the card of this test: limit memory exceeded: a client may hold 50 of 100"]);
         }
     }
 
-    /// Random clients that take and give back, against sums over what is held.
+    /// Random clients that take and release, against sums over what they hold.
     mod model {
         use super::*;
         use proptest::prelude::*;

@@ -1,9 +1,9 @@
-//! Memory of a client that came as a descriptor.
+//! Memory that a client has passed as a file.
 //!
-//! The client keeps the descriptor, and may be hostile: a file that shrinks under a mapping means SIGBUS, one on a file
-//! system of its own making means a read that never ends. So a file is mapped only if it is sealed against shrinking,
-//! and touched at all only if it lies in memory. Huge pages can be taken away although the file is sealed (punched out
-//! while the pool is empty): those are mapped but copied by the kernel, which gives an error where we would get a signal.
+//! The client keeps the descriptor, and may be hostile: access to a mapped file that has shrunk raises SIGBUS, and a read
+//! from a file system that the client runs may never end. So the server maps a file only if it is sealed against shrinking,
+//! and touches it at all only if it is in memory. Huge pages can be punched out of a sealed file while the pool is empty, so
+//! these files are mapped, but the kernel copies: it returns an error instead of raising a signal.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,11 +25,11 @@ use super::budget::{Charge, Item, Share};
 use crate::memory::copy;
 use crate::vfio_user::wire::closing::Received;
 
-/// A descriptor that was looked at, and lies in memory.
+/// A descriptor of a file in memory, before it is used.
 #[derive(Debug)]
 pub(crate) struct InMemory {
     descriptor: OwnedFd,
-    /// Bytes of it that are wanted, and those there are.
+    /// The bytes that the mapping needs, and the bytes of the file.
     end: u64,
     len: u64,
     /// Device and inode.
@@ -39,16 +39,16 @@ pub(crate) struct InMemory {
 }
 
 impl InMemory {
-    /// Looks at a descriptor, of which bytes up to `end` are wanted. `Ok(None)`: it is not to be touched, so its memory is to
-    /// be asked for by message.
+    /// Checks a descriptor, of which the bytes up to `end` are mapped. `Ok(None)`: the file must not be touched, and its bytes
+    /// are transferred by messages.
     ///
-    /// Only files in memory have seals. Nothing else is asked of a file that has none: one of a file system of the client's
-    /// own making might never answer, not even to a process that is killed.
+    /// Only files in memory have seals, so a file without seals is not touched again: calls on a file system that the client
+    /// runs might never return, even if this process is killed.
     pub(crate) fn of(descriptor: Received, end: u64) -> Result<Option<Self>, Errno> {
         let Ok(seals) = fcntl(descriptor.as_fd(), FcntlArg::F_GET_SEALS) else {
             return if is_path(&descriptor) { Ok(None) } else { Err(Errno::EINVAL) };
         };
-        // It closes at once, as files in memory do.
+        // A file in memory closes at once.
         let descriptor = descriptor.into_owned();
         let status = fstat(&descriptor)?;
         if SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
@@ -67,46 +67,47 @@ impl InMemory {
     }
 }
 
-/// Whether a descriptor is of a file with a path, as the kernel's list of descriptors says without asking the file.
+/// Whether a descriptor is a file with a path, by [`described`].
 fn is_path(descriptor: &Received) -> bool {
     described(descriptor.as_fd()).is_some_and(|text| text.is_absolute())
 }
 
-/// What the kernel's list of descriptors says of one: a path, or a kind of object. The file itself is not asked.
+/// Returns the path or the kind of a descriptor from the kernel's list of descriptors, which does not touch the file.
 pub(crate) fn described(descriptor: BorrowedFd<'_>) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok()
 }
 
-/// One file.
+/// A file of a client.
 #[derive(Debug)]
 pub(crate) struct ClientFile {
     access: Access,
-    /// Bytes it has, and keeps.
+    /// Bytes of the file when it was opened. A mapped file keeps them.
     len: u64,
     writeable: bool,
-    /// What it is counted as.
+    /// Counts it.
     _charges: Vec<Charge>,
 }
 
 #[derive(Debug)]
 enum Access {
-    /// Mapped as a whole.
+    /// Mapped, all of it.
     Mapped(MmapRaw),
-    /// Mapped as a whole, but copied by the kernel.
+    /// Mapped, all of it, but copied by the kernel.
     Huge(MmapRaw),
-    /// Read and written by call.
+    /// Read and written by system calls.
     Open(File),
 }
 
 impl ClientFile {
-    /// Copies out of the file. Fails if the client has taken the memory away.
+    /// Copies out of the file. Fails if the client has shrunk the file or punched the memory out.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let offset = self.check(offset, data.len())?;
         match &self.access {
             Access::Mapped(map) => {
-                // SAFETY: `check` has checked the range against `len`, which is the mapping's.
+                // SAFETY: `check` has checked that the range ends within `len` bytes, the size of the mapping.
                 let at = unsafe { map.as_mut_ptr().add(offset) };
-                // SAFETY: as above; the file is sealed against shrinking, so its pages stay. `data` is our own memory.
+                // SAFETY: the range is inside of the mapping (`check`), which lives as long as `self`. `InMemory::of` saw the
+                // seal against shrinking, so no access faults. `data` is not shared memory.
                 unsafe { copy::copy_out(at, data) };
                 Ok(())
             }
@@ -126,9 +127,10 @@ impl ClientFile {
         }
         let offset = self.check(offset, data.len())?;
         if let Access::Mapped(map) = &self.access {
-            // SAFETY: `check` has checked the range against `len`, which is the mapping's.
+            // SAFETY: `check` has checked that the range ends within `len` bytes, the size of the mapping.
             let at = unsafe { map.as_mut_ptr().add(offset) };
-            // SAFETY: as above; the file is sealed against shrinking, so its pages stay. `data` is our own memory.
+            // SAFETY: the range is inside of the mapping (`check`), which is writable and lives as long as `self`.
+            // `InMemory::of` saw the seal against shrinking, so no access faults. `data` is not shared memory.
             unsafe { copy::copy_in(at, data) };
             return Ok(());
         }
@@ -144,7 +146,7 @@ impl ClientFile {
                 whole(process_vm_writev(getpid(), &[IoSlice::new(data)], &[remote]), data.len())
             }
             Access::Open(file) => {
-                // Writing past the end would make the file longer, at our cost: it may have been cut meanwhile.
+                // The client may have shrunk the file. A write past its end would extend it, charged to this process.
                 let len = fstat(file)?.st_size as u64;
                 if (offset + data.len()) as u64 > len {
                     return Err(Errno::EFAULT);
@@ -168,13 +170,13 @@ impl ClientFile {
     }
 }
 
-/// How many of the bytes written to `offset` lie before the last aligned eight of them.
+/// Returns how many of the bytes written to `offset` are before the last aligned eight of them.
 fn before_last_word(offset: usize, bytes: usize) -> usize {
     let end = offset + bytes;
     (end - end % 8).saturating_sub(8).saturating_sub(offset)
 }
 
-/// An error without a number: there is less of the file than was asked for.
+/// Returns the errno. An error without one means that the file is shorter than the read.
 fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EFAULT, Errno::from_raw)
 }
@@ -183,7 +185,7 @@ fn whole(copied: nix::Result<usize>, wanted: usize) -> Result<(), Errno> {
     if copied? == wanted { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// The files of one client, each held once however many mappings lie in it.
+/// The files of one client, each opened once for all mappings in it.
 #[derive(Debug)]
 pub(crate) struct ClientFiles {
     share: Arc<Share>,
@@ -196,8 +198,8 @@ impl ClientFiles {
         ClientFiles { share, files: HashMap::new() }
     }
 
-    /// The file of a descriptor. `Ok(None)`: its memory is to be asked for by message. Fails if it is beyond the client's
-    /// share.
+    /// Opens the file of a descriptor, or returns the open one. `Ok(None)`: its bytes are transferred by messages. Fails
+    /// beyond the client's share.
     pub(crate) fn open(&mut self, passed: InMemory) -> Result<Option<Arc<ClientFile>>, Errno> {
         let InMemory { descriptor, end, len, identity, is_huge, is_sealed } = passed;
         let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
@@ -214,10 +216,10 @@ impl ClientFiles {
         }
         let is_mapped = is_sealed && writeable;
         if is_huge && !is_mapped {
-            // Huge pages cannot be written by call.
+            // Files of huge pages have no write system call.
             return Ok(None);
         }
-        // What may have to be allocated for it is the client's to pay for, if not ours.
+        // Beyond the limit, only the client touches the file, so its pages are charged to the client.
         let Ok(memory) = self.share.take_memory(identity, len) else { return Ok(None) };
         let mut charges = vec![memory];
         let access = if is_mapped {
@@ -236,7 +238,7 @@ impl ClientFiles {
         Ok(Some(file))
     }
 
-    /// Takes out the files in which no mapping lies any more. To drop them may take a while.
+    /// Takes out the files without a mapping. Dropping them may take long.
     #[must_use]
     pub(crate) fn take_unused(&mut self) -> Vec<Arc<ClientFile>> {
         self.files.extract_if(|_, file| Arc::strong_count(file) == 1).map(|(_, file)| file).collect()
@@ -306,7 +308,7 @@ mod tests {
             assert!(Arc::ptr_eq(&first, &again));
         }
         assert_eq!(open(&mut files, descriptor.try_clone().unwrap(), 8193).unwrap_err(), Errno::EINVAL);
-        // It may still grow: then it is mapped anew.
+        // The file may grow: then it is mapped again.
         ftruncate(&descriptor, 16384).unwrap();
         let larger = open(&mut files, descriptor, 16384).unwrap().unwrap();
         larger.write(16380, &[1; 4]).unwrap();
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_shrink_is_accessed_by_call() {
+    fn memory_that_may_shrink_is_accessed_by_system_calls() {
         let mut files = files(Limits::of_process());
         let descriptor = memory(8192, SealFlag::empty());
         let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_share_is_refused_or_asked_for() {
+    fn a_file_beyond_the_share_is_refused_or_transferred_by_messages() {
         let page = 4096;
         let limits =
             Limits { address_space: 4 * page, memory: 16 * page, files: 3, mappings: 0, descriptors: 2, buffered: 0 };
@@ -347,17 +349,17 @@ mod tests {
         assert_eq!(open(&mut files, sealed(1), 1).unwrap_err(), Errno::ENOMEM, "files");
         let open_ones = [(); 2].map(|()| open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap().unwrap());
         assert_eq!(open(&mut files, memory(4096, SealFlag::empty()), 1).unwrap_err(), Errno::EMFILE);
-        // Five pages are counted. Half of the limit is one client's.
-        assert!(open(&mut files, sealed(4), 1).unwrap().is_none(), "its client pays for it");
+        // Five pages are counted, and the client may have eight.
+        assert!(open(&mut files, sealed(4), 1).unwrap().is_none(), "it is charged to its client");
         assert!(open(&mut files, memory(1 << 50, SealFlag::empty()), 1).unwrap().is_none());
         drop((small, third, open_ones));
         drop(files.take_unused());
         assert!(open(&mut files, sealed(4), 1).unwrap().is_some());
     }
 
-    /// Huge pages are not to be had everywhere; how they are copied is the same for small ones.
+    /// Not every machine has huge pages. Small ones are copied in the same way.
     #[test]
-    fn what_is_copied_by_the_kernel_may_vanish() {
+    fn pages_that_the_kernel_copies_may_vanish() {
         let descriptor = memory(8192, SealFlag::empty());
         let file = ClientFile {
             access: Access::Huge(map(&descriptor, 8192).unwrap()),
@@ -366,7 +368,7 @@ mod tests {
             _charges: Vec::new(),
         };
         round_trip(&file);
-        // A load from here would be a SIGBUS now.
+        // A load from here would raise SIGBUS now.
         ftruncate(&descriptor, 4096).unwrap();
         assert_eq!(file.read(4096, &mut [0; 4]), Err(Errno::EFAULT));
         assert_eq!(file.read(4090, &mut [0; 16]), Err(Errno::EFAULT));
@@ -374,7 +376,7 @@ mod tests {
         assert!(file.read(0, &mut [0; 4]).is_ok());
     }
 
-    /// Who copies while it is written sees the last word only with all that lies before it.
+    /// A client that sees the last word sees all bytes before it.
     #[test]
     fn the_last_aligned_word_is_written_last() {
         for (offset, bytes, before) in [
@@ -396,7 +398,7 @@ mod tests {
         }
         for offset in 0..20 {
             for bytes in 0..40 {
-                // What is told to be the last begins with the only aligned word it holds, or holds no whole one.
+                // The last part begins with its only aligned word, or has no whole one.
                 let last: Vec<_> = (offset..offset + bytes).skip(before_last_word(offset, bytes)).collect();
                 let words = last.iter().filter(|at| *at % 8 == 0 && *at + 8 <= offset + bytes).count();
                 let is_whole = (offset..offset + bytes).any(|at| at % 8 == 0 && at + 8 <= offset + bytes);
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_is_not_made_longer() {
+    fn a_file_that_was_shrunk_is_not_extended() {
         let mut files = files(Limits::of_process());
         let descriptor = memory(8192, SealFlag::empty());
         let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
@@ -421,9 +423,9 @@ mod tests {
         assert_eq!(file.read(4088, &mut [0; 8]), Ok(()));
     }
 
-    /// Huge pages are not to be had everywhere, so other files are said to be some.
+    /// Not every machine has huge pages, so the test marks other files as huge.
     #[test]
-    fn huge_pages_are_mapped_or_asked_for() {
+    fn huge_pages_are_mapped_or_transferred_by_messages() {
         let mut files = files(Limits::of_process());
         let mut open = |seals, read_only| {
             let mut descriptor = memory(8192, seals);
@@ -438,8 +440,8 @@ mod tests {
         let file = open(SealFlag::F_SEAL_SHRINK, false).unwrap();
         assert!(matches!(file.access, Access::Huge(_)));
         round_trip(&file);
-        assert!(open(SealFlag::empty(), false).is_none(), "they cannot be written by call");
-        assert!(open(SealFlag::F_SEAL_SHRINK, true).is_none(), "nor can these be mapped");
+        assert!(open(SealFlag::empty(), false).is_none(), "they have no write system call");
+        assert!(open(SealFlag::F_SEAL_SHRINK, true).is_none(), "a read-only file is not mapped");
     }
 
     #[test]
@@ -451,10 +453,10 @@ mod tests {
         assert!(open(&mut files, proc.into(), 0).unwrap().is_none());
         let zero = File::open("/dev/zero").unwrap();
         assert!(open(&mut files, zero.into(), 0).unwrap().is_none());
-        // More than there is memory.
+        // More than this machine has memory.
         let huge = memory(1 << 50, SealFlag::F_SEAL_SHRINK);
         assert!(open(&mut files, huge, 4096).unwrap().is_none());
-        // What may only be read is not written.
+        // A read-only file is not written.
         let descriptor = memory(4096, SealFlag::F_SEAL_SHRINK);
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let read_only = File::open(path).unwrap();

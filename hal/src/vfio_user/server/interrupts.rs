@@ -1,7 +1,8 @@
-//! Interrupts of a served endpoint: what a client has asked to be told, and by which descriptors.
+//! Interrupts of a served endpoint, and the descriptors that a client has connected to them.
 //!
-//! The server plays the kernel's part: descriptors come by message, and the endpoint's MSI-X capability and table follow
-//! from that (section "`VFIO_USER_DEVICE_SET_IRQS`"; what it leaves open is as in the kernel's `vfio_pci_intrs.c`).
+//! The server does what the kernel does for VFIO: a client connects descriptors by messages, and the server programs the
+//! endpoint's MSI-X capability and table to match (section "`VFIO_USER_DEVICE_SET_IRQS`"; what it leaves open is as in the
+//! kernel's `vfio_pci_intrs.c`).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,7 +20,7 @@ use crate::endpoint::{Endpoint, InterruptPort};
 use crate::vfio_user::wire::closing::Received;
 use crate::vfio_user::wire::interrupt::{ERROR, INTX, InterruptInfo, MSIX, REQUEST, SetInterrupts};
 
-/// The endpoint's way to a client's descriptors.
+/// Raises a client's descriptors for its endpoint.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     link: Arc<Link>,
@@ -27,13 +28,13 @@ pub(crate) struct Interrupts {
     signals: Signals,
     vectors: RwLock<Vec<Option<Connected>>>,
     intx: Intx,
-    /// What the line's descriptor is counted as.
+    /// Counts the line's descriptor.
     intx_charge: Mutex<Option<Charge>>,
     error: Mutex<Option<Connected>>,
     request: Mutex<Option<Connected>>,
 }
 
-/// A descriptor that is raised for an interrupt, and counted.
+/// A descriptor that is raised for an interrupt.
 #[derive(Debug)]
 struct Connected {
     counter: Arc<EventFd>,
@@ -54,18 +55,18 @@ impl Interrupts {
         }
     }
 
-    /// How descriptors are raised: for the session's thread, and for who watches over it.
+    /// Returns what raises the descriptors: for the session's thread, and for the acceptor that watches this thread.
     pub(crate) fn signals(&self) -> &Signals {
         &self.signals
     }
 
-    /// Asks the client to give the function back.
+    /// Asks the client to release the function.
     pub(crate) fn request_release(&self) {
         self.signal(&self.request);
         self.signals.deliver();
     }
 
-    /// Lets go of all descriptors.
+    /// Disconnects all descriptors.
     pub(crate) fn disconnect(&self) {
         self.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.connect_intx(None);
@@ -81,7 +82,7 @@ impl Interrupts {
         *self.intx_charge.lock().unwrap_or_else(PoisonError::into_inner) = charge;
     }
 
-    /// Under the lock, so that a descriptor is not raised any more once it was taken away.
+    /// Raises under the lock: once a descriptor was disconnected, it is no longer raised.
     fn signal_vector(&self, vector: u32) {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(Some(Connected { counter, .. })) = vectors.get(vector as usize) {
@@ -108,8 +109,8 @@ impl InterruptPort for Interrupts {
     }
 }
 
-/// What one index has: the reply to section "`VFIO_USER_DEVICE_GET_IRQ_INFO`", with the kernel's flags, but that MSI-X may
-/// be set vector by vector.
+/// Describes an index (section "`VFIO_USER_DEVICE_GET_IRQ_INFO`"), with the kernel's flags except NORESIZE: MSI-X vectors can
+/// be connected one by one.
 pub(crate) fn info(index: u32, vectors: u16, has_intx: bool) -> InterruptInfo {
     let (count, flags) = match index {
         INTX => {
@@ -124,7 +125,7 @@ pub(crate) fn info(index: u32, vectors: u16, has_intx: bool) -> InterruptInfo {
     InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags, index, count }
 }
 
-/// What is to be done with a range of interrupts.
+/// An action on a range of interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Mask,
@@ -133,8 +134,8 @@ enum Action {
 }
 
 impl Interrupts {
-    /// Section "`VFIO_USER_DEVICE_SET_IRQS`". `available` is what [`info`] says the index has. Once this returns,
-    /// descriptors that were connected before and are not now are not raised any more.
+    /// Connects, disconnects, masks, unmasks or raises interrupts (section "`VFIO_USER_DEVICE_SET_IRQS`"). `available` is the
+    /// count of [`info`]. When this returns, disconnected descriptors are no longer raised.
     pub(crate) fn set(
         &self,
         set: &SetInterrupts<'_>,
@@ -156,7 +157,7 @@ impl Interrupts {
         msix: Option<&Msix>,
         endpoint: &dyn Endpoint,
     ) -> Result<(), Errno> {
-        // "including any data field"; descriptors are none.
+        // argsz counts the data field. Descriptors are not part of it.
         let is_whole = set.argsz as usize >= SetInterrupts::BYTES + set.data.len();
         if !is_whole || set.flags & !SetInterrupts::DATA & !SetInterrupts::ACTION != 0 {
             return Err(Errno::EINVAL);
@@ -200,7 +201,7 @@ impl Interrupts {
                     return Err(Errno::EINVAL);
                 }
                 if action != Action::Trigger {
-                    // Descriptors that mask or unmask are for who injects interrupts without the client's doing.
+                    // Descriptors to mask or unmask are for hypervisors that inject interrupts by themselves.
                     return Err(Errno::ENOTSUP);
                 }
                 let counters = if descriptors.is_empty() {
@@ -214,7 +215,7 @@ impl Interrupts {
         }
     }
 
-    /// Takes a descriptor over, if it is what it must be and within the client's share.
+    /// Accepts a descriptor that is an eventfd and within the client's share.
     fn admit(&self, descriptor: Received) -> Result<Connected, Errno> {
         let counter = Signals::counter(descriptor)?;
         Ok(Connected { counter, charge: self.share.take(Item::Descriptors, 1)? })
@@ -255,7 +256,7 @@ impl Interrupts {
 
     fn disable(&self, index: u32, msix: Option<&Msix>, endpoint: &dyn Endpoint) -> Result<(), Errno> {
         if index == MSIX {
-            // Off first: what is raised meanwhile stays pending in the function.
+            // MSI-X off first, so that what is raised meanwhile stays pending in the function.
             if let Some(msix) = msix {
                 msix.disable(endpoint);
             }
@@ -292,9 +293,9 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Has the endpoint's MSI-X be as the descriptors say.
+    /// Programs the endpoint's MSI-X: vectors with a descriptor are enabled.
     pub(crate) fn program(&self, msix: &Msix, endpoint: &dyn Endpoint) -> Result<(), Errno> {
-        // The endpoint raises what is pending while it is programmed, so the lock is not held then.
+        // While it is programmed, the endpoint raises pending vectors, so the lock must not be held.
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         let open: Vec<bool> = vectors.iter().map(Option::is_some).collect();
         drop(vectors);
@@ -308,7 +309,7 @@ impl Interrupts {
         })
     }
 
-    /// Programs the endpoint anew if it has forgotten, which a function-level reset does to it.
+    /// Programs the endpoint again if a function-level reset has turned MSI-X off.
     pub(crate) fn keep_programmed(&self, msix: &Msix, endpoint: &dyn Endpoint) {
         let wanted = self.vectors.read().unwrap_or_else(PoisonError::into_inner).iter().any(Option::is_some);
         if wanted && !msix.is_enabled(endpoint) {
@@ -336,7 +337,7 @@ mod tests {
     use nix::sys::eventfd::EfdFlags;
     use std::os::unix::net::UnixStream;
 
-    /// A function with nothing but an interrupt pin.
+    /// A function that has only an interrupt pin.
     struct Pin(u8);
 
     impl Endpoint for Pin {
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_programmed_anew_only_if_it_has_forgotten() {
+    fn a_function_is_programmed_again_only_after_a_reset() {
         let kept = Kept::new();
         let msix = Msix::find(&*kept).unwrap().unwrap();
         let share = Share::alone(Limits::of_process());
@@ -374,12 +375,12 @@ mod tests {
             interrupts.keep_programmed(&msix, &*kept);
             kept.widths.lock().unwrap().len()
         };
-        assert_eq!(accesses(), 0, "nobody wants it");
+        assert_eq!(accesses(), 0, "no descriptor is connected");
         let set = SetInterrupts { argsz: 20, flags: 0x24, index: MSIX, start: 3, count: 1, data: &[] };
         let received = Received::new(counter().into(), &Closer::new());
         assert_eq!(interrupts.set(&set, vec![received], 20, Some(&msix), &*kept), Ok(()));
         assert!(msix.is_enabled(&*kept));
-        assert_eq!(accesses(), 1, "it looks");
+        assert_eq!(accesses(), 1, "it reads message control");
         msix.disable(&*kept);
         assert!(accesses() > 1 && msix.is_enabled(&*kept));
     }
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_index_has_is_what_the_kernel_says() {
+    fn each_index_is_described_as_by_the_kernel() {
         let of = |index| {
             let InterruptInfo { argsz, flags, index: same, count } = info(index, 40, true);
             assert_eq!((argsz, same), (16, index));
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_raised_and_counted_until_they_are_let_go() {
+    fn descriptors_are_raised_and_counted_until_they_are_disconnected() {
         let limits = Limits { descriptors: 4, ..Limits::of_process() };
         let member = Member::new(&Budget::new(limits), "test".into());
         let share = member.share();
@@ -440,7 +441,7 @@ mod tests {
         assert_eq!(raised(), [0, 0, 1]);
         interrupts.request_release();
         assert_eq!(raised(), [0, 0, 1]);
-        // Raised last, and not delivered: nor is it once they are let go.
+        // Raised but not delivered; disconnecting drops it.
         interrupts.signal(&interrupts.error);
         interrupts.disconnect();
         assert_eq!(raised(), [0, 0, 0]);
@@ -449,6 +450,6 @@ mod tests {
         interrupts.set_intx(true);
         interrupts.signal(&interrupts.error);
         assert_eq!(raised(), [0, 0, 0]);
-        assert!(share.take(Item::Descriptors, 4).is_ok(), "none is counted any more");
+        assert!(share.take(Item::Descriptors, 4).is_ok(), "no descriptor is counted");
     }
 }

@@ -1,4 +1,4 @@
-//! The limits of a process that serves clients, by what is counted.
+//! The limits of what a process's clients hold.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Address space that clients' files take at most: a process has 128 TiB.
+/// Address space for clients' files at most: a process has 128 TiB.
 const ADDRESS_SPACE: u64 = 32 << 40;
-/// DMA mappings of all clients: some hundred bytes each.
+/// DMA mappings of all clients, at some hundred bytes each.
 const MAPPINGS: u64 = 1 << 20;
-/// Mappings the kernel allows a process unless told otherwise (`vm.max_map_count`).
+/// The default of `vm.max_map_count`: mappings that the kernel allows a process.
 const KERNEL_MAPPINGS: u64 = 65530;
 
 /// What the clients of servers that share a [`Budget`](super::Budget) may hold together.
@@ -18,9 +18,9 @@ const KERNEL_MAPPINGS: u64 = 65530;
 pub struct Limits {
     /// Bytes of address space for files that clients have passed.
     pub address_space: u64,
-    /// Bytes of these files, each counted once; one client may have half. The kernel allocates a page on the account of
-    /// the process that touches it first, and a file may have holes at any time: so this bounds what the server may have to
-    /// pay for. Files beyond it are not touched: their clients are asked for the bytes.
+    /// Bytes of these files, each counted once; one client may have half. The kernel charges a page to the process that
+    /// touches it first, and a file can have holes at any time, so this bounds what the server may be charged. The server
+    /// does not touch files beyond it, and transfers their bytes by messages.
     pub memory: u64,
     /// Files that are mapped.
     pub files: u64,
@@ -35,8 +35,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits that leave this process half of its descriptors and of the mappings that the kernel allows, and three
-    /// quarters of its address space. Files may have twice the bytes of this machine's memory.
+    /// Limits that leave this process half of its descriptors and of its mappings, and three quarters of its address space.
+    /// Files may have twice the bytes of this machine's memory, and an eighth of it may be buffered.
     pub fn of_process() -> Self {
         let soft = |resource, otherwise| getrlimit(resource).map_or(otherwise, |(soft, _)| soft);
         let kernel = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
@@ -53,7 +53,7 @@ impl Limits {
         })
     }
 
-    /// What clients may have of what there is for all of this process.
+    /// Returns the part that clients may have of what this process has.
     fn beside(all: &Limits) -> Self {
         Limits {
             address_space: ADDRESS_SPACE.min(all.address_space / 4),
@@ -91,7 +91,7 @@ pub(crate) enum Item {
 pub(super) const ITEMS: usize = 6;
 
 impl Item {
-    /// As [`Limits`] has it.
+    /// Returns the name of the field of [`Limits`].
     pub(super) fn name(self) -> &'static str {
         match self {
             Item::AddressSpace => "address_space",
@@ -103,7 +103,7 @@ impl Item {
         }
     }
 
-    /// What a client is told whose request goes beyond its share.
+    /// Returns the errno for a request that exceeds the client's share.
     pub(super) fn errno(self) -> Errno {
         match self {
             Item::AddressSpace | Item::Memory | Item::Files => Errno::ENOMEM,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_have_a_part_of_what_the_process_has() {
+    fn clients_may_hold_part_of_what_the_process_has() {
         let (files, mappings, descriptors) = (65530, 1 << 20, 1001);
         let all = Limits { address_space: 1 << 40, memory: 3 << 30, files, mappings, descriptors, buffered: 8 << 30 };
         let (files, descriptors) = (32765, 500);

@@ -1,4 +1,4 @@
-//! What the threads of a session share with the ports an endpoint is given.
+//! A client's connection, shared by its session's thread and the endpoint's ports.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::vfio_user::wire::polling::Wake;
 use crate::vfio_user::wire::sender::Sender;
 use crate::vfio_user::wire::socket::Socket;
 
-/// A client's connection, as long as it is served.
+/// The connection of a client that is served.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: Socket,
@@ -21,11 +21,11 @@ pub(crate) struct Link {
     /// What waits to be sent is counted in the client's share.
     sender: Sender<[Charge; 2]>,
     wake: Wake,
-    /// Whether the session is to end.
+    /// Whether the session must end.
     stopped: AtomicBool,
-    /// Whether it ends because the function is taken from the client.
+    /// Whether it ends because the server does.
     withdrawn: AtomicBool,
-    /// Whether the function may make requests of its own.
+    /// Whether the function is bus master.
     master: AtomicBool,
 }
 
@@ -75,13 +75,13 @@ impl Link {
         &self.wake
     }
 
-    /// Has the session end.
+    /// Ends the session.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.wake.wake();
     }
 
-    /// Has the session end, and the client be told that the function is wanted back.
+    /// Ends the session, and raises the client's request interrupt, which asks it to release the function.
     pub(crate) fn withdraw(&self) {
         self.withdrawn.store(true, Ordering::Release);
         self.stop();
@@ -99,7 +99,7 @@ impl Link {
         self.master.store(on, Ordering::Release);
     }
 
-    /// Whether the endpoint may make a request.
+    /// Checks that the endpoint may access memory.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), DmaFault> {
         if self.is_stopped() {

@@ -63,14 +63,14 @@ use crate::vfio_user::wire::polling::Wake;
 use crate::vfio_user::wire::socket::Socket;
 use crate::{Error, Result, in_process};
 
-/// How long a client may take to answer a request for its memory. Other clients of a fabric wait meanwhile, for as long
-/// as their own timeouts of some seconds.
+/// How long a client may take to reply to a request for its memory. Meanwhile the other clients of a fabric wait, with
+/// timeouts of some seconds of their own.
 const DMA_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long ending takes at most: endpoints return promptly, and nothing else is waited for.
+/// How long ending may take: endpoints return promptly, and nothing else is waited for.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// An endpoint on a socket of its own, not served yet.
+/// An endpoint and its socket, before it is served.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
@@ -90,11 +90,12 @@ impl std::fmt::Debug for ServedEndpoint {
 }
 
 impl Server {
-    /// Makes the socket `path` for `endpoint`, for this user alone (mode 0600 from the first moment on).
+    /// Creates the socket `path` for `endpoint`, with mode 0600 from the start.
     ///
-    /// The directory must exist, and nobody else may be able to exchange any step of the way to it: directories and symbolic
-    /// links must belong to this user or root, and others may write only to directories that are sticky. A socket that a server has left behind is replaced; one that is
-    /// being served is an error, as is any other file. Fails as well if the endpoint's layout is impossible.
+    /// The directory must exist, and only this user and root may be able to replace a component of its path: each directory
+    /// and symbolic link belongs to one of them, and a directory that others can write to is sticky. A stale socket is
+    /// replaced. Fails if the socket is being served, if `path` is another kind of file, or if the endpoint's layout is
+    /// invalid.
     pub fn bind(path: impl AsRef<Path>, endpoint: Arc<dyn Endpoint>) -> Result<Self> {
         in_process::check_layout(&endpoint.layout())?;
         let path = path.as_ref();
@@ -103,20 +104,20 @@ impl Server {
         Ok(Server { listener, path, endpoint: ServedEndpoint(endpoint), dma_patience: DMA_PATIENCE, budget: None })
     }
 
-    /// Limits how long a client may take to answer all messages of a request for its memory (1 s unless told otherwise, and
-    /// as much again for each MiB of the request). Then the request fails, and the client is hung up on.
+    /// Sets how long a client may take to reply to all messages of a DMA request: `patience`, by default 1 s, and as much
+    /// again for each MiB of the request. After that the request fails, and the client is disconnected.
     ///
-    /// A request that takes more than a tenth of that is slow. Once the slow requests of all clients of this endpoint took
-    /// three times `patience` together, less a tenth of the time since, requests by message fail at once for 30 times
-    /// `patience`. Memory that a client has passed a descriptor of is copied as before.
+    /// A request is slow if it takes more than a tenth of `patience`. If the slow requests of all clients of this endpoint
+    /// take three times `patience` in total, less a tenth of the time since, DMA by message fails at once for 30 times
+    /// `patience`. DMA to memory that a client has passed as a file continues.
     #[must_use]
     pub fn with_dma_patience(mut self, patience: Duration) -> Self {
         self.dma_patience = patience;
         self
     }
 
-    /// Shares `budget` with other servers of this process: then their clients hold no more together than it allows. Without
-    /// this the client of each server alone may hold what [`Limits::of_process`] says.
+    /// Shares `budget` with other servers of this process, so that it bounds what all their clients hold. By default each
+    /// server has a budget of its own, with the limits of [`Limits::of_process`].
     #[must_use]
     pub fn with_budget(mut self, budget: &Arc<Budget>) -> Self {
         self.budget = Some(Arc::clone(budget));
@@ -128,7 +129,7 @@ impl Server {
         self.path.path()
     }
 
-    /// Serves clients, one at a time, from threads of its own, until the result is dropped.
+    /// Serves clients, one at a time, on its own threads until the result is dropped.
     pub fn spawn(self) -> Result<Serving> {
         let Server { listener, path, endpoint, dma_patience, budget } = self;
         let failed = |source: io::Error| Error::Socket { action: "serve", path: path.path().to_owned(), source };
@@ -159,9 +160,9 @@ impl Server {
     }
 }
 
-/// Serves one client that is connected already, until it goes. For sockets that were made elsewhere.
+/// Serves one connected client until it leaves. For sockets that were created elsewhere.
 ///
-/// The endpoint is left clean: outstanding DMA is completed, its ports reach nobody, and it was reset.
+/// On return the endpoint is clean: outstanding DMA has failed, its ports have no client, and it was reset.
 pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<()> {
     in_process::check_layout(&endpoint.layout())?;
     let name = "A function on a stream".to_owned();
@@ -175,7 +176,7 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     let serve = move || {
         let _ended = ended;
         let end = session.run();
-        log::debug!("A client has gone: {end:?}");
+        log::debug!("A client has left: {end:?}");
         drop(session);
     };
     let builder = thread::Builder::new().name("vfio-user client".to_owned());
@@ -190,22 +191,22 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     Ok(())
 }
 
-/// Frees the thread of a session that its client keeps waiting at a descriptor, and hangs up on it.
+/// Frees a session's thread that is blocked by a descriptor of its client, and disconnects the client.
 fn free(link: &Link, interrupts: &Interrupts) {
     if interrupts.signals().free() {
-        log::warn!("A client has made its interrupts block: it is hung up on");
+        log::warn!("Disconnecting a client whose interrupt descriptor blocks");
         link.stop();
     }
 }
 
-/// An endpoint being served. Dropping it hangs up on the client, removes the socket and ends its threads, within seconds.
+/// An endpoint being served. Dropping it disconnects the client, removes the socket and ends the threads, within seconds.
 #[derive(Debug)]
 pub struct Serving {
     path: SocketPath,
     wake: Arc<Wake>,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// Nothing is sent: it ends when the thread does.
+    /// Disconnected when the thread ends; nothing is sent.
     done: Mutex<Receiver<()>>,
 }
 
@@ -220,12 +221,15 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
         self.wake.wake();
-        // No new clients meanwhile.
+        // So that no clients connect meanwhile.
         self.path.remove();
         let Some(thread) = self.thread.take() else { return };
         let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
         if done.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
-            log::error!("The server of {} does not end: its endpoint does not return", self.path.path().display());
+            log::error!(
+                "The server of {} does not end, since a call of its endpoint does not return",
+                self.path.path().display()
+            );
         } else if thread.join().is_err() {
             log::error!("The server of {} has panicked", self.path.path().display());
         }

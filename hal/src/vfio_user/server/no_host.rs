@@ -1,4 +1,4 @@
-//! The ports of an endpoint without a client.
+//! The ports of an endpoint that has no client.
 
 use crate::Iova;
 use crate::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};

@@ -1,8 +1,8 @@
 //! Regions of a served endpoint: BARs and configuration space.
 //!
-//! Accesses reach the endpoint as they would reach a function: in words of 1, 2, 4 or 8 bytes that are naturally aligned.
-//! The MSI-X table and the message control word are the server's to write, as they are the kernel's for VFIO: what a
-//! client writes there is dropped, and what it reads is what the function has.
+//! Accesses reach the endpoint as they would reach a function: in naturally aligned words of 1, 2, 4 or 8 bytes. Only the
+//! server writes the MSI-X table and the message control word, as only the kernel does with VFIO: a client's writes to them
+//! are dropped, and its reads return the function's values.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(crate) struct Regions {
 
 /// What a region is.
 pub(crate) struct Described {
-    /// Without capabilities.
+    /// The description without capabilities.
     pub(crate) info: RegionInfo,
-    /// The memory that may be mapped.
+    /// The memory that can be mapped.
     pub(crate) memory: Option<Arc<SharedMemory>>,
-    /// The stretches of it that may be; none mean all of it.
+    /// The areas of the memory that can be mapped. Empty: all of it.
     pub(crate) areas: Vec<Area>,
 }
 
-/// What an access is to.
+/// The target of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Config,
     Bar(BarIndex),
 }
@@ -52,7 +52,7 @@ impl Regions {
         }
     }
 
-    /// The reply to section "`VFIO_USER_DEVICE_GET_REGION_INFO`".
+    /// Describes a region (section "`VFIO_USER_DEVICE_GET_REGION_INFO`").
     pub(crate) fn info(&self, index: u32) -> Result<Described, Errno> {
         if index >= REGIONS {
             return Err(Errno::EINVAL);
@@ -81,28 +81,28 @@ impl Regions {
         Ok(Described { info, memory: Some(memory), areas })
     }
 
-    /// Checks an access of sections "`VFIO_USER_REGION_READ`" and "`VFIO_USER_REGION_WRITE`".
-    pub(crate) fn place(&self, access: &RegionAccess, most: u64) -> Result<Place, Errno> {
+    /// Checks an access of at most `most` bytes (sections "`VFIO_USER_REGION_READ`" and "`VFIO_USER_REGION_WRITE`").
+    pub(crate) fn locate(&self, access: &RegionAccess, most: u64) -> Result<Location, Errno> {
         let bytes = self.bytes(access.region);
         let count = u64::from(access.count);
         if count > most || count > bytes || access.offset > bytes - count {
             return Err(Errno::EINVAL);
         }
         match access.region {
-            CONFIG_REGION => Ok(Place::Config),
-            region => bar(region).map(Place::Bar).ok_or(Errno::EINVAL),
+            CONFIG_REGION => Ok(Location::Config),
+            region => bar(region).map(Location::Bar).ok_or(Errno::EINVAL),
         }
     }
 
-    /// Reads what [`place`](Self::place) has checked; what nobody answers is all-ones.
-    pub(crate) fn read(&self, place: Place, offset: u64, data: &mut [u8]) {
+    /// Reads a range that [`locate`](Self::locate) has checked. Bytes that the endpoint does not set are all-ones.
+    pub(crate) fn read(&self, location: Location, offset: u64, data: &mut [u8]) {
         data.fill(0xff);
-        for words in words(offset, data.len(), place) {
+        for words in words(offset, data.len(), location) {
             let at = offset + words.start as u64;
             let word = &mut data[words];
-            match place {
-                Place::Config => self.endpoint.config_read(at as u16, word),
-                Place::Bar(bar) => match self.endpoint.bar_memory(bar) {
+            match location {
+                Location::Config => self.endpoint.config_read(at as u16, word),
+                Location::Bar(bar) => match self.endpoint.bar_memory(bar) {
                     Some(memory) => drop(memory.read(at, word)),
                     None => self.endpoint.bar_read(bar, at, word),
                 },
@@ -110,17 +110,17 @@ impl Regions {
         }
     }
 
-    /// Writes what [`place`](Self::place) has checked.
-    pub(crate) fn write(&self, place: Place, offset: u64, data: &[u8]) {
-        let kept = match (place, &self.msix) {
-            (Place::Config, Some(msix)) => {
+    /// Writes a range that [`locate`](Self::locate) has checked.
+    pub(crate) fn write(&self, location: Location, offset: u64, data: &[u8]) {
+        let kept = match (location, &self.msix) {
+            (Location::Config, Some(msix)) => {
                 let control = msix.control_bytes();
                 u64::from(control.start)..u64::from(control.end)
             }
-            (Place::Bar(bar), Some(_)) => self.table_in(bar.index() as u32).unwrap_or(0..0),
+            (Location::Bar(bar), Some(_)) => self.table_in(bar.index() as u32).unwrap_or(0..0),
             (_, None) => 0..0,
         };
-        // What lies before what is kept, and what lies behind it.
+        // The parts before and after the bytes that only the server writes.
         let end = offset + data.len() as u64;
         let parts = if kept.start >= end || kept.end <= offset || kept.is_empty() {
             [offset..end, end..end]
@@ -129,12 +129,12 @@ impl Regions {
         };
         for part in parts {
             let data = &data[(part.start - offset) as usize..(part.end - offset) as usize];
-            for words in words(part.start, data.len(), place) {
+            for words in words(part.start, data.len(), location) {
                 let at = part.start + words.start as u64;
                 let word = &data[words];
-                match place {
-                    Place::Config => self.endpoint.config_write(at as u16, word),
-                    Place::Bar(bar) => match self.endpoint.bar_memory(bar) {
+                match location {
+                    Location::Config => self.endpoint.config_write(at as u16, word),
+                    Location::Bar(bar) => match self.endpoint.bar_memory(bar) {
                         Some(memory) => drop(memory.write(at, word)),
                         None => self.endpoint.bar_write(bar, at, word),
                     },
@@ -143,7 +143,7 @@ impl Regions {
         }
     }
 
-    /// Where the MSI-X table lies in a region, if it does.
+    /// Returns the range of the MSI-X table, if it is in this region.
     fn table_in(&self, region: u32) -> Option<Range<u64>> {
         let (bar, table) = self.msix?.table();
         (bar.index() == region as usize).then_some(table)
@@ -154,17 +154,17 @@ fn bar(region: u32) -> Option<BarIndex> {
     u8::try_from(region).ok().and_then(BarIndex::new)
 }
 
-/// The pages of `size` bytes that hold nothing of `hole`.
+/// Returns the pages of `size` bytes that have no byte of `hole`.
 fn around(size: u64, hole: Range<u64>, page: u64) -> Vec<Area> {
     let below = Area { offset: 0, size: hole.start / page * page };
     let above = hole.end.next_multiple_of(page).min(size);
     [below, Area { offset: above, size: size - above }].into_iter().filter(|area| area.size > 0).collect()
 }
 
-/// Cuts `bytes` bytes from `offset` on into naturally aligned words, the largest that fit: up to eight bytes, or four in
+/// Splits `bytes` bytes from `offset` on into the largest naturally aligned words: up to eight bytes, or four in
 /// configuration space.
-fn words(offset: u64, bytes: usize, place: Place) -> impl Iterator<Item = Range<usize>> {
-    let widest = if place == Place::Config { 4 } else { 8 };
+fn words(offset: u64, bytes: usize, location: Location) -> impl Iterator<Item = Range<usize>> {
+    let widest = if location == Location::Config { 4 } else { 8 };
     let mut done = 0;
     std::iter::from_fn(move || {
         let left = bytes - done;
@@ -226,7 +226,7 @@ pub(crate) mod tests {
     impl Endpoint for Kept {
         fn layout(&self) -> Layout {
             let bar = |bytes| Some(BarLayout { bytes, is_64_bit: false, prefetchable: false });
-            // What is behind BAR 3 is but a part of it.
+            // BAR 3 is larger than its memory.
             Layout { bars: [bar(BAR0), bar(BAR1), bar(BAR2), bar(2 * BAR2), None, None], dma_bits: 64 }
         }
         fn attach(&self, _: Arc<dyn DmaPort>, _: Arc<dyn InterruptPort>) {}
@@ -278,9 +278,9 @@ pub(crate) mod tests {
     #[test]
     fn an_access_lies_in_its_region() {
         let (_, regions) = regions();
-        let (most, bar) = (1 << 20, |index| Ok(Place::Bar(BarIndex::new(index).unwrap())));
+        let (most, bar) = (1 << 20, |index| Ok(Location::Bar(BarIndex::new(index).unwrap())));
         let wrong = Err(Errno::EINVAL);
-        for (region, offset, count, place) in [
+        for (region, offset, count, location) in [
             (0, 0, most, bar(0)),
             (0, BAR0 - most, most, bar(0)),
             (0, BAR0 - most + 1, most, wrong),
@@ -294,30 +294,30 @@ pub(crate) mod tests {
             (4, 0, 0, bar(4)),
             (4, 0, 1, wrong),
             (6, 0, 0, wrong),
-            (7, 0, 4096, Ok(Place::Config)),
-            (7, 4095, 1, Ok(Place::Config)),
+            (7, 0, 4096, Ok(Location::Config)),
+            (7, 4095, 1, Ok(Location::Config)),
             (7, 4095, 2, wrong),
             (8, 0, 0, wrong),
             (0x100, 0, 0, wrong),
         ] {
             let access = RegionAccess { offset, region, count: count as u32 };
-            assert_eq!(regions.place(&access, most), place, "{access:?}");
+            assert_eq!(regions.locate(&access, most), location, "{access:?}");
         }
     }
 
     #[test]
-    fn what_is_written_is_read_but_for_what_is_the_servers() {
+    fn writes_are_read_back_except_what_only_the_server_writes() {
         let (kept, regions) = regions();
-        let bar = |index| Place::Bar(BarIndex::new(index).unwrap());
-        for (place, bytes, kept_out) in [
+        let bar = |index| Location::Bar(BarIndex::new(index).unwrap());
+        for (location, bytes, kept_out) in [
             (bar(0), BAR1, 0..0),
             (bar(1), BAR1, 0..0),
             (bar(2), BAR2, TABLE),
             (bar(3), BAR2, 0..0),
-            (Place::Config, 4096, CONTROL..CONTROL + 2),
+            (Location::Config, 4096, CONTROL..CONTROL + 2),
         ] {
             let mut model = vec![0; bytes as usize];
-            regions.read(place, 0, &mut model);
+            regions.read(location, 0, &mut model);
             let (start, end) = (kept_out.start, kept_out.end);
             let parts = [
                 (0, bytes),
@@ -333,42 +333,42 @@ pub(crate) mod tests {
             ];
             for (seed, (first, last)) in (1u8..).zip(parts) {
                 let data: Vec<u8> = (first..last).map(|at| (at as u8).wrapping_mul(7).wrapping_add(seed)).collect();
-                regions.write(place, first, &data);
+                regions.write(location, first, &data);
                 for (at, byte) in (first..).zip(data).filter(|(at, _)| !kept_out.contains(at)) {
                     model[at as usize] = byte;
                 }
                 let mut all = vec![0; bytes as usize];
-                regions.read(place, 0, &mut all);
-                assert!(all == model, "{place:?} {first:#x}..{last:#x}");
+                regions.read(location, 0, &mut all);
+                assert!(all == model, "{location:?} {first:#x}..{last:#x}");
                 let mut part = vec![0; (last - first) as usize];
-                regions.read(place, first, &mut part);
-                assert!(part == model[first as usize..last as usize], "{place:?} {first:#x}..{last:#x}");
+                regions.read(location, first, &mut part);
+                assert!(part == model[first as usize..last as usize], "{location:?} {first:#x}..{last:#x}");
             }
         }
         kept.widths.lock().unwrap().clear();
         regions.read(bar(0), 1, &mut [0; 15]);
-        regions.write(Place::Config, 0x84, &[0; 12]);
+        regions.write(Location::Config, 0x84, &[0; 12]);
         assert_eq!(*kept.widths.lock().unwrap(), [1, 2, 4, 8, 4, 4, 4]);
     }
 
-    fn cut(offset: u64, bytes: usize, place: Place) -> Vec<usize> {
-        words(offset, bytes, place).map(|word| word.len()).collect()
+    fn cut(offset: u64, bytes: usize, location: Location) -> Vec<usize> {
+        words(offset, bytes, location).map(|word| word.len()).collect()
     }
 
     #[test]
-    fn accesses_are_cut_where_a_bus_would() {
-        let bar = Place::Bar(BarIndex::new(0).unwrap());
+    fn accesses_are_split_as_on_a_bus() {
+        let bar = Location::Bar(BarIndex::new(0).unwrap());
         assert_eq!(cut(0, 4, bar), [4]);
         assert_eq!(cut(8, 8, bar), [8]);
         assert_eq!(cut(4, 8, bar), [4, 4]);
         assert_eq!(cut(1, 15, bar), [1, 2, 4, 8]);
         assert_eq!(cut(8, 15, bar), [8, 4, 2, 1]);
-        assert_eq!(cut(0, 8, Place::Config), [4, 4]);
+        assert_eq!(cut(0, 8, Location::Config), [4, 4]);
         assert!(cut(3, 0, bar).is_empty());
     }
 
     #[test]
-    fn a_hole_costs_whole_pages() {
+    fn areas_are_whole_pages_around_the_table() {
         let areas = |size, hole| around(size, hole, 4096).iter().map(|a| (a.offset, a.size)).collect::<Vec<_>>();
         assert_eq!(areas(0x4000, 0x1800..0x1840), [(0, 0x1000), (0x2000, 0x2000)]);
         assert_eq!(areas(0x4000, 0..0x10), [(0x1000, 0x3000)]);
@@ -380,9 +380,9 @@ pub(crate) mod tests {
         #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn words_are_aligned_and_leave_nothing_out(offset in 0..5000u64, bytes in 0..100usize, config in any::<bool>()) {
-            let place = if config { Place::Config } else { Place::Bar(BarIndex::new(0).unwrap()) };
+            let location = if config { Location::Config } else { Location::Bar(BarIndex::new(0).unwrap()) };
             let mut next = 0;
-            for word in words(offset, bytes, place) {
+            for word in words(offset, bytes, location) {
                 prop_assert_eq!(word.start, next);
                 next = word.end;
                 let widest = if config { 4 } else { 8 };

@@ -1,11 +1,10 @@
-//! How a client's descriptors are raised: by the session's own thread, so that a hostile one stops nobody else.
+//! Raises a client's descriptors on its session's thread, so that a hostile descriptor blocks no other thread.
 //!
-//! To write to an eventfd may wait: for as long as its count is full, if it is a blocking one, and whether it is one its
-//! client can change at any time. So the threads of an endpoint, which may serve others too and hold locks, only note what
-//! is to be raised, and never wait. The session's thread raises it. It passes over a descriptor that is full, which is
-//! raised already. One that its client fills between that look and the write holds up this client's session alone, until
-//! who watches over it ([`STUCK`]) takes the count away, and hangs up. A client that goes on filling it can draw that out, to
-//! its own disadvantage.
+//! A write to an eventfd blocks while its count is full, if the eventfd is blocking, which its client can change at any
+//! time. So an endpoint's threads, which may serve other clients and hold locks, only note which descriptors to raise. The
+//! session's thread raises them, except full ones, which are raised already. If the client fills a descriptor between this
+//! check and the write, only its own session blocks. After [`STUCK`], the thread that watches the session empties the
+//! descriptor and disconnects the client. A client that keeps filling it only delays itself.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,18 +21,18 @@ use super::link::Link;
 use crate::endpoint::intx::raise;
 use crate::vfio_user::wire::closing::Received;
 
-/// How long the session's thread may wait at a descriptor, and how often it is to be looked whether it does.
+/// How long the session's thread may be blocked by a descriptor, and how often another thread checks this.
 pub(crate) const STUCK: Duration = Duration::from_millis(250);
 
-/// What is to be raised, and what is being raised.
+/// The descriptors to raise, and the one that is being raised.
 #[derive(Debug)]
 pub(crate) struct Signals {
     link: Arc<Link>,
-    /// Each once: several raises of one are one, as with pending bits. So it is bounded by what is connected.
+    /// The descriptors to raise, each once, as with pending bits. So their number is bounded by what is connected.
     due: Mutex<Vec<Arc<EventFd>>>,
     /// The thread that raises.
     thread: OnceLock<ThreadId>,
-    /// What that thread writes to, and since when.
+    /// The descriptor that the thread writes to, and since when.
     writing: Mutex<Option<(Arc<EventFd>, Instant)>>,
 }
 
@@ -42,12 +41,12 @@ impl Signals {
         Signals { link, due: Mutex::default(), thread: OnceLock::new(), writing: Mutex::default() }
     }
 
-    /// Makes this thread the one that is to [`deliver`](Self::deliver), before it waits for anything.
+    /// Makes this thread the one that [`deliver`](Self::deliver)s, before it waits for anything.
     pub(crate) fn adopt(&self) {
         let _ = self.thread.set(thread::current().id());
     }
 
-    /// Has a descriptor be raised soon. From any thread, without waiting.
+    /// Notes that a descriptor is to be raised. From any thread, without waiting.
     pub(crate) fn raise(&self, counter: &Arc<EventFd>) {
         let mut due = self.due();
         if due.iter().any(|other| Arc::ptr_eq(other, counter)) {
@@ -55,48 +54,49 @@ impl Signals {
         }
         due.push(Arc::clone(counter));
         drop(due);
-        // The thread itself looks before it waits.
+        // The thread itself delivers before it waits.
         if self.thread.get() != Some(&thread::current().id()) {
             self.link.wake().wake();
         }
     }
 
-    /// Raises what is due. Only for the session's thread.
+    /// Raises the noted descriptors. Only for the session's thread.
     pub(crate) fn deliver(&self) {
         let due = std::mem::take(&mut *self.due());
         for counter in due {
-            // Full is raised.
+            // A full one is raised already.
             if is_writable(&counter) {
                 self.while_watched(&counter, raise);
             }
         }
     }
 
-    /// Drops what is due.
+    /// Forgets the noted descriptors.
     pub(crate) fn forget(&self) {
         self.due().clear();
     }
 
-    /// A descriptor as what it must be. Nothing is asked of it before that is known: another might not answer.
+    /// Returns a descriptor that is an eventfd. Its kind is read from `/proc`, since any call on another kind might block.
     pub(crate) fn counter(descriptor: Received) -> Result<Arc<EventFd>, Errno> {
         if described(descriptor.as_fd()).is_none_or(|kind| kind.as_os_str() != "anon_inode:[eventfd]") {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: an eventfd is but a descriptor that is read and written; of another kind, that would merely fail.
+        // SAFETY: the descriptor is owned and open. `EventFd` only reads, writes and polls it, which is memory-safe for any
+        // kind of descriptor; it is an eventfd, as checked above.
         let counter = Arc::new(unsafe { EventFd::from_owned_fd(descriptor.into_owned()) });
-        // A count that has overflowed, which the kernel tells as an error, can only be read.
+        // An overflowed count, which the kernel reports as an error, can only be read.
         if state(&counter).contains(PollFlags::POLLERR) { Err(Errno::EINVAL) } else { Ok(counter) }
     }
 
-    /// Frees the session's thread if it has been stuck at a descriptor for [`STUCK`]; whether it was.
+    /// Frees the session's thread if a descriptor has blocked it for [`STUCK`]. Returns whether it had.
     pub(crate) fn free(&self) -> bool {
         let writing = self.writing().clone();
         let Some((counter, _)) = writing.filter(|(_, since)| since.elapsed() >= STUCK) else { return false };
-        // Not full, it is about to go on: this machine is busy.
+        // Not full: the thread is about to continue, on a busy machine.
         if is_writable(&counter) {
             return false;
         }
-        // A client that does this has forfeited to have its descriptors left as they are.
+        // This changes the client's descriptor, too, and the client is about to be disconnected.
         let flags = fcntl(&counter, FcntlArg::F_GETFL).map_or(OFlag::empty(), OFlag::from_bits_retain);
         if fcntl(&counter, FcntlArg::F_SETFL(flags.union(OFlag::O_NONBLOCK))).is_ok() {
             let _ = counter.read();
@@ -123,7 +123,7 @@ fn is_writable(counter: &EventFd) -> bool {
     state(counter).contains(PollFlags::POLLOUT)
 }
 
-/// What can be done with a descriptor at once.
+/// Returns what can be done with a descriptor without waiting.
 fn state(counter: &EventFd) -> PollFlags {
     let mut polled = [PollFd::new(counter.as_fd(), PollFlags::POLLOUT)];
     while poll(&mut polled, PollTimeout::ZERO) == Err(Errno::EINTR) {}
@@ -149,7 +149,7 @@ mod tests {
         ))
     }
 
-    /// A descriptor at which a write waits while it is full.
+    /// A descriptor that blocks writers while it is full.
     fn blocking(count: u64) -> Arc<EventFd> {
         let counter = Arc::new(EventFd::new().unwrap());
         counter.write(count).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_raised_once() {
+    fn a_descriptor_noted_many_times_is_raised_once() {
         let signals = signals();
         let [one, other] = [blocking(1), blocking(1)];
         for _ in 0..1000 {
@@ -165,14 +165,14 @@ mod tests {
             signals.raise(&other);
         }
         let mut woken = [PollFd::new(signals.link.wake().as_fd(), PollFlags::POLLIN)];
-        assert_eq!(poll(&mut woken, PollTimeout::ZERO), Ok(1), "its thread is woken");
+        assert_eq!(poll(&mut woken, PollTimeout::ZERO), Ok(1), "the thread is woken");
         signals.deliver();
         assert_eq!((one.read(), other.read()), (Ok(2), Ok(2)));
         signals.raise(&one);
         signals.forget();
         signals.deliver();
         assert!(!state(&one).contains(PollFlags::POLLIN));
-        // The thread that raises looks by itself.
+        // The thread that raises is not woken for itself.
         signals.link.wake().clear();
         signals.adopt();
         signals.raise(&one);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_descriptor_is_passed_over() {
+    fn a_full_descriptor_is_skipped() {
         let signals = signals();
         let (full, other) = (blocking(FULL), blocking(1));
         signals.raise(&full);
@@ -194,7 +194,7 @@ mod tests {
                 ended.send(()).unwrap();
             });
             let delivered = done.recv_timeout(LONG);
-            // Were it stuck, the test must end all the same.
+            // Unblocks the thread if it is blocked, so that the test ends.
             assert_eq!(full.read(), Ok(FULL));
             assert_eq!(delivered, Ok(()));
         });
@@ -202,18 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_stuck_is_freed_and_nobody_else_waits() {
+    fn a_blocked_thread_is_freed_and_no_other_waits() {
         let signals = signals();
         let counter = blocking(FULL);
         thread::scope(|scope| {
             let begin = Instant::now();
-            // Filled after it was found to have room.
+            // Full, as if filled after the check.
             let stuck = scope.spawn(|| signals.while_watched(&counter, raise));
             let deadline = begin + LONG;
             let mut others = 0;
             while !signals.free() {
                 assert!(Instant::now() < deadline && !stuck.is_finished());
-                // Neither of those who raise the same descriptor or another waits.
+                // Raising the same descriptor or another does not wait.
                 signals.raise(&counter);
                 signals.raise(&blocking(1));
                 signals.forget();
@@ -223,7 +223,7 @@ mod tests {
             assert!(others > 0 && begin.elapsed() >= STUCK);
             stuck.join().unwrap();
         });
-        assert!(!signals.free(), "it is at nothing now");
+        assert!(!signals.free(), "the thread writes to none now");
         assert_eq!(counter.read(), Ok(1));
         let flags = fcntl(&counter, FcntlArg::F_GETFL).map(OFlag::from_bits_retain).unwrap();
         assert!(flags.contains(OFlag::O_NONBLOCK));

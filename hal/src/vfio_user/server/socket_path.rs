@@ -1,4 +1,4 @@
-//! The file of a socket: made for this user alone, where nobody else can exchange it, and removed afterwards.
+//! A socket's file: created for this user only, where nobody else can replace it, and removed afterwards.
 
 use std::ffi::OsString;
 use std::os::fd::AsRawFd;
@@ -14,14 +14,14 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::geteuid;
 
-/// Connections that wait to be accepted. More than are ever refused at a time.
+/// Connections that wait to be accepted: more than are refused at a time.
 const BACKLOG: i32 = 64;
-/// How long another server may hold the directory.
+/// How long to wait for the lock of the directory.
 const LOCKED: Duration = Duration::from_secs(5);
-/// Symbolic links on the way to a directory: as many as the kernel follows.
+/// Symbolic links that a path may follow, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// A socket's file, removed with this unless it is another one by then.
+/// A socket's file. Dropping this removes the file, unless another has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketPath {
     path: PathBuf,
@@ -49,24 +49,24 @@ impl Drop for SocketPath {
     }
 }
 
-/// Makes a socket that listens. One that a server has left behind is replaced; any other file is an error.
+/// Creates a listening socket. Replaces a stale socket; any other file is an error.
 pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    check_way(&std::path::absolute(parent)?)?;
-    // Of two servers that find the same file left behind, one is first.
+    check_path(&std::path::absolute(parent)?)?;
+    // So that of two servers that find the same stale socket, one is first.
     let directory = fs::File::open(parent)?;
     let _lock = lock(directory, LOCKED)?;
     let address = UnixAddr::new(path)?;
     let flags = SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // The file that `bind` makes has the mode of the socket, less the umask: so nobody else ever could connect.
+    // `bind` creates the file with the mode of the socket, less the umask: other users can connect at no time.
     fchmod(&descriptor, Mode::S_IRUSR.union(Mode::S_IWUSR))?;
     match bind(descriptor.as_raw_fd(), &address) {
         Err(Errno::EADDRINUSE) => {
-            remove_left_behind(path, &address)?;
+            remove_stale(path, &address)?;
             bind(descriptor.as_raw_fd(), &address)?;
         }
         other => other?,
@@ -92,12 +92,12 @@ fn lock(mut directory: fs::File, patience: Duration) -> io::Result<Flock<fs::Fil
     }
 }
 
-/// Checks that nobody but this user and root can exchange any step of the way to a directory: each directory and each
-/// symbolic link belongs to one of them, and where others may write, the sticky bit keeps them from what is not theirs.
-fn check_way(directory: &Path) -> io::Result<()> {
+/// Checks that only this user and root can replace a component of the path to a directory: each directory and symbolic link
+/// belongs to one of them, and a directory that others can write to is sticky.
+fn check_path(directory: &Path) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     let mut at = PathBuf::from("/");
-    // The next step is the last of these.
+    // The next component is the last of these.
     let mut steps = steps(directory);
     let mut links = 0;
     check_directory(&at)?;
@@ -129,7 +129,7 @@ fn check_way(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The steps of a path, the last one first.
+/// Returns the components of a path, the last one first.
 fn steps(path: &Path) -> Vec<OsString> {
     let step = |component: Component<'_>| match component {
         Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
@@ -151,19 +151,19 @@ fn check_directory(directory: &Path) -> io::Result<()> {
     let why = if !is_trusted(found.uid()) {
         format!("{shown} belongs to user {}", found.uid())
     } else if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        format!("others can write to {shown} (mode {mode:o}): allowed are 755, and 1777")
+        format!("others can write to {shown} (mode {mode:o}): allowed are modes such as 755, and 1777 (sticky)")
     } else {
         return Ok(());
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// Removes a socket that nobody listens on.
-fn remove_left_behind(path: &Path, address: &UnixAddr) -> io::Result<()> {
+/// Removes a socket on which no process listens.
+fn remove_stale(path: &Path, address: &UnixAddr) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(Errno::EEXIST.into());
     }
-    // A server may be too busy to accept: that is not waited for.
+    // Non-blocking, since a busy server may not accept.
     let flags = SockFlag::SOCK_CLOEXEC.union(SockFlag::SOCK_NONBLOCK);
     let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     match connect(probe.as_raw_fd(), address) {
@@ -179,7 +179,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_directory_is_waited_for_as_long_as_was_said() {
+    fn the_lock_of_a_directory_is_waited_for_with_a_limit() {
         let directory = tempfile::tempdir().unwrap();
         let open = || fs::File::open(directory.path()).unwrap();
         let held = lock(open(), Duration::ZERO).unwrap();
@@ -194,7 +194,7 @@ mod tests {
             drop(held);
             assert!(waits.join().unwrap().is_ok());
         });
-        // Any other error is no reason to wait.
+        // No other error is waited for.
         let pipe = fs::File::from(nix::unistd::pipe().unwrap().0);
         let other = nix::fcntl::open("/", nix::fcntl::OFlag::O_PATH, Mode::empty()).unwrap();
         assert!(lock(pipe, Duration::from_secs(60)).is_ok());
@@ -203,20 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn as_many_links_are_followed_as_the_kernel_follows() {
+    fn as_many_links_are_followed_as_by_the_kernel() {
         let directory = tempfile::tempdir().unwrap();
         let link = |number: usize| directory.path().join(number.to_string());
         fs::create_dir(link(0)).unwrap();
         for number in 1..=41 {
             symlink(link(number - 1), link(number)).unwrap();
         }
-        assert_eq!(check_way(&link(40)).map_err(|error| error.raw_os_error()), Ok(()));
-        assert_eq!(check_way(&link(41)).map_err(|error| error.raw_os_error()), Err(Some(Errno::ELOOP as i32)));
+        assert_eq!(check_path(&link(40)).map_err(|error| error.raw_os_error()), Ok(()));
+        assert_eq!(check_path(&link(41)).map_err(|error| error.raw_os_error()), Err(Some(Errno::ELOOP as i32)));
         assert!(fs::metadata(link(40)).is_ok() && fs::metadata(link(41)).is_err());
     }
 
     #[test]
-    fn a_file_is_removed_if_it_is_the_same_still() {
+    fn a_file_is_removed_unless_another_has_replaced_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("card");
         let (listener, made) = make(&path).unwrap();

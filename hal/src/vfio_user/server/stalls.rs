@@ -1,27 +1,27 @@
-//! How long one card's clients keep it waiting for their memory, and what follows from that.
+//! Bounds the time that a card waits for its clients' memory.
 //!
-//! A client that maps memory without a descriptor answers the card's DMA itself. The fabric's clock stands still
-//! meanwhile, so one client's slowness delays every card of the fabric. A request therefore has a limit, and so has the
-//! sum of all slow requests of one card: a client that reconnects does not begin anew.
+//! A client that maps memory without a file replies to the card's DMA by messages. The fabric's clock stops meanwhile, so a
+//! slow client delays all cards of the fabric. So each request has a limit, and all slow requests of one card have a limit
+//! together, which stays when a client reconnects.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::vfio_user::wire::debt::Debt;
 
-/// Bytes of a request that add another patience to its limit.
+/// A request may take another patience for each so many bytes.
 const BYTES_PER_PATIENCE: usize = 1 << 20;
 /// A request that takes at most this fraction of the patience is not slow.
 const QUICK: u32 = 10;
-/// Slow requests may take this many patiences altogether.
+/// Slow requests may take this many patiences in total.
 const MOST: u32 = 3;
-/// After too many slow requests, DMA by message fails for so many patiences.
+/// Beyond that, DMA by message fails for this many patiences.
 const PAUSE: u32 = 30;
 
-/// The slow requests of one card, over all its clients.
+/// The slow requests of one card, of all its clients.
 #[derive(Debug)]
 pub(crate) struct Stalls {
-    /// The card, for the log.
+    /// The name of the card, for the log.
     name: String,
     patience: Duration,
     state: Mutex<State>,
@@ -29,25 +29,25 @@ pub(crate) struct Stalls {
 
 #[derive(Debug)]
 struct State {
-    /// What slow requests took.
+    /// The time that slow requests took.
     debt: Debt,
     barred_until: Option<Instant>,
 }
 
 impl Stalls {
-    /// A card whose clients have answered everything in time so far.
+    /// A card without slow requests so far.
     pub(crate) fn new(name: String, patience: Duration) -> Self {
         let state = State { debt: Debt::new(Instant::now()), barred_until: None };
         Stalls { name, patience, state: Mutex::new(state) }
     }
 
-    /// How long the client may take to answer all messages of a request of `bytes` bytes.
+    /// Returns how long the client may take to reply to all messages of a request of `bytes` bytes.
     pub(crate) fn limit(&self, bytes: usize) -> Duration {
         let patiences = u32::try_from(bytes / BYTES_PER_PATIENCE).unwrap_or(u32::MAX).saturating_add(1);
         self.patience.saturating_mul(patiences)
     }
 
-    /// Whether requests for the client's messages fail at once.
+    /// Whether DMA by message fails at once.
     pub(crate) fn is_barred(&self) -> bool {
         self.is_barred_at(Instant::now())
     }
@@ -56,7 +56,7 @@ impl Stalls {
         self.state().barred_until.is_some_and(|until| now < until)
     }
 
-    /// Notes that a request is over, or was given up, after the client was waited for as long as `waited`.
+    /// Notes that a request has ended after waiting for its client for `waited`.
     pub(crate) fn note(&self, waited: Duration) {
         self.note_at(waited, Instant::now());
     }
@@ -72,10 +72,7 @@ impl Stalls {
             state.debt = Debt::new(now);
             state.barred_until = now.checked_add(pause);
             drop(state);
-            log::error!(
-                "{}: clients kept it waiting {debt:.1?} for their memory; it does no DMA by message for {pause:?}",
-                self.name
-            );
+            log::error!("{}: slow replies to DMA took {debt:.1?}; DMA by message fails for {pause:?}", self.name);
         }
     }
 
@@ -101,13 +98,13 @@ mod tests {
         let barred = begin + SECOND * 4;
         assert!(stalls.is_barred_at(barred) && stalls.is_barred_at(barred + SECOND * 29));
         assert!(!stalls.is_barred_at(barred + SECOND * 30));
-        // And then it begins anew.
+        // After the pause, the sum begins at zero.
         stalls.note_at(SECOND, barred + SECOND * 31);
         assert!(!stalls.is_barred_at(barred + SECOND * 31));
     }
 
     #[test]
-    fn many_slow_answers_are_as_bad_as_none() {
+    fn many_slow_replies_bar_the_card_too() {
         let (stalls, mut now) = (Stalls::new("card".into(), SECOND), Instant::now());
         let begin = now;
         while !stalls.is_barred_at(now) {
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_and_rarely_slow_answers_are_fine() {
+    fn quick_and_rarely_slow_replies_do_not_bar_the_card() {
         let (stalls, mut now) = (Stalls::new("card".into(), SECOND), Instant::now());
         for round in 0..100_000 {
             let waited = if round % 100 == 0 { SECOND / 2 } else { SECOND / 10 };
@@ -129,11 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_slow_that_takes_more_than_a_tenth() {
+    fn a_request_is_slow_after_a_tenth_of_the_patience() {
         let begin = Instant::now();
         for (waited, bars) in [(SECOND / 10, false), (SECOND / 10 + Duration::from_nanos(1), true)] {
             let stalls = Stalls::new("card".into(), SECOND);
-            // All at the same time, so that nothing is forgiven.
+            // All at the same time, so that no debt is forgiven.
             for _ in 0..30 {
                 stalls.note_at(waited, begin);
             }
@@ -145,12 +142,12 @@ mod tests {
         stalls.note_at(SECOND / 5, begin);
         assert!(stalls.is_barred_at(begin) && stalls.is_barred_at(begin + SECOND * 30 - Duration::from_nanos(1)));
         assert!(!stalls.is_barred_at(begin + SECOND * 30));
-        // What was slow meanwhile does not draw it out, and a second pause follows from that as from new requests.
+        // Slow requests during the pause do not extend it, but count towards the next.
         stalls.note_at(SECOND * 3, begin + SECOND * 10);
         assert!(!stalls.is_barred_at(begin + SECOND * 30));
         stalls.note_at(SECOND * 3, begin + SECOND * 30);
         assert!(stalls.is_barred_at(begin + SECOND * 59) && !stalls.is_barred_at(begin + SECOND * 60));
-        // The clock of those who ask is this one.
+        // Without `_at`, the time is now.
         let stalls = Stalls::new("card".into(), SECOND);
         assert!(!stalls.is_barred());
         stalls.note(SECOND * 3);

@@ -1,4 +1,4 @@
-//! What both ends of a connection can do: the JSON of the version message (section "`VFIO_USER_VERSION`").
+//! Capabilities: the JSON of the version message (section "`VFIO_USER_VERSION`").
 
 use serde_json::{Map, Value};
 
@@ -8,19 +8,19 @@ const MAX_MSG_FDS: &str = "max_msg_fds";
 const MAX_DATA_XFER_SIZE: &str = "max_data_xfer_size";
 const MAX_DMA_MAPS: &str = "max_dma_maps";
 const PGSIZES: &str = "pgsizes";
-/// Page size of DMA mappings: what everybody takes for granted.
+/// The default page size of DMA mappings (`pgsizes`).
 pub(crate) const PAGE: u64 = 4096;
 
-/// What a peer says it takes, with the defaults for what it does not say.
+/// The capabilities of a peer, with the defaults of the section for those it does not mention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// Descriptors in one message.
+    /// `max_msg_fds`: descriptors that it accepts in one message.
     pub(crate) descriptors: u64,
-    /// Bytes in one data transfer, at least one.
+    /// `max_data_xfer_size`: bytes in one data transfer, at least one.
     pub(crate) transfer_bytes: u64,
-    /// Page sizes of mappings, or'ed together.
+    /// `pgsizes`: page sizes of mappings, or'ed together.
     pub(crate) page_sizes: u64,
-    /// Names of ours that it mentioned: an answer may contain no others.
+    /// The known names that it mentioned: a reply may contain no others.
     mentioned: Vec<&'static str>,
 }
 
@@ -36,8 +36,8 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Of the data of a version message: none at all, or JSON with or without the NUL that should end it. `None`: it is
-    /// something else. Names that are not known are ignored, as later versions may add some.
+    /// Decodes the data of a version message: nothing, or JSON, with or without the final NUL. `None`: anything else. Unknown
+    /// names are ignored, as later versions may add some.
     pub(crate) fn decode(data: &[u8]) -> Option<Self> {
         let text = data.strip_suffix(&[0]).unwrap_or(data);
         let mut found = Capabilities::default();
@@ -58,7 +58,7 @@ impl Capabilities {
                 MAX_MSG_FDS => found.descriptors = value,
                 MAX_DATA_XFER_SIZE if value == 0 => return None,
                 MAX_DATA_XFER_SIZE => found.transfer_bytes = value,
-                // Of who serves: it refuses what is too many by itself.
+                // A limit of the server, which refuses further mappings itself.
                 MAX_DMA_MAPS => {}
                 _ => found.page_sizes = value,
             }
@@ -66,14 +66,14 @@ impl Capabilities {
         Some(found)
     }
 
-    /// What is offered here, in answer to `self`, to a client that may have `maps` mappings: "The capability list must be a
-    /// subset of those proposed". Nothing at all to a peer that sent nothing.
+    /// Returns the reply to a client that may have `maps` mappings: "The capability list must be a subset of those proposed".
+    /// It is empty for a client that proposed nothing.
     pub(crate) fn answer(&self, maps: u64) -> Vec<u8> {
         if self.mentioned.is_empty() { Vec::new() } else { encode(&self.mentioned, maps.min(DEFAULT_MAPS)) }
     }
 }
 
-/// What is offered here, to begin with.
+/// Returns what this client proposes.
 pub(crate) fn offer() -> Vec<u8> {
     encode(&[MAX_MSG_FDS, MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, PGSIZES], DEFAULT_MAPS)
 }
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn an_unmentioned_capability_has_its_default() {
         for data in [&b""[..], b"\0", b"{}", b"{}\0", b"{\"capabilities\":{}}\0", b"{\"capabilities\":{\"later\":[1]}}"]
         {
             let found = Capabilities::decode(data).unwrap();
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_only_what_was_proposed() {
-        // As QEMU and as other clients send it.
+    fn a_reply_mentions_only_what_was_proposed() {
+        // As QEMU and another client send it.
         let qemu = br#"{"capabilities": {"migration": {"max_bitmap_size": 268435456, "pgsize": 4096}, "pgsizes": 4096,
             "max_data_xfer_size": 1048576, "max_dma_maps": 65535, "max_msg_fds": 16, "write_multiple": true}}"#;
         let found = Capabilities::decode(qemu).unwrap();
@@ -136,7 +136,7 @@ mod tests {
             let found = Capabilities::decode(text(name).as_bytes()).unwrap();
             assert_eq!(found, Capabilities { mentioned: vec![name], ..expected });
         }
-        // What everybody may take for granted, says the specification.
+        // The defaults of the specification.
         let Capabilities { descriptors, transfer_bytes, page_sizes, mentioned } = Capabilities::default();
         assert_eq!((descriptors, transfer_bytes, page_sizes, mentioned.len()), (1, 1 << 20, 4096, 0));
         let zero = br#"{"capabilities":{"max_msg_fds":0,"max_dma_maps":0,"pgsizes":0}}"#;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_is_answered_with_what_is_had_here() {
+    fn each_name_is_answered_with_the_local_value() {
         for (name, here) in [(MAX_MSG_FDS, 16), (MAX_DATA_XFER_SIZE, 1 << 20), (MAX_DMA_MAPS, 77), (PGSIZES, 4096)] {
             let proposed = format!("{{\"capabilities\":{{\"{name}\":1}}}}");
             let answer = Capabilities::decode(proposed.as_bytes()).unwrap().answer(77);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_data_is_refused() {
         for data in [
             &b"{"[..],
             b"[]",
@@ -173,14 +173,14 @@ mod tests {
         ] {
             assert_eq!(Capabilities::decode(data), None, "{}", String::from_utf8_lossy(data));
         }
-        // Deeper than any stack should have to go.
+        // Too deep for a stack.
         assert_eq!(Capabilities::decode(&[b'['; 1 << 16]), None);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn any_bytes_are_answered(data in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_are_refused_or_answered(data in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Some(found) = Capabilities::decode(&data) {
                 prop_assert!(Capabilities::decode(&found.answer(u64::MAX)).is_some());
             }

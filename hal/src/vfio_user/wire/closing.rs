@@ -1,8 +1,8 @@
-//! Descriptors that came from a peer, and the thread that closes them.
+//! Descriptors that a peer has sent, and the thread that closes them.
 //!
-//! To close the last descriptor of a file may wait: a socket that lingers waits for its peer, a file of the peer's own
-//! file system for its server. And a socket's unread messages close the descriptors that came with them. So nobody
-//! closes what a peer has sent but a thread that nobody waits for.
+//! Closing the last descriptor of a file may block: a lingering socket waits for its peer, and a file of a file system that
+//! the peer runs waits for the peer. Closing a socket closes the descriptors in its unread messages. So only a thread that
+//! nobody waits for closes what a peer has sent.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use crate::owner::Owner;
 
-/// Descriptors that wait to be closed from which on no more are received. One more message may follow.
+/// No more descriptors are received while this many wait to be closed, beside those of one more message.
 const MOST_WAITING: usize = 64;
-/// How long they may take from then on, before who sent them is given up.
+/// How long this many may wait until their sender is disconnected.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Closes the descriptors of one card's clients, or of one server.
+/// Closes the descriptors that one card's clients, or one server, have sent.
 #[derive(Debug)]
 pub(crate) struct Closer {
     queue: Mutex<Queue>,
-    /// Descriptors that wait, or are being closed.
+    /// Descriptors that wait to be closed, or are being closed.
     waiting: AtomicUsize,
     owner: Owner,
 }
@@ -40,9 +40,10 @@ impl Closer {
         Arc::new(Closer { queue: Mutex::default(), waiting: AtomicUsize::new(0), owner: Owner::current() })
     }
 
-    /// Has a descriptor be closed, without waiting.
+    /// Leaves a descriptor to the thread that closes it. Does not wait.
     pub(crate) fn close(self: &Arc<Self>, descriptor: OwnedFd) {
-        // A forked child closes a copy, which waits for nothing, and has none of the threads that may hold the lock.
+        // A forked child closes only a copy, which does not block. It must not lock: the thread that held the lock at the
+        // fork does not exist here.
         if !self.owner.is_here() {
             return;
         }
@@ -57,8 +58,8 @@ impl Closer {
         let closer = Arc::clone(self);
         let thread = thread::Builder::new().name("vfio-user closing".to_owned()).spawn(move || closer.serve());
         if let Err(error) = thread {
-            // They wait for the next descriptor, which tries again.
-            log::warn!("No thread to close descriptors: {error}");
+            // The next descriptor tries again to start a thread.
+            log::warn!("Starting a thread to close descriptors: {error}");
             self.queue().is_served = false;
         }
     }
@@ -68,7 +69,7 @@ impl Closer {
         self.waiting.load(Ordering::Relaxed) >= MOST_WAITING
     }
 
-    /// Waits until more descriptors may be received. False: they do not close.
+    /// Waits until more descriptors may be received. False: closing takes too long.
     pub(crate) fn wait_for_room(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while self.is_full() {
@@ -80,7 +81,7 @@ impl Closer {
         true
     }
 
-    /// As if as many descriptors waited as may.
+    /// Makes it full.
     #[cfg(test)]
     pub(crate) fn fill(&self) {
         self.waiting.store(MOST_WAITING, Ordering::Relaxed);
@@ -104,7 +105,7 @@ impl Closer {
     }
 }
 
-/// A descriptor that came from a peer, or by which a peer's messages come. Its [`Closer`] closes it when it is dropped.
+/// A descriptor that a peer has sent, or the socket of a peer. When it is dropped, its [`Closer`] closes it.
 #[derive(Debug)]
 pub(crate) struct Received {
     descriptor: ManuallyDrop<OwnedFd>,
@@ -120,13 +121,13 @@ impl Received {
         &self.closer
     }
 
-    /// The descriptor of a file that is known to close at once: one in memory, or a counter.
+    /// Returns the descriptor, for a file that is known to close at once: a file in memory, or an eventfd.
     pub(crate) fn into_owned(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, so nobody else uses or drops its fields after they are taken here.
+        // SAFETY: the reference is valid and aligned. `this` is never dropped, so `closer` is not dropped twice.
         let closer = unsafe { std::ptr::read(&raw const this.closer) };
         drop(closer);
-        // SAFETY: as above.
+        // SAFETY: `this` is never dropped, so the descriptor is taken once.
         unsafe { ManuallyDrop::take(&mut this.descriptor) }
     }
 }
@@ -139,7 +140,7 @@ impl AsFd for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // SAFETY: it is taken here only, and not used afterwards.
+        // SAFETY: `drop` runs once, and nothing uses the field afterwards.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         self.closer.close(descriptor);
     }

@@ -1,11 +1,11 @@
-//! Time that a peer has kept others waiting, and that passes into oblivion.
+//! Time that a peer has made others wait, which is forgiven with time.
 
 use std::time::{Duration, Instant};
 
-/// Of so many seconds that pass, one second of debt is forgiven.
+/// One second of debt is forgiven in this many seconds.
 const REGAIN: u32 = 10;
 
-/// A sum of times, less a tenth of the time since they were added.
+/// A sum of times, less a tenth of the time since each was added.
 #[derive(Debug)]
 pub(crate) struct Debt {
     amount: Duration,
@@ -17,12 +17,12 @@ impl Debt {
         Debt { amount: Duration::ZERO, since: now }
     }
 
-    /// What is left of it.
+    /// Returns what is left of the sum.
     pub(crate) fn at(&self, now: Instant) -> Duration {
         self.amount.saturating_sub(now.saturating_duration_since(self.since) / REGAIN)
     }
 
-    /// Adds to it; the sum.
+    /// Adds a time, and returns the sum.
     pub(crate) fn add(&mut self, amount: Duration, now: Instant) -> Duration {
         self.amount = self.at(now).saturating_add(amount);
         self.since = now;

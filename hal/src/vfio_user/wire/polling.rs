@@ -19,7 +19,7 @@ impl Wake {
     }
 
     pub(crate) fn wake(&self) {
-        // A count that is full wakes as well.
+        // A full count wakes, too.
         raise(&self.0);
     }
 
@@ -34,14 +34,14 @@ impl AsFd for Wake {
     }
 }
 
-/// What is left until `deadline`, as `poll` takes it: rounded up, so that a wait does not end too early.
+/// Returns the time until `deadline` for `poll`, rounded up so that the wait does not end too early.
 pub(crate) fn poll_timeout(deadline: Option<Instant>) -> PollTimeout {
     let Some(deadline) = deadline else { return PollTimeout::NONE };
     let left = deadline.saturating_duration_since(Instant::now());
     PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
 }
 
-/// Polls until `deadline`; a signal counts as nothing having happened.
+/// Polls until `deadline`. A signal ends the wait without an event.
 pub(crate) fn poll_until(descriptors: &mut [PollFd<'_>], deadline: Option<Instant>) -> nix::Result<()> {
     match poll(descriptors, poll_timeout(deadline)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -49,7 +49,7 @@ pub(crate) fn poll_until(descriptors: &mut [PollFd<'_>], deadline: Option<Instan
     }
 }
 
-/// What happened to a descriptor that was polled.
+/// Returns the events of a polled descriptor.
 pub(crate) fn events(descriptor: &PollFd<'_>) -> PollFlags {
     descriptor.revents().unwrap_or(PollFlags::all())
 }

@@ -1,4 +1,4 @@
-//! Whole messages from a socket.
+//! Receives whole messages from a socket.
 
 use std::mem;
 
@@ -12,25 +12,25 @@ use super::socket::{Descriptors, Socket};
 pub(crate) enum Ended {
     /// The peer has closed the connection.
     Closed,
-    /// A header names a size that no message has: where the next begins is unknown.
+    /// A header has a size that no message has, so the beginning of the next message is unknown.
     Size(u32),
     /// The socket failed.
     Failed(Errno),
 }
 
-/// Puts messages together from what arrives, in however small parts.
+/// Assembles messages from parts of any size.
 ///
-/// It never asks the kernel for more than what is missing of the message at hand, so descriptors that arrive belong to
-/// that one: a stream does not say where in it they were sent.
+/// It never reads past the end of the current message, so descriptors that arrive belong to this message: a stream does not
+/// tell where in it they were sent.
 #[derive(Debug)]
 pub(crate) struct Reader {
     head: [u8; HEADER_BYTES],
     body: Vec<u8>,
-    /// Bytes there are of the head, then of the body.
+    /// Bytes of the head that have arrived, then of the body.
     filled: usize,
     in_body: bool,
     descriptors: Descriptors,
-    /// Bytes a body may have.
+    /// Bytes that a body may have.
     limit: usize,
 }
 
@@ -46,8 +46,8 @@ impl Reader {
         }
     }
 
-    /// Takes what has arrived; the header once a message is whole. [`body`](Self::body) and
-    /// [`take_descriptors`](Self::take_descriptors) are then that message's, until the next call.
+    /// Takes what has arrived, and returns the header once a message is whole. Until the next call, [`body`](Self::body) and
+    /// [`take_descriptors`](Self::take_descriptors) return the rest of this message.
     pub(crate) fn advance(&mut self, socket: &Socket) -> Result<Option<Header>, Ended> {
         loop {
             let target = if self.in_body { &mut self.body[..] } else { &mut self.head[..] };
@@ -78,17 +78,17 @@ impl Reader {
         }
     }
 
-    /// Whether a message has begun and is not whole yet.
+    /// Whether part of a message has arrived.
     pub(crate) fn is_amid(&self) -> bool {
         self.in_body || self.filled > 0
     }
 
-    /// Body of the message that [`advance`](Self::advance) has just told of.
+    /// Returns the body of the message that [`advance`](Self::advance) has returned.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Its descriptors.
+    /// Takes the descriptors of this message.
     pub(crate) fn take_descriptors(&mut self) -> Descriptors {
         mem::take(&mut self.descriptors)
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_descriptors_are_told_and_closed() {
+    fn too_many_descriptors_are_reported_and_closed() {
         let (left, right) = pair();
         let (sender, mut reader) = (Sender::new(), Reader::new(64));
         let wake = Wake::new().unwrap();
@@ -141,7 +141,7 @@ mod tests {
         let (_, _, descriptors) = take(&mut reader, &right);
         assert!(descriptors.are_lost());
         assert!(descriptors.all().is_none());
-        // The next message is none the worse for it.
+        // The next message is not affected.
         sender.send(&left, header, [&[], &[]], &[wake.as_fd()], uncounted).unwrap();
         assert_eq!(take(&mut reader, &right).2.all().unwrap().len(), 1);
     }
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(descriptors.all().unwrap().len(), 1, "it came with byte {with}");
             assert!(!reader.is_amid());
         }
-        // What a message has left behind is not the next one's.
+        // Descriptors that nobody took are not those of the next message.
         assert_eq!(left.send(&[IoSlice::new(&bytes)], &[wake.as_fd()]), Ok(bytes.len()));
         assert!(reader.advance(&right).unwrap().is_some());
         assert_eq!(left.send(&[IoSlice::new(&bytes)], &[]), Ok(bytes.len()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_have_all_that_is_allowed() {
+    fn a_body_may_have_as_many_bytes_as_the_limit() {
         let (left, right) = pair();
         for bytes in [0, 1, 64] {
             let header = Header::command(1, Command::Reset, bytes);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_header_is_seen_and_stays() {
+    fn peeking_leaves_the_header_in_the_socket() {
         let (left, right) = pair();
         let header = Header::command(7, Command::Version, 0);
         assert_eq!(right.peek(), Ok(None));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_beside_descriptors_is_no_descriptor() {
+    fn other_control_messages_are_no_descriptors() {
         let (left, right) = pair();
         setsockopt(&right, sockopt::PassCred, &true).unwrap();
         let (mut reader, wake) = (Reader::new(64), Wake::new().unwrap());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_message_has_end_it() {
+    fn an_invalid_size_ends_the_stream() {
         for size in [0u32, 15, 16 + 65, u32::MAX] {
             let (left, right) = pair();
             let header = Header { size, ..Header::command(1, Command::Reset, 0) };

@@ -1,4 +1,4 @@
-//! Whole messages into a socket.
+//! Sends whole messages to a socket.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -163,11 +163,11 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_waits_to_be_sent_has_a_limit() {
+    fn messages_that_wait_have_a_limit() {
         let header = |bytes| Header::command(1, Command::RegionWrite, bytes);
         for (more, expected) in [(0, Ok(true)), (1, Err(Errno::ENOBUFS))] {
             let ((left, _right), sender) = (pair(), Sender::new());
-            // Until the socket takes nothing any more.
+            // More than the socket takes.
             let data = vec![0; 1 << 20];
             assert_eq!(sender.send(&left, header(data.len()), [&data, &[]], &[], uncounted), Ok(true));
             let first = HEADER_BYTES + data.len();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_does_not_take_is_sent_later() {
+    fn flushing_sends_what_the_socket_did_not_take() {
         let (left, right) = pair();
         let (sender, mut reader) = (Sender::new(), Reader::new(1 << 20));
         let wake = Wake::new().unwrap();
@@ -205,7 +205,7 @@ mod tests {
             }
         }
         assert_eq!(sender.waiting(), 0);
-        // And a peer that never reads is given up.
+        // A peer that never reads is an error.
         let failed = (0..20).find_map(|id| {
             sender
                 .send(&left, Header::command(id, Command::RegionWrite, data.len()), [&data, &[]], &[], uncounted)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_counted_until_it_is_sent_or_given_up() {
+    fn a_message_that_waits_is_counted_until_it_is_sent_or_dropped() {
         let (held, data) = (Arc::new(()), vec![0; 1 << 20]);
         let header = Header::command(1, Command::RegionWrite, data.len());
         let ((left, right), sender) = (pair(), Sender::new());

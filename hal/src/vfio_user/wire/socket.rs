@@ -14,15 +14,15 @@ use super::closing::{Closer, Received};
 use super::header::{HEADER_BYTES, Header};
 use super::version::DESCRIPTORS;
 
-/// Descriptors that the kernel lets one message carry at most (`SCM_MAX_FD`).
+/// The most descriptors that the kernel allows in one message (`SCM_MAX_FD`).
 const MOST_DESCRIPTORS: usize = 253;
 
-/// A connected stream socket. All calls on it return at once, and so does dropping it.
+/// A connected stream socket. No call on it waits, and neither does dropping it.
 #[derive(Debug)]
 pub(crate) struct Socket(Received);
 
 impl Socket {
-    /// Takes over a stream, to be closed by `closer` together with what the peer has sent and nobody has read.
+    /// Takes over a stream. `closer` closes it, and the descriptors in its unread messages.
     pub(crate) fn new(stream: UnixStream, closer: &Arc<Closer>) -> Self {
         Socket(Received::new(stream.into(), closer))
     }
@@ -31,18 +31,18 @@ impl Socket {
         self.0.as_fd().as_raw_fd()
     }
 
-    /// What closes the descriptors that come by this socket.
+    /// Returns what closes the descriptors that arrive on this socket.
     pub(crate) fn closer(&self) -> &Arc<Closer> {
         self.0.closer()
     }
 
-    /// Ends the connection for both sides.
+    /// Shuts the connection down in both directions.
     pub(crate) fn shut_down(&self) {
-        // It fails if the other side was first.
+        // Fails if the peer was first.
         let _ = shutdown(self.number(), Shutdown::Both);
     }
 
-    /// The header of the first message, which stays unread with all that came with it. `Ok(None)`: it is not whole yet.
+    /// Returns the header of the next message, which stays unread. `Ok(None)`: it has not arrived as a whole.
     pub(crate) fn peek(&self) -> nix::Result<Option<Header>> {
         let mut head = [0; HEADER_BYTES];
         match recv(self.number(), &mut head, MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT)) {
@@ -53,46 +53,46 @@ impl Socket {
         }
     }
 
-    /// Receives some bytes, zero at the end, and whatever descriptors came with them.
+    /// Receives some bytes, and the descriptors that came with them. Zero bytes: the stream has ended.
     pub(super) fn receive(&self, buffer: &mut [u8], descriptors: &mut Descriptors) -> nix::Result<usize> {
-        // The control buffer holds all that can come, though no message may carry as many: the kernel would close the
-        // rest here and now. `u64` for the alignment of a control header.
+        // The control buffer has room for all descriptors that can arrive, though no message may carry as many: the kernel
+        // would close the rest here, which may block. `u64` for the alignment of a control header.
         const NUMBERS_BYTES: usize = mem::size_of::<[RawFd; MOST_DESCRIPTORS]>();
-        // SAFETY: it calculates, nothing else.
+        // SAFETY: `CMSG_SPACE` only calculates.
         const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(NUMBERS_BYTES as u32) } as usize;
         let mut control = [0u64; CONTROL_BYTES.div_ceil(8)];
         let mut parts = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: all zeroes are a valid `msghdr`: null pointers and zero lengths.
+        // SAFETY: a `msghdr` of zeroes is valid: null pointers with zero lengths.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_iov = &raw mut parts;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = mem::size_of_val(&control) as _;
         let flags = MsgFlags::MSG_CMSG_CLOEXEC.union(MsgFlags::MSG_DONTWAIT).bits();
-        // SAFETY: `message` names the two buffers above with their lengths, and both outlive the call.
+        // SAFETY: `message` points to `buffer` and `control` with their lengths, and both outlive the call.
         let received = unsafe { libc::recvmsg(self.number(), &raw mut message, flags) };
         let received = Errno::result(received)? as usize;
-        // SAFETY: the kernel has filled `message` and the control buffer it names.
+        // SAFETY: `message` points to `control`, and the kernel has set its length to what it wrote.
         let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         while !header.is_null() {
-            // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give headers that lie inside of the control buffer, or null.
+            // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return a header inside of `control`, or null, which was checked.
             let control = unsafe { header.read_unaligned() };
             if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS {
-                // SAFETY: `header` is a control header, as above.
+                // SAFETY: `header` is a control header inside of `control`.
                 let data = unsafe { libc::CMSG_DATA(header) }.cast_const().cast::<libc::c_int>();
-                #[allow(clippy::unnecessary_cast, reason = "it is of another type in other C libraries")]
+                #[allow(clippy::unnecessary_cast, reason = "other C libraries have another type")]
                 let bytes = (control.cmsg_len as usize).saturating_sub(data.addr() - header.addr());
                 for index in 0..bytes / mem::size_of::<libc::c_int>() {
-                    // SAFETY: `index` counts whole descriptors of those that the kernel has written here.
+                    // SAFETY: `cmsg_len` covers `index` and the descriptor there, all inside of `control`.
                     let at = unsafe { data.add(index) };
-                    // SAFETY: as above; the data may be unaligned.
+                    // SAFETY: `at` points to a descriptor that the kernel has written; it may be unaligned.
                     let number = unsafe { at.read_unaligned() };
-                    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+                    // SAFETY: the kernel has just installed this descriptor in this process, and nothing else uses it.
                     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
                     descriptors.push(Received::new(descriptor, self.closer()));
                 }
             }
-            // SAFETY: `header` came from the same message.
+            // SAFETY: `header` is a control header of `message`.
             header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
         }
         if message.msg_flags & libc::MSG_CTRUNC != 0 {
@@ -101,7 +101,7 @@ impl Socket {
         Ok(received)
     }
 
-    /// Sends some bytes of `parts`, and all `descriptors` with the first of them.
+    /// Sends some bytes of `parts`, and all `descriptors` with the first byte.
     pub(super) fn send(&self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> nix::Result<usize> {
         let numbers: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&numbers)];
@@ -117,7 +117,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Descriptors that came with a message. Dropping them has them closed.
+/// Descriptors that came with a message. Dropping them leaves them to the [`Closer`].
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     list: Vec<Received>,
@@ -137,7 +137,7 @@ impl Descriptors {
         self.list.len()
     }
 
-    /// All of them, unless some were lost: there were more than one message may carry, or than this process may open.
+    /// Returns all descriptors. `None`: some are lost, because the message carried too many or this process has too many.
     pub(crate) fn all(self) -> Option<Vec<Received>> {
         (!self.lost).then_some(self.list)
     }

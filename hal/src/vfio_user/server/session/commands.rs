@@ -1,4 +1,4 @@
-//! What becomes of each command.
+//! Commands of a client.
 
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::SharedMemory;
 use crate::endpoint::ResetKind;
 use crate::endpoint::msix::Msix;
 use crate::vfio_user::server::interrupts;
-use crate::vfio_user::server::regions::{Described, Place};
+use crate::vfio_user::server::regions::{Described, Location};
 use crate::vfio_user::wire::device::DeviceInfo;
 use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::interrupt::{INTERRUPT_INDICES, InterruptInfo, SetInterrupts};
@@ -17,7 +17,7 @@ use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, RegionIo
 use crate::vfio_user::wire::socket::Descriptors;
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
-/// The answer to a command.
+/// The reply to a command.
 #[derive(Default)]
 pub(super) struct Reply {
     pub(super) body: Vec<u8>,
@@ -75,7 +75,7 @@ impl Session {
                 if asked.index >= REGIONS || asked.flags != 0 || asked.count != 0 {
                     return Err(Errno::EINVAL);
                 }
-                // "At least one file descriptor" must come with a reply, and there is none to give.
+                // A reply must have "at least one file descriptor", and there is none.
                 Err(Errno::ENOTSUP)
             }
             Command::GetInterruptInfo => {
@@ -101,7 +101,7 @@ impl Session {
                 self.after_config_write();
                 Ok(Reply::default())
             }
-            // A second version; or what only a server asks for.
+            // A second version, or a command that only a server sends.
             Command::Version | Command::DmaRead | Command::DmaWrite => Err(Errno::EINVAL),
             Command::RegionRead | Command::RegionWrite => Err(Errno::ENOTSUP),
         }
@@ -135,13 +135,13 @@ impl Session {
 
     pub(super) fn region_read(&mut self, header: &Header, descriptors: Descriptors) -> Result<(), End> {
         let checked = self.region_access(descriptors, |_, rest| rest.is_empty());
-        let (access, place) = match checked {
+        let (access, location) = match checked {
             Ok(checked) => checked,
             Err(errno) => return self.send(header, Err(errno)),
         };
         let mut data = std::mem::take(&mut self.scratch);
         data.resize(access.count as usize, 0);
-        self.regions.read(place, access.offset, &mut data);
+        self.regions.read(location, access.offset, &mut data);
         let sent = if header.is_silent() {
             Ok(())
         } else {
@@ -154,19 +154,19 @@ impl Session {
 
     pub(super) fn region_write(&mut self, header: &Header, descriptors: Descriptors) -> Result<(), End> {
         let checked = self.region_access(descriptors, |access, rest| rest.len() == access.count as usize);
-        let (access, place) = match checked {
+        let (access, location) = match checked {
             Ok(checked) => checked,
             Err(errno) => return self.send(header, Err(errno)),
         };
         let data = &self.reader.body()[RegionAccess::BYTES..];
-        // A write to a BAR is posted, as on PCIe: its writer does not wait for what it sets off. What is sent after it
-        // is served after it.
-        if place != Place::Config {
+        // A write to a BAR is posted, as on PCIe: the reply does not wait for its effects. Later messages are handled
+        // after it.
+        if location != Location::Config {
             self.send(header, Ok(access.encode().to_vec().into()))?;
-            self.regions.write(place, access.offset, data);
+            self.regions.write(location, access.offset, data);
             return Ok(());
         }
-        self.regions.write(place, access.offset, data);
+        self.regions.write(location, access.offset, data);
         self.after_config_write();
         self.send(header, Ok(access.encode().to_vec().into()))
     }
@@ -175,7 +175,7 @@ impl Session {
         &self,
         descriptors: Descriptors,
         is_right: impl Fn(&RegionAccess, &[u8]) -> bool,
-    ) -> Result<(RegionAccess, Place), Errno> {
+    ) -> Result<(RegionAccess, Location), Errno> {
         if descriptors.len() > 0 || descriptors.are_lost() {
             return Err(Errno::EINVAL);
         }
@@ -183,11 +183,11 @@ impl Session {
         if !is_right(&access, rest) {
             return Err(Errno::EINVAL);
         }
-        let place = self.regions.place(&access, DEFAULT_TRANSFER_BYTES)?;
-        Ok((access, place))
+        let location = self.regions.locate(&access, DEFAULT_TRANSFER_BYTES)?;
+        Ok((access, location))
     }
 
-    /// A write may have changed who masters the bus, or have reset the function, and MSI-X with it.
+    /// Notes a new value of the bus master bit, and programs MSI-X again if the write has reset the function.
     fn after_config_write(&self) {
         self.note_bus_master();
         if let Some(msix) = &self.msix {
@@ -196,12 +196,12 @@ impl Session {
     }
 }
 
-/// A body that must have so many bytes.
+/// Checks that a body has exactly so many bytes.
 fn exactly(body: &[u8], bytes: usize) -> Result<&[u8], Errno> {
     if body.len() == bytes { Ok(body) } else { Err(Errno::EINVAL) }
 }
 
-/// Checks that a reply of so many bytes fits into what the client has room for.
+/// Checks that the client accepts a reply of so many bytes.
 fn room(argsz: u32, bytes: usize) -> Result<(), Errno> {
     if argsz as usize >= bytes { Ok(()) } else { Err(Errno::EINVAL) }
 }
@@ -216,7 +216,7 @@ mod tests {
     fn a_region_that_holds_the_table_is_described_with_its_areas() {
         let (_, session) = session();
         let asked = |argsz| RegionInfo { argsz, flags: 0, index: 2, cap_offset: 0, size: 0, offset: 0 };
-        // Two areas: the capability's header, their count, and each with its offset and size.
+        // The structure, and two areas: the capability's header, the count, and offset and size of each.
         let whole = 32 + 8 + 8 + 2 * 16;
         for (argsz, bytes) in [(32, 32), (whole - 1, 32), (whole, whole), (u32::MAX, whole)] {
             let Reply { body, memory } = session.region_info(&asked(argsz), 1).unwrap();
@@ -232,7 +232,7 @@ mod tests {
                 );
             }
         }
-        // Without descriptors there is nothing to map.
+        // A client that accepts no descriptors can map nothing.
         let Reply { body, memory } = session.region_info(&asked(whole), 0).unwrap();
         let expected = RegionInfo { argsz: 32, flags: 3, index: 2, cap_offset: 0, size: 0x4000, offset: 0 };
         assert_eq!((RegionInfo::decode(&body), body.len(), memory.is_none()), (Some(expected), 32, true));

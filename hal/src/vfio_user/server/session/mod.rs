@@ -1,4 +1,4 @@
-//! One client served, from its first message to its last.
+//! Serves one client, from its first message to its last.
 
 mod commands;
 mod unread;
@@ -29,12 +29,12 @@ use crate::vfio_user::wire::reader::{Ended, Reader};
 use crate::vfio_user::wire::socket::Socket;
 use crate::vfio_user::wire::version::{DEFAULT_TRANSFER_BYTES, Version};
 
-/// Bytes of a message's body at most: a write of all that one transfer may move.
+/// Bytes of the largest body: a write of as much as one transfer may move.
 const BODY_BYTES: usize = 32 + DEFAULT_TRANSFER_BYTES as usize;
 
-/// How long a client may take for its first message.
+/// How long a client may take to send its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take for the rest of a message it has begun, and to read what is sent to it.
+/// How long it may take to send the rest of a message, and to read what is sent to it.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client being served. Dropping it leaves the endpoint clean.
@@ -48,13 +48,13 @@ pub(crate) struct Session {
     msix: Option<Msix>,
     regions: Regions,
     dma_bits: u8,
-    /// From the version message on.
+    /// `None` until the version message.
     open: Option<Open>,
-    /// Data of region reads.
+    /// A buffer for the data of region reads.
     scratch: Vec<u8>,
 }
 
-/// What there is once a version was agreed on.
+/// What exists once a version is agreed on.
 struct Open {
     dma: Arc<Dma>,
     descriptors: u64,
@@ -63,11 +63,11 @@ struct Open {
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was told to, or sending failed.
+    /// The server ends, or sending failed.
     Stopped,
-    /// The client has closed the connection, or what it sent has no end.
+    /// The client has closed the connection, or sent a size that no message has.
     Wire(Ended),
-    /// What it sent cannot be answered, or it was late.
+    /// The client has broken the protocol, or was late.
     Client(&'static str),
 }
 
@@ -110,7 +110,7 @@ impl Session {
         &self.interrupts
     }
 
-    /// Serves until the client goes, or must.
+    /// Serves until the client leaves, or is disconnected.
     pub(crate) fn run(&mut self) -> End {
         self.interrupts.signals().adopt();
         let begin = Instant::now();
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Waits for a whole message, and meanwhile raises interrupts, sends what could not be sent, and minds the clock.
+    /// Waits for a whole message. Meanwhile raises interrupts, sends what waits to be sent, and checks all deadlines.
     fn next_message(&mut self, deadline: Option<Instant>) -> Result<Header, End> {
         let mut amid_since: Option<Instant> = None;
         let mut unread = Unread::default();
@@ -133,7 +133,7 @@ impl Session {
                 return Err(End::Stopped);
             }
             if !self.link.socket.closer().wait_for_room() {
-                return Err(End::Client("descriptors it sent do not close"));
+                return Err(End::Client("closing the descriptors it sent takes too long"));
             }
             let now = Instant::now();
             amid_since = self.reader.is_amid().then(|| amid_since.unwrap_or(now));
@@ -141,10 +141,10 @@ impl Session {
             let unread_since = unread.since(waiting, now);
             let dma = self.open.as_ref().and_then(|open| open.dma.deadline());
             let limits = [
-                (deadline, "it did not name its version in time"),
-                (amid_since.map(|since| since + MESSAGE_PATIENCE), "it began a message and did not go on"),
+                (deadline, "it did not send its version in time"),
+                (amid_since.map(|since| since + MESSAGE_PATIENCE), "it did not send the rest of a message in time"),
                 (unread_since.map(|since| since + MESSAGE_PATIENCE), "it does not read its replies"),
-                (dma, "it does not answer requests for its memory"),
+                (dma, "it does not reply to requests for its memory"),
             ];
             if let Some((_, why)) = limits.iter().find(|(limit, _)| limit.is_some_and(|limit| limit <= now)) {
                 return Err(End::Client(why));
@@ -164,7 +164,7 @@ impl Session {
             if socket.contains(PollFlags::POLLOUT) && self.link.flush().is_err() {
                 return Err(End::Stopped);
             }
-            // A client that hangs up is read to the end, unless it is not listened to.
+            // What a client sent before it hung up is read, even if replies are unread.
             if socket.intersects(PollFlags::POLLIN.union(PollFlags::POLLHUP).union(PollFlags::POLLERR))
                 && let Some(header) = self.reader.advance(&self.link.socket).map_err(End::Wire)?
             {
@@ -178,21 +178,21 @@ impl Session {
         match header.kind() {
             Some(Kind::Command) => {}
             Some(Kind::Reply) => return self.take_reply(header),
-            None => return Err(End::Client("it sent a message of no known kind")),
+            None => return Err(End::Client("it sent a message of unknown type")),
         }
         let descriptors = self.reader.take_descriptors();
         let command = Command::from_number(header.command);
         if self.open.is_none() {
-            // Nothing but a version can be first.
+            // The first message must be a version.
             if command != Some(Command::Version) {
                 self.send(header, Err(Errno::EINVAL))?;
-                return Err(End::Client("it did not begin with its version"));
+                return Err(End::Client("its first message is not its version"));
             }
             let agreed =
                 if descriptors.len() > 0 || descriptors.are_lost() { Err(Errno::EINVAL) } else { self.agree() };
             let refused = agreed.is_err();
             self.send(header, agreed)?;
-            return if refused { Err(End::Client("its version cannot be agreed to")) } else { Ok(()) };
+            return if refused { Err(End::Client("its version is not supported")) } else { Ok(()) };
         }
         match command {
             Some(Command::RegionRead) => self.region_read(header, descriptors),
@@ -204,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Section "`VFIO_USER_VERSION`".
+    /// Agrees on a version (section "`VFIO_USER_VERSION`"), and connects the endpoint's ports.
     fn agree(&mut self) -> Result<Reply, Errno> {
         let proposed = Version::decode(self.reader.body()).ok_or(Errno::EINVAL)?;
         if proposed.major != Version::MAJOR {
@@ -218,14 +218,14 @@ impl Session {
         let dma = Arc::new(Dma::new(link, stalls, share, self.dma_bits, client.transfer_bytes));
         self.open = Some(Open { dma: Arc::clone(&dma), descriptors: client.descriptors });
         self.endpoint.attach(dma as Arc<dyn DmaPort>, Arc::clone(&self.interrupts) as Arc<dyn InterruptPort>);
-        // As the kernel does when a device is opened.
+        // As the kernel does when it opens a device.
         self.endpoint.reset(ResetKind::Function);
         self.note_bus_master();
         Ok(agreed.into())
     }
 
     fn take_reply(&mut self, header: &Header) -> Result<(), End> {
-        let unasked = End::Client("it answered what it was not asked");
+        let unasked = End::Client("it sent a reply to no command");
         drop(self.reader.take_descriptors());
         let open = self.open.as_ref().ok_or(unasked)?;
         for finished in open.dma.answered(header, self.reader.body()).ok_or(unasked)? {
@@ -251,7 +251,7 @@ impl Session {
     fn note_bus_master(&self) {
         let mut command = [0; 2];
         self.endpoint.config_read(config::COMMAND, &mut command);
-        // All-ones are not a register: a function that is gone masters nothing.
+        // All-ones are the answer of a removed function, which is not bus master.
         let command = u16::from_le_bytes(command);
         self.link.set_master(command != u16::MAX && command & config::COMMAND_MASTER != 0);
     }
@@ -269,7 +269,7 @@ impl Drop for Session {
             }
             self.interrupts.disconnect();
             self.endpoint.reset(ResetKind::OwnerLost);
-            // The ports of this session keep its socket: while that is open, the card looks held to the machine.
+            // The ports of this session keep its socket open, which looks as if the card were in use.
             self.endpoint.attach(Arc::new(NoHost), Arc::new(NoHost));
         }
         self.link.socket.shut_down();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_masters_the_bus_if_its_command_register_says_so() {
+    fn a_function_is_bus_master_if_its_command_register_says_so() {
         let (kept, session) = session();
         for (command, is_master) in
             [(0, false), (2, false), (4, true), (6, true), (0xfffb, false), (0xffff, false), (0, false)]

@@ -1,4 +1,4 @@
-//! Replies that a client has not read yet.
+//! Replies that a client has not read.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use nix::poll::PollFlags;
 /// Bytes of unread replies from which on the server reads no more from a client; half of what it may have, if that is less.
 const ENOUGH_UNREAD: usize = 4 << 20;
 
-/// Since when a client has read nothing of what waits for it.
+/// Since when a client has read nothing, although replies wait.
 #[derive(Default)]
 pub(super) struct Unread(Option<(Instant, usize)>);
 
 impl Unread {
-    /// Notes that `bytes` bytes wait now. It is late once none of them has gone for a while.
+    /// Notes that `bytes` bytes wait now, and returns since when that number has not decreased.
     pub(super) fn since(&mut self, bytes: usize, now: Instant) -> Option<Instant> {
         let since = match self.0 {
             Some((since, before)) if bytes >= before => since,
@@ -38,7 +38,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_client_is_late_since_the_last_byte_went() {
+    fn a_client_reads_nothing_since_its_last_byte() {
         let (begin, mut unread) = (Instant::now(), Unread::default());
         let steps = [
             (0, None),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_nothing_is_not_listened_to() {
+    fn the_server_stops_reading_from_a_client_that_does_not_read() {
         let (read, write) = (PollFlags::POLLIN, PollFlags::POLLOUT);
         let all = 4 << 20;
         for (limit, enough) in [(u64::MAX, all), (2 * all as u64, all), (2 * all as u64 - 2, all - 1), (20, 10)] {
