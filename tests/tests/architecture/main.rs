@@ -230,7 +230,8 @@ fn files_and_items_that_the_page_names_exist() {
             assert!(any(&defined), "docs/architecture.md names `{quoted}`: there is no {kind}");
             let member = [format!("fn {member}("), format!("fn {member}<"), format!("    {member}")];
             assert!(any(&member), "docs/architecture.md names `{quoted}`: {kind} has no such member");
-        } else if quoted.contains('/') || quoted.ends_with(".rs") || quoted.ends_with(".md") || quoted.ends_with(".svg") {
+        } else if quoted.contains('/') || quoted.ends_with(".rs") || quoted.ends_with(".md") || quoted.ends_with(".svg")
+        {
             let found = [root().join(quoted), root().join("docs").join(quoted)].iter().any(|path| path.exists());
             assert!(found, "docs/architecture.md names {quoted}, which does not exist");
         }
@@ -254,13 +255,4 @@ fn no_file_is_longer_than_600_lines() {
     }
     assert!(wrong.is_empty(), "split by what the parts are about:{wrong}");
     assert!(allowed.is_empty(), "no longer too long; take out of LONGER: {allowed:?}");
-}
-
-#[test]
-fn zz_dump() {
-    let mut text = String::new();
-    for (from, to) in arrows() {
-        text += &format!("{} {}\n", from.display(), to.display());
-    }
-    fs::write("/tmp/arrows.txt", text).unwrap();
 }

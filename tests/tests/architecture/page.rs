@@ -57,7 +57,11 @@ impl Page {
             let fitting = room.files.iter().filter(|path| file.starts_with(path));
             fitting.map(|path| path.components().count()).max()
         };
-        self.rooms.iter().filter_map(|room| Some((length(room)?, room))).max_by_key(|(length, _)| *length).map(|one| one.1)
+        self.rooms
+            .iter()
+            .filter_map(|room| Some((length(room)?, room)))
+            .max_by_key(|(length, _)| *length)
+            .map(|one| one.1)
     }
 
     /// The rooms of a crate, in the order of the page.
@@ -107,9 +111,10 @@ fn table<'a>(text: &'a str, heading: &str) -> impl Iterator<Item = Vec<String>> 
     let mut lines = text.lines();
     assert!(lines.any(|line| line == heading), "docs/architecture.md has no section \"{heading}\"");
     let section = lines.take_while(|line| !line.starts_with("## "));
-    section.filter(|line| line.starts_with('|')).skip(2).map(|line| {
-        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
-    })
+    section
+        .filter(|line| line.starts_with('|'))
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
 }
 
 /// Reads the block ```` ```picture ````: a line is a row, `|` separates columns, and `,` crates in a column.
@@ -117,7 +122,8 @@ fn arrangement(text: &str) -> Vec<Vec<Vec<Crate>>> {
     let block = text.split("```picture\n").nth(1).and_then(|rest| rest.split("```").next());
     let block = block.expect("docs/architecture.md has a block ```picture");
     let read = |text: &str| {
-        let (name, folder) = text.split_once(" = ").unwrap_or_else(|| panic!("expected CRATE = FOLDER, found {text:?}"));
+        let (name, folder) =
+            text.split_once(" = ").unwrap_or_else(|| panic!("expected CRATE = FOLDER, found {text:?}"));
         Crate { name: name.trim().to_owned(), folder: folder.trim().into() }
     };
     let column = |text: &str| text.split(',').map(read).collect();

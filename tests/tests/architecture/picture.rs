@@ -76,7 +76,8 @@ fn layers<'a>(page: &'a Page, one: &'a Crate) -> Vec<Vec<&'a Room>> {
     let mut layers = Vec::new();
     let mut left = rooms;
     while !left.is_empty() {
-        let (layer, rest): (Vec<&Room>, _) = left.iter().partition(|room| !left.iter().any(|other| other.uses.contains(&room.name)));
+        let (layer, rest): (Vec<&Room>, _) =
+            left.iter().partition(|room| !left.iter().any(|other| other.uses.contains(&room.name)));
         assert!(!layer.is_empty(), "rooms of {} use each other in a circle: {left:?}", one.name);
         layers.push(layer);
         left = rest;
@@ -88,7 +89,10 @@ fn layers<'a>(page: &'a Page, one: &'a Crate) -> Vec<Vec<&'a Room>> {
 fn rows<'a>(page: &'a Page, one: &'a Crate, width: u32) -> Vec<Vec<&'a Room>> {
     let most = ((width - ROOM_GAP) / (ROOM_WIDTH + ROOM_GAP)).max(1) as usize;
     let even = |layer: &Vec<&'a Room>| layer.len().div_ceil(layer.len().div_ceil(most));
-    layers(page, one).iter().flat_map(|layer| layer.chunks(even(layer)).map(<[_]>::to_vec).collect::<Vec<_>>()).collect()
+    layers(page, one)
+        .iter()
+        .flat_map(|layer| layer.chunks(even(layer)).map(<[_]>::to_vec).collect::<Vec<_>>())
+        .collect()
 }
 
 fn row_height(row: &[&Room], width: u32) -> u32 {
