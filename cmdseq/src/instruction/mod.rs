@@ -1,12 +1,15 @@
 //! The instruction: its fields, its constructors, and the 64-byte word it is encoded in.
 
 mod constructors;
+mod fields;
 mod operand;
 mod operation;
 mod word;
 
 use crate::reduction::{Combine, Element, Reduction};
 
+pub use fields::Side;
+pub(crate) use fields::{FIELDS, Field, Value};
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, takes_tables};

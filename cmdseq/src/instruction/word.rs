@@ -1,5 +1,6 @@
 //! The 64-byte word: encoding, decoding, and what each field may be.
 
+use super::fields::FIELDS;
 use super::operand::{AddressSpace, Layout, Operand};
 use super::operation::{Operation, is_collective, takes_stripes};
 use super::{ARGUMENTS, Flags, Instruction};
@@ -179,49 +180,9 @@ impl Instruction {
     /// The first field that is not allowed.
     pub fn check_fields(&self) -> Result<(), DecodeError> {
         let refuse = |offset, name| Err(DecodeError::Field { offset, name });
-        let nothing = Operand::card(0);
         let fields = self.operation.fields();
-        if !fields.communicator && self.communicator != 0 {
-            return refuse(offset::COMMUNICATOR, "communicator");
-        }
-        if !fields.root && self.root != 0 {
-            return refuse(offset::ROOT, "root");
-        }
-        if !fields.peer && self.peer != 0 {
-            return refuse(offset::PEER, "peer");
-        }
-        if !fields.source && self.source != nothing {
-            return refuse(offset::SOURCE, "source");
-        }
-        if !fields.destination && self.destination != nothing {
-            return refuse(offset::DESTINATION, "destination");
-        }
-        if !fields.bytes && self.bytes != 0 {
-            return refuse(offset::BYTES, "bytes");
-        }
-        if !fields.extent && self.extent != 0 {
-            return refuse(offset::EXTENT, "extent");
-        }
-        if !fields.extent_argument && self.extent_argument.is_some() {
-            return refuse(offset::EXTENT_ARGUMENT, "extent argument");
-        }
-        if !fields.signal && self.signal_id != 0 {
-            return refuse(offset::SIGNAL_ID, "signal id");
-        }
-        if !fields.signal && self.signal_value != 0 {
-            return refuse(offset::SIGNAL_VALUE, "signal value");
-        }
-        if !fields.rounds && self.loop_count != 0 {
-            return refuse(offset::LOOP_COUNT, "loop count");
-        }
-        if !fields.rounds && self.loop_body != 0 {
-            return refuse(offset::LOOP_BODY, "loop body");
-        }
-        if fields.combine != self.element.is_some() {
-            return refuse(offset::ELEMENT, "element type");
-        }
-        if fields.combine != self.reduction.is_some() {
-            return refuse(offset::REDUCTION, "reduction");
+        if let Some(field) = FIELDS.iter().find(|field| !field.is_allowed_in(self, &fields)) {
+            return refuse(field.offset, field.name);
         }
         if let Some(combine) = self.combine() {
             if !combine.is_defined() {
