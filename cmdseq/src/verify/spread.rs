@@ -1,4 +1,4 @@
-//! Where the blocks of an instruction lie at most: one range for each of its sides, found without a look at every block.
+//! Bounds of the blocks of an instruction: one range for each side, computed without its single blocks.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use crate::ranges::{Context, alltoallv_slots};
 use crate::table::{Table, Tables};
 use crate::{Instruction, Layout, Operand, Operation};
 
-/// A range that holds all blocks of a side.
+/// A range that contains all blocks of a side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spread {
     start: u64,
     /// `None` past the last 64-bit address.
     end: Option<u64>,
-    /// If the blocks lie striped in it, the bytes of each.
+    /// Bytes of each block, if they are striped.
     striped: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Spread {
         Spread { start: side.address, end, striped: is_striped.then_some(bytes) }
     }
 
-    /// Of what a table lists.
+    /// Of the blocks in a table.
     fn listed(side: &Operand, span: &Span) -> Self {
         let end = side.address.checked_add(span.end);
         let start = side.address.saturating_add(span.start);
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// What is touched of the own card at most, side by side.
+/// Bounds of what an instruction accesses on its own card.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sides {
     pub(super) source: Option<Spread>,
@@ -77,7 +77,7 @@ enum Blocks {
 }
 
 impl Sides {
-    /// Of an instruction on a communicator; `None` of others, and if a table is missing or does not fit.
+    /// Of an instruction on a communicator; `None` for others, and if a table is missing or does not fit.
     pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
         use Blocks::{Listed, Many, One};
         let Instruction { operation, bytes, extent, .. } = *instruction;
@@ -122,13 +122,13 @@ impl Sides {
         Some(Sides { source, destination, own })
     }
 
-    /// Whether something of them may lie from `touched.0` to before `touched.1`.
+    /// Whether some byte from `touched.0` to before `touched.1` may be accessed.
     pub(super) fn meet(&self, touched: (u64, u64)) -> bool {
         [&self.source, &self.destination, &self.own].into_iter().flatten().any(|side| side.meets(touched))
     }
 }
 
-/// What a table says in all.
+/// Bounds of a table's blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     entries: usize,
@@ -140,7 +140,7 @@ pub(super) struct Span {
     pub(super) is_apart: bool,
 }
 
-/// What the tables of a card say in all, by slot.
+/// Bounds of the blocks of a card's tables, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     of: BTreeMap<u16, Span>,
@@ -151,7 +151,7 @@ impl Spans {
         Spans { of: tables.iter().map(|(slot, table)| (*slot, span(table))).collect() }
     }
 
-    /// Of the table in a slot, if it has an entry for each of `ranks`.
+    /// Returns the bounds of the table in a slot, if it has an entry for each of `ranks`.
     pub(super) fn get(&self, slot: u64, ranks: u32) -> Option<&Span> {
         let span = self.of.get(&u16::try_from(slot).ok()?)?;
         (span.entries as u64 == u64::from(ranks)).then_some(span)

@@ -141,7 +141,7 @@ fn a_copy_past_its_host_buffer_is_refused() {
     assert_eq!(output.status.code(), Some(7));
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(error["places"][0]["line"], 5, "{error}");
-    let expected = "the destination has 8192 B from byte 0 of host buffer `a` on, which has 4096 B";
+    let expected = "the destination, 8192 B from byte 0 on, exceeds host buffer `a` of 4096 B";
     assert_eq!(error["places"][0]["message"], expected);
 }
 

@@ -241,7 +241,7 @@ fn stored_programs_with_loops_may_be_expected() {
     let output = run(&expecting("allreduce,bytes=192"));
     assert_eq!(output.status.code(), Some(7));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("has to be the sum of f32 of byte 0"), "{said}");
+    assert!(said.contains("must be the sum of f32 of byte 0"), "{said}");
 }
 
 /// It would end well once, and find its communicator gone when it is launched again.
