@@ -430,7 +430,7 @@ fn refusals_say_what_is_wrong_and_what_would_be_right() {
     let how = |reduction, element| Request { combine: Some(Combine::new(reduction, element)), ..good.clone() };
     for (wrong, part) in [
         (Request { combine: None, ..good.clone() }, "allreduce needs a reduction"),
-        (Request { collective: Collective::Alltoall, ..good.clone() }, "alltoall folds nothing"),
+        (Request { collective: Collective::Alltoall, ..good.clone() }, "alltoall does not reduce"),
         (how(Reduction::Xor, Element::F32), "xor is not defined for f32 (available: i8, u8"),
         (how(Reduction::Minloc, Element::I32), "minloc is not defined for i32 (available: i16i32"),
         (Request { bytes: 12, ..how(Reduction::Sum, Element::F64) }, "12 B are not a whole number of f64 elements"),

@@ -9,6 +9,7 @@ use super::syntax::{Defined, ForText, RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
 use crate::instruction::{Side, takes_tables};
 use crate::program::Communicator;
+use crate::ranges::{Blocks, Exchange};
 use crate::table::Table;
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation, instruction};
 
@@ -261,41 +262,24 @@ impl<'p> Ranges<'p> {
 fn held(program: &RankProgram, instruction: &Instruction, side: Side, own: u32, members: u32) -> Option<u64> {
     let fields = instruction.operation.fields();
     let is_read = if side == Side::Source { fields.source } else { fields.destination };
-    if !is_read || !(fields.bytes || instruction.operation == Operation::Alltoallv) {
+    if !is_read {
         return None;
     }
-    let is_root = u32::from(instruction.root) == own;
-    let one = instruction.bytes;
-    let all = || match instruction.extent {
-        0 => one.checked_mul(u64::from(members)),
-        extent => Some(extent),
-    };
-    // The side of a vector form ends with its last block.
-    let listed = |slot: u64| program.tables.get(&u16::try_from(slot).ok()?).map(Table::span);
+    if let Some(exchange) = Exchange::of(instruction) {
+        let blocks = if side == Side::Source { exchange.source(own) } else { exchange.destination(own) };
+        return match blocks? {
+            Blocks::One => Some(instruction.block_bytes(own.into())),
+            Blocks::Each if instruction.extent == 0 => instruction.bytes.checked_mul(members.into()),
+            Blocks::Each => Some(instruction.extent),
+            // To the end of the last block.
+            Blocks::Listed(slot) => program.tables.get(&u16::try_from(slot).ok()?).map(Table::span),
+        };
+    }
     match (instruction.operation, side) {
-        (Operation::Scatterv, Side::Source) | (Operation::Gatherv, Side::Destination) => {
-            listed(instruction.extent).filter(|_| is_root)
-        }
-        (Operation::Allgatherv, Side::Destination) => listed(instruction.extent),
-        (Operation::Alltoallv, Side::Source) => listed(instruction.extent & 0xffff),
-        (Operation::Alltoallv, Side::Destination) => listed(instruction.extent >> 16),
-        (Operation::Scatter, Side::Source) | (Operation::Gather, Side::Destination) => {
-            if is_root {
-                all()
-            } else {
-                None
-            }
-        }
-        (Operation::Alltoall, _) => one.checked_mul(u64::from(members)),
-        (Operation::Allgather, Side::Destination) => all(),
-        (Operation::Broadcast, Side::Source) if !is_root => None,
-        (Operation::Scatter | Operation::Gather | Operation::Allgather, _) => {
-            Some(instruction.block_bytes(u64::from(own)))
-        }
         // Launch arguments, and memory of another card.
         (Operation::Launch, _)
         | (Operation::RdmaRead, Side::Source)
         | (Operation::RdmaWrite | Operation::PutSignal, Side::Destination) => None,
-        _ => Some(one),
+        _ => fields.bytes.then_some(instruction.bytes),
     }
 }

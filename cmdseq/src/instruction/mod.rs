@@ -4,6 +4,7 @@
 
 mod constructors;
 mod fields;
+pub mod offset;
 mod operand;
 mod operation;
 mod word;
@@ -15,7 +16,7 @@ pub(crate) use fields::{FIELDS, Field, Value};
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, takes_tables};
-pub use word::{BYTES, DecodeError, VERSION, offset, seal};
+pub use word::{BYTES, DecodeError, VERSION, seal};
 pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_HOST, OPERAND_STRIPED, SOURCE_SHIFT};
 
 /// The permanent communicator: all cards of the fabric, in node order.

@@ -3,40 +3,13 @@
 use super::fields::FIELDS;
 use super::operand::{AddressSpace, Layout, Operand};
 use super::operation::{Operation, is_collective, takes_stripes};
-use super::{ARGUMENTS, Flags, Instruction};
+use super::{ARGUMENTS, Flags, Instruction, offset};
 use crate::reduction::{Element, Reduction};
 
 /// Bytes of an encoded instruction.
 pub const BYTES: usize = 64;
 /// Version of the instruction word that this crate writes and reads.
 pub const VERSION: u8 = 1;
-
-/// Byte offsets of the fields, as in `docs/isa.md`.
-pub mod offset {
-    #![allow(missing_docs)]
-    pub const VERSION: usize = 0;
-    pub const OPERATION: usize = 1;
-    pub const TAG: usize = 2;
-    pub const COMMUNICATOR: usize = 4;
-    pub const ROOT: usize = 6;
-    pub const PEER: usize = 8;
-    pub const ELEMENT: usize = 10;
-    pub const REDUCTION: usize = 11;
-    pub const ALGORITHM: usize = 12;
-    pub const OPERANDS: usize = 13;
-    pub const FLAGS: usize = 14;
-    pub const SOURCE: usize = 16;
-    pub const DESTINATION: usize = 24;
-    pub const BYTES: usize = 32;
-    pub const EXTENT: usize = 40;
-    pub const SIGNAL_ID: usize = 48;
-    pub const LOOP_COUNT: usize = 50;
-    pub const SIGNAL_VALUE: usize = 52;
-    pub const LOOP_BODY: usize = 56;
-    pub const ARGUMENT_INDEX: usize = 58;
-    pub const EXTENT_ARGUMENT: usize = 59;
-    pub const CHECKSUM: usize = 60;
-}
 
 /// Why 64 bytes are no instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -244,7 +217,7 @@ fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operan
         return Err(DecodeError::Field { offset, name: "operands" });
     }
     if usize::from(argument) >= ARGUMENTS || (!named && argument != 0) {
-        return Err(DecodeError::Field { offset: self::offset::ARGUMENT_INDEX, name: "argument index" });
+        return Err(DecodeError::Field { offset: super::offset::ARGUMENT_INDEX, name: "argument index" });
     }
     Ok(Operand {
         space: if bits & OPERAND_HOST != 0 { AddressSpace::Host } else { AddressSpace::Card },

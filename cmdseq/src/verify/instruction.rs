@@ -8,7 +8,7 @@ use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
-use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
+use crate::ranges::{Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, transfers};
 use crate::refusal::{Fault, Reason};
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
@@ -213,19 +213,18 @@ fn is_plainly_right(
 
 /// Whether a vector form with known tables writes disjoint blocks, and its own block has the right length.
 fn are_listed_blocks_right(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
-    let Instruction { operation, bytes, extent, .. } = *instruction;
-    let is_root = u32::from(instruction.root) == context.rank;
+    let Some(exchange) = Exchange::of(instruction) else { return false };
     let own = |slot| listed_own(slot, context).map(|entry| entry.bytes);
     let is_apart = |slot| spans.get(slot, context.ranks).is_some_and(|span| span.is_apart);
-    match operation {
-        Operation::Scatterv => !is_root || own(extent) == Some(bytes),
-        Operation::Gatherv => !is_root || (own(extent) == Some(bytes) && is_apart(extent)),
-        Operation::Allgatherv => own(extent) == Some(bytes) && is_apart(extent),
-        Operation::Alltoallv => {
-            let (sends, receives) = alltoallv_slots(extent);
-            own(sends).is_some() && own(sends) == own(receives) && is_apart(receives)
-        }
-        _ => false,
+    let slot = |blocks| match blocks {
+        Some(Blocks::Listed(slot)) => Some(slot),
+        _ => None,
+    };
+    match (slot(exchange.source(context.rank)), slot(exchange.destination(context.rank))) {
+        (None, None) => true,
+        (Some(sends), None) => own(sends) == Some(instruction.bytes),
+        (None, Some(receives)) => own(receives) == Some(instruction.bytes) && is_apart(receives),
+        (Some(sends), Some(receives)) => own(sends).is_some() && own(sends) == own(receives) && is_apart(receives),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::instruction::takes_tables;
 use crate::matching::entry_of;
+use crate::ranges::alltoallv_slots;
 use crate::refusal::{Fault, Reason};
 use crate::{Instruction, Operation};
 
@@ -94,9 +95,11 @@ impl Slots {
             );
             return Err(Fault::new(Reason::Membership, cause));
         }
-        let named = if operation == Operation::Alltoallv { [extent & 0xffff, extent >> 16] } else { [extent; 2] };
+        let (sends, receives) =
+            if operation == Operation::Alltoallv { alltoallv_slots(extent) } else { (extent, extent) };
         if takes_tables(operation)
-            && let Some((slot, at)) = named.iter().find_map(|slot| Some((slot, self.tables.get(slot)?)))
+            && let Some((slot, at)) =
+                [sends, receives].into_iter().find_map(|slot| Some((slot, self.tables.get(&slot)?)))
         {
             let cause = format!(
                 "instruction {at} stored table {slot} from host memory, whose content the verifier does not know"

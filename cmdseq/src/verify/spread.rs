@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ranges::{Context, alltoallv_slots};
+use crate::ranges::{Blocks, Context, Exchange};
 use crate::table::{Table, Tables};
 use crate::{Instruction, Layout, Operand, Operation};
 
@@ -66,52 +66,28 @@ pub(super) struct Sides {
     pub(super) own: Option<Spread>,
 }
 
-/// Blocks of a side.
-enum Blocks {
-    None,
-    One,
-    /// One for each rank.
-    Many,
-    /// As the table in this slot says.
-    Listed(u64),
-}
-
 impl Sides {
     /// Of an instruction on a communicator; `None` for others, and if a table is missing or does not fit.
     pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
-        use Blocks::{Listed, Many, One};
         let Instruction { operation, bytes, extent, .. } = *instruction;
-        let is_root = u32::from(instruction.root) == context.rank;
-        let at_root = |blocks: Blocks| if is_root { blocks } else { Blocks::None };
-        let (from, to) = match operation {
-            Operation::Barrier => (Blocks::None, Blocks::None),
-            Operation::Send | Operation::RdmaWrite | Operation::PutSignal => (One, Blocks::None),
-            Operation::Recv | Operation::RdmaRead => (Blocks::None, One),
-            Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce => (One, One),
-            Operation::Allreduce | Operation::Scan | Operation::Exscan => (One, One),
-            Operation::Scatter => (at_root(Many), One),
-            Operation::Gather => (One, at_root(Many)),
-            Operation::Broadcast => (at_root(One), One),
-            Operation::Reduce => (One, at_root(One)),
-            Operation::Alltoall => (Many, Many),
-            Operation::Allgather => (One, Many),
-            Operation::ReduceScatter => (Many, One),
-            Operation::Scatterv => (at_root(Listed(extent)), One),
-            Operation::Gatherv => (One, at_root(Listed(extent))),
-            Operation::Allgatherv => (One, Listed(extent)),
-            Operation::Alltoallv => {
-                let (sends, receives) = alltoallv_slots(extent);
-                (Listed(sends), Listed(receives))
-            }
-            _ => return None,
+        let one = Some(Blocks::One);
+        let (from, to) = match (Exchange::of(instruction), operation) {
+            (Some(exchange), _) => (exchange.source(context.rank), exchange.destination(context.rank)),
+            (None, Operation::Barrier) => (None, None),
+            (None, Operation::Send | Operation::RdmaWrite | Operation::PutSignal) => (one, None),
+            (None, Operation::Recv | Operation::RdmaRead) => (None, one),
+            (None, Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce) => (one, one),
+            (None, _) => return None,
         };
-        let side = |operand: &Operand, blocks: Blocks| {
-            let several = if operand.layout == Layout::Striped { context.ranks } else { 1 };
+        let side = |operand: &Operand, blocks: Option<Blocks>| {
+            let is_striped = operand.layout == Layout::Striped;
             let count = match blocks {
-                Blocks::None => return Some(None),
-                One => several,
-                Many => context.ranks,
-                Listed(slot) => return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?))),
+                None => return Some(None),
+                Some(Blocks::One) if !is_striped => 1,
+                Some(Blocks::One | Blocks::Each) => context.ranks,
+                Some(Blocks::Listed(slot)) => {
+                    return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?)));
+                }
             };
             Some(Some(Spread::of(operand, count, bytes, context.stripe_bytes)))
         };

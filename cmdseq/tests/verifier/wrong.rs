@@ -141,7 +141,7 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 1\n recv peer 0, destination 8GiB - 32, bytes 64\nelse\n send peer 1, source 0, bytes 64\nend";
     "the last block past the end of memory": 4 ranks, 0 at 0, Memory, "exceed card memory",
         "gather root 0, source 0, destination 8GiB - 200, bytes 64";
-    "a range that wraps": 2 ranks, 0 at 0, Memory, "ends past the last 64-bit address",
+    "a range that wraps": 2 ranks, 0 at 0, Memory, "exceeds 64-bit addresses",
         "alltoall source 0xffff_ffff_ffff_fff0, destination 0, bytes 64";
     "past the end of the peer's memory": 2 ranks, 0 at 0, Memory, "at rank 1, 64 B",
         "if rank == 0\n rdma_write peer 1, source 0, destination 8GiB - 8, bytes 64\nend";
@@ -195,19 +195,19 @@ const WRONG: &[Wrong] = wrong! {
         "launch source 0, destination 0, bytes 0, extent 3";
     "a loop outside of a resident program": 1 ranks, 0 at 0, Stored, "only valid in a resident program",
         "loop count 2, body 1, extent 0\nnop";
-    "a vector form without a table": 3 ranks, 0 at 0, Stored, "there is no table in slot 4",
+    "a vector form without a table": 3 ranks, 0 at 0, Stored, "no table in slot 4",
         "allgatherv source 0, destination 4096, bytes 64, extent 4";
-    "a root without its table": 3 ranks, 1 at 1, Stored, "there is no table in slot 2",
+    "a root without its table": 3 ranks, 1 at 1, Stored, "no table in slot 2",
         "nop\nif rank == 0\n blocks b = 2 of 8, 8, 8\nend\nscatterv root 1, source 0, destination 4096, bytes 8, extent 2";
-    "an exchange with one table of two": 3 ranks, 0 at 0, Stored, "there is no table in slot 3",
+    "an exchange with one table of two": 3 ranks, 0 at 0, Stored, "no table in slot 3",
         "blocks b = 0 of 8, 8, 8\nalltoallv source 0, destination 4096, extent b | 3 << 16";
-    "an exchange with bits that name no slot": 3 ranks, 0 at 0, Stored, "there is no table in slot 65537",
+    "an exchange with bits that name no slot": 3 ranks, 0 at 0, Stored, "no table in slot 65537",
         "blocks a = 0 of 8, 8, 8\nblocks b = 1 of 8, 8, 8\nalltoallv source 0, destination 4096, extent a | b << 16 | 1 << 32";
     "a table that the program stores itself": 2 ranks, 0 at 1, Stored, "stored table 0 from host memory",
         "buffer lengths = host size 64\nblocks b = 0 of 8, 8\ntable source lengths, bytes 32, extent b\nallgatherv source 0, destination 4096, bytes 8, extent b";
-    "a table too short": 3 ranks, 0 at 0, TableMismatch, "the table in slot 0 has 2 entries, and the communicator 3 ranks",
+    "a table too short": 3 ranks, 0 at 0, TableMismatch, "the table in slot 0 has 2 entries for 3 ranks",
         "blocks b = 0 of 8, 8\nallgatherv source 0, destination 4096, bytes 8, extent b";
-    "a table of all ranks for a pair": 3 ranks, 1 at 0, TableMismatch, "the table in slot 7 has 3 entries, and the communicator 2 ranks",
+    "a table of all ranks for a pair": 3 ranks, 1 at 0, TableMismatch, "the table in slot 7 has 3 entries for 2 ranks",
         "communicator pair = 1 of 0, 1\nif rank < 2\n blocks b = 7 of 8, 8, 8\n gatherv communicator pair, root 1, source 0, destination 4096, bytes 8, extent b\nend";
     "a scatterv of two lengths": 3 ranks, 2 at 0, TableMismatch, "scatterv expects 32 B from rank 0 of communicator 0, which sends 24 B",
         "if rank == 0\n blocks b = 0 of 8, 16, 24\nend\nif rank == 2\n scatterv root 0, source 0, destination 4096, bytes 32, extent 0\nelse\n scatterv root 0, source 0, destination 4096, bytes 8 * (rank + 1), extent 0\nend";
@@ -225,7 +225,7 @@ const WRONG: &[Wrong] = wrong! {
         "blocks sends = 0 of 8, 8, 8\nif rank == 1\n blocks receives = 1 of 8, 8, 9\nelse\n blocks receives = 1 of 8, 8, 8\nend\nalltoallv source 0, destination 4096, extent 1 << 16";
     "an alltoallv that sends all another length": 4 ranks, 3 at 0, TableMismatch, "alltoallv sends 4 B to rank 0 of communicator 0, which expects 8 B",
         "if rank == 3\n blocks sends = 0 of 4, 4, 4, 8\nelse\n blocks sends = 0 of 8, 8, 8, 8\nend\nblocks receives = 1 of 8, 8, 8, 8\nalltoallv source 0, destination 4096, extent 1 << 16";
-    "an alltoallv whose own block has two lengths": 3 ranks, 2 at 0, TableMismatch, "the table in slot 1 says that the own block has 9 B, and the instruction says 8 B",
+    "an alltoallv whose own block has two lengths": 3 ranks, 2 at 0, TableMismatch, "the own block has 9 B in the table in slot 1, but 8 B in the instruction",
         "blocks sends = 0 of 8, 8, 8\nif rank == 2\n blocks receives = 1 of 8, 8, 9\nelse\n blocks receives = 1 of 8, 8, 8\nend\nalltoallv source 0, destination 4096, extent 1 << 16";
     "an own length that is not the own entry": 3 ranks, 1 at 0, TableMismatch, "the table in slot 0 says that the own block has 64 B, and the instruction says 65 B",
         "blocks b = 0 of 64, 64, 64\nif rank == 1\n allgatherv source 0, destination 4096, bytes 65, extent b\nelse\n allgatherv source 0, destination 4096, bytes 64, extent b\nend";
