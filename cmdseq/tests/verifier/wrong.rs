@@ -227,15 +227,15 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 3\n blocks sends = 0 of 4, 4, 4, 8\nelse\n blocks sends = 0 of 8, 8, 8, 8\nend\nblocks receives = 1 of 8, 8, 8, 8\nalltoallv source 0, destination 4096, extent 1 << 16";
     "an alltoallv whose own block has two lengths": 3 ranks, 2 at 0, TableMismatch, "the own block has 9 B in the table in slot 1, but 8 B in the instruction",
         "blocks sends = 0 of 8, 8, 8\nif rank == 2\n blocks receives = 1 of 8, 8, 9\nelse\n blocks receives = 1 of 8, 8, 8\nend\nalltoallv source 0, destination 4096, extent 1 << 16";
-    "an own length that is not the own entry": 3 ranks, 1 at 0, TableMismatch, "the table in slot 0 says that the own block has 64 B, and the instruction says 65 B",
+    "an own length that is not the own entry": 3 ranks, 1 at 0, TableMismatch, "the own block has 64 B in the table in slot 0, but 65 B in the instruction",
         "blocks b = 0 of 64, 64, 64\nif rank == 1\n allgatherv source 0, destination 4096, bytes 65, extent b\nelse\n allgatherv source 0, destination 4096, bytes 64, extent b\nend";
-    "a root's own length that is not its entry": 3 ranks, 2 at 0, TableMismatch, "says that the own block has 24 B, and the instruction says 8 B",
+    "a root's own length that is not its entry": 3 ranks, 2 at 0, TableMismatch, "but 8 B in the instruction",
         "blocks b = 0 of 8, 8, 24\ngatherv root 2, source 0, destination 4096, bytes 8, extent b";
     "a block that is received past the end of memory": 3 ranks, 0 at 0, Memory, "8 B at 0x1fffffffc exceed card memory",
         "blocks b = 0 of 8, 8 at 4GiB, 8 at 8GiB - 4100\nallgatherv source 0, destination 4096, bytes 8, extent b";
     "a block that is sent past the end of memory": 3 ranks, 1 at 0, Memory, "exceed card memory",
         "blocks b = 0 of 8, 8, 8 at 8GiB\nif rank == 1\n scatterv root 1, source 0, destination 4096, bytes 8, extent b\nelse\n scatterv root 1, source 0, destination 4096, bytes 8, extent 0\nend";
-    "a block that wraps": 2 ranks, 0 at 0, Memory, "block 1 of 8 B, counted from address 0x1000, ends past the last 64-bit address",
+    "a block that wraps": 2 ranks, 0 at 0, Memory, "exceeds 64-bit addresses",
         "blocks b = 0 of 8, 8 at 0xffff_ffff_ffff_f000\nallgatherv source 0, destination 4096, bytes 8, extent b";
     "received blocks that overlap": 3 ranks, 1 at 0, Overlap, "overlap, and one of them is written",
         "if rank == 1\n blocks b = 0 of 8, 8, 8 at 15\nelse\n blocks b = 0 of 8, 8, 8\nend\nallgatherv source 0, destination 4096, bytes 8, extent b";
