@@ -130,27 +130,3 @@ impl Table {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_packed_at_aligned_places() {
-        let table = Table::packed([100, 0, 64, 1], 64);
-        let places: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
-        assert_eq!(places, [(0, 100), (128, 0), (128, 64), (192, 1)]);
-        assert_eq!((table.span(), table.longest()), (193, 100));
-        assert_eq!(Table::packed([u64::MAX, 5], 64).entries[1].displacement, u64::MAX);
-    }
-
-    #[test]
-    fn what_is_encoded_is_decoded() {
-        let table = Table::packed([7, 1 << 40, 0], 8);
-        assert_eq!(table.encode().len(), 3 * ENTRY_BYTES);
-        assert_eq!(table.encode()[24..32], (1_u64 << 40).to_le_bytes());
-        assert_eq!(Table::decode(&table.encode()), Ok(table));
-        assert_eq!(Table::decode(&[]), Err(TableError::Length(0)));
-        assert_eq!(Table::decode(&[0; 17]), Err(TableError::Length(17)));
-    }
-}

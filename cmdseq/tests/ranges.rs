@@ -1,9 +1,9 @@
-//! The ranges that instructions read and write, by hand-computed examples.
+//! Tables, and the ranges that instructions read and write, by hand-computed examples.
 
 use cmdseq::ranges::Range;
 use cmdseq::ranges::card_ranges;
 use cmdseq::{
-    AddressOverflow, Context, Instruction, Operand, OwnBlock, RangeError, Table, Tables, Transfer, transfers,
+    AddressOverflow, Context, Instruction, Operand, OwnBlock, RangeError, Table, Tables, Transfer, table, transfers,
 };
 
 const NO_TABLES: &Tables = &Tables::new();
@@ -94,4 +94,23 @@ fn addresses_do_not_wrap() {
     assert!(card_ranges(&copy, &at(0, 1)).is_err());
     let huge = Instruction::alltoall(Operand::card(0), Operand::card(0), u64::MAX);
     assert!(transfers(&huge, &at(0, 3)).is_err());
+}
+
+#[test]
+fn blocks_are_packed_at_aligned_places() {
+    let table = Table::packed([100, 0, 64, 1], 64);
+    let places: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
+    assert_eq!(places, [(0, 100), (128, 0), (128, 64), (192, 1)]);
+    assert_eq!((table.span(), table.longest()), (193, 100));
+    assert_eq!(Table::packed([u64::MAX, 5], 64).entries[1].displacement, u64::MAX);
+}
+
+#[test]
+fn what_is_encoded_is_decoded() {
+    let table = Table::packed([7, 1 << 40, 0], 8);
+    assert_eq!(table.encode().len(), 3 * table::ENTRY_BYTES);
+    assert_eq!(table.encode()[24..32], (1_u64 << 40).to_le_bytes());
+    assert_eq!(Table::decode(&table.encode()), Ok(table));
+    assert_eq!(Table::decode(&[]), Err(table::TableError::Length(0)));
+    assert_eq!(Table::decode(&[0; 17]), Err(table::TableError::Length(17)));
 }

@@ -1,4 +1,7 @@
-//! What is made of a collective: algorithm, one program per rank, where data lies, and how long it should take.
+//! The planner: chooses an algorithm for a [`Request`], and makes its programs, the placement of data, and a predicted time
+//! (`docs/planning.md`).
+//!
+//! The planner uses requests, cost models, matching and the verifier, which checks every plan; none of these uses the planner.
 
 mod binomial;
 mod bound;

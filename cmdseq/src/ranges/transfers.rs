@@ -15,7 +15,7 @@ use crate::{Instruction, Operand, Operation};
 /// with the own rank on both sides is an own block. Operations that name no other rank return nothing.
 ///
 /// # Errors
-/// [`AddressOverflow`] for the first block beyond 64-bit addresses; for a vector form, a table that is missing or does not fit.
+/// [`RangeError::Address`] for the first block beyond 64-bit addresses; for a vector form, a table that is missing or does not fit.
 pub fn transfers(instruction: &Instruction, context: &Context<'_>) -> Result<Transfers, RangeError> {
     if let Some(exchange) = Exchange::of(instruction) {
         return collective(&exchange, instruction, context);

@@ -1,7 +1,7 @@
 //! The verifier: checks the programs of all ranks together before any card runs them.
 //!
 //! It checks each instruction by itself (`instruction`, `slots`), then all programs together: that every instruction meets its
-//! partners ([`matching`](crate::matching)), and that no one-sided transfer races (`races`, by the vector clocks of `order`).
+//! partners (`matching`), and that no one-sided transfer races (`races`, by the vector clocks of `order`).
 //! Resident programs are unrolled first (`resident`). `docs/verifier.md` lists the guarantees.
 //!
 //! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
