@@ -1,35 +1,69 @@
-//! The bus inside this process: an adapter over any endpoint.
+//! The bus inside this process: an adapter for any endpoint.
 //!
-//! DMA completes at once, through the domain's own IOMMU, and only while the command register says that the function is
-//! bus master; interrupts, memory writes themselves, likewise. A vector goes to an eventfd, as it would from the kernel.
+//! DMA completes at once, through the domain's own IOMMU. DMA and MSI-X need bus mastering in the command register. A vector
+//! raises an eventfd, as it would from the kernel.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use nix::sys::eventfd::EventFd;
 
-use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
-use crate::config;
+use crate::bus::{Bus, Piece};
+use crate::endpoint::intx::{Intx, raise};
+use crate::endpoint::msix::Msix;
 use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use crate::interrupt::InterruptKind;
-use crate::intx::{Intx, raise};
-use crate::iommu::InProcessIommu;
-use crate::msix::Msix;
+use crate::memory::backend::{DomainBackend, Mapping};
+use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
+use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::{BarIndex, Domain, Error, Function, Interrupt, Iova, Result};
+use crate::{BarIndex, BusKind, Domain, Error, Function, Interrupt, InterruptKind, Iova, ResetOutcome, Result, config};
 
-/// Opens `endpoint` as a function of `domain` named `name`: connects its ports, resets it, reads its identity, and turns
-/// on memory decoding. Bus mastering is off, as the kernel leaves it.
+impl DomainBackend for InProcessIommu {
+    fn kind(&self) -> BusKind {
+        BusKind::InProcess
+    }
+
+    fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
+        InProcessIommu::map(self, mapping);
+        Ok(())
+    }
+
+    fn unmap(&self, iova: Iova, _bytes: u64) -> Result<()> {
+        InProcessIommu::unmap(self, iova);
+        Ok(())
+    }
+}
+
+impl Domain {
+    /// Creates a domain whose IOMMU is a table in this process, with [`DEFAULT_RANGES`] and [`DEFAULT_ENTRY_LIMIT`].
+    pub fn in_process() -> Self {
+        Self::in_process_with(&DEFAULT_RANGES, DEFAULT_ENTRY_LIMIT)
+    }
+
+    /// Creates a domain whose IOMMU is a table in this process. It maps addresses of `ranges` (ends inclusive), and at most
+    /// `entry_limit` buffers at a time.
+    pub fn in_process_with(ranges: &[RangeInclusive<u64>], entry_limit: usize) -> Self {
+        Self::with_backend(Arc::<InProcessIommu>::default(), ranges, entry_limit)
+    }
+}
+
+/// Opens `endpoint` as a function of `domain` named `name`: connects its ports, resets it, reads its identity, and enables
+/// memory decoding. Bus mastering is off, as the kernel leaves it.
 ///
-/// One function at a time has an endpoint: a second one is refused with [`Error::InUse`] until the first is closed. Fails if
-/// the endpoint's layout is impossible, if it reads as all-ones ([`Error::Removed`]), or if it is no endpoint ([`Error::HeaderType`]).
+/// # Errors
+/// - [`Error::InUse`]: another function has the endpoint.
+/// - [`Error::Layout`]: the endpoint's layout is invalid.
+/// - [`Error::Removed`]: the endpoint reads as all-ones.
+/// - [`Error::HeaderType`]: the header is not that of an endpoint.
 pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Result<Function> {
     let layout = endpoint.layout();
     check_layout(&layout)?;
-    let iommu =
-        domain.in_process_iommu().ok_or(Error::DomainKind { bus: BusKind::InProcess, domain: domain.kind() })?;
+    let iommu = domain
+        .backend::<InProcessIommu>()
+        .ok_or(Error::DomainKind { bus: BusKind::InProcess, domain: domain.kind() })?;
     let attached = Attached::new(&endpoint, name)?;
     let link = Arc::new(Link::default());
     let port = Port { iommu, link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
@@ -42,26 +76,26 @@ pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Resul
 pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
     let wrong = |reason: String| Err(Error::Layout { reason });
     if !(1..=64).contains(&layout.dma_bits) {
-        return wrong(format!("it cannot master {} address bits", layout.dma_bits));
+        return wrong(format!("{} DMA address bits: expected 1 to 64", layout.dma_bits));
     }
     for (index, bar) in layout.bars.iter().enumerate() {
         let Some(bar) = bar else { continue };
         if bar.bytes < 16 || !bar.bytes.is_power_of_two() {
-            return wrong(format!("BAR{index} has {} bytes, not a power of two of at least 16", bar.bytes));
+            return wrong(format!("BAR{index} has {} bytes: expected a power of two of at least 16", bar.bytes));
         }
         if !bar.is_64_bit && bar.bytes > 1 << 31 {
-            return wrong(format!("BAR{index} has {:#x} bytes but is not a 64-bit one", bar.bytes));
+            return wrong(format!("32-bit BAR{index} has {:#x} bytes: expected at most 0x80000000", bar.bytes));
         }
         if bar.is_64_bit && !matches!(layout.bars.get(index + 1), Some(None)) {
-            return wrong(format!("BAR{index} is a 64-bit one, but the register after it is not free"));
+            return wrong(format!("64-bit BAR{index} needs the next register too, which another BAR uses"));
         }
     }
     Ok(())
 }
 
-/// The host's end.
+/// The host side of an endpoint.
 struct InProcess {
-    // Dropped first: the endpoint's address may be another's once it is gone.
+    // Dropped first: after the endpoint is freed, another may have its address.
     _attached: Attached,
     endpoint: Arc<dyn Endpoint>,
     layout: Layout,
@@ -69,10 +103,10 @@ struct InProcess {
     removal: Arc<Removal>,
 }
 
-/// Endpoints that functions of this process have, by address.
+/// Addresses of the endpoints that functions of this process use.
 static ATTACHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// The right to an endpoint, which lives longer.
+/// The exclusive use of an endpoint. The endpoint must outlive it.
 struct Attached {
     address: usize,
     owner: Owner,
@@ -89,7 +123,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // In a forked child a thread that is not there may hold the lock.
+        // In a forked child the lock may be held by a thread that it did not inherit.
         if self.owner.is_here() {
             ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
         }
@@ -123,11 +157,12 @@ impl Bus for InProcess {
         let Some(memory) = self.endpoint.bar_memory(bar) else { return Ok(Vec::new()) };
         let bytes = self.bar(bar).map_or(0, |layout| layout.bytes);
         if memory.len() != bytes {
-            let reason = format!("{bar} has {bytes} bytes, but the memory behind it {}", memory.len());
+            let reason = format!("{bar} has {bytes} bytes, its memory {}", memory.len());
             return Err(Error::Layout { reason });
         }
         let (start, owner) = (memory.region().base(), memory.region().owner());
-        // SAFETY: `SharedMemory` is page-aligned, as long as was just checked, lends no reference, and its size is sealed.
+        // SAFETY: `memory` is page-aligned and `bytes` long (checked above), its size is sealed, and `SharedMemory` never
+        // creates references into it. The piece keeps it alive.
         Ok(vec![unsafe { Piece::new(0, bytes, start, owner, memory) }])
     }
 
@@ -146,7 +181,7 @@ impl Bus for InProcess {
     fn vectors(&self, kind: InterruptKind) -> Result<u16> {
         Ok(match kind {
             InterruptKind::Msix => self.msix()?.map_or(0, |msix| msix.vectors()),
-            // Endpoints have no port for it.
+            // Endpoints have no port for MSI.
             InterruptKind::Msi => 0,
             InterruptKind::Intx => {
                 let mut pin = [0];
@@ -220,24 +255,25 @@ impl InProcess {
         Msix::find(&*self.endpoint)
     }
 
-    /// Descriptors given before are not raised any more.
+    /// Disconnects all descriptors.
     fn disconnect(&self) {
         self.link.vectors.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.link.intx.connect(None, |counter| raise(counter));
     }
 
-    /// The endpoint decides what its command register takes, so it is asked.
+    /// Reads back whether bus mastering is on: the endpoint decides which bits of its command register it accepts.
     fn note_bus_master(&self) {
         let mut command = [0; 2];
         self.endpoint.config_read(config::COMMAND, &mut command);
-        // All-ones are not a register: a function that is gone masters nothing.
+        // All-ones: the function is gone and masters nothing.
         let command = u16::from_le_bytes(command);
         let master = command != u16::MAX && command & config::COMMAND_MASTER != 0;
         self.link.master.store(master, Ordering::Release);
     }
 }
 
-/// What both ends know. It does not hold the function: the endpoint holds it, and the function the endpoint.
+/// State that both sides share. It must not hold the function: the endpoint holds the link, and the function holds the
+/// endpoint.
 #[derive(Debug, Default)]
 struct Link {
     master: AtomicBool,
@@ -257,9 +293,7 @@ impl Link {
             Ok(())
         }
     }
-}
 
-impl Link {
     fn signal(&self, vector: u16) {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(counter) = vectors.get(usize::from(vector)) {
@@ -275,18 +309,18 @@ impl InterruptPort for Link {
         }
     }
 
-    // A line is no memory write: it does not need bus mastering.
+    // INTx is not a memory write, so it does not need bus mastering.
     fn set_intx(&self, asserted: bool) {
         self.intx.set_asserted(asserted, |counter| raise(counter));
     }
 }
 
-/// The endpoint's way to host memory.
+/// Access of the endpoint to host memory.
 #[derive(Debug)]
 struct Port {
     iommu: Arc<InProcessIommu>,
     link: Arc<Link>,
-    /// Last address the endpoint can put on the bus.
+    /// Last address that the endpoint can send.
     highest: u64,
 }
 
@@ -295,18 +329,18 @@ impl Port {
     fn check(&self, iova: Iova, bytes: usize) -> std::result::Result<(), DmaFault> {
         self.link.check()?;
         if bytes > 0 && (iova.0 > self.highest || bytes as u64 - 1 > self.highest - iova.0) {
-            // Buffers are placed below, so this is the endpoint's own doing.
+            // Buffers are placed below, so the endpoint made up the address.
             return Err(self.fault_beyond(iova));
         }
         Ok(())
     }
 
-    /// The fault of a request that reaches beyond `highest`.
+    /// Returns the fault of a request that reaches beyond `highest`.
     #[cold]
     fn fault_beyond(&self, iova: Iova) -> DmaFault {
         let Some(more) = self.highest.checked_sub(iova.0) else { return DmaFault::Unmapped { iova } };
         let edge = DmaFault::Unmapped { iova: Iova(self.highest.wrapping_add(1)) };
-        // Up to the edge the range may not be mapped either.
+        // An address below the edge may be unmapped too, and comes first.
         more.checked_add(1).map_or(edge, |below| self.iommu.check(iova, below).err().unwrap_or(edge))
     }
 }

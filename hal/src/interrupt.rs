@@ -1,6 +1,5 @@
-//! Interrupts as descriptors.
+//! Interrupts as file descriptors.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -10,43 +9,18 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+pub use fpga_pci::InterruptKind;
+
 use crate::removal::Removal;
 use crate::{Error, Result};
 
-/// How a function interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum InterruptKind {
-    /// Message-signalled, each vector with an entry in a table.
-    Msix,
-    /// Message-signalled, vectors in a row.
-    Msi,
-    /// A level on a line: one vector, masked by the bus each time until
-    /// [`Function::unmask_intx`](crate::Function::unmask_intx).
-    Intx,
-}
-
-impl InterruptKind {
-    /// From the best to the last resort.
-    pub const ALL: [InterruptKind; 3] = [InterruptKind::Msix, InterruptKind::Msi, InterruptKind::Intx];
-}
-
-impl fmt::Display for InterruptKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InterruptKind::Msix => "MSI-X",
-            InterruptKind::Msi => "MSI",
-            InterruptKind::Intx => "INTx",
-        })
-    }
-}
-
-/// The longest that [`Interrupt::wait`] sleeps, whatever it is given.
+/// The longest sleep of [`Interrupt::wait`]: longer timeouts are shortened.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// One interrupt vector: an eventfd that counts.
+/// One interrupt vector: an eventfd.
 ///
-/// The descriptor ([`AsFd`]) is for `epoll` and the like: readable means raised; [`drain`](Self::drain) then takes the
-/// count. It is non-blocking and closes on exec.
+/// The descriptor ([`AsFd`]) works with `epoll`: readable means raised. [`drain`](Self::drain) resets the count. The
+/// descriptor is non-blocking and closes on exec.
 #[derive(Debug)]
 pub struct Interrupt {
     kind: InterruptKind,
@@ -55,28 +29,30 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// A vector that was not raised yet, of a function whose end `removal` tells.
+    /// Creates a vector of the function whose removal `removal` reports.
     pub(crate) fn new(kind: InterruptKind, removal: &Arc<Removal>) -> Result<Self> {
         let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let counter = Arc::new(counter.map_err(|errno| failed("create", errno))?);
         Ok(Interrupt { kind, counter, removal: Arc::clone(removal) })
     }
 
-    /// How it comes. After an [`Intx`](InterruptKind::Intx) one was served, call
+    /// Returns the kind of interrupt. After handling an [`Intx`](InterruptKind::Intx) interrupt, call
     /// [`Function::unmask_intx`](crate::Function::unmask_intx).
     pub fn kind(&self) -> InterruptKind {
         self.kind
     }
 
-    /// The counter, for whoever raises it.
+    /// Returns the counter, for the side that raises it.
     pub(crate) fn counter(&self) -> Arc<EventFd> {
         Arc::clone(&self.counter)
     }
 
-    /// Sleeps until the vector was raised or `timeout` is over; says whether it was, and takes the count.
+    /// Sleeps until the vector is raised or `timeout` expires. Returns whether it was raised, and resets the count.
     ///
-    /// It takes a count that is there even if `timeout` is zero. It may sleep up to a millisecond too long, and signals
-    /// do not cut it short. [`Error::Removed`] ends it at once where the bus tells that the function is gone.
+    /// A zero `timeout` checks without sleeping. A sleep may take a millisecond too long, and signals do not shorten it.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] as soon as the bus reports that the function is gone.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout.min(LONGEST_WAIT);
         loop {
@@ -104,7 +80,7 @@ impl Interrupt {
         }
     }
 
-    /// Takes how often the vector was raised since the last time, without sleeping.
+    /// Returns how often the vector was raised since the last call, and resets the count. Never sleeps.
     pub fn drain(&self) -> Result<u64> {
         loop {
             match self.counter.read() {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::libc;
 
-use crate::region::page_size;
+use crate::memory::region::page_size;
 use crate::removal::Removal;
 
 /// Stretches that can be watched at a time. A card has two or three.

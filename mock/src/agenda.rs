@@ -1,4 +1,4 @@
-//! What is going to happen, in order of time.
+//! The queue of future events, in order of time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,10 +10,10 @@ use std::collections::BinaryHeap;
 /// outlast 2^41 of the longest events and 2^79 of the others, so sums of times do not overflow.
 pub(crate) type Time = u128;
 
-/// Entries by time, and those of one instant in the order in which they were added.
+/// Entries by time; entries of one instant in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
-    /// The first of all. A sequencer that goes on by itself adds what is next and takes it at once: that costs no heap.
+    /// The earliest entry. A sequencer that runs alone adds its next event and takes it at once: this needs no heap.
     first: Option<Entry<T>>,
     rest: BinaryHeap<Entry<T>>,
     added: u64,
@@ -44,12 +44,12 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// When the first is due.
+    /// Returns the time of the first entry.
     pub(crate) fn next_at(&self) -> Option<Time> {
         self.first.as_ref().or_else(|| self.rest.peek()).map(|entry| entry.at)
     }
 
-    /// Takes the first.
+    /// Removes and returns the first entry.
     pub(crate) fn take(&mut self) -> Option<(Time, T)> {
         self.first.take().or_else(|| self.rest.pop()).map(|entry| (entry.at, entry.what))
     }

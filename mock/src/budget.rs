@@ -1,14 +1,14 @@
-//! How much of the machine's memory the cards of one fabric may use together.
+//! The machine's memory that the cards of one fabric may use together.
 //!
 //! A card has 8 GiB and a fabric up to a thousand cards: no machine has that. Pages are charged when they are first written,
-//! and given back when a card is reset. Half of the budget is divided among the cards, so that no card can use up the
-//! memory of the others; the other half goes to whoever asks first.
+//! and returned when a card is reset. Half of the budget is divided among the cards, so that no card can use up the
+//! memory of the others; the other half goes to the first card that asks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a machine has that does not say how much memory it has.
+/// Memory assumed if the machine does not report its size.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
 
 /// The budget of one fabric.
@@ -27,12 +27,12 @@ struct Usage {
 }
 
 impl Usage {
-    /// What each card can have whatever the others do.
+    /// Share of each card, whatever the others do.
     fn share(&self) -> u64 {
         self.total / 2 / self.charged.len().max(1) as u64
     }
 
-    /// What is there beyond the shares.
+    /// Bytes beyond the shares.
     fn pool(&self) -> u64 {
         self.total - self.share() * self.charged.len() as u64
     }
@@ -43,7 +43,7 @@ impl Budget {
         Arc::new(Budget { usage: Mutex::new(Usage { total, charged: vec![0; cards as usize], shared: 0 }) })
     }
 
-    /// Changes the total. What is charged stays charged.
+    /// Changes the total. Charges stay.
     pub(crate) fn set_total(&self, total: u64) {
         let mut usage = self.usage();
         usage.total = total;
@@ -60,7 +60,7 @@ impl Budget {
     }
 }
 
-/// What one card has of a budget; given back when it is dropped.
+/// One card's charges to a budget; returned on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -73,7 +73,7 @@ impl Charge {
         Charge { budget: Arc::clone(budget), node: node as usize, bytes: 0 }
     }
 
-    /// Charges `bytes` more to the card: all of them, or none and false.
+    /// Charges `bytes` more to the card. Returns `false`, and charges nothing, if the budget has less.
     pub(crate) fn add(&mut self, bytes: u64) -> bool {
         let mut usage = self.budget.usage();
         let share = usage.share();
@@ -101,8 +101,8 @@ impl Drop for Charge {
     }
 }
 
-/// Half of the memory that this process can have: the other half is for those who use the cards, on the same machine, and
-/// for the system.
+/// Half of the memory available to this process: the other half is for users of the cards on the same machine, and for the
+/// system.
 pub(crate) fn of_this_machine() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").map(|text| limit_files(&text)).unwrap_or_default();
@@ -110,13 +110,13 @@ pub(crate) fn of_this_machine() -> u64 {
     limits.chain(machine).min().unwrap_or(UNKNOWN_MACHINE) / 2
 }
 
-/// The machine's memory in bytes, as `/proc/meminfo` says (proc(5)).
+/// Returns the machine's memory in bytes, from `/proc/meminfo` (proc(5)).
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that limit the memory of the group of version 2 that `/proc/self/cgroup` names, and of those above
+/// Returns the files that limit the memory of this process's control group (version 2), and of the groups above
 /// (cgroups(7)). Without a limit a file says "max".
 fn limit_files(cgroup: &str) -> Vec<PathBuf> {
     let Some(group) = cgroup.lines().find_map(|line| line.strip_prefix("0::/")) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! One card: everything it keeps.
+//! The state of one card.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) const SIGNALS: usize = 64;
 /// Slots for tables.
 pub(crate) const TABLES: u16 = 16;
 
-/// What becomes of a request for card memory that is not to be had: the range was checked, and charged, before.
+/// Result of a request whose card memory is not available: the range was checked, and charged, before.
 const NOT_IN_MEMORY: DmaProgress = DmaProgress::Done(Err(DmaFault::NotMaster));
 
 /// One link of a card.
@@ -38,7 +38,7 @@ pub(crate) struct Link {
     /// The direction away from this card.
     pub(crate) out: ResourceId,
     pub(crate) is_up: bool,
-    /// What came in and was not used yet.
+    /// Signals and bursts that arrived and were not used yet.
     pub(crate) inbound: Inbound,
     /// Place in the running transfer's sends and receives.
     pub(crate) send: Option<usize>,
@@ -49,7 +49,7 @@ pub(crate) struct Link {
 pub(crate) struct BusPorts {
     dma: Arc<dyn DmaPort>,
     interrupts: Arc<dyn InterruptPort>,
-    /// What the INTx line was last set to.
+    /// Last level of the INTx line.
     line: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Card {
     pub(crate) links: Vec<Link>,
     /// Pseudo channels of the memory.
     pub(crate) channels: Vec<ResourceId>,
-    /// The way from the card's memory to itself through the switch.
+    /// Loop-back through the switch.
     pub(crate) local: ResourceId,
     /// The reduction units.
     pub(crate) fold: ResourceId,
@@ -86,17 +86,17 @@ pub(crate) struct Card {
     /// High halves of the counters as of the last read of their low halves.
     pub(crate) latched_cycles: u32,
     pub(crate) latched_retired: u32,
-    /// Counts what makes events of the past void: the end of an instruction, abort, reset, a stop.
+    /// Incremented by all that voids earlier events: the end of an instruction, abort, reset, a stop.
     pub(crate) epoch: u64,
     /// The card's clock has stopped (a planted fault).
     pub(crate) is_frozen: bool,
-    /// The card does not answer any more (a planted fault).
+    /// The card no longer answers (a planted fault).
     pub(crate) is_gone: bool,
 }
 
 impl Card {
-    /// Forgets everything a reset forgets. Ports, links and planted absence stay. Gives the pages of its memory to be given
-    /// back.
+    /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns the pages of the card's memory,
+    /// to be freed.
     pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Option<Pages> {
         self.config = ConfigSpace::new();
         self.msix = Msix::new();
@@ -121,7 +121,7 @@ impl Card {
         pages
     }
 
-    /// Words fetched ahead of the one being run.
+    /// Instructions fetched ahead of the running one.
     pub(crate) fn prefetched(&mut self) -> &mut VecDeque<[u8; cmdseq::instruction::BYTES]> {
         &mut self.sequencer.prefetched
     }
@@ -165,7 +165,7 @@ impl Card {
         self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.write(tag, iova, data))
     }
 
-    /// Raises whatever vectors are pending and not masked, and sets the INTx line to what it should be.
+    /// Raises all vectors that are pending and not masked, and updates the INTx line.
     pub(crate) fn deliver_interrupts(&mut self) {
         let asserted = self.config.asserts_intx(self.msix.pending() != 0);
         let Some(bus) = &mut self.bus else { return };

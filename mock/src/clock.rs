@@ -1,4 +1,4 @@
-//! Who makes the fabric's time go on: whoever gives it something to do, or a thread of its own.
+//! Advances virtual time, inside the access that starts work or on a thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,31 +11,31 @@ use crate::fabric::Core;
 
 /// Events the thread handles before it lets accesses in.
 const SLICE: usize = 64;
-/// How long the thread stands back for accesses that wait.
+/// Longest time the thread yields to waiting accesses.
 const STAND_BACK: Duration = Duration::from_micros(200);
 
 /// The fabric behind its lock.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// There is something to do for the thread.
+    /// Signals work to the thread.
     work: Condvar,
-    /// Accesses that wait for the lock, which is not fair by itself.
+    /// Number of accesses that wait for the lock: the lock is not fair.
     waiting: AtomicUsize,
-    /// Why the model is not to be believed any more.
+    /// Reason of the model's failure.
     failure: Mutex<Option<String>>,
 }
 
-/// What the thread is to do.
+/// State of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Pace {
-    /// There is none: time goes on inside of the access that starts something.
+    /// No thread: time advances inside the access that starts work.
     #[default]
     Access,
-    /// It sleeps.
+    /// The thread sleeps.
     Idle,
-    /// It has something to do.
+    /// The thread has work.
     Due,
-    /// It is to end.
+    /// The thread must end.
     Stop,
 }
 
@@ -44,7 +44,7 @@ impl Shared {
         Shared { core: Mutex::new(core), work: Condvar::new(), waiting: AtomicUsize::new(0), failure: Mutex::default() }
     }
 
-    /// Runs `access` on the fabric, and wakes its clock if that gave it something to do.
+    /// Runs `access` on the fabric, and wakes the clock if the access started work.
     pub(crate) fn access<R>(&self, access: impl FnOnce(&mut Core) -> R) -> R {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut core = self.lock();
@@ -58,7 +58,7 @@ impl Shared {
         result
     }
 
-    /// As [`Shared::access`], by a host. If the model panics, the fabric has failed, and whoever made the access goes on.
+    /// Runs a host's access, as [`Shared::access`] does. If the model panics, the fabric fails and the caller continues.
     pub(crate) fn try_access<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
         self.access(|core| match catch_unwind(AssertUnwindSafe(|| access(core))) {
             Ok(result) => Some(result),
@@ -69,7 +69,7 @@ impl Shared {
         })
     }
 
-    /// Gives the lock back, and then the memory that cards have no more use for, which may take a while.
+    /// Releases the lock, and then frees the memory that cards discarded, which may take long.
     fn release(&self, mut core: MutexGuard<'_, Core>) {
         core.statistics.most_held_bytes = core.statistics.most_held_bytes.max(core.hold_bytes);
         let discarded = std::mem::take(&mut core.discarded);
@@ -77,11 +77,11 @@ impl Shared {
         drop(discarded);
     }
 
-    /// Nobody knows what state the cards are in: they are gone, all of them, and hosts see that.
+    /// Removes all cards after a panic, since their state is unknown.
     fn fail(&self, core: &mut Core, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let reason = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        log::error!("The mock fabric has failed, and its cards are gone: {reason}");
+        log::error!("the mock fabric has failed, all its cards are gone: {reason}");
         core.give_up();
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
     }
@@ -121,17 +121,17 @@ impl Shared {
     }
 }
 
-/// A thread that makes a fabric's time go on, until it is dropped.
+/// A thread that advances a fabric's time, until it is dropped.
 ///
-/// With it an access returns at once, as a posted write to a real card does, and what it started goes on by itself.
-/// Figures stay the same: they are of the fabric's time.
+/// With this thread an access returns at once, like a posted write to a real card, and the started work runs on its own.
+/// Figures do not change: they are in virtual time.
 pub struct Clock {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Clock {
-    /// `None` if the fabric has one already, or the system has no thread.
+    /// Starts the thread. Returns `None` if the fabric has one already, or if the system refuses a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> Option<Self> {
         shared.access(|core| (core.pace == Pace::Access).then(|| core.pace = Pace::Due))?;
         let runner = Arc::clone(shared);
@@ -153,7 +153,7 @@ impl Drop for Clock {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("The fabric's clock has panicked");
+            log::error!("the thread of the fabric's clock has panicked");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The communicators of one card: the table that the switch of MPI-FPGA has, and beside it who the members are.
+//! The communicators of one card: the table of MPI-FPGA's switch, and the members of each communicator.
 //!
 //! An entry of the table is all that trees, doubling and halving need in a switch that runs them by itself. The instructions
 //! here name any member as root or peer, and the one-step collectives of OPTWEB all of them, each over a link of its own; for
 //! these the card keeps the whole list, which is no longer than its links reach. Of the entry they use the id and the own
 //! rank: its peers are stored, and compared when the same id is defined once more.
 //!
-//! The card keeps no record of ids that were freed. That none comes again is for the host to see to.
+//! The card keeps no record of freed ids. The host must not use a freed id again.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use cmdseq::completion::Status;
 
 use crate::sequencer::Refusal;
 
-/// What the table is built for.
+/// Capacity of the table.
 const FORMAT: Format = Format::PUBLISHED;
 /// Entries of the communicator table.
 pub(crate) const COMMUNICATORS: u32 = FORMAT.entries;
@@ -32,12 +32,12 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub(crate) struct Communicators {
     table: Table,
-    /// By index; of a free entry nobody.
+    /// By index; a free entry has no members.
     members: Vec<Members>,
 }
 
 impl Communicators {
-    /// After a reset: only the world, of which the card at node `node` has rank `node`.
+    /// Returns the state after a reset: only the world, in which the card at node `node` has rank `node`.
     pub(crate) fn new(world: &Members, node: u32) -> Self {
         let mut communicators =
             Communicators { table: Table::new(FORMAT), members: vec![Members::default(); COMMUNICATORS as usize] };
@@ -46,14 +46,14 @@ impl Communicators {
         communicators
     }
 
-    /// The communicator that is exactly `id`.
+    /// Returns the communicator with exactly this id.
     pub(crate) fn get(&self, id: u16) -> Result<Membership, Refusal> {
         let entry = ContextId::from_raw(id).and_then(|id| self.table.get(id)).ok_or(UNKNOWN)?;
         let members = Arc::clone(&self.members[entry.id().index() as usize]);
         Ok(Membership { members, own_rank: entry.own_rank() })
     }
 
-    /// Whether `id` could be defined: no other communicator is in its place, and it is not the world.
+    /// Checks that `id` can be defined: its entry is free or has this id, and it is not the world.
     pub(crate) fn check_free(&self, id: u16) -> Result<ContextId, Refusal> {
         let id = ContextId::from_raw(id).filter(|id| id.index() != 0 && id.index() < COMMUNICATORS).ok_or(UNKNOWN)?;
         match self.table.occupant(id.index()) {
@@ -62,7 +62,7 @@ impl Communicators {
         }
     }
 
-    /// Defines `id` on the card at `node`. Once more with the same members changes nothing.
+    /// Defines `id` on the card at `node`. Defining it again with the same members changes nothing.
     pub(crate) fn define(&mut self, id: u16, members: &Members, node: u32) -> Result<(), Refusal> {
         let id = self.check_free(id)?;
         let own = members.iter().position(|member| *member == node).ok_or((Status::NotMember, 0))?;
@@ -82,7 +82,7 @@ impl Communicators {
         Ok(())
     }
 
-    /// Forgets `id`.
+    /// Frees `id`.
     pub(crate) fn free(&mut self, id: u16) -> Result<(), Refusal> {
         let id = ContextId::from_raw(id).filter(|id| *id != ContextId::WORLD && self.table.remove(*id));
         self.members[id.ok_or(UNKNOWN)?.index() as usize] = Members::default();
@@ -92,7 +92,7 @@ impl Communicators {
 
 const UNKNOWN: Refusal = (Status::BadCommunicator, 0);
 
-/// The place is that of `occupant`.
+/// The entry belongs to `occupant`.
 fn taken(occupant: ContextId) -> Refusal {
     (Status::BadCommunicator, occupant.raw())
 }

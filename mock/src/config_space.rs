@@ -23,20 +23,20 @@ const COMMAND_MASTER: u8 = 1 << 2;
 /// Interrupt Disable, in the command register's upper byte.
 const COMMAND_INTX_OFF: u8 = 1 << 2;
 
-/// What a write to configuration space asks for besides the bits it stores.
+/// Side effect of a write to configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
     /// Initiate Function Level Reset was set.
     FunctionReset,
-    /// What is delivered, and how, may have changed.
+    /// Interrupts may have been enabled, disabled or masked.
     Interrupts,
 }
 
 #[derive(Debug)]
 pub(crate) struct ConfigSpace {
     bytes: Box<[u8; 4096]>,
-    /// Bits of each byte that the host can change.
+    /// Write mask of each byte.
     writable: Box<[u8; 4096]>,
 }
 
@@ -96,14 +96,14 @@ impl ConfigSpace {
         self.writable[at..at + mask.len()].copy_from_slice(mask);
     }
 
-    /// Reads at `offset`; past the end everything is ones.
+    /// Reads at `offset`; past the end all bits are one.
     pub(crate) fn read(&self, offset: u16, data: &mut [u8]) {
         for (at, byte) in (usize::from(offset)..).zip(data) {
             *byte = self.bytes.get(at).copied().unwrap_or(0xff);
         }
     }
 
-    /// Writes the bits that can be written, and says what else the write asks for.
+    /// Writes the writable bits, and returns the side effect.
     pub(crate) fn write(&mut self, offset: u16, data: &[u8]) -> Effect {
         let mut effect = Effect::None;
         for (at, byte) in (usize::from(offset)..).zip(data) {
@@ -126,14 +126,14 @@ impl ConfigSpace {
         self.bytes[COMMAND] & COMMAND_MASTER != 0
     }
 
-    /// Whether the INTx line is asserted if something is pending; the status register says so too.
+    /// Returns whether the INTx line is asserted, given pending vectors, and updates the status register.
     pub(crate) fn asserts_intx(&mut self, pending: bool) -> bool {
         let is_pending = pending && self.bytes[MSIX_CONTROL + 1] & 0b1000_0000 == 0;
         self.bytes[STATUS] = self.bytes[STATUS] & !STATUS_INTERRUPT | if is_pending { STATUS_INTERRUPT } else { 0 };
         is_pending && self.bytes[COMMAND + 1] & COMMAND_INTX_OFF == 0
     }
 
-    /// MSI-X is enabled and the function not masked.
+    /// Returns whether MSI-X is enabled and the function not masked.
     pub(crate) fn delivers_interrupts(&self) -> bool {
         self.bytes[MSIX_CONTROL + 1] & 0b1100_0000 == 0b1000_0000
     }

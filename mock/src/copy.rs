@@ -32,8 +32,8 @@ impl Core {
         Ok(())
     }
 
-    /// Moves the next piece between host and card. Pieces are apart in the fabric's time by what they take on the host link,
-    /// so that other cards go on in between.
+    /// Moves the next piece between host and card. Consecutive pieces are separated by their time on the host link, so that
+    /// other cards run in between.
     pub(crate) fn host_piece(&mut self, index: usize) {
         let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &self.cards[index].running else {
             return;
@@ -57,7 +57,7 @@ impl Core {
         self.push_host_job(index, job);
     }
 
-    /// A piece has moved between host and card; what that took on the host link is still to pass.
+    /// A piece has moved between host and card; its time on the host link is still to pass.
     pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
         let host_mbps = u128::from(self.profile.host_mbps.max(1));
         let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &mut self.cards[index].running else {

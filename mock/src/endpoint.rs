@@ -12,7 +12,7 @@ use crate::config_space::Effect;
 use crate::fabric::Core;
 use crate::registers::{SEQUENCER_OFFSET, feature_byte};
 
-/// One card of a fabric, to be attached to a bus.
+/// One card of a fabric, as an endpoint of a bus.
 pub(crate) struct CardEndpoint {
     shared: Arc<Shared>,
     index: usize,
@@ -23,23 +23,23 @@ impl CardEndpoint {
         CardEndpoint { shared, index }
     }
 
-    /// Runs `access` on the fabric unless the card does not answer.
+    /// Runs `access` on the fabric if the card answers.
     fn answering<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
         self.shared.try_access(|core| (!core.cards[self.index].is_gone).then(|| access(core))).flatten()
     }
 
-    /// Runs `access` unless the card does not answer, or does not decode memory accesses.
+    /// Runs `access` if the card answers and decodes memory accesses.
     fn decoding<R>(&self, access: impl FnOnce(&mut Core) -> Option<R>) -> Option<R> {
         self.answering(|core| core.cards[self.index].config.decodes_memory().then(|| access(core)).flatten()).flatten()
     }
 }
 
-/// A register access that a BAR answers: 32 bits, aligned.
+/// Checks that a register access is 32 bits wide and aligned.
 fn register_offset(offset: u64, length: usize) -> Option<u64> {
     (length == 4 && offset % 4 == 0).then_some(offset)
 }
 
-/// Offset into the sequencer's block, if the access is to it.
+/// Returns the offset in the sequencer's block, if the access is inside.
 fn sequencer_offset(offset: u64) -> Option<u32> {
     let offset = offset.checked_sub(SEQUENCER_OFFSET)?;
     (offset < u64::from(sequencer::BLOCK_BYTES)).then_some(offset as u32)
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::{Fabric, Profile};
 
-    /// A host that keeps what vectors were raised.
+    /// A host that records the raised vectors.
     #[derive(Default)]
     struct Host(Mutex<Vec<u16>>);
 
@@ -172,7 +172,7 @@ mod tests {
             })
         };
         for round in 0..3 {
-            // What is written while memory is not decoded goes nowhere, the enable bit set or not.
+            // Writes while memory is not decoded are dropped, whether or not the enable bit is set.
             card.config_write(MSIX_CONTROL, &[0, 0x80]);
             unmask(1);
             card.config_write(COMMAND, &[6, 0]);

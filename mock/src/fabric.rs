@@ -1,4 +1,4 @@
-//! A fabric: its cards, its one clock, and what is going to happen when.
+//! A fabric: its cards, its one clock, and its future events.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::rates::{End, Rates, StreamId};
 use crate::sequencer::{Sequencer, UserLogic};
 use crate::switch::StreamPurpose;
 
-/// Something planted for a test to find.
+/// A fault, planted by a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The clock of this card's sequencer and switch stops after so many picoseconds of the fabric's time from now.
+    /// Stops the clock of a card's sequencer and switch after this fabric time.
     Freeze {
         /// The card.
         node: u32,
         /// Picoseconds from now.
         after_ps: u64,
     },
-    /// The link between two cards goes down after so many picoseconds, in both directions.
+    /// Cuts the link between two cards, in both directions, after this fabric time.
     Cut {
         /// One end.
         a: u32,
@@ -42,22 +42,22 @@ pub enum Fault {
         /// Picoseconds from now.
         after_ps: u64,
     },
-    /// All links go at this rate from now on, whatever the cards say.
+    /// Sets the actual rate of all links; the cards still report the nominal rate.
     Slow {
         /// Megabits a second.
         mbps: u32,
     },
-    /// The card no longer answers: reads give all-ones, writes are dropped.
+    /// Removes the card: reads return all-ones, writes are dropped.
     Vanish {
         /// The card.
         node: u32,
     },
 }
 
-/// What the fabric has done since it was made.
+/// Counters of a fabric since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// The fabric's time, picoseconds.
+    /// The fabric's time in picoseconds.
     pub now_ps: u128,
     /// Events handled.
     pub events: u64,
@@ -67,7 +67,7 @@ pub struct Statistics {
     pub bytes: u64,
     /// Instructions completed.
     pub instructions: u64,
-    /// Most bytes of memory read and written while the fabric's lock was held once. Hosts wait for the lock.
+    /// Most bytes of memory read and written while the fabric's lock was held once; hosts wait for the lock.
     pub most_held_bytes: u64,
 }
 
@@ -75,15 +75,15 @@ pub struct Statistics {
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
-    /// By node. One for each card, by which a bus tells that a card is attached already.
+    /// By node. One for each card, so that a bus notices a card that is already attached.
     endpoints: Arc<[Arc<CardEndpoint>]>,
 }
 
 impl Fabric {
-    /// A fabric of `profile`, with cards after power-up.
+    /// Creates a fabric of `profile`, with cards after power-up.
     ///
     /// # Errors
-    /// If there can be no such fabric.
+    /// [`ProfileError`] if the fabric cannot be built.
     pub fn new(profile: Profile) -> Result<Self, ProfileError> {
         profile.check()?;
         let shared = Arc::new(Shared::new(Core::new(profile)));
@@ -92,23 +92,23 @@ impl Fabric {
         Ok(Fabric { shared, endpoints })
     }
 
-    /// What it is made of.
+    /// Returns the profile.
     pub fn profile(&self) -> Profile {
         self.shared.access(|core| core.profile.clone())
     }
 
-    /// The card at `node`, to be attached to a bus.
+    /// Returns the card at `node`, to attach it to a bus.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the fabric has no such node.
     pub fn endpoint(&self, node: u32) -> Arc<dyn Endpoint> {
         let Some(endpoint) = self.endpoints.get(node as usize) else { panic!("the fabric has no node {node}") };
         Arc::<CardEndpoint>::clone(endpoint)
     }
 
-    /// Bounds the memory that all cards of the fabric use of this machine, in bytes: half of it divided among the cards,
-    /// half for whoever asks first. An instruction that needs more ends with [`Status::OutOfRange`](cmdseq::Status) and
-    /// detail [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). Before, it is half of what this process can have.
+    /// Limits the machine's memory that all cards of the fabric use, in bytes: half of it is divided among the cards, half goes
+    /// to the first card that asks. An instruction that needs more ends with [`Status::OutOfRange`](cmdseq::Status) and detail
+    /// [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). The default is half of the memory available to this process.
     pub fn limit_memory(&self, bytes: u64) {
         self.shared.access(|core| core.budget.set_total(bytes));
     }
@@ -118,28 +118,28 @@ impl Fabric {
         &self.shared
     }
 
-    /// Why the fabric has failed, if it has: a part of the model panicked. All its cards read as all-ones from then on.
+    /// Returns the reason if the fabric has failed: a part of the model panicked, and all cards read as all-ones since.
     pub fn failure(&self) -> Option<String> {
         self.shared.failure()
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         self.shared.access(|core| Statistics { now_ps: core.now, ..core.statistics })
     }
 
-    /// Plants a fault. Cards or links that do not exist are ignored.
+    /// Plants a fault. A fault of an unknown card or link is ignored.
     pub fn plant(&self, fault: Fault) {
         self.shared.access(|core| core.plant(fault));
     }
 
-    /// Keeps nothing from now on of the data that cards move: only times are right. For questions about more data than
-    /// this machine has memory for.
+    /// Discards the data that cards move from now on; only times stay correct. For more data than this machine has memory
+    /// for.
     pub fn hollow_out(&self) {
         self.shared.access(|core| core.cards.iter_mut().for_each(|card| card.memory.hollow_out()));
     }
 
-    /// Gives the link from node `a` to node `b` another rate in that direction.
+    /// Sets the rate of the link from node `a` to node `b`, in this direction.
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
         self.shared.access(|core| {
             if let Some(port) = core.ports.toward(a, b) {
@@ -149,7 +149,7 @@ impl Fabric {
         });
     }
 
-    /// Puts `logic` behind the changeover switch of the card at `node`.
+    /// Connects `logic` to the changeover switch of the card at `node`.
     pub fn set_user_logic(&self, node: u32, logic: Box<dyn UserLogic>) {
         self.shared.access(|core| {
             if let Some(card) = core.cards.get_mut(node as usize) {
@@ -158,14 +158,14 @@ impl Fabric {
         });
     }
 
-    /// Gives the fabric a clock of its own: time goes on in a thread instead of inside of accesses. For fabrics that are
-    /// served to other processes. `None` if it has one already, or there is no thread to be had.
+    /// Advances virtual time on a thread instead of inside accesses. For fabrics that are served to other processes. Returns
+    /// `None` if the fabric has a thread already, or if starting the thread fails.
     pub fn start_clock(&self) -> Option<Clock> {
         Clock::start(&self.shared)
     }
 }
 
-/// What is going to happen. Events of a card carry its epoch and are void once that has passed.
+/// A future event. Events of a card carry its epoch, and are void in a later epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A stream has moved its last byte, unless its rate has changed since.
@@ -174,19 +174,19 @@ pub(crate) enum Event {
     Issue { card: usize, epoch: u64 },
     /// The running instruction reached a step that depends on nothing but time.
     Step { card: usize, epoch: u64, step: Step },
-    /// A control signal comes in.
+    /// A control signal arrives.
     Control { card: usize, port: usize },
     /// The first beat of a burst reaches the receive buffer.
     BurstHead { card: usize, port: usize, id: u64, data: Arc<[u8]> },
     /// The last beat of a burst reaches the receive buffer.
     BurstTail { card: usize, port: usize, id: u64 },
-    /// The last beat of a burst that lay in the receive buffer is counted.
+    /// The last beat of a burst from the receive buffer is counted.
     BufferedCounted { card: usize, epoch: u64, port: usize },
-    /// The last beat of a block that came straight through is counted.
+    /// The last beat of a block that bypassed the receive buffer is counted.
     DirectCounted { card: usize, port: usize, source: usize, address: u64, bytes: u64 },
     /// A one-sided request reaches the card that has the data.
     RdmaRequested { reader: usize, epoch: u64 },
-    /// The last beat of a one-sided transfer is counted where it goes.
+    /// The last beat of a one-sided transfer is counted at its destination.
     RdmaCounted { issuer: usize, epoch: u64 },
     /// A planted fault strikes.
     Strike(Fault),
@@ -211,11 +211,11 @@ pub(crate) enum Step {
     FoldCounted,
     /// The result of a fold is out of the reduction units and counted.
     Folded,
-    /// The signal that ends a one-sided write is here.
+    /// The signal that ends a one-sided write arrived.
     Acknowledged,
     /// The next piece of a copy from or to host memory is due.
     HostPiece,
-    /// The time it takes is over.
+    /// The duration of the instruction is over.
     Finish,
 }
 
@@ -229,11 +229,11 @@ pub(crate) struct Core {
     pub(crate) host: HostDma,
     pub(crate) statistics: Statistics,
     pub(crate) next_burst: u64,
-    /// Data that moves at this instant, and before which nothing else happens.
+    /// Data that moves at this instant; all other events wait for it.
     pub(crate) moving: Option<Move>,
     /// Bytes read and written since the lock was taken.
     pub(crate) hold_bytes: u64,
-    /// Card memory that is to be given back once the lock is not held.
+    /// Card memory to be freed after the lock is released.
     pub(crate) discarded: Vec<Pages>,
     pub(crate) budget: Arc<Budget>,
     has_failed: bool,
@@ -310,7 +310,7 @@ impl Core {
         card
     }
 
-    /// Resets one card; its links retrain, so what its peers had from it is gone too.
+    /// Resets one card. Its links retrain, so its peers lose what they had received from it.
     pub(crate) fn reset(&mut self, index: usize) {
         self.stop_streams(index);
         let node = self.cards[index].node;
@@ -324,7 +324,7 @@ impl Core {
         self.discarded.extend(pages);
     }
 
-    /// The value of `index`'s free-running counter. Counters of different cards have nothing to do with each other.
+    /// Returns the card's free-running counter. Counters of different cards are unrelated.
     pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
         // A register: it wraps.
         let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
@@ -346,7 +346,7 @@ impl Core {
         self.schedule_in(delay, Event::Step { card, epoch, step });
     }
 
-    /// Lets time go on until nothing is left to happen, or host memory has to be waited for: now, or by the clock.
+    /// Advances time until no event is left or host memory is pending: now, or on the clock's thread.
     pub(crate) fn run(&mut self) {
         match self.pace {
             Pace::Access => while self.run_some(usize::MAX) {},
@@ -355,7 +355,7 @@ impl Core {
         }
     }
 
-    /// The model has panicked: all cards are gone for good, and nothing happens any more.
+    /// Ends the fabric after a panic of the model: all cards are gone, and no event runs.
     pub(crate) fn give_up(&mut self) {
         for card in &mut self.cards {
             card.epoch += 1;
@@ -366,13 +366,13 @@ impl Core {
         self.has_failed = true;
     }
 
-    /// Whether the lock has to be given back. Without a clock, whoever started something waits for all of it.
+    /// Returns whether the lock must be released. Without a clock, the access that started work waits for all of it.
     pub(crate) fn has_held_enough(&self) -> bool {
         self.pace != Pace::Access && self.hold_bytes >= HOLD_BYTES
     }
 
-    /// Handles as many as `events` events, or fewer that move much; false if nothing is left to happen, or host memory has
-    /// to be waited for.
+    /// Handles up to `events` events, fewer if they move much data. Returns `false` if no event is left or host memory is
+    /// pending.
     pub(crate) fn run_some(&mut self, events: usize) -> bool {
         for _ in 0..events {
             if self.has_failed {

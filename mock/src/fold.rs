@@ -17,36 +17,36 @@ use crate::moves::{Data, HOLD_BYTES, Then};
 use crate::sequencer::{Running, Work};
 use crate::switch::{ReceiveState, SendState, StreamPurpose, Transfer};
 
-/// Bytes folded at a time: whole elements of every type, and little enough for a processor's cache.
+/// Bytes folded at a time: whole elements of every type, and small enough for a processor's cache.
 const CHUNK: u64 = 64 << 10;
-/// Less than that is not worth a round. Whole elements too.
+/// Smallest piece that is worth a round; whole elements too.
 const CHUNK_UNIT: u64 = 4 << 10;
 
 /// The fold of one instruction.
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(crate) reduced: Reduced,
-    /// Of the bytes at hand.
+    /// Bytes of the current piece.
     accumulator: Option<Accumulator>,
-    /// How many of the receives come from lower ranks.
+    /// Number of receives from lower ranks.
     lower: usize,
-    /// What came from other cards, in the order of the receives.
+    /// Contributions of other cards, in the order of the receives.
     contributions: Vec<Contribution>,
-    /// Contributions of which the last beat has not reached the units, the own one too.
+    /// Contributions whose last beat has not reached the units, including the card's own.
     missing: usize,
-    /// Eagerly: the receive buffers were emptied up to what had come.
+    /// Eager: the bytes that arrived were drained from the receive buffers.
     is_drained: bool,
     is_counted: bool,
 }
 
-/// Where the data of a contribution is.
+/// Location of a contribution's data.
 #[derive(Debug, Clone)]
 enum Contribution {
-    /// Not there.
+    /// Not arrived.
     Missing,
-    /// In the memory of the card that sends it.
+    /// In the sender's memory.
     Memory { card: usize, address: u64 },
-    /// Out of the receive buffer.
+    /// Taken from the receive buffer.
     Buffer(Arc<[u8]>),
 }
 
@@ -58,7 +58,7 @@ impl Fold {
         Fold { reduced, accumulator, lower, contributions, missing, is_drained: false, is_counted: false }
     }
 
-    /// Cards out of whose memory contributions are read.
+    /// Returns the cards whose memory contributions are read from.
     pub(crate) fn sources(&self) -> impl Iterator<Item = usize> {
         self.contributions.iter().filter_map(|contribution| match contribution {
             Contribution::Memory { card, .. } => Some(*card),
@@ -79,7 +79,7 @@ impl Card {
 }
 
 impl Core {
-    /// Eagerly: starts the fold once the first beats of all contributions are in the receive buffers.
+    /// Eager: starts the fold once the first beats of all contributions are in the receive buffers.
     pub(crate) fn drain_fold(&mut self, index: usize) {
         let card = &mut self.cards[index];
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return };
@@ -110,7 +110,7 @@ impl Core {
         self.count_fold(index);
     }
 
-    /// Once the receive buffers are empty, the last beats still have to pass the switch and be counted.
+    /// Counts the last beats after the receive buffers are empty: they still have to pass the switch.
     pub(crate) fn count_fold(&mut self, index: usize) {
         let card = &mut self.cards[index];
         let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.running else { return };
@@ -137,7 +137,7 @@ impl Core {
         self.contributed(index, came);
     }
 
-    /// By rendezvous: all of the contribution from `source` has come to the units.
+    /// Rendezvous: the whole contribution from `source` has reached the units.
     pub(crate) fn contribution_came(&mut self, index: usize, place: usize, source: usize, address: u64) {
         let Some((transfer, _)) = self.cards[index].folding() else { return };
         transfer.receives[place].state = ReceiveState::Draining;
@@ -147,7 +147,7 @@ impl Core {
         self.contributed(index, 1);
     }
 
-    /// So many contributions have come to the units; behind the last of all is the result.
+    /// `came` more contributions have reached the units; the result follows the last one.
     pub(crate) fn contributed(&mut self, index: usize, came: usize) {
         let Some(fold) = self.cards[index].folding().and_then(|(transfer, _)| transfer.fold.as_mut()) else { return };
         fold.missing = fold.missing.saturating_sub(came);
@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// The result is counted: it goes to memory, and the sources are told.
+    /// The result is counted: moves it to memory and signals the sources.
     pub(crate) fn folded(&mut self, index: usize) {
         let Some((transfer, _)) = self.cards[index].folding() else { return };
         let Some(fold) = transfer.fold.take() else { return };
@@ -175,7 +175,7 @@ impl Core {
         self.start_move(index, Data::Result(Box::new(fold)), Then::Folded);
     }
 
-    /// The result lies in memory: all receives are over.
+    /// The result is in memory: completes all receives.
     pub(crate) fn all_received(&mut self, index: usize) {
         let Some(Running { work: Work::Transfer(transfer), .. }) = &self.cards[index].running else { return };
         let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
@@ -193,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Folds the next bytes of all contributions, from `done` on, and says how many that were.
+    /// Folds the next bytes of all contributions, from `done` on, and returns their number.
     pub(crate) fn fold_piece(&mut self, index: usize, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
         let left = fold.reduced.bytes - done;
         let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !self.cards[index].memory.is_hollow()) else {

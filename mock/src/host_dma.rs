@@ -1,6 +1,6 @@
-//! The cards' way to host memory: requests one after another, with the fabric's clock standing still meanwhile.
+//! DMA of the cards to host memory: one request at a time; the fabric's clock stops meanwhile.
 //!
-//! A job is one request, or two for a copy within host memory, of at most a mebibyte: that is what others wait for.
+//! A job is one request, or two for a copy within host memory, of at most 1 MiB, so that others wait for at most that.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(crate) const FETCH_WORDS: u32 = 64;
 /// Most bytes of a table of node numbers or of a resident program.
 const TABLE_BYTES: usize = 64 << 10;
 
-/// What has to be done with host memory.
+/// A job on host memory.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Fetch the next instructions of a queue.
@@ -40,16 +40,16 @@ pub(crate) enum Job {
 struct Active {
     card: usize,
     epoch: u64,
-    /// Which life of the queue it is for.
+    /// Life of the queue that the job belongs to.
     life: u32,
     job: Job,
-    /// Data of jobs that do not move it straight to or from card memory.
+    /// Data of jobs that do not copy directly to or from card memory.
     buffer: Vec<u8>,
     /// A copy within host memory has been read and is being written.
     is_writing: bool,
 }
 
-/// Jobs, and the one that is being waited for.
+/// Waiting jobs, and the outstanding one.
 #[derive(Debug, Default)]
 pub(crate) struct HostDma {
     waiting: VecDeque<Active>,
@@ -60,8 +60,8 @@ pub(crate) struct HostDma {
 }
 
 impl Core {
-    /// Starts a job for `card`, or has it wait for the one before. It is done before the clock goes on; callers have nothing
-    /// left to do, since it may be done when this returns.
+    /// Starts a job for `card`, or queues it. The job ends before the clock advances, perhaps before this returns, so callers
+    /// must be done.
     pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
         let epoch = self.cards[card].epoch;
         let life = self.cards[card].rings[0].life();
@@ -77,13 +77,12 @@ impl Core {
         }
     }
 
-    /// Whether a card has something to do with host memory that is not over. A host may take back memory once it is told
-    /// that the card is not busy.
+    /// Returns whether a card has an unfinished job. A host may free memory once the card reports that it is not busy.
     pub(crate) fn uses_host(&self, card: usize) -> bool {
         self.host.waiting.iter().chain(&self.host.outstanding).any(|active| active.card == card)
     }
 
-    /// Does what jobs there are; false if one has to be waited for.
+    /// Runs the waiting jobs. Returns `false` if one is pending.
     pub(crate) fn run_host_dma(&mut self) -> bool {
         if self.host.outstanding.is_some() {
             return false;
@@ -96,7 +95,7 @@ impl Core {
         true
     }
 
-    /// The request that was waited for is over.
+    /// Completes the outstanding request.
     pub(crate) fn host_dma_completed(&mut self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         if tag.0 != self.host.tag {
             return;
@@ -111,7 +110,7 @@ impl Core {
         self.run();
     }
 
-    /// Makes requests until the job is done or one is pending; false for pending.
+    /// Makes requests until the job is done. Returns `false` if a request is pending.
     fn drive(&mut self, mut active: Active) -> bool {
         loop {
             match self.request(&mut active) {
@@ -136,7 +135,7 @@ impl Core {
         let card = &mut self.cards[active.card];
         match active.job {
             Job::Fetch { queue } => {
-                // The host may have switched the queue off, or off and on, since there was something to fetch.
+                // The host may have disabled the queue, or disabled and enabled it, since the job was queued.
                 let next =
                     card.rings[queue].next_fetch(FETCH_WORDS).filter(|_| card.rings[queue].life() == active.life);
                 let Some((address, words)) = next else { return DmaProgress::Done(Ok(())) };
@@ -163,13 +162,13 @@ impl Core {
         }
     }
 
-    /// Puts the answer of a pending read where a read that was done at once would have put it.
+    /// Stores the data of a pending read where an immediate read would have stored it.
     fn take_answer(&mut self, active: &mut Active, data: &[u8]) {
         self.hold_bytes += active.bytes();
         match active.job {
             Job::In { address, bytes, .. } if data.len() as u64 == bytes => {
                 let card = &mut self.cards[active.card];
-                // Of a reset card the memory is another's by now. The range was charged before.
+                // After a reset of the card this range may be in use for other data. The range was charged before.
                 if card.epoch == active.epoch
                     && let Ok(memory) = card.memory.slice_mut(address, bytes)
                 {
@@ -185,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Accounts for a request; the result of the job once it is over.
+    /// Advances the job after a request. Returns the job's result once it is done.
     fn after_request(
         &mut self,
         active: &mut Active,
@@ -209,7 +208,7 @@ impl Core {
         if self.cards[card].epoch == epoch {
             let is_same_queue = self.cards[card].rings[0].life() == life;
             match job {
-                // What is for a queue that was switched off is dropped, and so is what came from it.
+                // Fetches and completions of a queue that was disabled are dropped.
                 Job::Fetch { .. } | Job::Complete { .. } if !is_same_queue => self.queue_changed(card),
                 Job::Fetch { queue } => self.fetched(card, queue, &buffer, result.is_ok()),
                 Job::Complete { queue, interrupt, .. } => {
@@ -224,7 +223,7 @@ impl Core {
 }
 
 impl Active {
-    /// Bytes of a piece of a copy.
+    /// Returns the bytes of one piece of a copy.
     fn bytes(&self) -> u64 {
         match self.job {
             Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,

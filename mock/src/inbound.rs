@@ -1,4 +1,4 @@
-//! What has come in on a link and was not used yet: control signals, and bursts in the receive buffer.
+//! Arrived on a link and not used yet: control signals, and bursts in the receive buffer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 /// Data on its way or in a receive buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Burst {
-    /// Names the burst among all of the fabric.
+    /// Id of the burst, unique in the fabric.
     pub(crate) id: u64,
     /// Bytes of data.
     pub(crate) bytes: u64,
-    /// The data, read from the source's memory as it left.
+    /// The data, read from the source's memory when it left.
     pub(crate) data: Arc<[u8]>,
     /// Whether the last beat has reached the receive buffer.
     pub(crate) is_whole: bool,
-    /// Whether it was written to memory up to what had come.
+    /// Whether the bytes that arrived were written to memory.
     pub(crate) is_drained: bool,
-    /// Whether its end is on its way to be counted.
+    /// Whether the count of its end is scheduled.
     pub(crate) is_counted: bool,
 }
 
 /// The receiving end of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
-    /// Control signals that nothing has waited for yet. A burst without data is a control signal, and all are alike.
+    /// Control signals not consumed yet. A burst without data is a control signal; all are alike.
     pub(crate) controls: u32,
     /// Bursts in the receive buffer, oldest first.
     pub(crate) bursts: VecDeque<Burst>,
 }
 
 impl Inbound {
-    /// Bytes that lie in the receive buffer.
+    /// Returns the bytes in the receive buffer.
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.bursts.iter().map(|burst| burst.bytes).sum()
     }

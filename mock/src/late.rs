@@ -1,4 +1,4 @@
-//! Host memory that answers late: what a bus does whose DMA takes its time, for models and drivers that must not notice.
+//! Delays replies of host memory, to test models and drivers on a bus with slow DMA.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Iova, SharedMemory};
 
-/// A card whose DMA requests complete later, each after a time drawn at random, in the order they were made. A request that
-/// is still to be made when its host goes reaches nobody, and least of all the next host.
+/// A card whose DMA requests complete late: each after a random delay, in the order of the requests. A request still delayed
+/// when its host goes is dropped; it never reaches the next host.
 pub struct LateDma {
     card: Arc<dyn Endpoint>,
     seed: u64,
@@ -18,7 +18,7 @@ pub struct LateDma {
 }
 
 impl LateDma {
-    /// Has each request of `card` wait for at most `longest`. Delays follow from `seed`.
+    /// Delays each request of `card` by at most `longest`. The delays are drawn from `seed`.
     pub fn new(card: Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Self> {
         Arc::new(LateDma { card, seed, longest, requests: OnceLock::new() })
     }
@@ -64,7 +64,7 @@ impl Endpoint for LateDma {
     }
 }
 
-/// A request, and the bus it was made on.
+/// A request, and the bus to make it on.
 struct Request {
     bus: Arc<dyn DmaPort>,
     tag: DmaTag,
@@ -77,7 +77,7 @@ enum What {
     Write { data: Vec<u8> },
 }
 
-/// Starts the thread that makes requests. It ends when the card lets go of all its ports.
+/// Starts the thread that makes the requests. The thread ends when the card drops all its ports.
 fn start(card: &Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Mutex<Sender<Request>>> {
     let (sender, receiver) = channel();
     let card = Arc::downgrade(card);
@@ -85,12 +85,12 @@ fn start(card: &Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Mutex<Se
         .name("late dma".into())
         .spawn(move || answer(&receiver, &card, Delays { state: seed, longest }));
     if let Err(error) = started {
-        log::error!("No thread for late DMA, so that none will be answered: {error}");
+        log::error!("cannot start the thread for late DMA, all requests stay pending: {error}");
     }
     Arc::new(Mutex::new(sender))
 }
 
-/// What the card takes for the bus.
+/// The ports that the card sees as its bus.
 struct Port {
     bus: Arc<dyn DmaPort>,
     requests: Arc<Mutex<Sender<Request>>>,
@@ -116,7 +116,7 @@ impl DmaPort for Port {
     }
 }
 
-/// Makes requests one after another until nobody can make more.
+/// Makes requests one after another, until all senders are dropped.
 fn answer(requests: &Receiver<Request>, card: &Weak<dyn Endpoint>, mut delays: Delays) {
     for Request { bus, tag, iova, what } in requests {
         thread::sleep(delays.next());
@@ -138,7 +138,7 @@ fn answer(requests: &Receiver<Request>, card: &Weak<dyn Endpoint>, mut delays: D
     }
 }
 
-/// Times drawn at random: a Weyl sequence through the finaliser of MurmurHash3.
+/// Random delays: a Weyl sequence through the finaliser of MurmurHash3.
 struct Delays {
     state: u64,
     longest: Duration,
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::{Fabric, Profile};
 
-    /// A host that tells which addresses it was asked for.
+    /// A host that reports the requested addresses.
     struct Host(Mutex<Sender<Iova>>);
 
     impl Host {

@@ -1,4 +1,4 @@
-//! Which port of a card leads to which other card.
+//! The ports of each card, and the card at the other end.
 
 use cmdseq::Topology;
 
@@ -14,7 +14,7 @@ impl Ports {
         Ports { topology, nodes }
     }
 
-    /// The port of `node` that leads to `peer`, if there is a link.
+    /// Returns the port of `node` that leads to `peer`, if there is a link.
     pub(crate) fn toward(self, node: u32, peer: u32) -> Option<usize> {
         if !self.topology.linked(node, peer, self.nodes) {
             return None;
@@ -35,7 +35,7 @@ impl Ports {
         Some(port as usize)
     }
 
-    /// The card that `port` of `node` leads to.
+    /// Returns the card that `port` of `node` leads to.
     pub(crate) fn peer(self, node: u32, port: usize) -> u32 {
         let port = port as u32;
         let unskip = |place: u32, own: u32| if place < own { place } else { place + 1 };

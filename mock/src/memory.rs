@@ -1,4 +1,4 @@
-//! Card memory: large, zero at first, and costing only what is written.
+//! Card memory: large, initially zero; uses host memory only for what is written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::budget::{Budget, Charge};
 const GRANULE: u64 = 64 << 10;
 /// Bytes of a large page.
 const LARGE_PAGE: usize = 2 << 20;
-/// Stretches at least this long are worth large pages.
+/// Smallest range that gets large pages.
 const LARGE: u64 = 4 << 20;
-/// Stretches of one card that have large pages, at most: the kernel counts each as a mapping, and a process has 65 530.
+/// Most ranges of one card with large pages: each is a mapping in the kernel, and a process has 65 530.
 const LARGE_STRETCHES: usize = 16;
-/// What is read where nothing was written.
+/// Read where nothing was written.
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// Why card memory could not be read or written. An instruction ends with [`Status::OutOfRange`] either way.
+/// Error of an access to card memory. An instruction ends with [`Status::OutOfRange`] in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The range is not inside.
-    #[error("{bytes} bytes at {address:#x} leave card memory")]
+    /// The range is outside card memory.
+    #[error("range outside card memory: {bytes} bytes at {address:#x}")]
     OutOfRange {
         /// First byte.
         address: u64,
         /// Length.
         bytes: u64,
     },
-    /// The fabric's memory budget is used up, or the machine gives no more.
-    #[error("The machine behind the mock card has no memory for {bytes} bytes at {address:#x}")]
+    /// The fabric's memory budget is exhausted, or the machine refuses more memory.
+    #[error("this machine has no memory for {bytes} bytes at {address:#x} of the mock card")]
     Exhausted {
         /// First byte.
         address: u64,
@@ -53,24 +53,24 @@ pub struct CardMemory {
     bytes: u64,
     node: u32,
     budget: Arc<Budget>,
-    /// Made at the first write. Reads before it see zeros.
+    /// Created by the first write. Earlier reads return zeros.
     pages: Option<Pages>,
-    /// How often it was cleared.
+    /// Number of times the memory was cleared.
     clears: u64,
-    /// Nothing is kept of what cards write by themselves.
+    /// Discards what cards write by themselves.
     is_hollow: bool,
-    /// The log has been told that there was no memory left.
+    /// The lack of memory was logged.
     is_reported: bool,
 }
 
-/// Reserved address space, and which of it was written. The kernel's pages go before the charge for them.
+/// Reserved address space, and its written parts. The pages are freed before their charge.
 #[derive(Debug)]
 pub(crate) struct Pages {
     map: MmapMut,
     charge: Charge,
     /// One bit a granule that was written.
     written: Vec<u64>,
-    /// Stretches with large pages, apart from each other.
+    /// Ranges with large pages, disjoint.
     large: Vec<Range<usize>>,
 }
 
@@ -80,7 +80,7 @@ impl CardMemory {
         CardMemory { bytes, node, budget, pages: None, clears: 0, is_hollow: false, is_reported: false }
     }
 
-    /// Keeps nothing from now on of what comes from cards: blocks, folds, copies and fills.
+    /// Discards, from now on, what cards write: blocks, folds, copies and fills.
     pub(crate) fn hollow_out(&mut self) {
         self.is_hollow = true;
     }
@@ -89,37 +89,36 @@ impl CardMemory {
         self.is_hollow
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether there is no memory.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether `bytes` bytes at `address` are inside.
+    /// Returns whether `bytes` bytes at `address` are inside.
     pub fn contains(&self, address: u64, bytes: u64) -> bool {
         address.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Forgets everything: zeros again. To give the pages back takes the kernel its time, so the caller does that where
-    /// nobody waits for it.
+    /// Clears the memory to zeros. Returns the pages: freeing them takes long, so the caller frees them where nobody waits.
     pub(crate) fn clear(&mut self) -> Option<Pages> {
         self.clears += 1;
         self.pages.take()
     }
 
-    /// How often the memory was cleared.
+    /// Returns the number of times the memory was cleared.
     pub(crate) fn clears(&self) -> u64 {
         self.clears
     }
 
-    /// The `bytes` bytes at `address`, to read.
+    /// Returns the `bytes` bytes at `address`, to read.
     ///
     /// # Errors
-    /// If they are not inside, or the machine has no address space left.
+    /// [`MemoryError`] if the range is outside, or the machine has no address space left.
     pub fn slice(&mut self, address: u64, bytes: u64) -> Result<&[u8], MemoryError> {
         self.check(address, bytes)?;
         if bytes as usize <= ZEROS_BYTES && !self.is_written(address, bytes) {
@@ -129,17 +128,17 @@ impl CardMemory {
         Ok(&self.pages(address, bytes)?.map[start..start + length])
     }
 
-    /// The `bytes` bytes at `address`, to write. What was not written before is charged to the fabric's memory budget.
+    /// Returns the `bytes` bytes at `address`, to write. The first write to a range is charged to the fabric's memory budget.
     ///
     /// # Errors
-    /// If they are not inside, or there is no memory for them.
+    /// [`MemoryError`] if the range is outside, or no memory is left for it.
     pub fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], MemoryError> {
         let pages = self.writable(address, bytes)?;
         let (start, length) = (address as usize, bytes as usize);
         Ok(&mut pages.map[start..start + length])
     }
 
-    /// Says that all of `bytes` at `address` is going to be written: long stretches come faster in large pages.
+    /// Announces a write to all of `bytes` at `address`: large pages make long ranges faster.
     pub(crate) fn expect_write(&mut self, address: u64, bytes: u64) {
         if bytes >= LARGE
             && !self.is_hollow
@@ -165,7 +164,7 @@ impl CardMemory {
         Ok(())
     }
 
-    /// Writes `pattern` over and over from `address` on.
+    /// Fills the range with repetitions of `pattern`.
     pub(crate) fn fill(&mut self, address: u64, bytes: u64, pattern: u64) -> Result<(), MemoryError> {
         if self.is_hollow {
             return Ok(());
@@ -180,7 +179,7 @@ impl CardMemory {
         Ok(())
     }
 
-    /// Writes zeros; what was never written is zero as it is.
+    /// Writes zeros; parts never written are skipped.
     fn write_zeros(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
         self.check(address, bytes)?;
         let Some(pages) = &mut self.pages else { return Ok(()) };
@@ -200,7 +199,7 @@ impl CardMemory {
         if self.contains(address, bytes) { Ok(()) } else { Err(MemoryError::OutOfRange { address, bytes }) }
     }
 
-    /// Whether something was written to the granules of a range.
+    /// Returns whether a granule of the range was written.
     fn is_written(&self, address: u64, bytes: u64) -> bool {
         self.pages.as_ref().is_some_and(|pages| granules(address, bytes).any(|granule| pages.is_written(granule)))
     }
@@ -216,7 +215,7 @@ impl CardMemory {
         self.pages.as_mut().ok_or(MemoryError::Exhausted { address, bytes })
     }
 
-    /// The pages, with a range charged that is going to be written.
+    /// Returns the pages, after charging the range for a write.
     fn writable(&mut self, address: u64, bytes: u64) -> Result<&mut Pages, MemoryError> {
         self.check(address, bytes)?;
         if !self.pages(address, bytes)?.charge_for(address, bytes) {
@@ -227,10 +226,10 @@ impl CardMemory {
         self.pages(address, bytes)
     }
 
-    /// Tells the log what the machine has no more of, once: hosts can ask again and again.
+    /// Logs once what the machine lacks: hosts can ask again and again.
     fn report(&mut self, what: &str) {
         if !std::mem::replace(&mut self.is_reported, true) {
-            log::warn!("Card {} fails instructions for lack of {what}", self.node);
+            log::warn!("card {} fails instructions for lack of {what}", self.node);
         }
     }
 }
@@ -239,7 +238,7 @@ impl Pages {
     fn new(bytes: u64, charge: Charge) -> std::io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
-        // What is charged in small pieces must not come in large ones. A kernel without large pages refuses, and is right.
+        // Memory charged in small pieces must not be allocated in large ones. A kernel without large pages may refuse.
         let _ = map.advise(Advice::NoHugePage);
         let written = vec![0; bytes.div_ceil(GRANULE).div_ceil(64) as usize];
         Ok(Pages { map, charge, written, large: Vec::new() })
@@ -249,7 +248,7 @@ impl Pages {
         self.written[(granule / 64) as usize] >> (granule % 64) & 1 == 1
     }
 
-    /// Charges what of a range was not written before; false if there is no memory for all of that.
+    /// Charges the parts of a range that were not written before. Returns `false` if the budget has less.
     fn charge_for(&mut self, address: u64, bytes: u64) -> bool {
         let missing = granules(address, bytes).filter(|granule| !self.is_written(*granule)).count() as u64;
         if missing == 0 {
@@ -264,7 +263,7 @@ impl Pages {
         true
     }
 
-    /// Asks for large pages where all of one is in `stretch`.
+    /// Requests large pages that lie completely inside `stretch`.
     fn advise(&mut self, stretch: Range<usize>) {
         let start = stretch.start.next_multiple_of(LARGE_PAGE);
         let end = stretch.end / LARGE_PAGE * LARGE_PAGE;
@@ -285,12 +284,12 @@ impl Pages {
             self.large.pop();
             return;
         }
-        // Only advice: without large pages the same bytes come slower.
+        // Only advice: without large pages the access is slower.
         let _ = self.map.advise_range(Advice::HugePage, start, end - start);
     }
 }
 
-/// Granules that a range of a card's memory touches.
+/// Returns the granules that a range of card memory touches.
 fn granules(address: u64, bytes: u64) -> Range<u64> {
     if bytes == 0 { 0..0 } else { address / GRANULE..(address + bytes).div_ceil(GRANULE) }
 }

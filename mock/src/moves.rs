@@ -1,7 +1,7 @@
-//! Data that moves between card memories at one instant of the fabric's time, in pieces.
+//! Moves data between card memories at one instant of the fabric's time, in pieces.
 //!
-//! At that instant nothing else happens on the fabric, but hosts must not wait for it: on a clock of its own, the fabric
-//! gives its lock back after [`HOLD_BYTES`]. What a host does meanwhile, a reset say, comes in the middle of the move.
+//! No other event runs at this instant, but hosts must not wait for the whole move: on its own clock, the fabric releases its
+//! lock after [`HOLD_BYTES`]. A host's access meanwhile, such as a reset, comes in the middle of the move.
 
 use crate::fabric::Core;
 use crate::fold::Fold;
@@ -9,10 +9,10 @@ use crate::memory::{MemoryError, copy_between};
 use crate::sequencer::memory_refusal;
 use cmdseq::completion::Status;
 
-/// Bytes that the clock reads or writes before it gives the lock back: less than a millisecond's work.
+/// Bytes that the clock reads or writes before it releases the lock: less than 1 ms of work.
 pub(crate) const HOLD_BYTES: u64 = 1 << 20;
 
-/// What is moved. A place is a card and an address in its memory.
+/// Source and destination of a move, each a card and an address in its memory.
 #[derive(Debug)]
 pub(crate) enum Data {
     /// A block, to another place.
@@ -23,12 +23,12 @@ pub(crate) enum Data {
     Result(Box<Fold>),
 }
 
-/// What follows once all is there.
+/// Follow-up of a complete move.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
-    /// The block of a link is received.
+    /// A block from a link is received.
     Received { port: usize, place: usize },
-    /// The own block is where it belongs.
+    /// The card's own block is in place.
     OwnKept,
     /// A copy or fill within the card is over.
     LocalDone,
@@ -38,16 +38,16 @@ pub(crate) enum Then {
     Folded,
 }
 
-/// A move at work, for the instruction of one card.
+/// A move in progress, for the instruction of one card.
 #[derive(Debug)]
 pub(crate) struct Move {
     card: usize,
     epoch: u64,
     data: Data,
     then: Then,
-    /// Bytes dealt with.
+    /// Bytes moved.
     done: u64,
-    /// Cards whose memory it uses and how often that had been cleared; once hosts have had a chance to clear it.
+    /// Cards whose memory the move uses, and their clear counts; set once hosts could have cleared the memory.
     seen: Vec<(usize, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Data {
         }
     }
 
-    /// The cards whose memory is read or written.
+    /// Returns the cards whose memory is read or written.
     fn cards(&self, own: usize) -> Vec<usize> {
         match self {
             Data::Block { from, to, .. } => vec![from.0, to.0],
@@ -70,8 +70,7 @@ impl Data {
 }
 
 impl Core {
-    /// Moves `data` for the instruction that `card` runs. Callers have nothing left to do: what follows may be over when
-    /// this returns.
+    /// Moves `data` for the running instruction of `card`. The follow-up may run before this returns, so callers must be done.
     pub(crate) fn start_move(&mut self, card: usize, data: Data, then: Then) {
         if let Data::Block { to, bytes, .. } | Data::Pattern { to, bytes, .. } = data {
             self.cards[to.0].memory.expect_write(to.1, bytes);
@@ -81,15 +80,15 @@ impl Core {
         self.go_on_moving();
     }
 
-    /// Goes on with the move at hand; false if the lock has to be given back first.
+    /// Continues the current move. Returns `false` if the lock must be released first.
     pub(crate) fn go_on_moving(&mut self) -> bool {
         let Some(mut this) = self.moving.take() else { return true };
         if self.cards[this.card].epoch != this.epoch {
-            // Its instruction was ended by a host.
+            // A host ended the instruction.
             return true;
         }
         if let Some((card, _)) = this.seen.iter().find(|(card, clears)| self.cards[*card].memory.clears() != *clears) {
-            // A card was reset amid the move: what it sent is not there any more.
+            // A card was reset during the move: its data is gone.
             let peer = self.cards[*card].node;
             self.fail(this.card, (Status::Mismatch, peer as u16));
             return true;
@@ -121,7 +120,7 @@ impl Core {
         true
     }
 
-    /// Moves the next piece; its bytes.
+    /// Moves the next piece, and returns its bytes.
     fn move_piece(&mut self, this: &mut Move) -> Result<u64, MemoryError> {
         let (done, left) = (this.done, this.data.bytes() - this.done);
         match &mut this.data {
@@ -164,7 +163,7 @@ mod tests {
 
     const BYTES: u64 = 8 * HOLD_BYTES;
 
-    /// A host that keeps what completions say.
+    /// A host that records completions.
     #[derive(Default)]
     struct Host(Mutex<Vec<Status>>);
 
@@ -185,14 +184,14 @@ mod tests {
         fn set_intx(&self, _: bool) {}
     }
 
-    /// A block on its way from card 0 to card 1, on a clock that nobody runs.
+    /// A block in flight from card 0 to card 1, on a clock without a thread.
     struct Amid {
         core: Core,
         host: Arc<Host>,
     }
 
     impl Amid {
-        /// The lock has been given back once.
+        /// The lock was released once.
         fn start() -> Self {
             let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
             core.pace = Pace::Due;
@@ -209,7 +208,7 @@ mod tests {
             Amid { core, host }
         }
 
-        /// Goes on, each time with the lock anew: how often that was, what the host was told, and the block's last word.
+        /// Continues until done, taking the lock each time. Returns the number of times, the statuses, and the block's last word.
         fn finish(mut self) -> (u32, Vec<Status>, u8) {
             let mut holds = 1;
             self.core.hold_bytes = 0;

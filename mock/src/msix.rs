@@ -54,17 +54,17 @@ impl Msix {
         }
     }
 
-    /// The vectors that were raised and not delivered.
+    /// Returns the vectors that were raised and not delivered.
     pub(crate) fn pending(&self) -> u32 {
         self.pending as u32
     }
 
-    /// Forgets that the vectors of `mask` were raised.
+    /// Clears the pending bits of `mask`.
     pub(crate) fn clear(&mut self, mask: u32) {
         self.pending &= !u64::from(mask);
     }
 
-    /// Takes the vectors that can be delivered now.
+    /// Removes and returns the vectors that can be delivered now.
     pub(crate) fn take_deliverable(&mut self) -> impl Iterator<Item = u16> + use<> {
         let open = (0..VECTORS).filter(|vector| self.entries[*vector][CONTROL_WORD] & MASKED == 0);
         let ready = open.fold(0, |ready, vector| ready | 1 << vector) & self.pending;

@@ -1,44 +1,46 @@
-//! What a fabric is made of: the components of a published system, each with where its value comes from.
+//! Profiles: the components of a published system, each with the source of its value.
 
 use cmdseq::Topology;
 
-/// Where the value of a component comes from.
+/// Source of a component's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Stated by the source, at this place.
+    /// Stated by the source, in this section.
     Source(&'static str),
-    /// Chosen so that this published row comes out.
+    /// Fitted to this published row.
     Fitted(&'static str),
-    /// Neither: no published row depends on it.
+    /// Assumed: no published row depends on it.
     Assumed(&'static str),
 }
 
-/// One line of a profile, for people.
+/// One line of a profile, for output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Component {
-    /// What it is.
+    /// Name of the component.
     pub name: &'static str,
     /// Its value, in `unit`.
     pub value: u64,
     /// Unit of the value.
     pub unit: &'static str,
-    /// Where it comes from.
+    /// Source of the value.
     pub basis: Basis,
 }
 
-/// Why there is no such fabric.
+/// Error of a profile: the fabric cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Too few or too many cards.
-    #[error("A fully connected fabric has 2 to {most} cards, not {nodes}; larger ones are a Dragonfly (GROUPSxSIZE)")]
+    #[error(
+        "invalid number of cards: {nodes} (a fully connected fabric has 2 to {most}; a larger fabric is a Dragonfly, GROUPSxSIZE)"
+    )]
     Nodes {
-        /// Cards asked for.
+        /// Requested number of cards.
         nodes: u32,
-        /// Most there may be.
+        /// Largest number of cards.
         most: u32,
     },
-    /// The cards have too few links for it.
-    #[error("{groups} groups of {size} cards need {needed} links a card, and it has {ports}")]
+    /// The cards have too few links.
+    #[error("too few links: {groups} groups of {size} cards need {needed} links per card, a card has {ports}")]
     Links {
         /// Groups.
         groups: u32,
@@ -46,12 +48,12 @@ pub enum ProfileError {
         size: u32,
         /// Links needed.
         needed: u32,
-        /// Links a card has.
+        /// Links of a card.
         ports: u32,
     },
 }
 
-/// Links of one card at most (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
+/// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
 const PORTS_MAX: u32 = 64;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
@@ -67,7 +69,7 @@ pub struct Profile {
     pub name: &'static str,
     /// Cards.
     pub nodes: u32,
-    /// How they are linked.
+    /// Topology of the links.
     pub topology: Topology,
     /// Period of the sequencer, switch and memory clock.
     pub cycle_ps: u64,
@@ -81,13 +83,13 @@ pub struct Profile {
     pub link_management_cycles: u64,
     /// Latency of the link block and the fibre.
     pub link_ps: u64,
-    /// Cycles in which the size of what passed is checked, before it counts or is acknowledged.
+    /// Cycles of the size check, before a transfer counts or is acknowledged.
     pub size_check_cycles: u64,
     /// Cycles from the end of an instruction to the issue of the next.
     pub handover_cycles: u64,
     /// Effective rate of a link in one direction.
     pub link_mbps: u32,
-    /// Rate of a pseudo channel, shared by what reads and writes it.
+    /// Rate of a pseudo channel, shared by its reads and writes.
     pub channel_mbps: u32,
     /// Rate of the host link.
     pub host_mbps: u32,
@@ -104,7 +106,7 @@ pub struct Profile {
     /// Cycles of a beat through each reduction unit; a chain of them folds contributions in order, two in the first and one
     /// more in each behind it.
     pub reduce_unit_cycles: u64,
-    /// The published system does not reduce.
+    /// Reductions are an extension: the published system has none.
     pub reductions_extend: bool,
 }
 
@@ -142,10 +144,10 @@ impl Profile {
         Profile { topology: Topology::Dragonfly { groups }, nodes: groups.saturating_mul(size), ..Profile::optweb(0) }
     }
 
-    /// Whether such a fabric can be: enough cards, and no more than the links reach.
+    /// Checks that the fabric can be built: enough cards, and no more than the links reach.
     ///
     /// # Errors
-    /// What limits it.
+    /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
         match self.topology {
             Topology::FullyConnected if !(2..=PORTS_MAX).contains(&self.nodes) => {
@@ -163,24 +165,24 @@ impl Profile {
         }
     }
 
-    /// Links of each card.
+    /// Returns the number of links of each card.
     pub fn ports(&self) -> u32 {
         self.topology.ports(self.nodes)
     }
 
-    /// Whether the fabric is larger than what was published as built or designed for its memory.
+    /// Returns whether the fabric is larger than the published prototype and its design.
     pub fn is_extrapolated(&self) -> bool {
         self.nodes > MEMORY_IOS
     }
 
     /// K of equation 1, in whole MiB: what lies behind one memory interface if every peer has a memory I/O, and the
     /// share of a peer if there are more peers than that.
-    pub fn stripe_half_bytes(&self) -> u64 {
+    pub(crate) fn stripe_half_bytes(&self) -> u64 {
         let peers = u64::from((self.ports() + 1).max(self.memory_channels / 2));
         (self.memory_bytes / (2 * peers)) >> 20 << 20
     }
 
-    /// Picoseconds of `cycles`.
+    /// Converts cycles to picoseconds.
     pub(crate) fn cycles(&self, cycles: u64) -> u64 {
         cycles.saturating_mul(self.cycle_ps)
     }
@@ -220,7 +222,7 @@ impl Profile {
         self.cycles(self.size_check_cycles) + self.control_ps()
     }
 
-    /// Every component with its source.
+    /// Returns every component with its source.
     pub fn components(&self) -> Vec<Component> {
         use Basis::{Assumed, Fitted, Source};
         let line = |name, value, unit, basis| Component { name, value, unit, basis };

@@ -1,4 +1,4 @@
-//! Streams that share links and memory channels: how fast each goes, and when it ends.
+//! Streams that share links and memory channels: the rate and the end of each.
 //!
 //! A stream goes at the lowest of the equal shares it has of the resources it passes; what it leaves unused of a share is
 //! not given to others, as with a round-robin arbiter that does not look ahead. Rates are worked out once per instant,
@@ -14,7 +14,7 @@ pub(crate) struct ResourceId(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId {
     slot: u32,
-    /// Tells a stream from a later one in the same slot, and an end from the one it replaced.
+    /// Distinguishes a stream from a later one in the same slot, and an end from the one it replaced.
     generation: u64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct StreamId {
 struct Resource {
     /// Megabits per second. Zero where the link is down: streams stand still.
     rate: u64,
-    /// Slots of the streams that pass; a stream that passes twice stands here twice.
+    /// Slots of the passing streams; a stream that passes twice is listed twice.
     streams: Vec<u32>,
     dirty: bool,
 }
@@ -36,11 +36,11 @@ struct Stream<T> {
     rate: u64,
     since: Time,
     visited: u32,
-    /// What the stream is for; `None` in a free slot.
+    /// Purpose of the stream; `None` in a free slot.
     purpose: Option<T>,
 }
 
-/// All streams of a fabric. `T` is what a stream is for.
+/// All streams of a fabric. `T` is the purpose of a stream.
 #[derive(Debug)]
 pub(crate) struct Rates<T> {
     resources: Vec<Resource>,
@@ -50,7 +50,7 @@ pub(crate) struct Rates<T> {
     pass: u32,
 }
 
-/// An end of a stream that has to be looked at, at this time.
+/// Time at which a stream may end.
 pub(crate) type End = (Time, StreamId);
 
 impl<T> Rates<T> {
@@ -63,7 +63,7 @@ impl<T> Rates<T> {
         ResourceId((self.resources.len() - 1) as u32)
     }
 
-    /// Gives `resource` another rate from now on.
+    /// Sets the rate of `resource` from `now` on.
     pub(crate) fn set_rate(&mut self, resource: ResourceId, rate: u64) {
         self.resources[resource.0 as usize].rate = rate;
         self.touch(resource);
@@ -89,7 +89,7 @@ impl<T> Rates<T> {
         StreamId { slot, generation: stream.generation }
     }
 
-    /// Ends the stream `id` if that end still stands: its purpose, or nothing if it was changed or stopped since.
+    /// Ends the stream `id`, and returns its purpose; `None` if its rate changed or it was stopped since.
     pub(crate) fn finish(&mut self, id: StreamId) -> Option<T> {
         if self.streams[id.slot as usize].generation != id.generation {
             return None;
@@ -97,7 +97,7 @@ impl<T> Rates<T> {
         self.remove(id.slot)
     }
 
-    /// Stops every stream whose purpose `chosen` names.
+    /// Stops every stream whose purpose satisfies `chosen`.
     pub(crate) fn stop(&mut self, mut chosen: impl FnMut(&T) -> bool) {
         for slot in 0..self.streams.len() as u32 {
             if self.streams[slot as usize].purpose.as_ref().is_some_and(&mut chosen) {
@@ -128,12 +128,12 @@ impl<T> Rates<T> {
         }
     }
 
-    /// Whether rates have to be worked out before the clock goes on.
+    /// Returns whether rates must be updated before the clock advances.
     pub(crate) fn is_unsettled(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Works out the rates of all streams that something changed for, as of `now`, and gives their new ends.
+    /// Updates the rates of all affected streams at `now`, and returns their new ends.
     pub(crate) fn settle(&mut self, now: Time, ends: &mut Vec<End>) {
         self.pass = self.pass.wrapping_add(1);
         for id in std::mem::take(&mut self.dirty) {

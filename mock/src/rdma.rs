@@ -14,16 +14,16 @@ use crate::sequencer::{Refusal, Running, Work, bad_field};
 use crate::signals::Signal;
 use crate::switch::StreamPurpose;
 
-/// A one-sided transfer at work.
+/// A one-sided transfer in progress.
 #[derive(Debug)]
 pub(crate) struct Rdma {
     is_read: bool,
-    /// The card that has the data, and where.
+    /// Source card and address.
     source: (usize, u64),
-    /// The card that gets it, and where.
+    /// Destination card and address.
     destination: (usize, u64),
     link: ResourceId,
-    /// What the peer's signal gets when the data is there.
+    /// Added to the peer's signal when the data has arrived.
     signal: Option<Signal>,
     pub(crate) peer: usize,
 }
@@ -36,7 +36,7 @@ impl Core {
             return Err(bad_field(offset::PEER));
         }
         let (port, peer) = self.port_toward(index, &membership, instruction.peer.into())?;
-        // Blocks lie where they do in all transfers: here exchanged with the peer, and there with this card.
+        // Block addresses are those of any transfer with this peer.
         let (own_rank, ranks) = (membership.own_rank, membership.members.len() as u32);
         let moved = self.checked_transfers(index, instruction, own_rank, ranks)?;
         let remote = moved.remote.map_or(0, |remote| remote.address);
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// The card that has the data reads it from memory and sends it back, whatever its sequencer does.
+    /// Sends the data back from the source card's memory, independent of that card's sequencer.
     pub(crate) fn rdma_requested(&mut self, reader: usize) {
         let Some((rdma, _)) = self.rdma(reader) else { return };
         if !self.cards[rdma.source.0].is_frozen {
@@ -127,7 +127,7 @@ impl Core {
         }
     }
 
-    /// The data is where it goes: its signal follows, and then the issuer is told.
+    /// The data has arrived: adds to the peer's signal, then notifies the issuer.
     pub(crate) fn rdma_moved(&mut self, issuer: usize) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (is_read, to, signal) = (rdma.is_read, rdma.destination.0, rdma.signal);

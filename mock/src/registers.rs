@@ -1,4 +1,4 @@
-//! What reads and writes of the card's registers do, by the tables of `fpga-regs`.
+//! Reads and writes of the card's registers, by the tables of `fpga-regs`.
 
 use cmdseq::communicator::GENERATIONS;
 use cmdseq::{Element, Operation, Reduction, Topology};
@@ -12,12 +12,12 @@ use crate::communicators::COMMUNICATORS;
 use crate::fabric::Core;
 use crate::rings::DEPTH_MAX;
 
-/// Where the sequencer's block lies in the register BAR: the second entry of the feature list.
+/// Offset of the sequencer's block in the register BAR: the second entry of the feature list.
 pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
 /// Bytes of a feature header with its GUID.
 const FEATURE_BYTES: u64 = 24;
 
-/// The byte of the feature header at `offset` of the register BAR, if one is there.
+/// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
 pub(crate) fn feature_byte(offset: u64) -> Option<u8> {
     let next = SEQUENCER_OFFSET as u32;
     let card = Header { id: 0, revision: 0, next, end_of_list: false, kind: feature_list::TYPE_AFU };
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// What the card says of itself; `None` for other registers.
+    /// Returns a capability register; `None` for other registers.
     fn capability(&self, index: usize, offset: u32) -> Option<u32> {
         let profile = &self.profile;
         let operations = Operation::ALL.iter().fold(0u64, |set, operation| set | 1 << *operation as u8);
@@ -157,7 +157,7 @@ impl Core {
         match offset {
             sequencer::CONTROL => {
                 card.sequencer.may_run = value & 1 == 1;
-                // What halted it has to be cleared first.
+                // The host must clear the error first.
                 if card.sequencer.may_run && card.errors.is_empty() {
                     card.sequencer.is_halted = false;
                 }

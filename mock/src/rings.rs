@@ -1,4 +1,4 @@
-//! The rings of one queue pair as the card sees them: where they lie, how far each side is.
+//! The rings of one queue pair as the card sees them: addresses, and both sides' indices.
 
 use fpga_regs::sequencer::queue;
 
@@ -16,15 +16,15 @@ pub(crate) struct Rings {
     completion_base: u64,
     depth: u32,
     pub(crate) is_enabled: bool,
-    /// Counts how often it was switched on or off.
+    /// Number of times the queue was enabled or disabled.
     life: u32,
     pub(crate) vector: u32,
     /// Stored by the host.
     tail: u32,
     /// Fetched by the card.
     fetched: u32,
-    /// Written by the card, and as many more as it is writing: the host may see one before the card has heard that it
-    /// arrived.
+    /// Written by the card, including the ones being written: the host may see a completion before the card is told of its
+    /// arrival.
     completed: u32,
     begun: u32,
     /// Taken by the host.
@@ -77,12 +77,12 @@ impl Rings {
         self.is_enabled = is_enabled;
     }
 
-    /// Which life the queue is in: it is another once the queue was switched off or on.
+    /// Returns the queue's life: enabling or disabling the queue begins another.
     pub(crate) fn life(&self) -> u32 {
         self.life
     }
 
-    /// The host stored entries up to `tail`; false if that cannot be.
+    /// Accepts entries up to `tail`. Returns `false` if `tail` is invalid.
     pub(crate) fn submit(&mut self, tail: u32) -> bool {
         let fits = self.is_enabled && tail.wrapping_sub(self.fetched) <= self.depth;
         if fits && tail.wrapping_sub(self.fetched) >= self.tail.wrapping_sub(self.fetched) {
@@ -92,7 +92,7 @@ impl Rings {
         false
     }
 
-    /// The host took completions up to `taken`; false if that cannot be.
+    /// Accepts that the host took completions up to `taken`. Returns `false` if `taken` is invalid.
     pub(crate) fn take(&mut self, taken: u32) -> bool {
         let fits = self.is_enabled && taken.wrapping_sub(self.taken) <= self.begun.wrapping_sub(self.taken);
         if fits {
@@ -105,7 +105,7 @@ impl Rings {
         self.armed = self.is_enabled.then_some(seen);
     }
 
-    /// Whether the armed interrupt is due; it is then disarmed.
+    /// Returns whether the armed interrupt is due, and disarms it.
     pub(crate) fn take_due_interrupt(&mut self) -> bool {
         let is_due = self.armed.is_some_and(|seen| self.completed.wrapping_sub(seen).cast_signed() > 0);
         if is_due {
@@ -114,7 +114,7 @@ impl Rings {
         is_due
     }
 
-    /// Address and number of the entries that can be fetched at once, at most `most`.
+    /// Returns address and number of the entries that can be fetched at once, at most `most`.
     pub(crate) fn next_fetch(&self, most: u32) -> Option<(u64, u32)> {
         let waiting = self.tail.wrapping_sub(self.fetched);
         if !self.is_enabled || waiting == 0 {
@@ -130,11 +130,11 @@ impl Rings {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        // The host may have taken the one that is being written.
+        // The host may have taken the completion that is being written.
         self.completed.wrapping_sub(self.taken).cast_signed() < self.depth.cast_signed()
     }
 
-    /// Address and phase of the next completion, which the card begins to write; `None` if the queue's life is another.
+    /// Begins the next completion: returns its address and phase, or `None` if the queue's life has changed.
     pub(crate) fn begin_completion(&mut self, life: u32) -> Option<(u64, bool)> {
         if !self.is_enabled || self.life != life {
             return None;

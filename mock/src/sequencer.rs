@@ -22,45 +22,45 @@ use crate::switch::{Barrier, Transfer};
 /// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
 const DELAY_MAX: u64 = 1 << 36;
 
-/// What user logic is called with.
+/// Arguments of a call to user logic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserCall {
-    /// Card address of its input.
+    /// Card address of the input.
     pub source: u64,
-    /// Card address of its output.
+    /// Card address of the output.
     pub destination: u64,
-    /// Bytes, as the instruction says.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Whatever the instruction says besides.
+    /// The instruction's extent, with a meaning defined by the logic.
     pub extent: u64,
 }
 
-/// Logic of the user behind the changeover switch: it has the card memory to itself while it runs.
+/// User logic at the changeover switch. It has exclusive access to the card memory while it runs.
 pub trait UserLogic: Send {
-    /// Does its work on `memory` and says how many cycles that took; or the status the instruction fails with.
+    /// Runs on `memory`, and returns the cycles used.
     ///
     /// # Errors
-    /// Whatever status it wants the host to see.
+    /// The status that the instruction ends with.
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status>;
 }
 
-/// What the sequencer is doing.
+/// State of the sequencer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
-    /// Nothing to do.
+    /// Idle.
     #[default]
     Idle,
     /// Instructions are being fetched.
     Fetching,
-    /// An instruction is there and will be issued.
+    /// The next issue is scheduled.
     Issuing,
-    /// One is being run.
+    /// An instruction runs.
     Running,
-    /// Its completion is being written.
+    /// A completion is being written.
     Completing,
 }
 
-/// State that lasts from instruction to instruction.
+/// State between instructions.
 #[derive(Debug, Default)]
 pub(crate) struct Sequencer {
     pub(crate) prefetched: VecDeque<[u8; instruction::BYTES]>,
@@ -79,7 +79,7 @@ impl Sequencer {
     }
 }
 
-/// A resident program at work.
+/// A running resident program.
 #[derive(Debug)]
 struct Launch {
     tag: u16,
@@ -93,19 +93,19 @@ struct Launch {
     bytes: u64,
 }
 
-/// A loop of a resident program at work.
+/// A running loop of a resident program.
 #[derive(Debug)]
 struct Rounds {
-    /// Place of the loop's first instruction, and the place behind its last.
+    /// Index of the loop's first instruction, and the index after its last.
     first: usize,
     end: usize,
     left: u16,
-    /// The launch argument that each round moves on, and by how much.
+    /// The launch argument that each round increments, and the increment.
     moves: Option<(u8, u64)>,
 }
 
 impl Launch {
-    /// One more instruction is done. Says whether that was the last of a round and another one follows.
+    /// Counts an instruction. Returns whether it was the last of a round and another round follows.
     fn turn(&mut self) -> bool {
         let Some(rounds) = self.rounds.as_mut().filter(|rounds| rounds.end == self.next) else { return false };
         if let Some((argument, by)) = rounds.moves
@@ -153,10 +153,10 @@ impl Running {
     }
 }
 
-/// What is left to do of it.
+/// Rest of the instruction's work.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Only time has to pass.
+    /// Only time.
     Timed,
     /// Signals from all ranks.
     Barrier(Barrier),
@@ -164,21 +164,21 @@ pub(crate) enum Work {
     Transfer(Box<Transfer>),
     /// A one-sided transfer.
     Rdma(Rdma),
-    /// A signal of this card, looked at once it is read.
+    /// A signal of this card, checked after it is read.
     Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory.
     Local { source: Option<u64>, destination: u64 },
     /// A table in host memory.
     HostTable,
-    /// A copy from or to host memory, so far done.
+    /// A copy from or to host memory, with the bytes done.
     HostCopy { done: u64 },
 }
 
-/// Why an instruction cannot be run: status and detail of its completion.
+/// Refusal of an instruction: status and detail of its completion.
 pub(crate) type Refusal = (Status, u16);
 
 impl Core {
-    /// Goes on with `card`'s queue if there is something to do and nothing in the way.
+    /// Continues with the card's queue if an instruction is available and the sequencer may run.
     pub(crate) fn kick(&mut self, index: usize) {
         const QUEUE: usize = 0;
         let card = &mut self.cards[index];
@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// The words of a fetch are here.
+    /// Takes the instructions of a fetch.
     pub(crate) fn fetched(&mut self, index: usize, queue: usize, words: &[u8], went_well: bool) {
         if !went_well {
             return self.halt(index, Errors::FETCH_FAULT);
@@ -211,13 +211,13 @@ impl Core {
         self.kick(index);
     }
 
-    /// The queue was switched off while its instructions were being fetched, or a completion written.
+    /// The queue was disabled during a fetch or the write of a completion.
     pub(crate) fn queue_changed(&mut self, index: usize) {
         self.cards[index].sequencer.stage = Stage::Idle;
         self.kick(index);
     }
 
-    /// Stops the sequencer until the host has looked.
+    /// Halts the sequencer until the host clears the error.
     pub(crate) fn halt(&mut self, index: usize, why: Errors) {
         let card = &mut self.cards[index];
         card.errors |= why;
@@ -246,7 +246,7 @@ impl Core {
                 };
                 match Instruction::decode(&word) {
                     Ok(instruction) => (instruction, None),
-                    // A word that cannot be read still gets a completion with the tag it seems to have.
+                    // An invalid instruction still gets a completion, with the tag it seems to have.
                     Err(error) => {
                         let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
                         (Instruction::nop().with_tag(tag), Some(refusal(error)))
@@ -370,12 +370,12 @@ impl Core {
         Ok(())
     }
 
-    /// A loop takes a dispatch of its own before each round.
+    /// Dispatches the loop: each round begins with a dispatch.
     fn begin_loop(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         let moves = instruction.extent_argument.map(|argument| (argument, instruction.extent));
         let launch = self.cards[index].sequencer.launch.as_mut();
-        // Only a program that is stored has instructions behind this one to come back to.
+        // Only a stored program has following instructions to return to.
         let launch = launch.ok_or((Status::BadOperation, Operation::Loop as u16))?;
         let end = launch.next + usize::from(instruction.loop_body);
         launch.rounds = Some(Rounds { first: launch.next, end, left: instruction.loop_count, moves });
@@ -402,7 +402,7 @@ impl Core {
         if self.cards[index].memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
     }
 
-    /// The running instruction fails, now.
+    /// Fails the running instruction, now.
     pub(crate) fn fail(&mut self, index: usize, (status, detail): Refusal) {
         if let Some(running) = &mut self.cards[index].running {
             (running.status, running.detail) = (status, detail);
@@ -410,7 +410,7 @@ impl Core {
         self.finish(index);
     }
 
-    /// The running instruction is over, now.
+    /// Ends the running instruction, now.
     pub(crate) fn finish(&mut self, index: usize) {
         let handover = self.profile.cycles(self.profile.handover_cycles);
         let card = &mut self.cards[index];
@@ -447,7 +447,7 @@ impl Core {
                 card.sequencer.stage = Stage::Idle;
                 return self.kick(index);
             }
-            // Of a resident program that fails, the detail is the place of the instruction that failed.
+            // If a resident program fails, the detail is the index of the failed instruction.
             let detail = if running.status == Status::Done { 0 } else { at.saturating_sub(1) as u16 };
             let Launch { tag, flags, issued, arrival, bytes, .. } = launch;
             over = Over { tag, flags, issued, arrival, bytes, detail };
@@ -469,7 +469,7 @@ impl Core {
         self.push_host_job(index, Job::Complete { queue: 0, completion, interrupt });
     }
 
-    /// The completion lies in host memory.
+    /// The completion is in host memory.
     pub(crate) fn completion_written(&mut self, index: usize, queue: usize, interrupt: bool, went_well: bool) {
         if !went_well {
             return self.halt(index, Errors::COMPLETION_FAULT);
@@ -491,17 +491,17 @@ impl Core {
         if card.is_frozen {
             return;
         }
-        // What it was for has ended: kept, it would pass for that of a later instruction.
+        // The instruction has ended: a kept job would be taken for a later instruction's.
         card.links.iter_mut().for_each(|link| link.inbound = Inbound::default());
         if let Some(running) = &mut card.running {
             running.status = Status::Aborted;
             running.work = Work::Timed;
             self.finish(index);
         } else if card.sequencer.stage == Stage::Issuing {
-            // Between two instructions: the one that would have come stays in the ring.
+            // Between two instructions: the next one stays in the ring.
             card.epoch += 1;
             card.sequencer.stage = Stage::Idle;
-            // A resident program ends there.
+            // The resident program ends.
             if let Some(launch) = &mut card.sequencer.launch {
                 launch.next += 1;
                 card.running =
@@ -512,7 +512,7 @@ impl Core {
     }
 }
 
-/// What a completion needs of an instruction or of a launch.
+/// The parts of an instruction or launch that its completion needs.
 struct Over {
     tag: u16,
     flags: Flags,
@@ -522,7 +522,7 @@ struct Over {
     detail: u16,
 }
 
-/// What an instruction ends with whose data card memory cannot take.
+/// Converts an error of card memory to the refusal of the instruction.
 pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
     match error {
         MemoryError::OutOfRange { .. } => (error.into(), 0),

@@ -1,4 +1,4 @@
-//! Signals: counters of a card that others add to, and that its own sequencer waits for.
+//! Signals: counters of a card; others add to them, the card's sequencer waits for them.
 
 use cmdseq::Instruction;
 use cmdseq::completion::Status;
@@ -7,7 +7,7 @@ use crate::card::SIGNALS;
 use crate::fabric::{Core, Step};
 use crate::sequencer::{Refusal, Running, Work};
 
-/// What is added to a signal.
+/// An addition to a signal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signal {
     id: u16,
@@ -15,7 +15,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// The signal that `instruction` names, if the cards have it.
+    /// Returns the signal of `instruction`, if the cards have it.
     pub(crate) fn of(instruction: &Instruction) -> Result<Self, Refusal> {
         let (id, value) = (instruction.signal_id, instruction.signal_value);
         if usize::from(id) < SIGNALS { Ok(Signal { id, value }) } else { Err((Status::BadSignal, id)) }
@@ -40,7 +40,7 @@ impl Core {
         }
     }
 
-    /// Adds to a signal of card `index`. One that would overflow stays as it is.
+    /// Adds to a signal of card `index`. An addition that would overflow is dropped.
     pub(crate) fn add_signal(&mut self, index: usize, signal: Signal) -> Result<(), Refusal> {
         let count = &mut self.cards[index].signals[usize::from(signal.id)];
         *count = count.checked_add(signal.value).ok_or((Status::BadSignal, signal.id))?;
@@ -48,7 +48,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the running instruction if it waits for a signal that is there.
+    /// Ends the running instruction if it waits for a signal that has arrived.
     fn use_signal(&mut self, index: usize) {
         let card = &mut self.cards[index];
         let Some(Running { work: Work::Signal { signal, is_read: true }, arrival, .. }) = &mut card.running else {

@@ -1,4 +1,4 @@
-//! What a card reads out of host memory to keep: groups, tables and resident programs.
+//! Groups, tables and resident programs, read from host memory and kept on the card.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Core {
         self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
     }
 
-    /// A table or a resident program is here.
+    /// Takes a table or a resident program.
     pub(crate) fn table_read(&mut self, index: usize, table: &[u8], went_well: bool) {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         let Some(instruction) = self.cards[index].running.as_ref().map(|running| running.instruction) else { return };
@@ -55,7 +55,7 @@ impl Core {
         for (place, word) in words.iter().enumerate() {
             let at = place as u16;
             let step = Instruction::decode(word).map_err(|_| (Status::BadProgram, at))?;
-            // A program ends where its last word says, and does not start or change programs.
+            // A program ends at its last instruction, and does not start or change programs.
             let is_last = step.flags.contains(Flags::LAST);
             if is_last != (place + 1 == words.len()) || matches!(step.operation, Operation::Launch | Operation::Store) {
                 return Err((Status::BadProgram, at));
@@ -82,7 +82,7 @@ impl Core {
     }
 }
 
-/// Every loop of a resident program has rounds and a body, which is in the program and without a loop; so programs end.
+/// Checks that every loop has rounds and a body inside the program without another loop, so that the program ends.
 fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
     let mut body_end = 0;
     for (place, step) in program.iter().enumerate().filter(|(_, step)| step.operation == Operation::Loop) {
@@ -95,7 +95,7 @@ fn check_loops(program: &[Instruction]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The slot of a table.
+/// Returns the slot of a table.
 pub(crate) fn table_slot(slot: u64) -> Result<u16, Refusal> {
     u16::try_from(slot).ok().filter(|slot| *slot < TABLES).ok_or((Status::BadTable, slot as u16))
 }

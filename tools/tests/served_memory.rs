@@ -48,6 +48,6 @@ fn what_does_not_fit_fails_and_is_logged() {
     assert!(said.contains("an address range exceeds card memory") && said.contains("no memory left"), "{said}");
     assert!(coll("64KiB").status.success());
     let logged = server.end();
-    assert!(logged.contains("Card 0 fails instructions for lack of memory"), "{logged}");
+    assert!(logged.contains("card 0 fails instructions for lack of memory"), "{logged}");
     assert!(logged.contains("2097152"), "{logged}");
 }

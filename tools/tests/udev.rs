@@ -1,7 +1,7 @@
 //! What `udev/` puts on a machine, in a directory instead of one, and whom its helper gives cards to.
 #![forbid(unsafe_code)]
 
-#[path = "../../hal/tests/tree/mod.rs"]
+#[path = "../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! A function on a bus that refuses what it is told to.
 
+use std::sync::Mutex;
+
 use super::*;
 use crate::bus::Piece;
 use crate::removal::Removal;
@@ -83,7 +85,7 @@ impl Bus for Refusing {
     }
 
     fn enable_interrupts(&self, _: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
-        crate::intx::raise(&interrupts[0].counter());
+        crate::endpoint::intx::raise(&interrupts[0].counter());
         self.step(Step::Enable)
     }
 

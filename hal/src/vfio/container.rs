@@ -25,10 +25,11 @@ use super::hot_reset::{self, Reached};
 use super::info::IommuInfo;
 use super::token::VfToken;
 use super::{ioctl, memlock};
-use crate::bus::ResetOutcome;
+use crate::memory::backend::{self, DomainBackend};
+use crate::memory::direction::Direction;
 use crate::owner::Owner;
-use crate::sysfs::{self, Member, Sysfs};
-use crate::{Error, Iova, PciAddress};
+use crate::sysfs::{Group as IommuGroup, Member, Sysfs};
+use crate::{BusKind, Error, Iova, PciAddress, ResetOutcome};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -57,6 +58,7 @@ struct State {
 struct Mapping {
     bytes: usize,
     start: *mut u8,
+    direction: Direction,
     /// Whether it is to be made again when it is lost: not while it is being made, nor from when it is being unmapped.
     is_settled: bool,
 }
@@ -77,7 +79,7 @@ struct Group {
 /// What a function is opened with.
 pub(super) struct Request<'a> {
     pub(super) address: PciAddress,
-    pub(super) group: &'a sysfs::Group,
+    pub(super) group: &'a IommuGroup,
     pub(super) token: Option<VfToken>,
     pub(super) sysfs: &'a Sysfs,
 }
@@ -121,7 +123,7 @@ impl Container {
                     adopt(&self.ask_iommu(address)?, is_first);
                     // SAFETY: nothing that is in `lost` was unmapped, so its memory is still in place.
                     map_again(&mut state, |iova, mapping| unsafe {
-                        self.vfio.vfio_dma_map(iova.0, mapping.bytes, mapping.start).map_err(cause)
+                        ioctl::map_dma(&self.vfio, iova.0, mapping.bytes, mapping.start, mapping.direction)
                     })?;
                 }
                 state.groups.push(group);
@@ -148,7 +150,8 @@ impl Container {
         let kernel = |action| move |source| OpenError::Kernel { address, action, source };
         let status = ioctl::group_status(&file).map_err(kernel("tell the state of the group of"))?;
         if status & VFIO_GROUP_FLAGS_VIABLE == 0 {
-            return Err(OpenError::NotViable { address, group: number, others: others(request) }.into());
+            let others = others(&request.group.members, address);
+            return Err(OpenError::NotViable { address, group: number, others }.into());
         }
         ioctl::set_container(&file, &self.vfio).map_err(|source| OpenError::Iommu { address, source })?;
         if is_first {
@@ -164,30 +167,17 @@ impl Container {
         Ok(IommuInfo::parse(&bytes).map_err(|broken| OpenError::Info { what: "IOMMU", at: broken.at })?)
     }
 
-    /// Whether memory of `bytes` bytes could be mapped, as far as can be told.
-    pub(crate) fn admit(&self, bytes: u64) -> Result<()> {
-        let mut state = self.state();
-        forget_unplugged(&mut state);
-        match state.groups.first() {
-            None => return Err(Error::EmptyDomain),
-            Some(group) if !group.has_iommu => return Err(Error::NotTranslated),
-            Some(_) => {}
-        }
-        drop(state);
-        memlock::check(bytes)
-    }
-
-    /// Maps `bytes` bytes of memory at `start` for reading and writing. `entry_limit` is for the error.
-    ///
-    /// # Safety
-    /// Until [`unmap`](Self::unmap) succeeded, the memory stays where it is, and no reference to it is made.
-    pub(crate) unsafe fn map(&self, iova: Iova, bytes: u64, start: *mut u8, entry_limit: usize) -> Result<()> {
+    /// Maps memory that stays in place until [`unmap`](DomainBackend::unmap) succeeds. `entry_limit` is for the error.
+    fn map_settled(&self, mapping: &backend::Mapping, entry_limit: usize) -> Result<()> {
+        let &backend::Mapping { iova, bytes, direction, ref region } = mapping;
         let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
-        // Noted first, so that the groups stay whatever happens meanwhile.
-        self.state().mapped.insert(iova, Mapping { bytes: size, start, is_settled: false });
-        // SAFETY: as the caller promises.
-        let mapped = unsafe { self.vfio.vfio_dma_map(iova.0, size, start) };
-        mapped.map_err(cause).and_then(|()| self.settle(iova, size)).map_err(|source| {
+        let start = region.base();
+        // Recorded first, so that the groups stay whatever happens meanwhile.
+        self.state().mapped.insert(iova, Mapping { bytes: size, start, direction, is_settled: false });
+        // SAFETY: the region is at least `bytes` long and lends no reference. `Domain::release` drops it only after `unmap`
+        // succeeded, and leaks it otherwise.
+        let mapped = unsafe { ioctl::map_dma(&self.vfio, iova.0, size, start, direction) };
+        mapped.and_then(|()| self.settle(iova, size)).map_err(|source| {
             self.forget(iova);
             match source.raw_os_error().map(Errno::from_raw) {
                 Some(Errno::ENOSPC) => Error::EntryLimit { limit: entry_limit },
@@ -209,26 +199,6 @@ impl Container {
                 Err(Errno::ENODEV.into())
             }
         }
-    }
-
-    /// Unmaps what was mapped at `iova`.
-    pub(crate) fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
-        let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
-        let is_mapped = || {
-            let mut state = self.state();
-            forget_unplugged(&mut state);
-            // From now on, nobody makes it again.
-            state.lost.remove(&iova);
-            state.mapped.get_mut(&iova).map(|mapping| mapping.is_settled = false).is_some()
-        };
-        if is_mapped()
-            && let Err(error) = self.vfio.vfio_dma_unmap(iova.0, size)
-            && is_mapped()
-        {
-            return Err(Error::DmaUnmap { iova, bytes, source: cause(error) });
-        }
-        self.forget(iova);
-        Ok(())
     }
 
     fn forget(&self, iova: Iova) {
@@ -279,6 +249,47 @@ impl Container {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DomainBackend for Container {
+    fn kind(&self) -> BusKind {
+        BusKind::Vfio
+    }
+
+    fn admit(&self, bytes: u64) -> Result<()> {
+        let mut state = self.state();
+        forget_unplugged(&mut state);
+        match state.groups.first() {
+            None => return Err(Error::EmptyDomain),
+            Some(group) if !group.has_iommu => return Err(Error::NotTranslated),
+            Some(_) => {}
+        }
+        drop(state);
+        memlock::check(bytes)
+    }
+
+    fn map(&self, mapping: backend::Mapping, entry_limit: usize) -> Result<()> {
+        self.map_settled(&mapping, entry_limit)
+    }
+
+    fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
+        let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
+        let is_mapped = || {
+            let mut state = self.state();
+            forget_unplugged(&mut state);
+            // From now on, it is not mapped again.
+            state.lost.remove(&iova);
+            state.mapped.get_mut(&iova).map(|mapping| mapping.is_settled = false).is_some()
+        };
+        if is_mapped()
+            && let Err(error) = self.vfio.vfio_dma_unmap(iova.0, size)
+            && is_mapped()
+        {
+            return Err(Error::DmaUnmap { iova, bytes, source: cause(error) });
+        }
+        self.forget(iova);
+        Ok(())
     }
 }
 
@@ -395,14 +406,13 @@ impl Drop for Membership {
     }
 }
 
-/// The others of the group that keep it from being used; all others if none stands out.
-fn others(request: &Request<'_>) -> Vec<Member> {
-    let foreign: Vec<Member> = request.group.foreign().cloned().collect();
+/// Returns the other members that prevent the use of a group; all other members if none stands out.
+fn others(members: &[Member], address: PciAddress) -> Vec<Member> {
+    let foreign: Vec<Member> = members.iter().filter(|member| member.is_foreign()).cloned().collect();
     if !foreign.is_empty() {
         return foreign;
     }
-    let is_other = |member: &&Member| member.address != Some(request.address);
-    request.group.members.iter().filter(is_other).cloned().collect()
+    members.iter().filter(|member| member.address != Some(address)).cloned().collect()
 }
 
 /// Why a node cannot be opened; `address` of the function if it is its group's.
@@ -462,7 +472,8 @@ mod tests {
             file: Arc::new(File::open("/dev/null").unwrap()),
         };
         let left = |mappings, groups: Vec<Group>| {
-            let mapping = Mapping { bytes: 4096, start: std::ptr::null_mut(), is_settled: true };
+            let mapping =
+                Mapping { bytes: 4096, start: std::ptr::null_mut(), direction: Direction::Both, is_settled: true };
             let mapped = (0..mappings).map(|at| (Iova(at), mapping)).collect();
             let mut state = State { groups, mapped, lost: BTreeMap::new() };
             sweep(&mut state);
@@ -484,7 +495,8 @@ mod tests {
     /// refused.
     #[test]
     fn what_went_with_the_last_group_is_mapped_again_or_refused() {
-        let mapping = |pages, is_settled| Mapping { bytes: pages << 12, start: std::ptr::null_mut(), is_settled };
+        let start = std::ptr::null_mut();
+        let mapping = |pages, is_settled| Mapping { bytes: pages << 12, start, direction: Direction::Both, is_settled };
         let mapped = [1, 2, 3].map(|at| (Iova(at << 12), mapping(at as usize, true)));
         let mut state = State { mapped: mapped.into(), ..State::default() };
         // One that is being made or unmapped at that moment is nobody's to make again.
@@ -536,11 +548,9 @@ mod tests {
             class: Some(0x12_0000),
             driver: driver.map(str::to_owned),
         };
-        let named = |members| {
-            let group = sysfs::Group { number: 7, members, is_unprotected: false, unread: Vec::new() };
-            let address = "3b:00.0".parse().unwrap();
-            let request = Request { address, group: &group, token: None, sysfs: &Sysfs::new("/") };
-            others(&request).into_iter().map(|member| member.name).collect::<Vec<_>>()
+        let named = |members: Vec<Member>| {
+            let others = others(&members, "3b:00.0".parse().unwrap());
+            others.into_iter().map(|member| member.name).collect::<Vec<_>>()
         };
         let own = member("0000:3b:00.0", Some("vfio-pci"));
         let (taken, free) = (member("0000:3b:00.1", Some("xocl")), member("0000:3b:00.2", None));

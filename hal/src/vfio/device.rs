@@ -23,19 +23,20 @@ use super::container::Membership;
 use super::error::OpenError;
 use super::info::RegionInfo;
 use super::ioctl;
-use crate::bus::{Bus, BusKind, Piece, ResetOutcome};
-use crate::config;
+use crate::bus::{Bus, Piece};
+use crate::config::Space;
 use crate::endpoint::BarLayout;
-use crate::interrupt::InterruptKind;
+use crate::memory::region::page_size;
 use crate::owner::Owner;
-use crate::region::page_size;
 use crate::removal::Removal;
 use crate::sigbus::{self, Watch};
-use crate::sysfs;
-use crate::{BarIndex, Error, Interrupt, PciAddress, Result};
+use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, PciAddress, ResetOutcome, Result, config, sysfs};
 
 /// Regions that are looked at: BARs, ROM, configuration space.
 const REGIONS: usize = VFIO_PCI_CONFIG_REGION_INDEX as usize + 1;
+
+/// End of the part of configuration space that holds the first list of capabilities.
+const FIRST_LIST_END: usize = 256;
 
 /// The widest access to a register that is not mapped, bytes.
 const TRAPPED_BYTES: usize = 4;
@@ -51,7 +52,7 @@ pub(super) struct Device {
     regions: [RegionInfo; REGIONS],
     layouts: [Option<BarLayout>; BarIndex::COUNT],
     /// The BAR and the bytes that hold the MSI-X table.
-    msix: Option<(usize, Range<u64>)>,
+    msix: Option<(BarIndex, Range<u64>)>,
     removal: Arc<Removal>,
     /// Raised when the function has reported an error that is not corrected.
     errors: Option<EventFd>,
@@ -123,34 +124,21 @@ impl Device {
             if bytes > 0 {
                 let mut low = [0xff];
                 self.config_read(config::BARS + 4 * index as u16, &mut low)?;
-                self.layouts[index] = Some(config::bar_layout(low[0], bytes));
+                self.layouts[index] = Some(BarLayout::from_register(low[0], bytes));
             }
         }
         Ok(())
     }
 
-    /// Where the MSI-X table lies. A function whose list of capabilities is broken has none.
-    fn find_msix_table(&self) -> Result<Option<(usize, Range<u64>)>> {
-        let read = |offset: u16, width: u16| {
-            let mut data = [0xff; 2];
-            self.config_read(offset, &mut data[..usize::from(width)])?;
-            Ok(if width == 1 { u16::from(data[0]) } else { u16::from_le_bytes(data) })
-        };
-        let capability = match config::find_capability(config::CAPABILITY_MSIX, read) {
-            Ok(Some(capability)) => capability,
-            Ok(None) => return Ok(None),
-            Err(error @ Error::CapabilityList { .. }) => {
-                log::warn!("Nothing is known of an MSI-X table: {error}");
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        let mut word = [0xff; 4];
-        self.config_read(capability + config::MSIX_TABLE, &mut word)?;
-        let vectors = (read(capability + config::MSIX_CONTROL, 2)? & 0x7ff) + 1;
-        let word = u32::from_le_bytes(word);
-        let table = u64::from(word & !7);
-        Ok(Some(((word & 7) as usize, table..table + u64::from(vectors) * config::MSIX_ENTRY_BYTES)))
+    /// Returns the BAR and the bytes of the MSI-X table. A function with a broken list of capabilities has none.
+    fn find_msix_table(&self) -> Result<Option<(BarIndex, Range<u64>)>> {
+        let mut bytes = vec![0xff; FIRST_LIST_END.min(self.config_region().size as usize)];
+        self.config_read(0, &mut bytes)?;
+        let Some(space) = Space::new(bytes) else { return Ok(None) };
+        if let Err(error) = space.capabilities().find(config::CAPABILITY_MSIX.into()) {
+            log::warn!("Cannot find the MSI-X table, if there is one: {error}");
+        }
+        Ok(space.msix().and_then(|msix| msix.table_bytes()))
     }
 
     fn config_region(&self) -> &RegionInfo {
@@ -168,7 +156,7 @@ impl Device {
 
     fn map_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
         let region = &self.regions[bar.index()];
-        let table = self.msix.clone().filter(|(index, _)| *index == bar.index()).map(|(_, table)| table);
+        let table = self.msix.clone().filter(|(index, _)| *index == bar).map(|(_, table)| table);
         let stretches = region.mappable_stretches(table, page_size() as u64);
         stretches.into_iter().map(|stretch| self.map_piece(region, stretch)).collect()
     }

@@ -11,10 +11,13 @@ use nix::errno::Errno;
 use nix::libc::c_char;
 use nix::{ioctl_none_bad, ioctl_readwrite_bad, ioctl_write_int_bad, ioctl_write_ptr_bad, request_code_none};
 use vfio_bindings::bindings::vfio::{
-    VFIO_BASE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
-    VFIO_IRQ_SET_DATA_NONE, VFIO_TYPE, vfio_device_info, vfio_group_status, vfio_iommu_type1_info, vfio_irq_info,
-    vfio_irq_set, vfio_pci_hot_reset, vfio_pci_hot_reset_info, vfio_region_info,
+    VFIO_BASE, VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_IRQ_SET_ACTION_TRIGGER,
+    VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_TYPE, vfio_device_info,
+    vfio_group_status, vfio_iommu_type1_dma_map, vfio_iommu_type1_info, vfio_irq_info, vfio_irq_set,
+    vfio_pci_hot_reset, vfio_pci_hot_reset_info, vfio_region_info,
 };
+
+use crate::memory::direction::Direction;
 
 const fn request(number: u32) -> u8 {
     (VFIO_BASE + number) as u8
@@ -32,6 +35,8 @@ ioctl_none_bad!(device_reset, request_code_none!(VFIO_TYPE, request(11)));
 ioctl_readwrite_bad!(device_hot_reset_info, request_code_none!(VFIO_TYPE, request(12)), vfio_pci_hot_reset_info);
 ioctl_write_ptr_bad!(device_hot_reset, request_code_none!(VFIO_TYPE, request(13)), vfio_pci_hot_reset);
 ioctl_readwrite_bad!(iommu_get_info, request_code_none!(VFIO_TYPE, request(12)), vfio_iommu_type1_info);
+
+ioctl_write_ptr_bad!(iommu_map_dma, request_code_none!(VFIO_TYPE, request(13)), vfio_iommu_type1_dma_map);
 
 /// Longest answer that is believed: thousands of capabilities would fit.
 const LONGEST_INFO: usize = 1 << 16;
@@ -92,6 +97,35 @@ pub(super) fn iommu_info(container: &impl AsRawFd) -> io::Result<Vec<u8>> {
         // SAFETY: the buffer is aligned for the structure, and as long as its first word says.
         unsafe { iommu_get_info(container.as_raw_fd(), bytes.cast()) }
     })
+}
+
+/// Maps memory for devices, which access it in this direction.
+///
+/// # Safety
+/// Until it is unmapped, the `bytes` bytes at `start` stay in place, and no reference into them is created.
+pub(super) unsafe fn map_dma(
+    container: &impl AsRawFd,
+    iova: u64,
+    bytes: usize,
+    start: *mut u8,
+    direction: Direction,
+) -> io::Result<()> {
+    let map = vfio_iommu_type1_dma_map {
+        argsz: size_of::<vfio_iommu_type1_dma_map>() as u32,
+        flags: map_flags(direction),
+        vaddr: start.expose_provenance() as u64,
+        iova,
+        size: bytes as u64,
+    };
+    // SAFETY: `map` is as long as its first field says. The caller keeps the memory in place.
+    unsafe { iommu_map_dma(container.as_raw_fd(), &map) }?;
+    Ok(())
+}
+
+fn map_flags(direction: Direction) -> u32 {
+    let read = if direction.lets_devices_read() { VFIO_DMA_MAP_FLAG_READ } else { 0 };
+    let write = if direction.lets_devices_write() { VFIO_DMA_MAP_FLAG_WRITE } else { 0 };
+    read | write
 }
 
 /// Asks once for `bytes` bytes, and again for as many as there are to be had. The first word of what is asked with says
@@ -243,6 +277,12 @@ mod tests {
     }
 
     #[test]
+    fn directions_are_the_flags_of_the_kernel() {
+        // linux/vfio.h: VFIO_DMA_MAP_FLAG_READ is bit 0 ("readable from device"), VFIO_DMA_MAP_FLAG_WRITE is bit 1.
+        assert_eq!([Direction::ToDevice, Direction::FromDevice, Direction::Both].map(map_flags), [1, 2, 3]);
+    }
+
+    #[test]
     fn info_is_asked_for_until_it_fits() {
         let mut asked = Vec::new();
         let answer = whole_info(32, &[(0, 0), (8, 6)], |bytes| {
@@ -307,5 +347,6 @@ mod tests {
         // linux/vfio.h: _IO(';', 100 + n), which is 0x3b64 + n.
         assert_eq!(request_code_none!(VFIO_TYPE, request(0)), 0x3b64);
         assert_eq!(request_code_none!(VFIO_TYPE, request(11)), 0x3b6f);
+        assert_eq!(request_code_none!(VFIO_TYPE, request(13)), 0x3b71);
     }
 }

@@ -31,14 +31,25 @@ mod ioctl;
 mod memlock;
 mod token;
 
-pub(crate) use container::Container;
 pub use error::OpenError;
 pub use token::{NotAToken, VfToken};
 
+use crate::memory::domain::DEFAULT_ENTRY_LIMIT;
 use crate::sysfs::{self, Sysfs};
 use crate::{BusKind, Domain, Error, Function, PciAddress, Result};
-use container::Request;
+use container::{Container, Request};
 use device::Device;
+
+impl Domain {
+    /// Creates a domain of functions that the kernel's VFIO driver has: a container. What it can map is known when the first
+    /// function is opened in it ([`open`]). Before that, nothing can be allocated.
+    ///
+    /// # Errors
+    /// If the kernel has no VFIO, or this user may not use it.
+    pub fn vfio() -> Result<Self> {
+        Ok(Self::with_backend(std::sync::Arc::new(Container::new()?), &[], DEFAULT_ENTRY_LIMIT))
+    }
+}
 
 /// How a function is opened.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +93,8 @@ pub fn open(address: PciAddress, domain: &Domain) -> Result<Function> {
 
 /// Opens the function at `address` in `domain`, made by [`Domain::vfio`].
 pub fn open_with(address: PciAddress, domain: &Domain, options: &Options) -> Result<Function> {
-    let container = domain.vfio_container();
-    let container = container.ok_or(Error::DomainKind { bus: BusKind::Vfio, domain: domain.kind() })?;
+    let container =
+        domain.backend::<Container>().ok_or(Error::DomainKind { bus: BusKind::Vfio, domain: domain.kind() })?;
     let sysfs = Sysfs::new("/");
     let driver = sysfs.driver(address).map_err(|error| match error {
         sysfs::Error::NoFunction { address } => OpenError::NoFunction { address },

@@ -1,36 +1,23 @@
-//! The bus over a socket: the vfio-user protocol, both ends of it.
+//! The bus over a socket: client and server of the vfio-user protocol.
 //!
-//! A [`Server`] puts any [`Endpoint`](crate::Endpoint) on a UNIX socket; QEMU and other programs that speak vfio-user
-//! attach to it, as does [`connect`]. One client at a time has an endpoint: another is refused, with `EBUSY` to its
-//! version message. A client that goes, however it goes, leaves the endpoint clean: its DMA finds no host, its
-//! descriptors and mappings are closed, and it is reset.
+//! A [`Server`] serves any [`Endpoint`](crate::Endpoint) on a UNIX socket. [`connect`] attaches to it, and so do QEMU and
+//! other clients of vfio-user. An endpoint has one client at a time: the server refuses another with `EBUSY` to its version
+//! message. When a client leaves, in whatever way, the server cleans up: outstanding DMA fails, the client's descriptors and
+//! mappings are closed, and the endpoint is reset.
 //!
-//! Neither end trusts the other. Whatever arrives, the server answers with an errno or hangs up, and the endpoints on
-//! other sockets never notice: what a client can make wait is the thread that serves it, and no thread of an endpoint. What
-//! all clients of a process may hold together is bounded by a [`Budget`]; `docs/vfio-user.md` lists all limits.
+//! Neither end trusts the other. To a malformed message, the server replies with an errno, or it disconnects the client.
+//! Endpoints on other sockets are not affected: a client can delay the thread that serves it, but no thread of an endpoint.
+//! A [`Budget`] bounds what all clients of a process hold together; `docs/vfio-user.md` lists all limits.
+//!
+//! `client` and `server` use `wire`, which has the messages and the socket; `wire` uses neither, and they do not use each
+//! other. The server is the feature `vfio-user-server`.
 
-mod budget;
-mod capabilities;
 mod client;
-mod client_memory;
-mod closing;
-mod codec;
-mod connection;
-mod debt;
-mod dma;
-mod interrupts;
-mod link;
-mod mapped;
-mod regions;
+#[cfg(feature = "vfio-user-server")]
 mod server;
-mod session;
-mod signals;
-mod socket_path;
-mod stalls;
-mod waits;
+#[cfg_attr(not(feature = "vfio-user-server"), expect(dead_code, reason = "only a server reads commands"))]
 mod wire;
 
-pub use budget::{Budget, Limits};
-pub(crate) use client::Maps;
 pub use client::{Options, connect, connect_with};
-pub use server::{Server, Serving, serve_stream};
+#[cfg(feature = "vfio-user-server")]
+pub use server::{Budget, Limits, Server, Serving, serve_stream};

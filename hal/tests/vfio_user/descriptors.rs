@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -119,6 +120,7 @@ fn pair(limits: Limits) -> (Directory, [(Arc<Card>, std::path::PathBuf, fpga_hal
     let served = [0, 1].map(|node| {
         let (card, path) = (Card::new(), directory.0.join(node.to_string()));
         let server = Server::bind(&path, card.clone()).unwrap().with_budget(&budget);
+        let server = server.with_dma_patience(Duration::from_secs(20));
         (card, path, server.spawn().unwrap())
     });
     (directory, served)
@@ -169,7 +171,7 @@ fn address_space_files_and_descriptors_have_an_end() {
     assert_eq!(until_refused(|at| pass(&mut other, at, 4096, true)), (4, 12));
     drop(raw);
     let lost = &card.owners_lost;
-    card.wait("cleaning up", |_| lost.load(std::sync::atomic::Ordering::Relaxed) == 1);
+    card.wait("cleaning up", |_| lost.load(Ordering::Relaxed) == 1);
     let mut raw = Raw::open(path);
     assert_eq!(until_refused(|at| pass(&mut raw, at, 4096, false)), (6, 24));
 }
@@ -193,6 +195,74 @@ fn a_sparse_file_is_paid_for_by_its_client() {
     let asked = raw.receive().unwrap();
     assert_eq!((asked.command, asked.u64(0), asked.u64(8)), (DMA_WRITE, 1 << 40, 4096));
     assert_eq!(nix::sys::stat::fstat(&sparse).unwrap().st_blocks, 0);
+}
+
+/// Sends so many commands that nobody reads their replies.
+fn leave_unread(raw: &Raw, commands: u16, command: u16, body: &[u8]) {
+    for id in 0..commands {
+        // The server may have disconnected.
+        let _ = raw.send(&message(id, command, 0, body));
+    }
+}
+
+/// Waits for the server to disconnect its first client, which has read nothing.
+fn expect_disconnected(card: &Card, raw: &Raw) {
+    card.wait("disconnecting", |card| card.owners_lost.load(Ordering::Relaxed) == 1);
+    raw.expect_end();
+}
+
+#[test]
+fn replies_that_are_not_read_have_a_limit_over_all_cards() {
+    let large = access(2, 0, card::BAR2_BYTES as u32, &[]);
+    for (buffered, is_served) in [(100 << 10, false), (1 << 20, true)] {
+        let (_directory, served) = pair(Limits { buffered, ..Limits::of_process() });
+        let (card, path, _) = &served[0];
+        let mut raw = Raw::open(path);
+        // A reply that is read may be larger than the share.
+        for _ in 0..20 {
+            assert_eq!(raw.read(2, 0, card::BAR2_BYTES as u32).len() as u64, card::BAR2_BYTES);
+        }
+        leave_unread(&raw, 100, REGION_READ, &large);
+        if is_served {
+            // The server stops reading in time.
+            (0..100).for_each(|id| assert_eq!(raw.receive().unwrap().id, id));
+            assert_eq!(raw.read_u32(0, card::ID), card::ID_VALUE);
+        } else {
+            expect_disconnected(card, &raw);
+        }
+        assert_eq!(Raw::open(&served[1].1).read_u32(0, card::ID), card::ID_VALUE);
+    }
+}
+
+#[test]
+fn descriptors_in_replies_that_are_not_read_have_a_limit() {
+    let (_directory, served) = pair(Limits { descriptors: 20, ..Limits::of_process() });
+    let (card, path, _) = &served[0];
+    let raw = Raw::open(path);
+    leave_unread(&raw, 20, REGION_READ, &access(2, 0, card::BAR2_BYTES as u32, &[]));
+    leave_unread(&raw, 20, GET_REGION_INFO, &region_info(32, 2));
+    expect_disconnected(card, &raw);
+    assert_eq!(Raw::open(&served[1].1).read_u32(0, card::ID), card::ID_VALUE);
+}
+
+#[test]
+fn dma_that_waits_for_replies_has_a_limit_over_all_cards() {
+    use fpga_hal::endpoint::{DmaFault, DmaProgress};
+    let (_directory, served) = pair(Limits { buffered: 2 << 20, ..Limits::of_process() });
+    let clients = [0, 1].map(|node: usize| {
+        let mut raw = Raw::open(&served[node].1);
+        raw.enable();
+        assert_eq!(raw.call(DMA_MAP, &map(3, 0, 0, 1 << 30)).errno(), 0);
+        raw
+    });
+    let data = vec![1; 1 << 20];
+    let gone = DmaProgress::Done(Err(DmaFault::HostGone));
+    for (card, ..) in &served {
+        assert_eq!(card.dma_write(0, &data[..data.len() - 256]), DmaProgress::Pending);
+    }
+    assert_eq!(served[0].0.dma_write(0, &data[..257]), gone);
+    clients[0].expect_end();
+    assert_eq!(served[1].0.dma_write(0, &data[..100]), DmaProgress::Pending);
 }
 
 #[test]

@@ -12,7 +12,7 @@ const AREAS: [Area; 5] = [
     Area { name: "driver", files: &["driver/src/**"] },
     Area { name: "verify", files: &["cmdseq/src/verify/**"] },
     Area { name: "matching", files: &["cmdseq/src/matching*", "cmdseq/src/matching/**"] },
-    Area { name: "iova", files: &["hal/src/iova.rs"] },
+    Area { name: "iova", files: &["hal/src/memory/iova.rs"] },
     Area { name: "vfio_user", files: &["hal/src/vfio_user/**"] },
 ];
 

@@ -10,7 +10,7 @@ mod machine;
 mod printed;
 mod programs;
 mod saved;
-#[path = "../../../hal/tests/tree/mod.rs"]
+#[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 
 use std::process::{Command, Output, Stdio};

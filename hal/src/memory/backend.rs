@@ -1,0 +1,41 @@
+//! The interface between a domain and the bus that maps its memory.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::direction::Direction;
+use super::iova::Iova;
+use super::region::Region;
+use crate::{BusKind, Result};
+
+/// The first `bytes` bytes of `region`, at `iova`.
+#[derive(Debug, Clone)]
+pub(crate) struct Mapping {
+    pub(crate) iova: Iova,
+    pub(crate) bytes: u64,
+    pub(crate) direction: Direction,
+    pub(crate) region: Arc<Region>,
+}
+
+/// Maps the memory of one domain for its functions. Each bus implements it.
+pub(crate) trait DomainBackend: Any + Send + Sync {
+    /// Returns how the functions are reached.
+    fn kind(&self) -> BusKind;
+
+    /// Fails if it is known already that `bytes` more bytes cannot be mapped. Called before memory is allocated.
+    fn admit(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns whether other processes get descriptors of the memory.
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
+    /// Maps memory. The caller unmaps it before it drops the region's last handle, or leaks the region. `entry_limit` is for
+    /// the error.
+    fn map(&self, mapping: Mapping, entry_limit: usize) -> Result<()>;
+
+    /// Unmaps the `bytes` bytes that were mapped at `iova`.
+    fn unmap(&self, iova: Iova, bytes: u64) -> Result<()>;
+}

@@ -1,0 +1,128 @@
+//! The client: opens functions that a server serves on a socket.
+//!
+//! Locks, in the order in which a thread takes them: `Maps::state`, which is held while servers reply; then of a connection
+//! `reader`, `state` and `Sender::queue`, of which only `reader` is held while the thread waits or takes another.
+
+mod connection;
+mod mapped;
+mod maps;
+mod memory;
+mod remote;
+mod waits;
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use self::connection::Connection;
+use self::maps::Maps;
+use self::remote::Remote;
+use self::waits::Waits;
+use crate::vfio_user::wire::capabilities::Capabilities;
+use crate::{BarIndex, BusKind, Domain, Error, Function, Result};
+
+/// How long a server may take to reply, by default.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a function is opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long the server may take (5 s): first for all replies while the function is opened; then for each reply, less the
+    /// time that slow replies of the domain's servers have taken. A reply is slow if it takes more than a fiftieth of this;
+    /// a tenth of the time since is subtracted again. A later reply means that the function is removed.
+    pub patience: Duration,
+    /// Maps BARs whose memory the server passes, if their size is sealed. Otherwise every access is a message. When the
+    /// server has ended, mapped memory reads as all-ones; for this, a handler of SIGBUS is installed.
+    pub map_bars: bool,
+    /// Passes DMA buffers to the server as files. Otherwise the server transfers their bytes by messages.
+    pub share_memory: bool,
+    /// Opens the function even if its server cannot reset it: see
+    /// [`vfio::Options`](crate::vfio::Options::without_reset).
+    pub without_reset: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { patience: PATIENCE, map_bars: true, share_memory: true, without_reset: false }
+    }
+}
+
+/// Opens the function that is served at the socket `path`, in a `domain` made by [`Domain::vfio_user`].
+///
+/// Fails with [`Error::Busy`] while another client has the function, and with [`Error::Unresponsive`] if the server takes too
+/// long.
+///
+/// When the server ends, the function is removed: registers read as all-ones, writes have no effect, and calls fail with
+/// [`Error::Removed`]. The domain's buffers and their contents stay, and are freed as usual.
+pub fn connect(path: &Path, domain: &Domain) -> Result<Function> {
+    connect_with(path, domain, &Options::default())
+}
+
+/// Opens the function that is served at the socket `path`, as [`connect`] does.
+pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<Function> {
+    let maps = domain.backend::<Maps>().ok_or(Error::DomainKind { bus: BusKind::VfioUser, domain: domain.kind() })?;
+    let failed = |source: io::Error| Error::Socket { action: "connect to", path: path.to_owned(), source };
+    let late = || Error::Unresponsive { path: path.to_owned(), patience: options.patience };
+    let begin = Instant::now();
+    let stream = connect_stream(path, options.patience).map_err(|errno| match errno {
+        Errno::ETIMEDOUT => late(),
+        errno => failed(errno.into()),
+    })?;
+    let waits = Waits::new(Arc::clone(&maps.slowness), options.patience, begin);
+    let connection = Connection::new(stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
+    let opened = open(path, domain, options, maps, Arc::clone(&connection));
+    let opened = opened.map_err(|error| if connection.waits().were_too_long() { late() } else { error })?;
+    connection.waits().opened();
+    Ok(opened)
+}
+
+fn open(
+    path: &Path,
+    domain: &Domain,
+    options: &Options,
+    maps: Arc<Maps>,
+    connection: Arc<Connection>,
+) -> Result<Function> {
+    // From here on, a failure drops `remote`, which ends the connection.
+    let mut remote = Remote {
+        connection,
+        maps,
+        regions: Vec::new(),
+        layouts: [None; BarIndex::COUNT],
+        vectors: [0; 3],
+        can_reset: false,
+        server: Capabilities::default(),
+    };
+    remote.agree(path)?;
+    remote.describe(options)?;
+    remote.read_layouts()?;
+    remote.maps.attach(&remote.connection, options.share_memory)?;
+    let name = format!("vfio-user:{}", path.display());
+    Function::open(Box::new(remote), domain.attach(&name, 64), &name, options.without_reset)
+}
+
+/// Connects, and waits at most `patience` until the server accepts.
+fn connect_stream(path: &Path, patience: Duration) -> std::result::Result<UnixStream, Errno> {
+    let descriptor = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX).max(1));
+    setsockopt(&descriptor, sockopt::SendTimeout, &limit)?;
+    loop {
+        match connect_socket(descriptor.as_raw_fd(), &UnixAddr::new(path)?) {
+            Ok(()) => return Ok(UnixStream::from(descriptor)),
+            Err(Errno::EINTR) => {}
+            // The backlog is full, and the send timeout has passed.
+            Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A function that a server serves, as a bus.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::Options;
+use super::connection::{Connection, Failure, Reply, refused, unless_gone};
+use super::mapped;
+use super::maps::Maps;
+use crate::bus::{Bus, Piece};
+use crate::endpoint::BarLayout;
+use crate::memory::region::page_size;
+use crate::removal::Removal;
+use crate::vfio_user::wire::capabilities::{self, Capabilities};
+use crate::vfio_user::wire::device::DeviceInfo;
+use crate::vfio_user::wire::header::Command;
+use crate::vfio_user::wire::interrupt::{INTX, InterruptInfo, MSI, MSIX, SetInterrupts};
+use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo, decode_areas};
+use crate::vfio_user::wire::version::{DESCRIPTORS, Version};
+use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
+
+/// Bytes of the largest description of a region that is accepted: enough for a thousand areas.
+const DESCRIPTION_BYTES: u32 = 32 + 16 + 16 * 1024;
+
+/// The client of a served function.
+pub(super) struct Remote {
+    pub(super) connection: Arc<Connection>,
+    pub(super) maps: Arc<Maps>,
+    pub(super) regions: Vec<RemoteRegion>,
+    pub(super) layouts: [Option<BarLayout>; BarIndex::COUNT],
+    /// Vectors of MSI-X, MSI and INTx: see [`slot`].
+    pub(super) vectors: [u16; 3],
+    pub(super) can_reset: bool,
+    pub(super) server: Capabilities,
+}
+
+/// A region as the server describes it.
+#[derive(Default)]
+pub(super) struct RemoteRegion {
+    bytes: u64,
+    pieces: Vec<Piece>,
+}
+
+/// Returns the error for a reply that cannot be right.
+fn nonsense(what: &'static str) -> Error {
+    Error::Nonsense { what }
+}
+
+impl Remote {
+    pub(super) fn agree(&mut self, path: &Path) -> Result<()> {
+        let offer = capabilities::offer();
+        let proposed = Version { major: Version::MAJOR, minor: Version::MINOR, data: &offer }.encode();
+        let reply = match self.connection.call(Command::Version, [&proposed, &[]], &[]) {
+            Ok(reply) => reply,
+            Err(Failure::Gone) => {
+                let source = io::Error::from(io::ErrorKind::ConnectionAborted);
+                return Err(Error::Socket { action: "connect to", path: path.to_owned(), source });
+            }
+            Err(Failure::Refused(Errno::EBUSY)) => return Err(Error::Busy { path: path.to_owned() }),
+            Err(Failure::Refused(errno)) => return Err(refused("agree on a version for", errno)),
+        };
+        let agreed = Version::decode(&reply.body).ok_or(nonsense("version"))?;
+        if agreed.major != Version::MAJOR || agreed.minor > Version::MINOR {
+            return Err(nonsense("version"));
+        }
+        self.server = Capabilities::decode(agreed.data).ok_or(nonsense("version"))?;
+        if self.server.page_sizes & page_size() as u64 == 0 && self.server.page_sizes & capabilities::PAGE == 0 {
+            return Err(nonsense("list of page sizes"));
+        }
+        Ok(())
+    }
+
+    /// Sends a command that must succeed, and returns its reply.
+    fn ask(&self, what: &'static str, command: Command, body: &[u8]) -> Result<Reply> {
+        unless_gone(self.connection.call(command, [body, &[]], &[]), what)?.ok_or(Error::Removed)
+    }
+
+    pub(super) fn describe(&mut self, options: &Options) -> Result<()> {
+        let asked = DeviceInfo { argsz: DeviceInfo::BYTES as u32, flags: 0, regions: 0, interrupts: 0 };
+        let reply = self.ask("describe", Command::GetInfo, &asked.encode())?;
+        let info = DeviceInfo::decode(&reply.body).ok_or(nonsense("description"))?;
+        if info.flags & DeviceInfo::PCI == 0 || info.regions <= CONFIG_REGION {
+            return Err(nonsense("description"));
+        }
+        self.can_reset = info.flags & DeviceInfo::RESET != 0;
+        for index in 0..info.regions.min(REGIONS) {
+            let region = self.describe_region(index, options)?;
+            self.regions.push(region);
+        }
+        if self.regions[CONFIG_REGION as usize].bytes < 256 {
+            return Err(nonsense("configuration space"));
+        }
+        for (kind, count) in [(InterruptKind::Msix, MSIX), (InterruptKind::Msi, MSI), (InterruptKind::Intx, INTX)] {
+            if count >= info.interrupts {
+                continue;
+            }
+            let asked = InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags: 0, index: count, count: 0 };
+            let reply = self.ask("describe interrupts of", Command::GetInterruptInfo, &asked.encode())?;
+            let info = InterruptInfo::decode(&reply.body).filter(|info| info.index == count && info.count <= 2048);
+            let info = info.ok_or(nonsense("description of interrupts"))?;
+            if info.flags & InterruptInfo::EVENTFD != 0 {
+                self.vectors[slot(kind)] = info.count as u16;
+            }
+        }
+        Ok(())
+    }
+
+    fn describe_region(&self, index: u32, options: &Options) -> Result<RemoteRegion> {
+        let asked = RegionInfo { argsz: DESCRIPTION_BYTES, flags: 0, index, cap_offset: 0, size: 0, offset: 0 };
+        let Reply { body, descriptors } = self.ask("describe a region of", Command::GetRegionInfo, &asked.encode())?;
+        let wrong = || nonsense("description of a region");
+        let info = RegionInfo::decode(&body).filter(|info| info.index == index).ok_or_else(wrong)?;
+        let mut region = RemoteRegion { bytes: info.size, pieces: Vec::new() };
+        let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && index < BarIndex::COUNT as u32;
+        let descriptor = descriptors.into_iter().next().filter(|_| wanted).and_then(mapped::mappable);
+        let Some(descriptor) = descriptor else { return Ok(region) };
+        let areas = match info.flags & RegionInfo::CAPS {
+            0 => None,
+            _ => decode_areas(&body, info.cap_offset).ok_or_else(wrong)?,
+        };
+        let areas = areas.unwrap_or_else(|| vec![Area { offset: 0, size: info.size }]);
+        for (piece, mapped) in mapped::map(&descriptor, &info, &areas, self.connection.removal())? {
+            self.connection.removal().takes_along(&mapped);
+            region.pieces.push(piece);
+        }
+        Ok(region)
+    }
+
+    /// Reads the kinds of BARs from their registers.
+    pub(super) fn read_layouts(&mut self) -> Result<()> {
+        for index in 0..BarIndex::COUNT {
+            let bytes = self.regions[index].bytes;
+            if bytes > 0 {
+                let mut low = [0xff];
+                self.config_read(config::BARS + 4 * index as u16, &mut low)?;
+                self.layouts[index] = Some(BarLayout::from_register(low[0], bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, region: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.connection.check_owner()?;
+        let access = RegionAccess { offset, region, count: data.len() as u32 };
+        let reply = self.connection.call(Command::RegionRead, [&access.encode(), &[]], &[]);
+        let Some(reply) = unless_gone(reply, "read")? else { return Ok(()) };
+        match RegionAccess::decode(&reply.body) {
+            Some((answered, read)) if answered == access && read.len() == data.len() => data.copy_from_slice(read),
+            _ => return Err(nonsense("answer to a read")),
+        }
+        Ok(())
+    }
+
+    fn set_interrupts(
+        &self,
+        flags: u32,
+        index: u32,
+        range: std::ops::Range<u32>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let (start, count) = (range.start, range.len() as u32);
+        let set = SetInterrupts { argsz: SetInterrupts::BYTES as u32, flags, index, start, count, data: &[] };
+        let reply = self.connection.call(Command::SetInterrupts, [&set.encode(), &[]], descriptors);
+        unless_gone(reply, "set interrupts of")?.map(drop).ok_or(Error::Removed)
+    }
+}
+
+/// Returns the place of a kind in [`Remote::vectors`].
+fn slot(kind: InterruptKind) -> usize {
+    match kind {
+        InterruptKind::Msix => 0,
+        InterruptKind::Msi => 1,
+        InterruptKind::Intx => 2,
+    }
+}
+
+fn index(kind: InterruptKind) -> u32 {
+    match kind {
+        InterruptKind::Msix => MSIX,
+        InterruptKind::Msi => MSI,
+        InterruptKind::Intx => INTX,
+    }
+}
+
+impl Bus for Remote {
+    fn kind(&self) -> BusKind {
+        BusKind::VfioUser
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
+        // A function without PCI Express has only the first 256 bytes. The rest reads as all-ones.
+        if u64::from(offset) + data.len() as u64 > self.regions[CONFIG_REGION as usize].bytes {
+            return Ok(());
+        }
+        self.read(CONFIG_REGION, u64::from(offset), data)
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) -> Result<()> {
+        if u64::from(offset) + data.len() as u64 > self.regions[CONFIG_REGION as usize].bytes {
+            return Ok(());
+        }
+        let access = RegionAccess { offset: u64::from(offset), region: CONFIG_REGION, count: data.len() as u32 };
+        unless_gone(self.connection.call(Command::RegionWrite, [&access.encode(), data], &[]), "write").map(drop)
+    }
+
+    fn bar(&self, bar: BarIndex) -> Option<BarLayout> {
+        self.layouts[bar.index()]
+    }
+
+    fn bar_pieces(&self, bar: BarIndex) -> Result<Vec<Piece>> {
+        Ok(self.regions[bar.index()].pieces.clone())
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.read(bar.index() as u32, offset, data)
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
+        self.connection.check_owner()?;
+        // Posted, as on PCIe: the server handles it before any later command.
+        let access = RegionAccess { offset, region: bar.index() as u32, count: data.len() as u32 };
+        unless_gone(self.connection.post(Command::RegionWrite, [&access.encode(), data]), "write").map(drop)
+    }
+
+    fn vectors(&self, kind: InterruptKind) -> Result<u16> {
+        if self.connection.removal().check() {
+            return Err(Error::Removed);
+        }
+        Ok(self.vectors[slot(kind)])
+    }
+
+    fn enable_interrupts(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
+        let counters: Vec<_> = interrupts.iter().map(Interrupt::counter).collect();
+        let most = usize::try_from(self.server.descriptors).unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+        if most == 0 {
+            return Err(nonsense("limit of descriptors"));
+        }
+        let mut start = 0;
+        for batch in counters.chunks(most) {
+            let descriptors: Vec<_> = batch.iter().map(|counter| counter.as_fd()).collect();
+            let range = start..start + batch.len() as u32;
+            start = range.end;
+            let flags = SetInterrupts::DATA_EVENTFD | SetInterrupts::TRIGGER;
+            self.set_interrupts(flags, index(kind), range, &descriptors)?;
+        }
+        Ok(())
+    }
+
+    fn disable_interrupts(&self, kind: InterruptKind) -> Result<()> {
+        self.set_interrupts(SetInterrupts::DATA_NONE | SetInterrupts::TRIGGER, index(kind), 0..0, &[])
+    }
+
+    fn trigger(&self, kind: InterruptKind, vector: u16) -> Result<()> {
+        let range = u32::from(vector)..u32::from(vector) + 1;
+        self.set_interrupts(SetInterrupts::DATA_NONE | SetInterrupts::TRIGGER, index(kind), range, &[])
+    }
+
+    fn unmask_intx(&self) -> Result<()> {
+        self.set_interrupts(SetInterrupts::DATA_NONE | SetInterrupts::UNMASK, INTX, 0..1, &[])
+    }
+
+    fn can_reset(&self) -> ResetOutcome {
+        if self.can_reset { ResetOutcome::Function } else { ResetOutcome::None }
+    }
+
+    fn reset(&self) -> Result<ResetOutcome> {
+        for kind in InterruptKind::ALL {
+            if self.vectors[slot(kind)] > 0 {
+                self.disable_interrupts(kind)?;
+            }
+        }
+        self.ask("reset", Command::Reset, &[])?;
+        Ok(ResetOutcome::Function)
+    }
+
+    fn close(&self) {
+        self.maps.detach(&self.connection);
+        self.connection.end();
+    }
+
+    fn removal(&self) -> &Arc<Removal> {
+        self.connection.removal()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // A function that was opened was closed before: then this has no effect, as in a forked child.
+        self.close();
+    }
+}

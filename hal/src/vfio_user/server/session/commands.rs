@@ -1,0 +1,246 @@
+//! Commands of a client.
+
+use nix::errno::Errno;
+use std::sync::Arc;
+
+use super::{End, Session};
+use crate::SharedMemory;
+use crate::endpoint::ResetKind;
+use crate::endpoint::msix::Msix;
+use crate::vfio_user::server::interrupts;
+use crate::vfio_user::server::regions::{Described, Location};
+use crate::vfio_user::wire::device::DeviceInfo;
+use crate::vfio_user::wire::header::{Command, Header};
+use crate::vfio_user::wire::interrupt::{INTERRUPT_INDICES, InterruptInfo, SetInterrupts};
+use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
+use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, encode_areas};
+use crate::vfio_user::wire::socket::Descriptors;
+use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
+
+/// The reply to a command.
+#[derive(Default)]
+pub(super) struct Reply {
+    pub(super) body: Vec<u8>,
+    pub(super) memory: Option<Arc<SharedMemory>>,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(body: Vec<u8>) -> Self {
+        Reply { body, memory: None }
+    }
+}
+
+impl Session {
+    pub(super) fn answer(&mut self, command: Option<Command>, descriptors: Descriptors) -> Result<Reply, Errno> {
+        let takes_descriptors = matches!(command, Some(Command::DmaMap | Command::SetInterrupts));
+        let descriptors = descriptors.all().ok_or(Errno::EINVAL)?;
+        if !descriptors.is_empty() && !takes_descriptors {
+            return Err(Errno::EINVAL);
+        }
+        let (Some(command), Some(open)) = (command, &self.open) else { return Err(Errno::ENOTSUP) };
+        let body = self.reader.body();
+        match command {
+            Command::DmaMap => {
+                let map = DmaMap::decode(exactly(body, DmaMap::BYTES)?).ok_or(Errno::EINVAL)?;
+                open.dma.map(&map, descriptors).map(|()| Reply::default())
+            }
+            Command::DmaUnmap => {
+                let unmap = DmaUnmap::decode(body).ok_or(Errno::EINVAL)?;
+                if unmap.flags & DmaUnmap::GET_DIRTY == 0 {
+                    exactly(body, DmaUnmap::BYTES)?;
+                }
+                open.dma.unmap(&unmap)?;
+                Ok(unmap.encode().into())
+            }
+            Command::GetInfo => {
+                let asked = DeviceInfo::decode(exactly(body, DeviceInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                room(asked.argsz, DeviceInfo::BYTES)?;
+                let info = DeviceInfo {
+                    argsz: DeviceInfo::BYTES as u32,
+                    flags: DeviceInfo::RESET | DeviceInfo::PCI,
+                    regions: REGIONS,
+                    interrupts: INTERRUPT_INDICES,
+                };
+                Ok(info.encode().into())
+            }
+            Command::GetRegionInfo => {
+                let asked = RegionInfo::decode(exactly(body, RegionInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                room(asked.argsz, RegionInfo::BYTES)?;
+                self.region_info(&asked, open.descriptors)
+            }
+            Command::GetRegionIoDescriptors => {
+                let decoded = RegionIoDescriptors::decode(exactly(body, RegionIoDescriptors::BYTES)?);
+                let asked = decoded.ok_or(Errno::EINVAL)?;
+                room(asked.argsz, RegionIoDescriptors::BYTES)?;
+                if asked.index >= REGIONS || asked.flags != 0 || asked.count != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                // A reply must have "at least one file descriptor", and there is none.
+                Err(Errno::ENOTSUP)
+            }
+            Command::GetInterruptInfo => {
+                let asked = InterruptInfo::decode(exactly(body, InterruptInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                room(asked.argsz, InterruptInfo::BYTES)?;
+                if asked.index >= INTERRUPT_INDICES {
+                    return Err(Errno::EINVAL);
+                }
+                Ok(self.interrupt_info(asked.index).encode().into())
+            }
+            Command::SetInterrupts => {
+                let set = SetInterrupts::decode(body).ok_or(Errno::EINVAL)?;
+                if set.index >= INTERRUPT_INDICES {
+                    return Err(Errno::EINVAL);
+                }
+                let available = self.interrupt_info(set.index).count;
+                let (msix, endpoint) = (self.msix.as_ref(), &*self.endpoint);
+                self.interrupts.set(&set, descriptors, available, msix, endpoint).map(|()| Reply::default())
+            }
+            Command::Reset => {
+                exactly(body, 0)?;
+                self.endpoint.reset(ResetKind::Function);
+                self.after_config_write();
+                Ok(Reply::default())
+            }
+            // A second version, or a command that only a server sends.
+            Command::Version | Command::DmaRead | Command::DmaWrite => Err(Errno::EINVAL),
+            Command::RegionRead | Command::RegionWrite => Err(Errno::ENOTSUP),
+        }
+    }
+
+    fn interrupt_info(&self, index: u32) -> InterruptInfo {
+        let vectors = self.msix.as_ref().map_or(0, Msix::vectors);
+        interrupts::info(index, vectors, interrupts::has_intx(&*self.endpoint))
+    }
+
+    fn region_info(&self, asked: &RegionInfo, most_descriptors: u64) -> Result<Reply, Errno> {
+        let Described { mut info, mut memory, areas } = self.regions.info(asked.index)?;
+        if most_descriptors == 0 {
+            info.flags &= !RegionInfo::MMAP;
+            memory = None;
+        }
+        if memory.is_none() || areas.is_empty() {
+            return Ok(Reply { body: info.encode(), memory });
+        }
+        let capability = encode_areas(&areas);
+        info.flags |= RegionInfo::CAPS;
+        info.cap_offset = RegionInfo::BYTES as u32;
+        info.argsz += capability.len() as u32;
+        let mut body = info.encode();
+        // "in that case, the full payload is not included in the reply" (section "Message sizes").
+        if asked.argsz >= info.argsz {
+            body.extend(capability);
+        }
+        Ok(Reply { body, memory })
+    }
+
+    pub(super) fn region_read(&mut self, header: &Header, descriptors: Descriptors) -> Result<(), End> {
+        let checked = self.region_access(descriptors, |_, rest| rest.is_empty());
+        let (access, location) = match checked {
+            Ok(checked) => checked,
+            Err(errno) => return self.send(header, Err(errno)),
+        };
+        let mut data = std::mem::take(&mut self.scratch);
+        data.resize(access.count as usize, 0);
+        self.regions.read(location, access.offset, &mut data);
+        let sent = if header.is_silent() {
+            Ok(())
+        } else {
+            let reply = header.reply(RegionAccess::BYTES + data.len());
+            self.link.send(reply, [&access.encode(), &data], &[]).map_err(|_| End::Stopped)
+        };
+        self.scratch = data;
+        sent
+    }
+
+    pub(super) fn region_write(&mut self, header: &Header, descriptors: Descriptors) -> Result<(), End> {
+        let checked = self.region_access(descriptors, |access, rest| rest.len() == access.count as usize);
+        let (access, location) = match checked {
+            Ok(checked) => checked,
+            Err(errno) => return self.send(header, Err(errno)),
+        };
+        let data = &self.reader.body()[RegionAccess::BYTES..];
+        // A write to a BAR is posted, as on PCIe: the reply does not wait for its effects. Later messages are handled
+        // after it.
+        if location != Location::Config {
+            self.send(header, Ok(access.encode().to_vec().into()))?;
+            self.regions.write(location, access.offset, data);
+            return Ok(());
+        }
+        self.regions.write(location, access.offset, data);
+        self.after_config_write();
+        self.send(header, Ok(access.encode().to_vec().into()))
+    }
+
+    fn region_access(
+        &self,
+        descriptors: Descriptors,
+        is_right: impl Fn(&RegionAccess, &[u8]) -> bool,
+    ) -> Result<(RegionAccess, Location), Errno> {
+        if descriptors.len() > 0 || descriptors.are_lost() {
+            return Err(Errno::EINVAL);
+        }
+        let (access, rest) = RegionAccess::decode(self.reader.body()).ok_or(Errno::EINVAL)?;
+        if !is_right(&access, rest) {
+            return Err(Errno::EINVAL);
+        }
+        let location = self.regions.locate(&access, DEFAULT_TRANSFER_BYTES)?;
+        Ok((access, location))
+    }
+
+    /// Notes a new value of the bus master bit, and programs MSI-X again if the write has reset the function.
+    fn after_config_write(&self) {
+        self.note_bus_master();
+        if let Some(msix) = &self.msix {
+            self.interrupts.keep_programmed(msix, &*self.endpoint);
+        }
+    }
+}
+
+/// Checks that a body has exactly so many bytes.
+fn exactly(body: &[u8], bytes: usize) -> Result<&[u8], Errno> {
+    if body.len() == bytes { Ok(body) } else { Err(Errno::EINVAL) }
+}
+
+/// Checks that the client accepts a reply of so many bytes.
+fn room(argsz: u32, bytes: usize) -> Result<(), Errno> {
+    if argsz as usize >= bytes { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::session;
+    use super::*;
+    use crate::vfio_user::wire::region::decode_areas;
+
+    #[test]
+    fn a_region_that_holds_the_table_is_described_with_its_areas() {
+        let (_, session) = session();
+        let asked = |argsz| RegionInfo { argsz, flags: 0, index: 2, cap_offset: 0, size: 0, offset: 0 };
+        // The structure, and two areas: the capability's header, the count, and offset and size of each.
+        let whole = 32 + 8 + 8 + 2 * 16;
+        for (argsz, bytes) in [(32, 32), (whole - 1, 32), (whole, whole), (u32::MAX, whole)] {
+            let Reply { body, memory } = session.region_info(&asked(argsz), 1).unwrap();
+            assert!(memory.is_some());
+            assert_eq!(body.len(), bytes as usize, "{argsz}");
+            let info = RegionInfo::decode(&body).unwrap();
+            assert_eq!((info.argsz, info.flags, info.cap_offset, info.size), (whole, 0xf, 32, 0x4000));
+            if bytes == whole {
+                let areas = decode_areas(&body, 32).unwrap().unwrap();
+                assert_eq!(
+                    areas.iter().map(|area| (area.offset, area.size)).collect::<Vec<_>>(),
+                    [(0, 0x1000), (0x2000, 0x2000)]
+                );
+            }
+        }
+        // A client that accepts no descriptors can map nothing.
+        let Reply { body, memory } = session.region_info(&asked(whole), 0).unwrap();
+        let expected = RegionInfo { argsz: 32, flags: 3, index: 2, cap_offset: 0, size: 0x4000, offset: 0 };
+        assert_eq!((RegionInfo::decode(&body), body.len(), memory.is_none()), (Some(expected), 32, true));
+    }
+
+    #[test]
+    fn a_body_and_its_room_are_checked() {
+        assert_eq!([15, 16, 17].map(|bytes| exactly(&[0; 20][..bytes], 16).is_ok()), [false, true, false]);
+        assert_eq!([15, 16, 17].map(|argsz| room(argsz, 16).is_ok()), [false, true, true]);
+    }
+}

@@ -1,0 +1,312 @@
+//! Serves one client, from its first message to its last.
+
+mod commands;
+mod unread;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+
+use self::commands::Reply;
+use self::unread::{Unread, wanted};
+use super::budget::{Item, Share};
+use super::dma::{Dma, Finished};
+use super::interrupts::Interrupts;
+use super::link::Link;
+use super::no_host::NoHost;
+use super::regions::Regions;
+use super::stalls::Stalls;
+use crate::config;
+use crate::endpoint::msix::Msix;
+use crate::endpoint::{DmaPort, Endpoint, InterruptPort, ResetKind};
+use crate::vfio_user::wire::capabilities::Capabilities;
+use crate::vfio_user::wire::header::{Command, Header, Kind};
+use crate::vfio_user::wire::polling::{events, poll_until};
+use crate::vfio_user::wire::reader::{Ended, Reader};
+use crate::vfio_user::wire::socket::Socket;
+use crate::vfio_user::wire::version::{DEFAULT_TRANSFER_BYTES, Version};
+
+/// Bytes of the largest body: a write of as much as one transfer may move.
+const BODY_BYTES: usize = 32 + DEFAULT_TRANSFER_BYTES as usize;
+
+/// How long a client may take to send its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to send the rest of a message, and to read what is sent to it.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client being served. Dropping it leaves the endpoint clean.
+pub(crate) struct Session {
+    endpoint: Arc<dyn Endpoint>,
+    link: Arc<Link>,
+    reader: Reader,
+    stalls: Arc<Stalls>,
+    share: Arc<Share>,
+    interrupts: Arc<Interrupts>,
+    msix: Option<Msix>,
+    regions: Regions,
+    dma_bits: u8,
+    /// `None` until the version message.
+    open: Option<Open>,
+    /// A buffer for the data of region reads.
+    scratch: Vec<u8>,
+}
+
+/// What exists once a version is agreed on.
+struct Open {
+    dma: Arc<Dma>,
+    descriptors: u64,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server ends, or sending failed.
+    Stopped,
+    /// The client has closed the connection, or sent a size that no message has.
+    Wire(Ended),
+    /// The client has broken the protocol, or was late.
+    Client(&'static str),
+}
+
+impl Session {
+    pub(crate) fn new(
+        socket: Socket,
+        endpoint: Arc<dyn Endpoint>,
+        stalls: Arc<Stalls>,
+        share: Arc<Share>,
+    ) -> Result<Self, Errno> {
+        let link = Arc::new(Link::new(socket, Arc::clone(&share))?);
+        let layout = endpoint.layout();
+        let msix = Msix::find(&*endpoint).unwrap_or_else(|error| {
+            log::warn!("A served function has no MSI-X: {error}");
+            None
+        });
+        let dma_bits = layout.dma_bits;
+        let regions = Regions::new(Arc::clone(&endpoint), layout, msix);
+        let interrupts = Arc::new(Interrupts::new(Arc::clone(&link), Arc::clone(&share)));
+        Ok(Session {
+            endpoint,
+            link,
+            reader: Reader::new(BODY_BYTES),
+            stalls,
+            share,
+            interrupts,
+            msix,
+            regions,
+            dma_bits,
+            open: None,
+            scratch: Vec::new(),
+        })
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    pub(crate) fn interrupts(&self) -> &Arc<Interrupts> {
+        &self.interrupts
+    }
+
+    /// Serves until the client leaves, or is disconnected.
+    pub(crate) fn run(&mut self) -> End {
+        self.interrupts.signals().adopt();
+        let begin = Instant::now();
+        loop {
+            let deadline = self.open.is_none().then(|| begin + VERSION_PATIENCE);
+            let served = self.next_message(deadline).and_then(|header| self.serve(&header));
+            if let Err(end) = served {
+                return end;
+            }
+        }
+    }
+
+    /// Waits for a whole message. Meanwhile raises interrupts, sends what waits to be sent, and checks all deadlines.
+    fn next_message(&mut self, deadline: Option<Instant>) -> Result<Header, End> {
+        let mut amid_since: Option<Instant> = None;
+        let mut unread = Unread::default();
+        loop {
+            self.interrupts.signals().deliver();
+            if self.link.is_stopped() {
+                return Err(End::Stopped);
+            }
+            if !self.link.socket.closer().wait_for_room() {
+                return Err(End::Client("closing the descriptors it sent takes too long"));
+            }
+            let now = Instant::now();
+            amid_since = self.reader.is_amid().then(|| amid_since.unwrap_or(now));
+            let waiting = self.link.waiting();
+            let unread_since = unread.since(waiting, now);
+            let dma = self.open.as_ref().and_then(|open| open.dma.deadline());
+            let limits = [
+                (deadline, "it did not send its version in time"),
+                (amid_since.map(|since| since + MESSAGE_PATIENCE), "it did not send the rest of a message in time"),
+                (unread_since.map(|since| since + MESSAGE_PATIENCE), "it does not read its replies"),
+                (dma, "it does not reply to requests for its memory"),
+            ];
+            if let Some((_, why)) = limits.iter().find(|(limit, _)| limit.is_some_and(|limit| limit <= now)) {
+                return Err(End::Client(why));
+            }
+            let next = limits.iter().filter_map(|(limit, _)| *limit).min();
+            let limit = if waiting == 0 { u64::MAX } else { self.share.limit(Item::Buffered) };
+            let mut polled = [
+                PollFd::new(self.link.socket.as_fd(), wanted(waiting, limit)),
+                PollFd::new(self.link.wake().as_fd(), PollFlags::POLLIN),
+            ];
+            poll_until(&mut polled, next).map_err(|errno| End::Wire(Ended::Failed(errno)))?;
+            let [socket, wake] = polled.map(|descriptor| events(&descriptor));
+            if !wake.is_empty() {
+                self.link.wake().clear();
+                self.interrupts.signals().deliver();
+            }
+            if socket.contains(PollFlags::POLLOUT) && self.link.flush().is_err() {
+                return Err(End::Stopped);
+            }
+            // What a client sent before it hung up is read, even if replies are unread.
+            if socket.intersects(PollFlags::POLLIN.union(PollFlags::POLLHUP).union(PollFlags::POLLERR))
+                && let Some(header) = self.reader.advance(&self.link.socket).map_err(End::Wire)?
+            {
+                return Ok(header);
+            }
+        }
+    }
+
+    /// Answers one message.
+    fn serve(&mut self, header: &Header) -> Result<(), End> {
+        match header.kind() {
+            Some(Kind::Command) => {}
+            Some(Kind::Reply) => return self.take_reply(header),
+            None => return Err(End::Client("it sent a message of unknown type")),
+        }
+        let descriptors = self.reader.take_descriptors();
+        let command = Command::from_number(header.command);
+        if self.open.is_none() {
+            // The first message must be a version.
+            if command != Some(Command::Version) {
+                self.send(header, Err(Errno::EINVAL))?;
+                return Err(End::Client("its first message is not its version"));
+            }
+            let agreed =
+                if descriptors.len() > 0 || descriptors.are_lost() { Err(Errno::EINVAL) } else { self.agree() };
+            let refused = agreed.is_err();
+            self.send(header, agreed)?;
+            return if refused { Err(End::Client("its version is not supported")) } else { Ok(()) };
+        }
+        match command {
+            Some(Command::RegionRead) => self.region_read(header, descriptors),
+            Some(Command::RegionWrite) => self.region_write(header, descriptors),
+            _ => {
+                let reply = self.answer(command, descriptors);
+                self.send(header, reply)
+            }
+        }
+    }
+
+    /// Agrees on a version (section "`VFIO_USER_VERSION`"), and connects the endpoint's ports.
+    fn agree(&mut self) -> Result<Reply, Errno> {
+        let proposed = Version::decode(self.reader.body()).ok_or(Errno::EINVAL)?;
+        if proposed.major != Version::MAJOR {
+            return Err(Errno::EPROTONOSUPPORT);
+        }
+        let client = Capabilities::decode(proposed.data).ok_or(Errno::EINVAL)?;
+        let answer = client.answer(self.share.limit(Item::Mappings));
+        let agreed =
+            Version { major: Version::MAJOR, minor: proposed.minor.min(Version::MINOR), data: &answer }.encode();
+        let (link, stalls, share) = (Arc::clone(&self.link), Arc::clone(&self.stalls), Arc::clone(&self.share));
+        let dma = Arc::new(Dma::new(link, stalls, share, self.dma_bits, client.transfer_bytes));
+        self.open = Some(Open { dma: Arc::clone(&dma), descriptors: client.descriptors });
+        self.endpoint.attach(dma as Arc<dyn DmaPort>, Arc::clone(&self.interrupts) as Arc<dyn InterruptPort>);
+        // As the kernel does when it opens a device.
+        self.endpoint.reset(ResetKind::Function);
+        self.note_bus_master();
+        Ok(agreed.into())
+    }
+
+    fn take_reply(&mut self, header: &Header) -> Result<(), End> {
+        let unasked = End::Client("it sent a reply to no command");
+        drop(self.reader.take_descriptors());
+        let open = self.open.as_ref().ok_or(unasked)?;
+        for finished in open.dma.answered(header, self.reader.body()).ok_or(unasked)? {
+            complete(&*self.endpoint, finished);
+        }
+        Ok(())
+    }
+
+    fn send(&self, header: &Header, reply: Result<Reply, Errno>) -> Result<(), End> {
+        if header.is_silent() {
+            return Ok(());
+        }
+        let sent = match &reply {
+            Ok(reply) => {
+                let memory: Vec<BorrowedFd<'_>> = reply.memory.iter().map(|memory| memory.as_fd()).collect();
+                self.link.send(header.reply(reply.body.len()), [&reply.body, &[]], &memory)
+            }
+            Err(errno) => self.link.send(header.failure(*errno), [&[], &[]], &[]),
+        };
+        sent.map_err(|_| End::Stopped)
+    }
+
+    fn note_bus_master(&self) {
+        let mut command = [0; 2];
+        self.endpoint.config_read(config::COMMAND, &mut command);
+        // All-ones are the answer of a removed function, which is not bus master.
+        let command = u16::from_le_bytes(command);
+        self.link.set_master(command != u16::MAX && command & config::COMMAND_MASTER != 0);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.link.stop();
+        if let Some(open) = self.open.take() {
+            for finished in open.dma.close() {
+                complete(&*self.endpoint, finished);
+            }
+            if self.link.is_withdrawn() {
+                self.interrupts.request_release();
+            }
+            self.interrupts.disconnect();
+            self.endpoint.reset(ResetKind::OwnerLost);
+            // The ports of this session keep its socket open, which looks as if the card were in use.
+            self.endpoint.attach(Arc::new(NoHost), Arc::new(NoHost));
+        }
+        self.link.socket.shut_down();
+    }
+}
+
+fn complete(endpoint: &dyn Endpoint, finished: Finished) {
+    let Finished { tag, result } = finished;
+    endpoint.dma_complete(tag, result.as_deref().map_err(|fault| *fault));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfio_user::server::budget::Limits;
+    use crate::vfio_user::server::regions::tests::Kept;
+    use crate::vfio_user::wire::closing::Closer;
+    use std::os::unix::net::UnixStream;
+
+    pub(super) fn session() -> (Arc<Kept>, Session) {
+        let kept = Kept::new();
+        let (socket, _) = UnixStream::pair().unwrap();
+        let share = Share::alone(Limits::of_process());
+        let stalls = Arc::new(Stalls::new("test".into(), Duration::from_secs(1)));
+        let session = Session::new(Socket::new(socket, &Closer::new()), kept.clone(), stalls, share);
+        (kept, session.unwrap())
+    }
+
+    #[test]
+    fn a_function_is_bus_master_if_its_command_register_says_so() {
+        let (kept, session) = session();
+        for (command, is_master) in
+            [(0, false), (2, false), (4, true), (6, true), (0xfffb, false), (0xffff, false), (0, false)]
+        {
+            kept.config.lock().unwrap()[4..6].copy_from_slice(&u16::to_le_bytes(command));
+            session.note_bus_master();
+            assert_eq!(session.link.check().is_ok(), is_master, "{command:#x}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What the host has for cards: limits, huge pages, and what this process may open.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::attribute::{self, Notes};
+use crate::error::{Error, Result};
+use crate::parse;
+use crate::root::Sysfs;
+
+/// Capability to pass file permissions (Linux `include/uapi/linux/capability.h`).
+const CAP_DAC_OVERRIDE: u64 = 1 << 1;
+/// Capability to lock memory without a limit.
+const CAP_IPC_LOCK: u64 = 1 << 14;
+/// Capability to administer the system; with it, all of configuration space is shown.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// What the host has for cards.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Host {
+    /// The most memory this process may lock, in bytes.
+    pub memlock: Option<Limit>,
+    /// Pools of huge pages, the smallest pages first.
+    pub huge_pages: Vec<HugePages>,
+    /// Who this process is.
+    pub credentials: Option<Credentials>,
+    /// What could not be read.
+    pub unread: Vec<Error>,
+}
+
+/// A limit; `None` is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds.
+    pub soft: Option<u64>,
+    /// What the process may raise it to.
+    pub hard: Option<u64>,
+}
+
+/// A pool of huge pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HugePages {
+    /// Bytes of a page.
+    pub bytes: u64,
+    /// Pages of the pool.
+    pub total: u64,
+    /// Pages that nobody uses.
+    pub free: u64,
+}
+
+/// Who a process is, as far as files ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Effective user id.
+    pub user: u32,
+    /// Effective group id and supplementary groups.
+    pub groups: Vec<u32>,
+    /// Effective capabilities, a bit each.
+    pub capabilities: u64,
+}
+
+impl Credentials {
+    /// Whether it may lock memory without a limit.
+    pub fn locks_without_limit(&self) -> bool {
+        self.capabilities & CAP_IPC_LOCK != 0
+    }
+
+    /// Whether it sees all of configuration space.
+    pub fn sees_configuration(&self) -> bool {
+        self.capabilities & CAP_SYS_ADMIN != 0
+    }
+
+    /// Whether it may read and write a file of this owner and mode.
+    fn may_open(&self, user: u32, group: u32, mode: u32) -> bool {
+        let bits = if self.user == user {
+            mode >> 6
+        } else if self.groups.contains(&group) {
+            mode >> 3
+        } else {
+            mode
+        };
+        self.capabilities & CAP_DAC_OVERRIDE != 0 || bits & 0o6 == 0o6
+    }
+}
+
+/// Whether a node can be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// It is not there.
+    Missing,
+    /// It can be read and written.
+    Granted,
+    /// It cannot.
+    Denied {
+        /// Its permissions.
+        mode: u32,
+        /// Number of its group.
+        group: u32,
+        /// Name of its group, if it has one.
+        group_name: Option<String>,
+    },
+}
+
+impl Sysfs {
+    /// What the host has for cards.
+    pub fn host(&self) -> Host {
+        let mut notes = Notes::default();
+        let process = self.path("/proc/self");
+        let limits = attribute::parsed(&process.join("limits"), "a limit on locked memory", |text| {
+            parse::limit(text, "Max locked memory")
+        });
+        let memlock = notes.keep(limits).map(|(soft, hard)| Limit { soft, hard });
+        let status = attribute::parsed(&process.join("status"), "user, groups and capabilities", credentials);
+        let credentials = notes.keep(status);
+        let huge_pages = notes.keep(self.huge_pages()).unwrap_or_default();
+        Host { memlock, huge_pages, credentials, unread: notes.0 }
+    }
+
+    fn huge_pages(&self) -> Result<Option<Vec<HugePages>>> {
+        let directory = self.path("/sys/kernel/mm/hugepages");
+        let Some(names) = attribute::names(&directory)? else { return Ok(None) };
+        let mut pools = Vec::new();
+        for name in names {
+            let kibibytes = name.strip_prefix("hugepages-").and_then(|rest| rest.strip_suffix("kB"));
+            let Some(bytes) = kibibytes.and_then(|n| n.parse::<u64>().ok()?.checked_mul(1024)) else { continue };
+            let count = |file: &str| {
+                let path = directory.join(&name).join(file);
+                attribute::parsed(&path, "a number of pages", |text| text.parse().ok())
+            };
+            let (total, free) = (count("nr_hugepages")?.unwrap_or(0), count("free_hugepages")?.unwrap_or(0));
+            pools.push(HugePages { bytes, total, free });
+        }
+        pools.sort_unstable_by_key(|pool| pool.bytes);
+        Ok(Some(pools))
+    }
+
+    /// Whether this process may open a node for reading and writing. Nothing is opened: mode, owner and group decide.
+    ///
+    /// # Errors
+    /// If it cannot be seen who the process is or what the node is.
+    pub fn access(&self, node: &Path) -> Result<Access> {
+        let path = self.path(node);
+        let node = match fs::metadata(&path) {
+            Ok(node) => node,
+            Err(error) if attribute::is_absence(&error) => return Ok(Access::Missing),
+            Err(source) => return Err(Error::Unreadable { path, source }),
+        };
+        let status = self.path("/proc/self/status");
+        let who = attribute::parsed(&status, "user, groups and capabilities", credentials)?
+            .ok_or_else(|| attribute::malformed(&status, "nothing", "user, groups and capabilities"))?;
+        if who.may_open(node.uid(), node.gid(), node.mode()) {
+            return Ok(Access::Granted);
+        }
+        let group_name = self.group_name(node.gid());
+        Ok(Access::Denied { mode: node.mode() & 0o7777, group: node.gid(), group_name })
+    }
+
+    /// The name that `/etc/group` has for a group.
+    pub fn group_name(&self, group: u32) -> Option<String> {
+        self.name_of("/etc/group", group)
+    }
+
+    /// The name that `/etc/passwd` has for a user.
+    pub fn user_name(&self, user: u32) -> Option<String> {
+        self.name_of("/etc/passwd", user)
+    }
+
+    /// Both files have name, password and number.
+    fn name_of(&self, file: &str, number: u32) -> Option<String> {
+        let text = attribute::text(&self.path(file)).ok()??;
+        let named = text.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+        });
+        named.filter(|name| !name.is_empty())
+    }
+}
+
+fn credentials(status: &str) -> Option<Credentials> {
+    // Real, effective, saved, and that of file accesses.
+    let effective = |name| parse::process_ids(status, name)?.get(1).copied();
+    let mut groups = parse::process_ids(status, "Groups:").unwrap_or_default();
+    groups.push(effective("Gid:")?);
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    Some(Credentials { user: effective("Uid:")?, groups, capabilities: parse::hex(capabilities.trim(), 16)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_open_what() {
+        let who = |user, groups: &[u32], capabilities| Credentials { user, groups: groups.to_vec(), capabilities };
+        let user = who(1000, &[1000, 990], 0);
+        assert!(user.may_open(0, 990, 0o660));
+        assert!(!user.may_open(0, 991, 0o660));
+        assert!(!user.may_open(0, 990, 0o640));
+        assert!(user.may_open(0, 0, 0o666));
+        // The owner is judged as the owner, even if others may more.
+        assert!(!user.may_open(1000, 0, 0o066));
+        assert!(who(0, &[0], CAP_DAC_OVERRIDE).may_open(5, 5, 0));
+        assert!(!who(0, &[0], 0).may_open(5, 5, 0o600));
+    }
+
+    #[test]
+    fn credentials_of_a_status_file() {
+        let text = "Name:\tx\nUid:\t1000\t1001\t0\t0\nGid:\t5\t6\t7\t8\nGroups:\t4 27 \nCapEff:\t0000000000004000\n";
+        let found = credentials(text).unwrap();
+        assert_eq!((found.user, found.groups.as_slice()), (1001, &[4, 27, 6][..]));
+        assert!(found.locks_without_limit() && !found.sees_configuration());
+        assert!(credentials("Uid:\t1\n").is_none());
+    }
+}

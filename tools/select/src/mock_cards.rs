@@ -1,0 +1,153 @@
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+FAULT..]`.
+
+use std::time::Duration;
+
+use fpga_mock::{Fault, Profile};
+
+use crate::error::Error;
+
+/// Longest time of a fault: one day, in microseconds.
+const TIME_MAX_US: u64 = 86_400_000_000;
+
+/// Cards of a mock fabric, and the fabric's faults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MockCards {
+    pub(crate) profile: Profile,
+    /// `PROFILE:SHAPE`, as given.
+    shape: String,
+    /// Nodes of single cards; empty for all cards.
+    nodes: Vec<u32>,
+    pub(crate) faults: Vec<Fault>,
+    /// Longest delay of host memory.
+    pub(crate) late: Option<Duration>,
+}
+
+impl MockCards {
+    /// Parses a mock fabric, or a comma-separated list of its cards.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let syntax = |why: String| Error::Syntax { selector: text.into(), why };
+        let mut parts = text.split(',');
+        let mut all = Self::parse_card(text, parts.next().unwrap_or_default())?;
+        for part in parts {
+            let next = Self::parse_card(text, part)?;
+            if next.profile != all.profile {
+                return Err(syntax(format!(
+                    "expected mock cards of one fabric, found {} and {}",
+                    all.shape, next.shape
+                )));
+            }
+            if next.nodes.is_empty() || all.nodes.is_empty() {
+                return Err(syntax(
+                    "expected a node for each card of a list, such as mock:optweb:4/0,mock:optweb:4/1".into(),
+                ));
+            }
+            all.nodes.extend(next.nodes);
+            all.faults.extend(next.faults);
+            all.late = all.late.max(next.late);
+        }
+        let mut sorted = all.nodes.clone();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => Err(syntax(format!("duplicate card {}", twice[0]))),
+            None => Ok(all),
+        }
+    }
+
+    /// Parses `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, a part of the selector `text`.
+    fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
+        let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
+        let mut options = part.split('+');
+        let name = options.next().unwrap_or_default();
+        let (fabric, node) = name.split_once('/').map_or((name, None), |(fabric, node)| (fabric, Some(node)));
+        let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("expected mock cards of one fabric"))?;
+        let mut words = fabric.split(':');
+        let (profile, shape) = (words.next(), words.next());
+        if words.next().is_some() {
+            return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
+        }
+        if profile != Some("optweb") {
+            return Err(syntax(&format!("unknown profile {:?} (available: optweb)", profile.unwrap_or_default())));
+        }
+        let shape = shape.ok_or_else(|| syntax("missing shape: expected a number of cards or GROUPSxSIZE"))?;
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .map_err(|_| syntax(&format!("invalid shape {text:?}: expected a number of cards or GROUPSxSIZE")))
+        };
+        let profile = match shape.split_once('x') {
+            Some((groups, size)) => Profile::optweb_dragonfly(number(groups)?, number(size)?),
+            None => Profile::optweb(number(shape)?),
+        };
+        profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
+        let mut mock =
+            MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
+        if let Some(node) = node {
+            mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
+        }
+        for option in options {
+            let known = "expected +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
+            match option.strip_prefix("late=") {
+                Some(us) => mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?)),
+                None => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
+            }
+        }
+        mock.check().map_err(|why| Error::NoCard { selector: text.into(), why })?;
+        Ok(mock)
+    }
+
+    /// Returns the nodes of the cards.
+    pub(crate) fn selected(&self) -> Vec<u32> {
+        if self.nodes.is_empty() { (0..self.profile.nodes).collect() } else { self.nodes.clone() }
+    }
+
+    /// Returns the selector of one card, without faults.
+    pub(crate) fn selector(&self, node: u32) -> String {
+        format!("mock:{}/{node}", self.shape)
+    }
+
+    /// Checks that all named cards and links exist; `Err` names the missing one.
+    fn check(&self) -> Result<(), String> {
+        let count = self.profile.nodes;
+        let exists = |node: u32| match node < count {
+            true => Ok(()),
+            false => Err(format!("no card {node} (available: 0 to {})", count.saturating_sub(1))),
+        };
+        self.nodes.iter().try_for_each(|node| exists(*node))?;
+        for fault in &self.faults {
+            match *fault {
+                Fault::Freeze { node, .. } => exists(node)?,
+                Fault::Cut { a, b, .. } => {
+                    exists(a)?;
+                    exists(b)?;
+                    if a == b || !self.profile.topology.linked(a, b, count) {
+                        return Err(format!("no link between cards {a} and {b}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses the time of a fault.
+fn microseconds(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|us| *us <= TIME_MAX_US)
+}
+
+fn parse_fault(text: &str) -> Option<Fault> {
+    let (kind, rest) = text.split_once('=')?;
+    if kind == "slow" {
+        let mbps = rest.parse::<u32>().ok().filter(|gbps| *gbps > 0)?.checked_mul(1000)?;
+        return Some(Fault::Slow { mbps });
+    }
+    let (who, when) = rest.split_once('@').unwrap_or((rest, "0"));
+    let after_ps = microseconds(when)?.checked_mul(1_000_000)?;
+    match kind {
+        "stop" => Some(Fault::Freeze { node: who.parse().ok()?, after_ps }),
+        "cut" => {
+            let (a, b) = who.split_once('-')?;
+            Some(Fault::Cut { a: a.parse().ok()?, b: b.parse().ok()?, after_ps })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,39 @@
+//! Opened cards.
+
+use fpga_hal::Function;
+use fpga_mock::Fabric;
+
+/// Kind of the selected cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// In-process mock cards.
+    Mock,
+    /// Functions on the kernel's VFIO.
+    Vfio,
+    /// Functions on vfio-user sockets.
+    VfioUser,
+}
+
+impl Kind {
+    /// Returns the name in output and `--json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Mock => "mock",
+            Kind::Vfio => "vfio",
+            Kind::VfioUser => "vfio-user",
+        }
+    }
+}
+
+/// Opened cards of one fabric, in one domain.
+pub struct Selection {
+    /// The selector, as given.
+    pub selector: String,
+    /// Kind of the cards.
+    pub kind: Kind,
+    /// One function for each card, in the given order; all cards of a mock fabric are ordered by node.
+    pub functions: Vec<Function>,
+    /// The fabric of mock cards; `None` for other cards.
+    pub fabric: Option<Fabric>,
+}

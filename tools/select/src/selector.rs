@@ -1,0 +1,197 @@
+//! A parsed selector, and what it opens.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
+use fpga_mock::{Fabric, LateDma, Profile};
+
+use crate::error::Error;
+use crate::mock_cards::MockCards;
+use crate::selection::{Kind, Selection};
+use crate::sockets::sockets_at;
+use crate::vfio_card::VfioCard;
+
+/// Default selector, if no card is bound to VFIO.
+pub const DEFAULT: &str = "mock:optweb:4";
+
+/// A parsed selector, checked as far as possible without opening a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    text: String,
+    pub(crate) cards: Cards,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cards {
+    Mock(Box<MockCards>),
+    Vfio(Vec<VfioCard>),
+    VfioUser(Vec<PathBuf>),
+}
+
+impl Selector {
+    /// Parses a selector. Reads directories of sockets, but opens no card.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let cards = match text.split_once(':') {
+            Some(("mock", _)) => Cards::Mock(Box::new(MockCards::parse(text)?)),
+            Some(("vfio-user", _)) => {
+                let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
+                    part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
+                })?;
+                let sockets = paths.into_iter().map(|path| sockets_at(text, path));
+                Cards::VfioUser(sockets.collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            _ if text.starts_with("vfio:") || text.contains('.') => {
+                Cards::Vfio(parse_list(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", VfioCard::parse)?)
+            }
+            _ => {
+                let why = "expected mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, such as mock:optweb:4";
+                return Err(Error::Syntax { selector: text.into(), why: why.into() });
+            }
+        };
+        Ok(Selector { text: text.into(), cards })
+    }
+
+    /// Returns the profile of the mock fabric; `None` for other cards.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.mock().map(|mock| &mock.profile)
+    }
+
+    /// Returns the nodes of the mock cards.
+    pub fn nodes(&self) -> Vec<u32> {
+        self.mock().map(MockCards::selected).unwrap_or_default()
+    }
+
+    /// Returns a selector for each mock card, without faults.
+    pub fn mock_selectors(&self) -> Vec<String> {
+        let of = |mock: &MockCards| mock.selected().iter().map(|node| mock.selector(*node)).collect();
+        self.mock().map(of).unwrap_or_default()
+    }
+
+    pub(crate) fn mock(&self) -> Option<&MockCards> {
+        match &self.cards {
+            Cards::Mock(mock) => Some(mock),
+            Cards::Vfio(_) | Cards::VfioUser(_) => None,
+        }
+    }
+
+    /// Returns the kind of the cards.
+    pub fn kind(&self) -> Kind {
+        match &self.cards {
+            Cards::Mock(_) => Kind::Mock,
+            Cards::Vfio(_) => Kind::Vfio,
+            Cards::VfioUser(_) => Kind::VfioUser,
+        }
+    }
+
+    /// Returns the PCI addresses of functions on the kernel's VFIO.
+    pub fn addresses(&self) -> Vec<PciAddress> {
+        match &self.cards {
+            Cards::Vfio(functions) => functions.iter().map(|function| function.address).collect(),
+            Cards::Mock(_) | Cards::VfioUser(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the paths of the vfio-user sockets.
+    pub fn sockets(&self) -> &[PathBuf] {
+        match &self.cards {
+            Cards::VfioUser(paths) => paths,
+            Cards::Mock(_) | Cards::Vfio(_) => &[],
+        }
+    }
+
+    /// Opens the cards.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if opening a card fails.
+    pub fn open(&self) -> Result<Selection, Error> {
+        self.open_within(Duration::MAX)
+    }
+
+    /// Opens the cards. Waits at most `timeout` for a vfio-user server, and at most the default time.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if opening a card fails.
+    pub fn open_within(&self, timeout: Duration) -> Result<Selection, Error> {
+        let (functions, fabric) = match &self.cards {
+            Cards::Mock(mock) => {
+                let (fabric, cards) = self.fabric()?;
+                let domain = Domain::in_process();
+                let attach = |(node, card)| {
+                    let name = mock.selector(node);
+                    in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
+                };
+                let functions = cards.into_iter().map(attach).collect::<Result<_, _>>()?;
+                // After opening: opening resets a card, which undoes its faults.
+                self.plant_faults(&fabric);
+                (functions, Some(fabric))
+            }
+            Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, VfioCard::open)?, None),
+            Cards::VfioUser(paths) => {
+                let mut options = vfio_user::Options::default();
+                options.patience = options.patience.min(timeout);
+                let open = |path: &PathBuf, domain: &Domain| {
+                    let named = |source| Error::Open { selector: format!("vfio-user:{}", path.display()), source };
+                    vfio_user::connect_with(path, domain, &options).map_err(named)
+                };
+                (self.open_all(Ok(Domain::vfio_user()), paths, open)?, None)
+            }
+        };
+        Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, fabric })
+    }
+
+    fn open_all<C>(
+        &self,
+        domain: fpga_hal::Result<Domain>,
+        cards: &[C],
+        open: impl Fn(&C, &Domain) -> Result<Function, Error>,
+    ) -> Result<Vec<Function>, Error> {
+        let domain = domain.map_err(|source| Error::Open { selector: self.text.clone(), source })?;
+        cards.iter().map(|card| open(card, &domain)).collect()
+    }
+
+    /// Creates the mock fabric and returns the selected cards by node, not attached to a bus. The selector's faults are
+    /// not active: see [`plant_faults`](Self::plant_faults).
+    ///
+    /// # Errors
+    /// [`Error::NotMock`] for other cards; [`Error::Profile`].
+    pub fn fabric(&self) -> Result<(Fabric, Vec<NodeEndpoint>), Error> {
+        let selector = self.text.clone();
+        let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
+        let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
+        let card = |node| match mock.late {
+            Some(longest) => LateDma::new(fabric.endpoint(node), node.into(), longest) as Arc<dyn Endpoint>,
+            None => fabric.endpoint(node),
+        };
+        let cards = mock.selected().into_iter().map(|node| (node, card(node))).collect();
+        Ok((fabric, cards))
+    }
+
+    /// Plants the selector's faults in its fabric. A reset of a card undoes faults that have already occurred.
+    pub fn plant_faults(&self, fabric: &Fabric) {
+        if let Some(mock) = self.mock() {
+            mock.faults.iter().for_each(|fault| fabric.plant(*fault));
+        }
+    }
+}
+
+/// Node and endpoint of a mock card.
+pub type NodeEndpoint = (u32, Arc<dyn Endpoint>);
+
+/// Opens the cards of `selector`.
+///
+/// # Errors
+/// As [`Selector::parse`] and [`Selector::open`].
+pub fn select(selector: &str) -> Result<Selection, Error> {
+    Selector::parse(selector)?.open()
+}
+
+/// Parses a comma-separated list.
+fn parse_list<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
+    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form}, found {part:?}") };
+    text.split(',').map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
+}

@@ -1,0 +1,35 @@
+//! Sockets of a directory.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Returns the socket at `path`, or all sockets in the directory at `path`. A missing path fails when the card is opened.
+pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |error: std::io::Error| {
+        let why = format!("cannot read the directory {}: {error}", path.display());
+        Error::NoCard { selector: selector.into(), why }
+    };
+    let entries = match fs::read_dir(&path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => return Ok(vec![path]),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut sockets = Vec::new();
+    for entry in entries {
+        let socket = entry.map_err(unreadable)?.path();
+        if socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+            sockets.push(socket);
+        }
+    }
+    if sockets.is_empty() {
+        let why = format!("no sockets in the directory {}", path.display());
+        return Err(Error::NoCard { selector: selector.into(), why });
+    }
+    let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+    // By number: 10.sock follows 9.sock; other names come last.
+    sockets.sort_by_cached_key(|path| (number(path).is_none(), number(path), path.clone()));
+    Ok(sockets)
+}

@@ -1,0 +1,137 @@
+//! What selectors select, and what is refused.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fpga_mock::Fault;
+
+use crate::selector::Cards;
+use crate::vfio_card::VfioCard;
+use crate::{Error, Kind, Selector, select};
+
+fn nodes(text: &str) -> u32 {
+    Selector::parse(text).unwrap().profile().unwrap().nodes
+}
+
+#[test]
+fn shapes() {
+    assert_eq!(nodes("mock:optweb:8"), 8);
+    assert_eq!(nodes("mock:optweb:22x44"), 968);
+}
+
+#[test]
+fn faults() {
+    let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
+    let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
+    assert_eq!(slow.mock().unwrap().faults, [Fault::Slow { mbps: 20_000 }]);
+    let stop = Fault::Freeze { node: 2, after_ps: 100_000_000 };
+    let mock = selector.mock().unwrap();
+    assert_eq!(mock.faults, [stop, Fault::Cut { a: 0, b: 1, after_ps: 0 }]);
+    assert_eq!(mock.late, Some(Duration::from_micros(50)));
+}
+
+/// The selectors that `list` prints select the same cards, one by one and together.
+#[test]
+fn single_cards_of_a_fabric() {
+    let whole = Selector::parse("mock:optweb:4+stop=2").unwrap();
+    assert_eq!(whole.nodes(), [0, 1, 2, 3]);
+    assert_eq!(whole.mock_selectors()[2], "mock:optweb:4/2");
+    for (node, text) in whole.mock_selectors().iter().enumerate() {
+        assert_eq!(Selector::parse(text).unwrap().nodes(), [node as u32]);
+    }
+    let listed = Selector::parse(&whole.mock_selectors().join(",")).unwrap();
+    assert_eq!((listed.nodes(), listed.profile()), (whole.nodes(), whole.profile()));
+    let two = select("mock:optweb:4/3,mock:optweb:4/1+cut=1-3").unwrap();
+    let names: Vec<&str> = two.functions.iter().map(|one| one.identity().name.as_str()).collect();
+    assert_eq!(names, ["mock:optweb:4/3", "mock:optweb:4/1"]);
+}
+
+#[test]
+fn missing_cards_and_links_are_refused() {
+    for (text, why) in [
+        ("mock:optweb:4/4", "no card 4"),
+        ("mock:optweb:4+stop=4", "no card 4"),
+        ("mock:optweb:4+stop=9@100", "no card 9 (available: 0 to 3)"),
+        ("mock:optweb:4+cut=0-4", "no card 4"),
+        ("mock:optweb:4+cut=1-1@5", "no link between cards 1 and 1"),
+        // Groups 0 1, 2 3 of a Dragonfly: a card has one link to each other group.
+        ("mock:optweb:2x2+cut=0-3", "no link between cards 0 and 3"),
+    ] {
+        let error = Selector::parse(text).unwrap_err();
+        assert!(matches!(error, Error::NoCard { .. }) && error.to_string().contains(why), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_directory_selects_its_sockets_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!("vfio-user:{}", directory.path().display());
+    assert!(matches!(Selector::parse(&text), Err(Error::NoCard { .. })));
+    for name in ["10.sock", "9.sock", "0.sock", "spare.sock"] {
+        std::os::unix::net::UnixListener::bind(directory.path().join(name)).unwrap();
+    }
+    fs::write(directory.path().join("1.sock"), "").unwrap();
+    let expected = ["0.sock", "9.sock", "10.sock", "spare.sock"].map(|name| directory.path().join(name));
+    assert_eq!(Selector::parse(&text).unwrap().sockets(), expected);
+    let missing = Selector::parse("vfio-user:/nowhere/0.sock").unwrap();
+    assert_eq!(missing.sockets(), [PathBuf::from("/nowhere/0.sock")]);
+}
+
+#[test]
+fn cards_on_a_bus() {
+    let addresses = |text: &str| Selector::parse(text).unwrap().addresses().to_vec();
+    let card = "0000:3b:00.0".parse().unwrap();
+    assert_eq!(addresses("vfio:0000:3b:00.0"), [card]);
+    assert_eq!(addresses("3b:00.0"), [card]);
+    assert_eq!(addresses("vfio:0000:3b:00.0,0000:5e:00.1"), [card, "5e:00.1".parse().unwrap()]);
+    let token = "83a1b1c0-1d2e-4f3a-8b4c-5d6e7f809102";
+    let options = Selector::parse(&format!("vfio:3b:00.0+vf-token={token}+no-iommu")).unwrap().cards;
+    let vf_token = Some(token.parse().unwrap());
+    let (no_iommu, without_reset) = (true, false);
+    assert_eq!(options, Cards::Vfio(vec![VfioCard { address: card, vf_token, no_iommu, without_reset }]));
+    let unreset = VfioCard { address: card, vf_token: None, no_iommu: false, without_reset: true };
+    assert_eq!(Selector::parse("3b:00.0+without-reset").unwrap().cards, Cards::Vfio(vec![unreset]));
+    let sockets = Selector::parse("vfio-user:/run/a.sock,vfio-user:b.sock").unwrap();
+    assert_eq!(sockets.kind(), Kind::VfioUser);
+    assert_eq!(sockets.cards, Cards::VfioUser(vec!["/run/a.sock".into(), "b.sock".into()]));
+}
+
+#[test]
+fn invalid_selectors_are_refused() {
+    for text in [
+        "",
+        "mock",
+        "mock:optweb",
+        "mock:optweb:",
+        "mock:optweb:four",
+        "mock:novo:4",
+        "mock:optweb:4:5",
+        "moc:optweb:4",
+        "vfio:",
+        "vfio:3b",
+        "0000:3b:00.9",
+        "0000:3b:00.0,",
+        "0000:3b:00.0,mock:optweb:4",
+        "vfio-user:",
+        "vfio:3b:00.0+vf-token=secret",
+        "vfio:3b:00.0+fast",
+        "vfio-user:/a,vfio:0000:3b:00.0",
+        "mock:optweb:4+stop=x",
+        "mock:optweb:4+slow=0",
+        "mock:optweb:4+late=soon",
+        "mock:optweb:4+late=86400000001",
+        "mock:optweb:4+stop=0@18446744073709",
+        "mock:optweb:4/",
+        "mock:optweb:4/x",
+        "mock:optweb:4/0,mock:optweb:4",
+        "mock:optweb:4/0,mock:optweb:4/0",
+        "mock:optweb:4/0,mock:optweb:5/1",
+        "mock:optweb:4/0,0000:3b:00.0",
+    ] {
+        assert!(matches!(Selector::parse(text), Err(Error::Syntax { .. })), "{text:?}");
+    }
+    assert!(matches!(Selector::parse("mock:optweb:1"), Err(Error::Profile { .. })));
+    let card = Selector::parse("0000:3b:00.0").unwrap();
+    assert!(matches!(card.fabric(), Err(Error::NotMock { .. })));
+}

@@ -1,0 +1,41 @@
+//! A function on the kernel's VFIO: `vfio:ADDRESS[+OPTION..]`.
+
+use fpga_hal::vfio::{self, VfToken};
+use fpga_hal::{Domain, Function, PciAddress};
+
+use crate::error::Error;
+
+/// A function on the kernel's VFIO, with its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VfioCard {
+    pub(crate) address: PciAddress,
+    pub(crate) vf_token: Option<VfToken>,
+    pub(crate) no_iommu: bool,
+    pub(crate) without_reset: bool,
+}
+
+impl VfioCard {
+    /// Parses one card; `None` if the form is wrong.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_prefix("vfio:").unwrap_or(text).split('+');
+        let mut function =
+            VfioCard { address: parts.next()?.parse().ok()?, vf_token: None, no_iommu: false, without_reset: false };
+        for option in parts {
+            match option.split_once('=') {
+                Some(("vf-token", token)) => function.vf_token = Some(token.parse().ok()?),
+                None if option == "no-iommu" => function.no_iommu = true,
+                None if option == "without-reset" => function.without_reset = true,
+                _ => return None,
+            }
+        }
+        Some(function)
+    }
+
+    /// Opens the function in `domain`.
+    pub(crate) fn open(&self, domain: &Domain) -> Result<Function, Error> {
+        let VfioCard { address, vf_token, no_iommu, without_reset } = *self;
+        let options = vfio::Options { vf_token, no_iommu, without_reset, ..vfio::Options::default() };
+        let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
+        vfio::open_with(address, domain, &options).map_err(named)
+    }
+}
