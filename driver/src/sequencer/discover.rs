@@ -85,6 +85,7 @@ pub(crate) struct Described {
 
 /// Reads and checks what the card says of itself. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
 /// [`Features::CARD_RING`].
+#[expect(clippy::too_many_lines, reason = "one check a register, in the order of the registers")]
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let name = || block.name().to_owned();
     let magic = block.read_present(registers::MAGIC)?;

@@ -241,7 +241,8 @@ fn files_and_items_that_the_page_names_exist() {
 const MOST_LINES: usize = 600;
 
 /// Files that are longer, each with the reason. Nothing may be here that is not longer.
-const LONGER: [(&str, &str); 0] = [];
+const LONGER: [(&str, &str); 1] =
+    [("cmdseq/src/plan/predict.rs", "one model of time, whose operations share its state")];
 
 #[test]
 fn no_file_is_longer_than_600_lines() {
