@@ -54,6 +54,7 @@ pub use cluster::Cluster;
 pub use cluster::blame::Unfinished;
 pub use cluster::calibrate::calibrate;
 pub use cluster::persistent::Prepared;
+pub use cluster::run::Outcome;
 pub use communicators::contexts::Contexts;
 pub use communicators::{Choice, Communicator};
 pub use error::{Error, NO_DETAIL, Result};
