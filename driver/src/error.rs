@@ -7,9 +7,9 @@ use cmdseq::graph::GraphError;
 use cmdseq::plan::Refusal;
 use cmdseq::{Operation, Status};
 
-use crate::bound::{Bound, Unowned};
-use crate::health::Health;
-use crate::queue_state::State;
+use crate::ledger::bound::{Bound, Unowned};
+use crate::ledger::state::State;
+use crate::sequencer::health::Health;
 
 /// What stands in [`Error::Failed`] for a detail that the card does not say; its own have 15 bits.
 pub const NO_DETAIL: u16 = u16::MAX;

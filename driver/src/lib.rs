@@ -37,64 +37,35 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod blame;
-mod block;
-mod bound;
-mod calibrate;
 mod card;
 mod cluster;
-mod communicator;
 mod communicators;
 mod deadline;
-mod discover;
 mod error;
-mod execute;
-mod health;
-mod host_ring;
-mod lanes;
 mod ledger;
-mod memory;
-mod persistent;
 mod queue;
-mod queue_state;
-mod registry;
-mod repetitions;
 mod report;
-mod resident;
-mod sequencer_state;
-mod stopping;
-mod summary;
-mod synchronise;
-mod tables;
-mod times;
-mod token;
-mod waiting;
+mod sequencer;
+mod transport;
 
-// The card that the tests of the whole driver have, for those of its parts.
-#[cfg(test)]
-extern crate self as fpga_driver;
-#[cfg(test)]
-#[allow(dead_code, reason = "it is made for more tests than there are here")]
-#[path = "../tests/wire/fake.rs"]
-mod fake;
-
-pub use blame::Unfinished;
-pub use bound::Bound;
-pub use calibrate::calibrate;
 pub use card::Card;
+pub use card::resident::Resident;
 pub use cluster::Cluster;
-pub use communicator::{Choice, Communicator};
-pub use communicators::Contexts;
-pub use discover::find_sequencer;
+pub use cluster::blame::Unfinished;
+pub use cluster::calibrate::calibrate;
+pub use cluster::persistent::Prepared;
+pub use communicators::contexts::Contexts;
+pub use communicators::{Choice, Communicator};
 pub use error::{Error, NO_DETAIL, Result};
-pub use health::{Health, PcieErrors};
-pub use persistent::Prepared;
+pub use ledger::bound::Bound;
+pub use ledger::state::State;
+pub use ledger::token::Token;
 pub use queue::{QueuePair, check};
-pub use queue_state::State;
-pub use repetitions::{REPETITIONS_KEPT, Release};
+pub use report::repetitions::{REPETITIONS_KEPT, Release};
+pub use report::summary::Summary;
+pub use report::times::Times;
 pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
-pub use resident::Resident;
-pub use sequencer_state::{Current, SequencerState};
-pub use summary::Summary;
-pub use times::Times;
-pub use token::Token;
+pub use sequencer::discover::find_sequencer;
+pub use sequencer::health::{Health, PcieErrors};
+pub use sequencer::state::{Current, SequencerState};
+pub use transport::card_ring::RingWindow;

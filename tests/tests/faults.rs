@@ -159,9 +159,9 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
         let mut is_late = |rank: &usize| cluster.card_mut(*rank).queue_mut().test(&tokens[*rank]).unwrap().is_none();
         let late: Vec<usize> = (0..4).filter(|rank| is_late(rank)).collect();
         assert_eq!(late.len(), 4, "it stopped in the middle");
-        let unfinished = |place: usize| Unfinished {
-            rank: place as u32,
-            place,
+        let unfinished = |card: usize| Unfinished {
+            rank: card as u32,
+            card,
             phase: "program",
             instruction: Some(0),
             operation: Operation::Allgather,

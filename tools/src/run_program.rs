@@ -286,7 +286,7 @@ fn timeout_error(cluster: &Cluster, runs: &[RankRun<'_>], waited: Duration) -> E
     let group: Vec<u32> = cluster.cards().iter().map(Card::node).collect();
     let unfinished = |(place, run): (usize, &RankRun<'_>)| Unfinished {
         rank: place as u32,
-        place,
+        card: place,
         phase: "program",
         instruction: Some(run.completions.len()),
         operation: run.instructions[run.completions.len()].operation,

@@ -8,7 +8,8 @@ use cmdseq::capability::Timing;
 use cmdseq::{Flags, Instruction, Operation};
 use fpga_driver::{Cluster, calibrate};
 
-use crate::fake::{BLOCK, Fake, Times};
+use crate::cards::open_all;
+use fpga_fake::{BLOCK, Fake, Times};
 
 /// Bytes a cycle in Mb/s, at 200 MHz.
 const BYTE_A_CYCLE: u64 = 1600;
@@ -86,7 +87,7 @@ fn fabric(nodes: u32, parts: Parts) -> (Vec<Arc<Fake>>, Cluster) {
 }
 
 fn open(fakes: &[Arc<Fake>]) -> Cluster {
-    Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap()
+    open_all(fakes.iter().map(Fake::function).collect()).unwrap()
 }
 
 fn calibrated(cluster: &mut Cluster) -> Calibration {

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cmdseq::{Flags, Instruction, Operation, Status};
-use fpga_driver::{Card, Error};
+use fpga_driver::Error;
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::Open as _;
+use crate::open_card;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -103,7 +105,7 @@ fn a_sequencer_that_was_not_reset_is_stopped_before_it_masters_the_bus() {
         let fake = Fake::new(4);
         let function = fake.function();
         fake.run_what_was_left(reply);
-        match (reply, Card::open(function)) {
+        match (reply, open_card(function)) {
             (Reply::Hang, Ok(mut card)) => drop(card.run([Instruction::nop(); 9], SECOND).unwrap()),
             (Reply::Deaf, Err(Error::Timeout { what, .. })) => assert!(what.contains("last user"), "{what}"),
             (_, other) => panic!("{reply:?}: {other:?}"),
@@ -118,7 +120,7 @@ fn a_sequencer_that_was_not_reset_is_stopped_before_it_masters_the_bus() {
         if !is_busy {
             fake.rest();
         }
-        Card::open(function).unwrap().run([Instruction::nop(); 9], SECOND).unwrap();
+        open_card(function).unwrap().run([Instruction::nop(); 9], SECOND).unwrap();
     }
 }
 

@@ -8,11 +8,12 @@ use cmdseq::plan::{Collective, Plan, Request, plan};
 use cmdseq::{Operation, Status};
 use fpga_driver::{Cluster, Error, Execution, State};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::open_all;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 fn open(nodes: u32, depth: u32) -> (Vec<Arc<Fake>>, Cluster) {
     let fakes: Vec<_> = (0..nodes).map(|node| Fake::node(node, nodes, depth)).collect();
-    let cluster = Cluster::open(fakes.iter().rev().map(Fake::function).collect()).unwrap();
+    let cluster = open_all(fakes.iter().rev().map(Fake::function).collect()).unwrap();
     (fakes, cluster)
 }
 
@@ -27,15 +28,15 @@ fn cards_are_ordered_and_compared() {
     assert!(cluster.cards().iter().map(|card| card.node()).eq(0..4));
 
     let twice = [Fake::node(1, 4, 64), Fake::node(1, 4, 64)];
-    let error = Cluster::open(twice.iter().map(Fake::function).collect()).unwrap_err();
+    let error = open_all(twice.iter().map(Fake::function).collect()).unwrap_err();
     assert!(matches!(error, Error::Mismatch { node: 1, other: 1, .. }), "{error}");
 
     let slower = Fake::node(3, 4, 64);
     slower.set(BLOCK + 0x30, 100_000);
-    let error = Cluster::open([Fake::node(0, 4, 64), slower].iter().map(Fake::function).collect()).unwrap_err();
+    let error = open_all([Fake::node(0, 4, 64), slower].iter().map(Fake::function).collect()).unwrap_err();
     assert!(matches!(&error, Error::Mismatch { node: 0, other: 3, what } if what.contains("clock")), "{error}");
 
-    assert!(matches!(Cluster::open(Vec::new()).unwrap_err(), Error::BadArgument { .. }));
+    assert!(matches!(open_all(Vec::new()).unwrap_err(), Error::BadArgument { .. }));
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_card_that_vanishes_or_halts_is_told_from_a_slow_one() {
 #[test]
 fn plans_that_do_not_fit_the_cards_are_refused() {
     let fakes = [Fake::node(0, 4, 64), Fake::node(2, 4, 64)];
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let plan = barrier(&cluster, &[0, 1]);
     let mut refused = |plan: &Plan, execution: &Execution| {
         let error = cluster.execute(plan, execution).unwrap_err();
@@ -352,7 +353,7 @@ fn who_waits_for_nobody_is_blamed_before_who_is_waited_for_most() {
     let unfinished: Vec<_> = (0..5)
         .map(|rank| fpga_driver::Unfinished {
             rank,
-            place: group[rank as usize] as usize,
+            card: group[rank as usize] as usize,
             phase: "barrier",
             instruction: Some(3),
             operation: Operation::Barrier,

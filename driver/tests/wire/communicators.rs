@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use cmdseq::{Operation, Status, plan};
 use fpga_driver::{Cluster, Error, Execution};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::open_all;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const GROUP: Operation = Operation::Group;
 const FREE: Operation = Operation::Free;
@@ -18,7 +19,7 @@ fn open(nodes: u32) -> (Vec<Arc<Fake>>, Cluster) {
         fake.set(BLOCK + 0x74, 0x117);
         fake.set(BLOCK + 0xbc, 256);
     }
-    let cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     (fakes, cluster)
 }
 
@@ -92,7 +93,7 @@ fn a_reset_card_is_told_again() {
 #[test]
 fn an_older_card_defines_over_what_is_there() {
     let fakes = [Fake::node(0, 2, 64), Fake::node(1, 2, 64)];
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     assert_eq!(cluster.capabilities().communicator_generations, 1);
     let world = cluster.world();
     // It knows only one id to an entry, so those come again when each was given.
@@ -117,7 +118,7 @@ fn what_a_lost_card_has_makes_room_for_the_others() {
         // One entry besides that of all cards.
         fake.set(BLOCK + 0x58, 2);
     }
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let barrier = |cluster: &Cluster, group: &[u32]| {
         plan::plan(&plan::Request::new(plan::Collective::Barrier, group.to_vec(), 0), cluster.capabilities()).unwrap()
     };
@@ -138,7 +139,7 @@ fn an_id_is_defined_if_the_cards_have_its_entry_and_its_generation() {
         // 16 entries, of four generations each.
         fake.set(BLOCK + 0xbc, 4);
     }
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let id = |entry: u16, generation: u16| entry + 32 * generation;
     for (entry, generation, is_there) in [
         (0, 0, false),
@@ -191,7 +192,7 @@ fn what_a_card_still_has_is_freed_before_its_entry_is_used() {
         // One entry besides that of all cards.
         fake.set(BLOCK + 0x58, 2);
     }
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let world = cluster.world();
     let one = cluster.create(&world, &[0]).unwrap();
     fakes[0].plant(1, Reply::Deaf);

@@ -1,8 +1,10 @@
 //! Finding the sequencer: the card's words are checked, and the walk ends.
 
-use fpga_driver::{Card, Error};
+use fpga_driver::Error;
 
-use crate::fake::{BLOCK, Fake};
+use crate::cards::Open as _;
+use crate::open_card;
+use fpga_fake::{BLOCK, Fake};
 
 fn refused(prepare: impl Fn(&Fake)) -> Error {
     let fake = Fake::new(4);
@@ -69,7 +71,7 @@ fn all_ones_are_a_card_that_is_gone_if_its_vendor_id_is_too() {
     let fake = Fake::new(4);
     let function = fake.function();
     fake.state().is_gone = true;
-    let error = Card::open(function).unwrap_err();
+    let error = open_card(function).unwrap_err();
     assert!(matches!(error, Error::Removed { .. }), "{error}");
     // The vendor id says that this one is there.
     let error = refused(|fake| {

@@ -7,7 +7,9 @@ use cmdseq::Instruction;
 use fpga_driver::{Card, Error};
 use fpga_hal::{Domain, endpoint::Endpoint, in_process};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::Open as _;
+use crate::open_card;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What ends long before it on any machine was not waited out.
@@ -46,7 +48,7 @@ fn lines() -> &'static Lines {
 
 fn open_as(fake: &Arc<Fake>, name: &str) -> Card {
     let endpoint = Arc::clone(fake) as Arc<dyn Endpoint>;
-    Card::open(in_process::attach(endpoint, &Domain::in_process(), name).unwrap()).unwrap()
+    open_card(in_process::attach(endpoint, &Domain::in_process(), name).unwrap()).unwrap()
 }
 
 #[test]

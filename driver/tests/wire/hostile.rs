@@ -11,7 +11,7 @@ use cmdseq::{AddressSpace, Completion, Instruction, Status};
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Iova};
 
-use crate::fake::{BLOCK, Fake};
+use fpga_fake::{BLOCK, Fake};
 
 /// Numbers that a seed gives (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);

@@ -8,7 +8,8 @@ use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Request, plan};
 use fpga_driver::{Cluster, Error, Prepared, State};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::open_all;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const SHORT: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(60);
@@ -16,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Two cards with a barrier of both stored on them.
 fn open() -> (Vec<Arc<Fake>>, Cluster, Prepared) {
     let fakes: Vec<_> = (0..2).map(|node| Fake::node(node, 2, 64)).collect();
-    let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let plan = plan(&Request::new(Collective::Barrier, vec![0, 1], 0), cluster.capabilities()).unwrap();
     let prepared = cluster.prepare(&Schedule::of(&plan)).unwrap();
     assert!(fakes.iter().all(|fake| fake.state().ran == [Operation::Store]));

@@ -4,11 +4,13 @@ use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use cmdseq::{Instruction, Operand, Operation, Status};
+use cmdseq::{Instruction, Operand, Operation};
 use fpga_driver::{Bound, Card, Error, State};
 use fpga_hal::{DmaBuffer, Domain};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::Open as _;
+use crate::open_card;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(30);
@@ -200,31 +202,6 @@ fn after_a_failed_reset_only_a_reset_helps() {
 }
 
 #[test]
-fn an_abort_after_a_wrong_completion_makes_the_rings_anew() {
-    let fake = Fake::new(4);
-    let mut card = fake.open().unwrap();
-    let ring = |fake: &Fake| fake.state().registers[&(BLOCK + 0x408)];
-    let before = ring(&fake);
-    fake.plant(0, Reply::WrongTag);
-    let (bound, seen, _) = copy(&card);
-    let token = card.queue_mut().submit(bound).unwrap();
-    let error = card.queue_mut().wait(&token, SECOND).unwrap_err();
-    assert!(matches!(error, Error::BadCompletion { .. }), "{error}");
-    assert_eq!(card.state(), State::Poisoned);
-    assert!(seen.upgrade().is_some());
-    fake.state().script.clear();
-    card.abort().unwrap();
-    assert_ne!(ring(&fake), before, "the card may still write to the old one");
-    assert!(seen.upgrade().is_none());
-    assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Aborted);
-    // After an abort of a queue that was not poisoned, the rings are the same.
-    let before = ring(&fake);
-    card.abort().unwrap();
-    assert_eq!(ring(&fake), before);
-    card.run([Instruction::nop(); 9], SECOND).unwrap();
-}
-
-#[test]
 fn a_card_that_is_gone_takes_nothing_and_its_memory_is_kept() {
     let fake = Fake::new(4);
     let mut card = fake.open().unwrap();
@@ -251,12 +228,12 @@ fn one_driver_at_a_time_has_a_function() {
     let fake = Fake::new(4);
     let function = fake.function();
     let in_use = |error: Error| matches!(error, Error::Bus(fpga_hal::Error::InUse { .. }));
-    let mut card = Card::open(function.clone()).unwrap();
-    assert!(in_use(Card::open(function.clone()).unwrap_err()));
+    let mut card = open_card(function.clone()).unwrap();
+    assert!(in_use(open_card(function.clone()).unwrap_err()));
     assert!(matches!(fake.try_function().unwrap_err(), fpga_hal::Error::InUse { name } if name == "fake"));
     card.run([Instruction::nop()], SECOND).unwrap();
     drop(card);
-    let mut card = Card::open(function.clone()).unwrap();
+    let mut card = open_card(function.clone()).unwrap();
     card.run([Instruction::nop()], SECOND).unwrap();
     drop((card, function));
     fake.open().unwrap().run([Instruction::nop()], SECOND).unwrap();

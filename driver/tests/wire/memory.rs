@@ -5,7 +5,8 @@ use std::time::Duration;
 use cmdseq::{Instruction, Operation};
 use fpga_driver::Error;
 
-use crate::fake::{Fake, MEMORY_BYTES, Reply};
+use crate::cards::Open as _;
+use fpga_fake::{Fake, MEMORY_BYTES, Reply};
 
 fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
     let mut state = seed | 1;

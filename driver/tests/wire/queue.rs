@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use cmdseq::{Instruction, Operation, Status};
 use fpga_driver::{Bound, Error, check};
 
-use crate::fake::{BLOCK, Fake, Reply};
+use crate::cards::Open as _;
+use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,438 @@
+//! One card: opened, described, and its instructions run.
+
+pub(crate) mod communicator_table;
+pub(crate) mod memory;
+pub(crate) mod resident;
+pub(crate) mod tables;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
+use fpga_hal::{BarIndex, BusKind, Claim, DmaBuffer, Function, Interrupt};
+use fpga_regs::bits::Features;
+use fpga_regs::{pci, sequencer};
+
+use crate::card::communicator_table::{Entries, Spent};
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::state::State;
+use crate::ledger::token::Token;
+use crate::queue::stopping::STOP;
+use crate::queue::{QueuePair, check};
+use crate::sequencer::block::{Block, bus_error};
+use crate::sequencer::discover;
+use crate::sequencer::state::SequencerState;
+use crate::transport::any::AnyTransport;
+use crate::transport::card_ring::{CardRing, RingWindow};
+use crate::transport::host_ring::HostRing;
+
+/// Entries of a ring, unless the card has fewer.
+const DEPTH_MAX: u32 = 1024;
+/// How long one call may take that has no timeout of its own.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Buffers for the card are pages of their own.
+const BUFFER_ALIGNMENT: usize = 4096;
+
+/// A card with a command sequencer, held by this process. Dropping it stops its queue and closes the function.
+#[derive(Debug)]
+pub struct Card {
+    // Fields are dropped in this order: the queue stops the card before its memory and its function go.
+    queue: QueuePair,
+    pub(crate) staging: Option<Arc<DmaBuffer>>,
+    /// The program last stored in each slot.
+    pub(crate) stored: BTreeMap<u32, Arc<()>>,
+    /// The communicators it has.
+    pub(crate) entries: Entries,
+    /// The ids of communicators that it was given since its reset.
+    pub(crate) spent: Spent,
+    block: Block,
+    version: u32,
+    features: Features,
+    /// How its queue is fed.
+    ring_feature: Features,
+    node: u32,
+    capabilities: Capabilities,
+    timeout: Duration,
+    function: Function,
+    /// Dropped last: until then the function takes no other driver.
+    _claim: Claim,
+}
+
+impl Card {
+    /// Takes `function` into use: finds the sequencer, reads what it can do, and sets up a queue.
+    ///
+    /// # Errors
+    /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card that is none of ours,
+    /// [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if another card of
+    /// this process drives the function.
+    pub fn open(function: Function) -> Result<Card> {
+        Card::open_on(function, None)
+    }
+
+    /// As [`open`](Card::open), for a card that has the rings of its queue in its own memory, because it does not master the
+    /// bus. No card of today does: [`Features::CARD_RING`] announces it.
+    ///
+    /// # Errors
+    /// As [`open`](Card::open); [`Error::BadCapability`] if the card does not announce such rings; [`Error::BadArgument`] if
+    /// the window is not aligned.
+    pub fn open_with_card_ring(function: Function, window: RingWindow) -> Result<Card> {
+        Card::open_on(function, Some(window))
+    }
+
+    fn open_on(function: Function, rings: Option<RingWindow>) -> Result<Card> {
+        Card::set_up(function.clone(), rings).map_err(|error| match error {
+            // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
+            _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+            // Whose card it is instead, its ids tell.
+            Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
+            error => error,
+        })
+    }
+
+    fn set_up(function: Function, rings: Option<RingWindow>) -> Result<Card> {
+        let name: Arc<str> = function.identity().name.as_str().into();
+        let bus = |error| bus_error(&name, error);
+        let claim = function.claim().map_err(bus)?;
+        let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
+        let window = function.window(bar).map_err(|error| match error {
+            fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
+            error => bus(error),
+        })?;
+        let offset = discover::find_sequencer(&window, &name)?;
+        let window = window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
+        let block = Block::new(window, name.clone(), &function);
+        let ring_feature = if rings.is_some() { Features::CARD_RING } else { Features::HOST_RING };
+        let described = discover::describe(&block, ring_feature)?;
+        function.limit_dma_bits(described.dma_bits);
+        block.quiesce()?;
+        function.set_bus_master(true).map_err(bus)?;
+        let interrupt = enable_interrupt(&function, &block)?;
+        let depth_max = described.capabilities.queue_depth_max.min(DEPTH_MAX);
+        let (transport, depth) = match rings {
+            None => (AnyTransport::HostRing(HostRing::allocate(&block, function.domain(), depth_max)?), depth_max),
+            Some(window) => {
+                let rings = CardRing::map(&block, &function, window, depth_max)?;
+                let depth = rings.depth();
+                (AnyTransport::CardRing(Box::new(rings)), depth)
+            }
+        };
+        let queue = QueuePair::create(&function, &block, described.node, transport, depth, interrupt)?;
+        log::debug!("{name}: node {} of {}", described.node, described.capabilities.nodes);
+        Ok(Card {
+            queue,
+            staging: None,
+            stored: BTreeMap::new(),
+            entries: Entries::default(),
+            spent: Spent::default(),
+            block,
+            version: described.version,
+            features: described.features,
+            ring_feature,
+            node: described.node,
+            capabilities: described.capabilities,
+            timeout: TIMEOUT,
+            function,
+            _claim: claim,
+        })
+    }
+
+    /// What the card says it can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Its place in the fabric, from 0.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The function it is reached by.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// The selector or bus address it was opened by.
+    pub fn name(&self) -> &str {
+        self.block.name()
+    }
+
+    /// How it is reached.
+    pub fn kind(&self) -> BusKind {
+        self.function.bus()
+    }
+
+    /// Whether it is a model: by its PCI id, which no real card has.
+    pub fn is_mock(&self) -> bool {
+        let identity = self.function.identity();
+        identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
+    }
+
+    /// Version of its registers: major and minor.
+    pub fn version(&self) -> (u16, u16) {
+        ((self.version >> 16) as u16, self.version as u16)
+    }
+
+    /// What its sequencer has.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Largest piece sent eagerly, bytes; 0 means rendezvous always.
+    pub fn eager_limit(&self) -> u64 {
+        self.capabilities.eager_limit
+    }
+
+    /// Sets the largest piece sent eagerly. All cards of a group need the same.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if the card's receive buffer is smaller.
+    pub fn set_eager_limit(&mut self, bytes: u64) -> Result<()> {
+        let most = self.capabilities.eager_bytes;
+        let Some(value) = u32::try_from(bytes).ok().filter(|_| bytes <= most) else {
+            return Err(Error::argument("eager limit", bytes, format!("the receive buffer has {most} bytes")));
+        };
+        self.block.write(sequencer::EAGER_LIMIT, value)?;
+        self.capabilities.eager_limit = bytes;
+        Ok(())
+    }
+
+    /// The sequencer's free-running counter.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::Bus`].
+    pub fn cycles(&self) -> Result<u64> {
+        self.block.read_pair(sequencer::CYCLES_LO, sequencer::CYCLES_HI)
+    }
+
+    /// Instructions completed since the card was reset.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::Bus`].
+    pub fn retired(&self) -> Result<u64> {
+        self.block.read_pair(sequencer::RETIRED_LO, sequencer::RETIRED_HI)
+    }
+
+    /// What the sequencer says it is doing. Reads registers, so not for a hot path.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::Bus`].
+    pub fn sequencer_state(&self) -> Result<SequencerState> {
+        SequencerState::read(&self.block)
+    }
+
+    /// How long one call may take that has no timeout of its own: a copy to or from card memory, a group, a store.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sets [`timeout`](Card::timeout).
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// The card's queue.
+    pub fn queue(&self) -> &QueuePair {
+        &self.queue
+    }
+
+    /// The card's queue, to push to and wait on.
+    pub fn queue_mut(&mut self) -> &mut QueuePair {
+        &mut self.queue
+    }
+
+    /// Zeroed host memory of at least `bytes` bytes that the card reaches.
+    ///
+    /// # Errors
+    /// [`Error::Bus`] if there is no memory, or no address for it.
+    pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
+        self.function.domain().allocate(bytes, BUFFER_ALIGNMENT).map_err(|error| self.bus(error))
+    }
+
+    /// Whether the card's queue takes instructions, and why not.
+    pub fn state(&self) -> State {
+        self.queue.state()
+    }
+
+    /// Waits for the completion of `token` and checks its status. After a timeout the token may be waited for again.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::wait`], and [`Error::Failed`].
+    pub fn wait(&mut self, token: &Token, timeout: Duration) -> Result<Completion> {
+        let completion = self.queue.wait(token, timeout)?;
+        check(completion, self.node, 0, token.operation())
+    }
+
+    /// [`wait`](Card::wait) with a deadline that several waits share.
+    pub(crate) fn wait_done(&mut self, token: &Token, deadline: Deadline) -> Result<Completion> {
+        check(self.completion(token, deadline)?, self.node, 0, token.operation())
+    }
+
+    /// The completion of `token`, whatever its status.
+    pub(crate) fn completion(&mut self, token: &Token, deadline: Deadline) -> Result<Completion> {
+        match self.queue.wait_until(token, deadline)? {
+            Some(completion) => Ok(completion),
+            None => Err(self.queue.timeout(format!("{} to complete", token.operation()), deadline.waited())),
+        }
+    }
+
+    /// Runs `instructions`, however many, and gives their completions in order, all of them done.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for the first that was not done (those after it were run all the same), [`Error::Timeout`]
+    /// naming the first that did not complete within `timeout`, and those of [`QueuePair::push`] and [`QueuePair::wait`].
+    /// What is in flight then goes on, and the buffers bound to it are kept until it is complete.
+    pub fn run(
+        &mut self,
+        instructions: impl IntoIterator<Item = impl Into<Bound>>,
+        timeout: Duration,
+    ) -> Result<Vec<Completion>> {
+        let deadline = Deadline::after(timeout);
+        let mut operations = Vec::new();
+        let mut completions = Vec::new();
+        let mut tokens = VecDeque::new();
+        let mut rest = instructions.into_iter().map(Into::into).peekable();
+        loop {
+            // Where others have filled the ring, the first waits for room.
+            while let Some(bound) = rest.next_if(|_| tokens.is_empty() || self.queue.has_room()) {
+                let operation = bound.instruction().operation;
+                match self.queue.push_when_room(bound, deadline) {
+                    Ok(token) => tokens.push_back(token),
+                    Err(error) => {
+                        // Those before it run: none stays for a later doorbell.
+                        self.queue.ring()?;
+                        return Err(error);
+                    }
+                }
+                operations.push(operation);
+            }
+            let Some(token) = tokens.pop_front() else { break };
+            match self.queue.wait_until(&token, deadline) {
+                Ok(Some(completion)) => {
+                    completions.push(completion);
+                    let _ = self.queue.take(token)?;
+                }
+                outcome => {
+                    token.abandon();
+                    tokens.into_iter().for_each(Token::abandon);
+                    // A failure seen already is the likely reason for what did not come.
+                    self.check_all(&completions, &operations)?;
+                    outcome?;
+                    return Err(self.late(completions.len(), &operations, deadline));
+                }
+            }
+        }
+        self.check_all(&completions, &operations)?;
+        Ok(completions)
+    }
+
+    fn check_all(&self, completions: &[Completion], operations: &[Operation]) -> Result<()> {
+        for (index, (completion, operation)) in completions.iter().zip(operations).enumerate() {
+            check(*completion, self.node, index, *operation)?;
+        }
+        Ok(())
+    }
+
+    /// A timeout of a program, at instruction `index`.
+    fn late(&self, index: usize, operations: &[Operation], deadline: Deadline) -> Error {
+        let what = format!("instruction {index} ({}) to complete", operations[index]);
+        match self.queue.timeout(what, deadline.waited()) {
+            Error::Timeout { what, node, rank, waited, last_seen, .. } => {
+                Error::Timeout { what, node, rank, instruction: Some(index), waited, last_seen }
+            }
+            other => other,
+        }
+    }
+
+    /// Fills `bytes` bytes of card memory at `address` with the eight bytes of `pattern`, little-endian, repeated.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] outside of card memory or if `address` is not aligned as the card asks.
+    pub fn fill(&mut self, address: u64, bytes: u64, pattern: u64) -> Result<()> {
+        self.check_range(address, bytes)?;
+        let align = u64::from(self.capabilities.address_align);
+        if address % align != 0 {
+            return Err(Error::argument("address", format!("{address:#x}"), format!("a multiple of {align}")));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.run([Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
+    }
+
+    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<()> {
+        let size = self.capabilities.memory_bytes;
+        if address.checked_add(bytes).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let range = format!("{bytes} bytes at {address:#x}");
+        Err(Error::argument("card memory range", range, format!("the card has {size:#x} bytes")))
+    }
+
+    /// Ends what the sequencer runs and empties the queue. Everything in flight completes with status aborted; memory
+    /// it was to write is undefined. Memory, communicators and resident programs stay.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] if the sequencer does not stop: then the queue is [poisoned](State::Poisoned), and needs a
+    /// [`reset`](Card::reset). [`Error::NotRunning`] if a reset has failed before, and [`Error::Removed`].
+    pub fn abort(&mut self) -> Result<()> {
+        if self.queue.needs_reset() {
+            return Err(self.queue.refusal());
+        }
+        let deadline = Deadline::after(STOP);
+        let told = self.queue.request_stop();
+        match self.queue.await_stop(told, deadline) {
+            State::Stopped => self.queue.restart(None),
+            // Of a card that does not answer, this is that error.
+            _ => Err(self.queue.timeout("the sequencer to stop".into(), deadline.waited())),
+        }
+    }
+
+    /// Resets the function and sets it up again. Everything in flight completes with status aborted, resident programs
+    /// and communicators are gone, and the eager limit is the card's own again.
+    ///
+    /// # Errors
+    /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers. Then the queue is
+    /// [poisoned](State::Poisoned) or [gone](State::Gone), and what the card was given before counts as lost.
+    pub fn reset(&mut self) -> Result<()> {
+        self.stored.clear();
+        self.entries = Entries::default();
+        self.spent = Spent::default();
+        let outcome = self.reset_and_start();
+        if let Err(error) = &outcome {
+            self.queue.reset_failed(error);
+        }
+        outcome
+    }
+
+    fn reset_and_start(&mut self) -> Result<()> {
+        self.function.reset().map_err(|error| self.bus(error))?;
+        self.queue.was_reset();
+        let described = discover::describe(&self.block, self.ring_feature)?;
+        if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {
+            let what = "after a reset the card says it is another".to_owned();
+            return Err(Error::Mismatch { node: self.node, other: described.node, what });
+        }
+        self.capabilities = described.capabilities;
+        self.block.quiesce()?;
+        self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
+        let interrupt = enable_interrupt(&self.function, &self.block)?;
+        self.queue.restart(Some(interrupt))
+    }
+
+    pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
+        self.block.bus(error)
+    }
+}
+
+fn enable_interrupt(function: &Function, block: &Block) -> Result<Interrupt> {
+    let interrupts = function.enable_interrupts(1).map_err(|error| block.bus(error))?;
+    interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {
+        name: block.name().to_owned(),
+        register: "MSI-X message control",
+        value: 0,
+        expected: "at least one vector",
+    })
+}

@@ -1,0 +1,128 @@
+//! Programs stored on the card, launched again by one doorbell.
+
+use std::sync::Arc;
+
+use cmdseq::{Completion, Flags, Instruction, instruction};
+
+use crate::card::Card;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::{Bound, Held};
+use crate::ledger::token::Token;
+
+/// A program stored in a slot of a card. It is there as long as its card is held, is not reset, and nothing else is
+/// stored in the slot.
+#[derive(Debug)]
+pub struct Resident {
+    stored: Arc<()>,
+    slot: u32,
+    words: usize,
+}
+
+impl Resident {
+    /// The slot it is stored in.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its instructions.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+}
+
+impl Card {
+    /// Stores `program` in `slot`. What was there before is gone. The last instruction is marked as such. Buffers bound to
+    /// the instructions are kept until another program is stored in the slot, or the card is reset.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if the card has no such slot or the program does not fit; [`Error::HostMemoryUnbound`] if an
+    /// instruction names host memory that no buffer bound to it covers, or adds a launch argument to a host address;
+    /// [`Error::Failed`] if the card refuses it.
+    pub fn store(&mut self, slot: u32, program: impl IntoIterator<Item = impl Into<Bound>>) -> Result<Resident> {
+        self.store_until(slot, program, Deadline::after(self.timeout()))
+    }
+
+    /// [`store`](Card::store) with a deadline that several calls share.
+    pub(crate) fn store_until(
+        &mut self,
+        slot: u32,
+        program: impl IntoIterator<Item = impl Into<Bound>>,
+        deadline: Deadline,
+    ) -> Result<Resident> {
+        let program: Vec<Bound> = program.into_iter().map(Into::into).collect();
+        let capabilities = self.capabilities();
+        if slot >= capabilities.resident_programs {
+            let expected = format!("the card has {} slots", capabilities.resident_programs);
+            return Err(Error::argument("slot", slot, expected));
+        }
+        if program.is_empty() || program.len() > capabilities.resident_words as usize {
+            let expected = format!("a resident program has 1 to {} instructions", capabilities.resident_words);
+            return Err(Error::argument("program length", program.len(), expected));
+        }
+        if let Some(index) =
+            program[..program.len() - 1].iter().position(|one| one.instruction.flags.contains(Flags::LAST))
+        {
+            return Err(Error::argument("last flag at instruction", index, "only the last instruction has it"));
+        }
+        program.iter().try_for_each(|one| one.check_operands(self.function().domain()))?;
+        let buffer = self.allocate(program.len() * instruction::BYTES)?;
+        for (index, one) in program.iter().enumerate() {
+            let mut flags = one.instruction.flags;
+            flags.set(Flags::LAST, index + 1 == program.len());
+            let word = one.instruction.with_flags(flags).encode();
+            buffer.write_word64(index * instruction::BYTES, &word).map_err(|error| self.bus(error))?;
+        }
+        let instruction = Instruction::store(u64::from(slot), buffer.iova().0, program.len() as u64);
+        let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
+        // The slot's old program is gone however this ends.
+        let stored = Arc::new(());
+        self.stored.insert(slot, Arc::clone(&stored));
+        let queue = self.queue_mut();
+        // Until the store is done, either program may be there.
+        queue.ledger.keep_resident(slot, &named);
+        let token = queue.push_when_room(Bound::checked(instruction, Held::One(buffer)), deadline)?;
+        self.wait_done(&token, deadline)?;
+        self.queue_mut().ledger.set_resident(slot, named);
+        Ok(Resident { stored, slot, words: program.len() })
+    }
+
+    /// Whether `resident` is still there.
+    pub(crate) fn has(&self, resident: &Resident) -> bool {
+        self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
+    }
+
+    /// The last slot in which nothing is stored that somebody still holds.
+    pub(crate) fn free_slot(&self) -> Result<u32> {
+        let is_free = |slot: &u32| self.stored.get(slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
+        let slots = self.capabilities().resident_programs;
+        (0..slots).rev().find(is_free).ok_or_else(|| {
+            let expected = format!("one of the {slots} slots of node {} to be free: drop a program first", self.node());
+            Error::argument("another resident program", "one more", expected)
+        })
+    }
+
+    /// Launches `resident` with three arguments: one doorbell. Wait for the token with [`Card::wait`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the program is no longer there, [`Error::Full`] with the instruction.
+    pub fn launch(&mut self, resident: &Resident, arguments: [u64; instruction::ARGUMENTS]) -> Result<Token> {
+        if !self.has(resident) {
+            return Err(Error::Stale { what: "resident program" });
+        }
+        self.queue_mut().submit(Instruction::launch(u64::from(resident.slot), arguments))
+    }
+
+    /// [`launch`](Card::launch), then waits for the completion and checks its status.
+    ///
+    /// # Errors
+    /// As [`launch`](Card::launch) and [`wait`](Card::wait).
+    pub fn run_resident(
+        &mut self,
+        resident: &Resident,
+        arguments: [u64; instruction::ARGUMENTS],
+    ) -> Result<Completion> {
+        let token = self.launch(resident, arguments)?;
+        self.wait(&token, self.timeout())
+    }
+}

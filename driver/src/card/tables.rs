@@ -1,0 +1,68 @@
+//! Tables of the vector forms, loaded into the cards' slots.
+
+use cmdseq::{Instruction, Table, Tables};
+
+use crate::card::Card;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::token::Token;
+
+impl Card {
+    /// Loads `table` into `slot`. What was there before is gone. Nothing is sent to a card that has the same there.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if the card has no such slot or does not take the table; [`Error::Failed`] if it refuses.
+    pub fn load_table(&mut self, slot: u16, table: &Table) -> Result<()> {
+        self.load_tables(&Tables::from([(slot, table.clone())]))
+    }
+
+    /// [`load_table`](Card::load_table) of several.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_tables(&mut self, tables: &Tables) -> Result<()> {
+        let deadline = Deadline::after(self.timeout());
+        let loading = self.push_tables(tables, deadline)?;
+        self.await_tables(tables, loading, deadline)
+    }
+
+    /// Stores and rings what loads those of `tables` that the card does not have.
+    pub(crate) fn push_tables(&mut self, tables: &Tables, deadline: Deadline) -> Result<Vec<(u16, Token)>> {
+        let mut loading = Vec::new();
+        for (slot, table) in tables {
+            if self.queue().tables().get(slot) == Some(table) {
+                continue;
+            }
+            table
+                .check(*slot, self.capabilities())
+                .map_err(|error| Error::argument("table", format!("slot {slot}"), error.to_string()))?;
+            let encoded = table.encode();
+            let buffer = self.allocate(encoded.len())?;
+            buffer.write(0, &encoded).map_err(|error| self.bus(error))?;
+            let instruction = Instruction::table(*slot, buffer.iova().0, table.entries.len() as u64);
+            let instruction = Bound::from(instruction).holding(buffer);
+            loading.push((*slot, self.queue_mut().push_when_room(instruction, deadline)?));
+        }
+        if !loading.is_empty() {
+            self.queue_mut().ring()?;
+        }
+        Ok(loading)
+    }
+
+    /// Waits for what [`push_tables`](Card::push_tables) has begun.
+    pub(crate) fn await_tables(
+        &mut self,
+        tables: &Tables,
+        loading: Vec<(u16, Token)>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        for (slot, token) in loading {
+            self.wait_done(&token, deadline)?;
+            if let Some(table) = tables.get(&slot) {
+                self.queue_mut().has_table(slot, table.clone());
+            }
+        }
+        Ok(())
+    }
+}

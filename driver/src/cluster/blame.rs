@@ -1,0 +1,148 @@
+//! Who holds the others up: the sequencers' states of all cards that are not done, read once after a timeout.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use cmdseq::Operation;
+use fpga_regs::bits::Status;
+
+use crate::card::Card;
+use crate::error::{Error, Result};
+use crate::sequencer::state::SequencerState;
+
+/// Peers, and ranks that wait for one of them, that a sentence names; the others it counts.
+const NAMED: usize = 8;
+
+/// A rank that was not done in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its rank in the group.
+    pub rank: u32,
+    /// Index of its card in [`Cluster::cards`](crate::Cluster::cards).
+    pub card: usize,
+    /// What is being done: a noun, such as `barrier` or `program`.
+    pub phase: &'static str,
+    /// Index of the instruction that is next to complete, in the program of the rank.
+    pub instruction: Option<usize>,
+    /// What it does.
+    pub operation: Operation,
+    /// Instructions completed, to tell who is behind.
+    pub completed: u64,
+}
+
+/// What is known of one of them.
+struct Seen<'a> {
+    unfinished: &'a Unfinished,
+    state: SequencerState,
+    /// The rank, among those not done, that it waits for.
+    waits_for: Option<u32>,
+    /// How many wait for it.
+    waiting: usize,
+}
+
+impl Seen<'_> {
+    /// Whether it waits for no other card: it has stopped, or is at work.
+    fn waits_for_nobody(&self) -> bool {
+        self.state.waiting_peer.is_none() || self.state.status.contains(Status::HALTED)
+    }
+}
+
+/// The error of a wait for `unfinished`, at least one, of a group of these nodes by rank: it names the rank that the others
+/// wait for. Reads six registers of each of their cards. `undefined` is what the timeout leaves undefined.
+pub(crate) fn timeout(
+    cards: &[Card],
+    group: &[u32],
+    unfinished: &[Unfinished],
+    undefined: &str,
+    waited: Duration,
+) -> Error {
+    let states = unfinished.iter().map(|one| cards[one.card].sequencer_state()).collect::<Result<Vec<_>>>();
+    let seen = match states {
+        Ok(states) => see(group, unfinished, states),
+        // A card that is gone is the one that the others wait for.
+        Err(error) => return error,
+    };
+    let Some(blamed) = blamed(&seen) else { unreachable!("called with a rank that is not done") };
+    let Unfinished { rank, card, phase, instruction, operation, .. } = *blamed.unfinished;
+    let card = &cards[card];
+    let index = instruction.map_or(String::new(), |index| format!("instruction {index}, "));
+    let what = format!(
+        "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}; {undefined}",
+        card.name(),
+        unfinished.len(),
+        group.len(),
+        waiting(&seen, group),
+    );
+    let last_seen = card.queue().last_seen(&blamed.state);
+    Error::Timeout { what, node: Some(card.node()), rank: Some(rank), instruction, waited, last_seen }
+}
+
+fn see<'a>(group: &[u32], unfinished: &'a [Unfinished], states: Vec<SequencerState>) -> Vec<Seen<'a>> {
+    let rank_of: BTreeMap<u32, u32> = group.iter().copied().zip(0..).collect();
+    let is_unfinished = |rank: &u32| unfinished.iter().any(|one| one.rank == *rank);
+    let mut seen: Vec<Seen<'_>> = unfinished
+        .iter()
+        .zip(states)
+        .map(|(unfinished, state)| {
+            let peer = state.waiting_peer.and_then(|node| rank_of.get(&node)).copied();
+            Seen { unfinished, state, waits_for: peer.filter(is_unfinished), waiting: 0 }
+        })
+        .collect();
+    let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
+    seen.iter().filter_map(|one| one.waits_for).for_each(|rank| *waiting.entry(rank).or_default() += 1);
+    seen.iter_mut().for_each(|one| one.waiting = waiting.get(&one.unfinished.rank).copied().unwrap_or(0));
+    seen
+}
+
+/// The one that the others wait for, in the end: who waits for nobody; else who waits for a card that is done or none of
+/// the group; else, of those that wait for each other in a circle, the one that most wait for. Of several, the one that most
+/// wait for, that has completed least, that has the lowest rank.
+fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
+    let first = |of: &mut dyn Iterator<Item = &'s Seen<'a>>| {
+        of.min_by_key(|one| (usize::MAX - one.waiting, one.unfinished.completed, one.unfinished.rank))
+    };
+    first(&mut seen.iter().filter(|one| one.waits_for_nobody()))
+        .or_else(|| first(&mut seen.iter().filter(|one| one.waits_for.is_none())))
+        .or_else(|| first(&mut circle(seen).into_iter()))
+}
+
+/// Where every one waits for another, those that wait for each other in a circle.
+fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
+    let seen_of: BTreeMap<u32, usize> = seen.iter().map(|one| one.unfinished.rank).zip(0..).collect();
+    let next = |at: usize| seen[at].waits_for.and_then(|rank| seen_of.get(&rank).copied());
+    let mut is_in = vec![false; seen.len()];
+    for start in 0..seen.len() {
+        // After as many steps as there are ranks, the walk goes round.
+        if let Some(at) = (0..seen.len()).try_fold(start, |at, _| next(at)) {
+            is_in[at] = true;
+        }
+    }
+    seen.iter().zip(is_in).filter_map(|(one, is_in)| is_in.then_some(one)).collect()
+}
+
+/// Who waits for whom: "; ranks 0, 1 wait for rank 2".
+fn waiting(seen: &[Seen<'_>], group: &[u32]) -> String {
+    let mut by_peer: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for one in seen {
+        if let Some(node) = one.state.waiting_peer {
+            by_peer.entry(node).or_default().push(one.unfinished.rank);
+        }
+    }
+    let mut text = String::new();
+    for (node, ranks) in by_peer.iter().take(NAMED) {
+        let named: Vec<String> = ranks.iter().take(NAMED).map(u32::to_string).collect();
+        let more = ranks.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let (ranks, wait) = if ranks.len() == 1 { ("rank", "waits") } else { ("ranks", "wait") };
+        let peer = match group.iter().position(|one| one == node) {
+            Some(rank) => format!("rank {rank}"),
+            None => format!("node {node}"),
+        };
+        let _ = write!(text, "; {ranks} {}{more} {wait} for {peer}", named.join(", "));
+    }
+    match by_peer.len().saturating_sub(NAMED) {
+        0 => text,
+        more => format!("{text}; others wait for {more} more"),
+    }
+}

@@ -1,0 +1,400 @@
+//! Communicators of a cluster: who holds which entries of the cards' tables.
+//!
+//! An id is the same on all members. An instruction that still names one that was freed is refused by the card, because no
+//! card is given an id twice between two resets: of the entries that are free on all members, the one with most
+//! [generations](cmdseq::communicator::GENERATIONS) left is taken, and where none is left a communicator is refused
+//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are two exceptions. An id that
+//! only plans have had may serve a plan again, for no one else was told it; and a card that tells no generations apart has
+//! only one id for each entry.
+//!
+//! Communicators of plans share the table with those that are held: they are found by their members, stay defined for the
+//! next plan, and make room when there is no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cmdseq::communicator::ContextId;
+use cmdseq::{Completion, Instruction, Operation, Status, plan};
+
+use crate::card::Card;
+use crate::card::communicator_table::{Defined, Members, Spent};
+use crate::cluster::Cluster;
+use crate::communicators::contexts::Contexts;
+use crate::communicators::registry::{Held, NoEntry, Owner};
+use crate::communicators::{Choice, Communicator};
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::token::Token;
+use crate::queue::check;
+
+impl Cluster {
+    /// The communicator of all cards of the fabric, by node. It is always there.
+    pub fn world(&self) -> Communicator {
+        let world = self.registry.handle(self.registry.held[0].key);
+        world.unwrap_or_else(|| unreachable!("the world is never removed"))
+    }
+
+    /// A communicator of ranks `ranks` of `parent`, in this order, as `MPI_Comm_create_group` makes them.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there are none, one of them is not a rank or there twice, or a card is not held;
+    /// [`Error::TableFull`]; [`Error::IdsSpent`]; [`Error::Stale`] if `parent` was freed; and if a card refuses, those of [`Card::wait`].
+    pub fn create(&mut self, parent: &Communicator, ranks: &[u32]) -> Result<Communicator> {
+        let of = Arc::clone(&self.registry.opened(parent)?.members);
+        let mut is_taken = vec![false; of.len()];
+        let mut members = Vec::with_capacity(ranks.len());
+        for rank in ranks {
+            let node = of.get(*rank as usize).filter(|_| !std::mem::replace(&mut is_taken[*rank as usize], true));
+            let expected = || format!("different ranks of a communicator of {}", of.len());
+            members.push(*node.ok_or_else(|| Error::argument("rank", rank, expected()))?);
+        }
+        if members.is_empty() {
+            return Err(Error::argument("ranks", "none", "at least one rank"));
+        }
+        let deadline = self.deadline();
+        self.allocate_one(members.into(), Owner::Handle, deadline)
+    }
+
+    /// Splits `parent` as `MPI_Comm_split` does: `choices` has one for each of its ranks, none for a rank that is to be in no new
+    /// communicator. Gives what each rank is in. All of them have one id.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn split(&mut self, parent: &Communicator, choices: &[Option<Choice>]) -> Result<Vec<Option<Communicator>>> {
+        let of = Arc::clone(&self.registry.opened(parent)?.members);
+        if choices.len() != of.len() {
+            return Err(Error::argument("choices", choices.len(), format!("one for each of {} ranks", of.len())));
+        }
+        let mut colours: BTreeMap<u32, Vec<(i32, usize)>> = BTreeMap::new();
+        for (rank, choice) in choices.iter().enumerate() {
+            if let Some(Choice { colour, key }) = choice {
+                colours.entry(*colour).or_default().push((*key, rank));
+            }
+        }
+        let groups = colours.values_mut().map(|ranks| {
+            ranks.sort_unstable();
+            ranks.iter().map(|(_, rank)| of[*rank]).collect()
+        });
+        let (groups, deadline) = (groups.collect(), self.deadline());
+        let made = self.allocate(groups, Owner::Handle, deadline)?;
+        let by_colour: BTreeMap<u32, Communicator> = colours.into_keys().zip(made).collect();
+        let of_rank = |choice: &Option<Choice>| by_colour.get(&choice.as_ref()?.colour).cloned();
+        Ok(choices.iter().map(of_rank).collect())
+    }
+
+    /// Another communicator of the same ranks.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn duplicate(&mut self, of: &Communicator) -> Result<Communicator> {
+        let members = Arc::clone(&self.registry.opened(of)?.members);
+        let deadline = self.deadline();
+        self.allocate_one(members, Owner::Handle, deadline)
+    }
+
+    /// Forgets `communicator`, on the cards too, behind what is in their queues already. Only if a plan that is stored on the
+    /// cards uses it as well does it stay there for that.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it was freed before, [`Error::BadArgument`] for the one of all cards. If a card fails, those of
+    /// [`Card::wait`]; it is freed then all the same, and that card is told again before its entry is used.
+    pub fn free(&mut self, communicator: &Communicator) -> Result<()> {
+        if self.registry.opened(communicator)?.id == ContextId::WORLD {
+            return Err(Error::argument("communicator", ContextId::WORLD, "the one of all cards is always there"));
+        }
+        let held = self.registry.held.iter_mut().find(|held| held.key == communicator.key);
+        if let Some(held) = held.filter(|held| Arc::strong_count(&held.pin) > 1) {
+            held.owner = Owner::Plan;
+            return Ok(());
+        }
+        self.release(communicator.key, self.deadline())
+    }
+
+    /// Defines `communicator` again on those of its cards that were reset since.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it was freed; if a card refuses, those of [`Card::wait`].
+    pub fn restore(&mut self, communicator: &Communicator) -> Result<()> {
+        self.registry.opened(communicator)?;
+        self.ensure(communicator.key, self.deadline())
+    }
+
+    /// Defines `communicator` on all its members by the id that it says, which is for programs that name ids themselves.
+    /// What was defined so before on that id and one of the members is forgotten; what is held is not.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is not possible or held;
+    /// [`Error::Failed`] if a card refuses.
+    pub fn define(&mut self, communicator: &plan::Communicator) -> Result<()> {
+        let plan::Communicator { id: raw, members } = communicator;
+        let expected = || format!("1 to {}, or a later generation of one", self.registry.entries.saturating_sub(1));
+        let entries = self.registry.entries;
+        let id = ContextId::from_raw(*raw)
+            .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
+            .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
+        self.check_members(members)?;
+        let deadline = self.deadline();
+        let same = |held: &&Held| held.id == id && *held.members == **members;
+        if let Some(key) = self.registry.held.iter().find(same).map(|held| held.key) {
+            return self.ensure(key, deadline);
+        }
+        let in_the_way = self
+            .registry
+            .held
+            .iter()
+            .filter(|held| held.id.index() == id.index() && held.members.iter().any(|node| members.contains(node)));
+        let mut replaced = Vec::new();
+        for held in in_the_way {
+            if held.owner != Owner::Id && !held.makes_room() {
+                let expected = format!("its entry of the table is held by communicator {}", held.id);
+                return Err(Error::argument("communicator", raw, expected));
+            }
+            replaced.push(held.key);
+        }
+        replaced.into_iter().try_for_each(|key| self.release(key, deadline))?;
+        let key = self.registry.add(id, members.as_slice().into(), Owner::Id);
+        self.ensure_or_release(&[key], deadline)
+    }
+
+    /// Defines the communicators of a plan that are not defined, and gives the ids they have. One that is held and has the
+    /// same members is used for it; but what the plan calls by two ids is two.
+    ///
+    /// # Errors
+    /// As [`create`](Cluster::create).
+    pub fn contexts<'c>(
+        &mut self,
+        communicators: impl IntoIterator<Item = &'c plan::Communicator>,
+    ) -> Result<Contexts> {
+        let deadline = self.deadline();
+        self.contexts_apart(communicators, &BTreeSet::new(), deadline)
+    }
+
+    /// As [`contexts`](Cluster::contexts); those of `apart` are shared with nobody.
+    pub(crate) fn contexts_apart<'c>(
+        &mut self,
+        communicators: impl IntoIterator<Item = &'c plan::Communicator>,
+        apart: &BTreeSet<u16>,
+        deadline: Deadline,
+    ) -> Result<Contexts> {
+        let mut contexts = Contexts::default();
+        let mut taken = Vec::new();
+        for plan::Communicator { id, members } in communicators {
+            if contexts.has(*id, members) {
+                continue;
+            }
+            let shared = match apart.contains(id) {
+                true => None,
+                false => self.registry.shared(members, &taken).map(|held| held.key),
+            };
+            let key = match shared {
+                Some(key) => key,
+                None => self.allocate_one(members.as_slice().into(), Owner::Plan, deadline)?.key,
+            };
+            let held = self.registry.find(key).ok_or(Error::Stale { what: "communicator" })?;
+            contexts.add(*id, held.id, Arc::clone(&held.members), Arc::clone(&held.pin));
+            taken.push(key);
+            self.ensure(key, deadline)?;
+        }
+        Ok(contexts)
+    }
+
+    /// Takes note that programs have changed the entry of `id` of node `node`: whoever needs it next sees to it again.
+    pub(crate) fn unsettle(&mut self, node: u32, id: u16) -> Result<()> {
+        let index = self.index_of(node)?;
+        // Others the card has refused.
+        if let Some(id) = ContextId::from_raw(id) {
+            let entry = &mut self.card_mut(index).entries[id.index() as usize];
+            let unknown = || Defined { id, members: [].into(), is_certain: false };
+            entry.get_or_insert_with(unknown).is_certain = false;
+        }
+        Ok(())
+    }
+
+    fn allocate_one(&mut self, members: Members, owner: Owner, deadline: Deadline) -> Result<Communicator> {
+        let made = self.allocate(vec![members], owner, deadline)?;
+        made.into_iter().next().ok_or(Error::Stale { what: "communicator" })
+    }
+
+    /// Makes communicators that have no card in common, all with one id.
+    fn allocate(&mut self, groups: Vec<Members>, owner: Owner, deadline: Deadline) -> Result<Vec<Communicator>> {
+        let nodes = groups.concat();
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        groups.iter().try_for_each(|members| self.check_members(members))?;
+        let (cards, limit) = (nodes.len(), self.registry.entries);
+        let free = self.registry.free_entry(&nodes, &self.spent(&nodes)?).map_err(|none| match none {
+            NoEntry::Full => Error::TableFull { cards, limit },
+            NoEntry::Spent => Error::IdsSpent { cards },
+        })?;
+        for key in free.evicted {
+            // A card that does not free it may be none of the new ones; if it is, it is told again.
+            if let Err(error) = self.release(key, deadline) {
+                log::debug!("a communicator that made room is not freed on all cards: {error}");
+            }
+        }
+        let id = self.spent(&nodes)?.first_left(free.entry, self.registry.generations);
+        let id = id.ok_or(Error::IdsSpent { cards })?;
+        let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
+        self.ensure_or_release(&keys, deadline)?;
+        Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
+    }
+
+    /// What was given to one of `nodes` or another.
+    fn spent(&self, nodes: &[u32]) -> Result<Spent> {
+        let mut spent = Spent::default();
+        for node in nodes {
+            spent.add_all(&self.cards()[self.index_of(*node)?].spent);
+        }
+        Ok(spent)
+    }
+
+    /// Whether there can be a communicator of these nodes.
+    fn check_members(&self, members: &[u32]) -> Result<()> {
+        let most = self.capabilities().communicator_ranks;
+        if members.is_empty() || members.len() as u64 > u64::from(most) {
+            return Err(Error::argument("members", members.len(), format!("a communicator has 1 to {most} ranks")));
+        }
+        let mut is_taken = vec![false; self.cards().len()];
+        for node in members {
+            u16::try_from(*node).map_err(|_| Error::argument("node", node, "a node number of 16 bits"))?;
+            if std::mem::replace(&mut is_taken[self.index_of(*node)?], true) {
+                return Err(Error::argument("node", node, "each node is a member once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Defines new communicators; if a card refuses one, none of them stays.
+    fn ensure_or_release(&mut self, keys: &[u64], deadline: Deadline) -> Result<()> {
+        let defined = keys.iter().try_for_each(|key| self.ensure(*key, deadline));
+        if defined.is_err() {
+            for key in keys {
+                if let Err(error) = self.release(*key, deadline) {
+                    log::warn!("a communicator that could not be made is not freed on all cards: {error}");
+                }
+            }
+        }
+        defined
+    }
+
+    /// Has communicator `key` defined on all its cards.
+    fn ensure(&mut self, key: u64, deadline: Deadline) -> Result<()> {
+        let Some(Held { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
+        let (id, members) = (*id, Arc::clone(members));
+        if id == ContextId::WORLD {
+            return Ok(());
+        }
+        let (mut before, mut missing) = (Vec::new(), Vec::new());
+        for node in members.iter() {
+            let index = self.index_of(*node)?;
+            match &self.cards()[index].entries[id.index() as usize] {
+                Some(one) if one.is_certain && one.id == id && one.members == members => continue,
+                // What the host does not know for certain, or what it has failed to free.
+                Some(one) => before.push((index, one.id)),
+                None => {}
+            }
+            missing.push(index);
+        }
+        self.forget(before, deadline)?;
+        let table: Vec<u8> = members.iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
+        let mut outcome = Ok(());
+        let mut tokens = Vec::with_capacity(missing.len());
+        for index in missing {
+            let card = self.card_mut(index);
+            card.spent.add(id);
+            card.entries[id.index() as usize] = Some(Defined { id, members: Arc::clone(&members), is_certain: false });
+            match card.push_group(id, &table, deadline) {
+                Ok(token) => tokens.push((index, token)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        for (index, token) in tokens {
+            let card = self.card_mut(index);
+            let node = card.node();
+            let waited = card.completion(&token, deadline);
+            let entry = &mut card.entries[id.index() as usize];
+            let defined = waited.and_then(|completion| {
+                // It has not taken it, whatever is in the entry now.
+                if is_refused(&completion) {
+                    *entry = None;
+                }
+                check(completion, node, 0, Operation::Group)
+            });
+            if let (Ok(_), Some(entry)) = (&defined, entry) {
+                entry.is_certain = true;
+            }
+            outcome = outcome.and(defined.map(drop));
+        }
+        outcome
+    }
+
+    /// Removes communicator `key` here and on its cards.
+    fn release(&mut self, key: u64, deadline: Deadline) -> Result<()> {
+        let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
+        let Held { id, members, is_told, .. } = self.registry.held.remove(index);
+        let indices = members.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>>>()?;
+        let is_there = |index: &usize| self.cards()[*index].entries[id.index() as usize].is_some();
+        self.forget(indices.iter().copied().filter(is_there).map(|index| (index, id)).collect(), deadline)?;
+        if !is_told {
+            indices.into_iter().for_each(|index| self.card_mut(index).spent.remove(id));
+        }
+        Ok(())
+    }
+
+    /// Frees ids on cards. That one has none of that id is as well.
+    fn forget(&mut self, defined: Vec<(usize, ContextId)>, deadline: Deadline) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut tokens = Vec::with_capacity(defined.len());
+        for (index, id) in defined {
+            let card = self.card_mut(index);
+            if !card.capabilities().runs(Operation::Free) {
+                // Such a card defines over what is there.
+                card.entries[id.index() as usize] = None;
+                continue;
+            }
+            match card.queue_mut().push_when_room(Instruction::free(id.raw()), deadline) {
+                Ok(token) => tokens.push((index, id, token)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // All cards begin before the first is waited for.
+        for (index, ..) in &tokens {
+            outcome = outcome.and(self.card_mut(*index).queue_mut().ring());
+        }
+        for (index, id, token) in tokens {
+            let card = self.card_mut(index);
+            let node = card.node();
+            let freed = card.completion(&token, deadline).and_then(|completion| match completion.status {
+                Status::BadCommunicator => Ok(completion),
+                _ => check(completion, node, 0, Operation::Free),
+            });
+            match freed {
+                Ok(_) => card.entries[id.index() as usize] = None,
+                Err(error) => {
+                    card.entries[id.index() as usize].iter_mut().for_each(|entry| entry.is_certain = false);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether an instruction has failed without doing anything.
+fn is_refused(completion: &Completion) -> bool {
+    !matches!(completion.status, Status::Done | Status::Aborted | Status::Unknown(_))
+}
+
+impl Card {
+    /// Stores and rings the definition of `id` as `table`.
+    fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
+        let buffer = self.allocate(table.len())?;
+        buffer.write(0, table).map_err(|error| self.bus(error))?;
+        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
+        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
+        self.queue_mut().ring()?;
+        Ok(token)
+    }
+}

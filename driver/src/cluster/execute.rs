@@ -1,0 +1,351 @@
+//! Running a plan: the same start for all ranks, one doorbell per card, one deadline.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use cmdseq::plan::{Collective, Plan};
+use cmdseq::{Completion, Instruction, Operation, Status};
+use fpga_hal::DmaBuffer;
+
+use crate::card::Card;
+use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::cluster::synchronise::synchronise;
+use crate::cluster::{Cluster, in_phase};
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::token::Token;
+use crate::queue::check;
+use crate::report::repetitions::Repetitions;
+use crate::report::times::Run;
+use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
+use crate::sequencer::state::CYCLES_MASK;
+
+/// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
+const BARRIERS: usize = 2;
+
+impl Cluster {
+    /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
+    /// loaded, synchronises the cards by barriers, runs the programs, and
+    /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input). A communicator that a
+    /// program defines itself needs an entry in which the cluster has none: those at the end are taken last.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
+    /// [`Error::Timeout`] for the rank that the others wait for. After either, all cards of the plan were
+    /// aborted and the destinations of the plan are undefined. Those of [`contexts`](Cluster::contexts), and
+    /// [`Error::BadArgument`] if a node of the group is not among the cards. If a card of the group does not run,
+    /// [`Error::Removed`] or [`Error::NotRunning`], and nothing was launched.
+    pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
+        let ranks = plan.request.group.len();
+        if plan.programs.len() != ranks {
+            return Err(Error::argument("programs", plan.programs.len(), format!("one for each of {ranks} ranks")));
+        }
+        if execution.repeat == 0 {
+            return Err(Error::argument("repeat", 0, "at least 1"));
+        }
+        let delays = &execution.start_delay_cycles;
+        if !delays.is_empty() && delays.len() != ranks {
+            return Err(Error::argument("start delays", delays.len(), format!("one for each of {ranks} ranks")));
+        }
+        let deadline = Deadline::after(execution.timeout);
+        let group = &plan.request.group;
+        let indices = self.running(group)?;
+        let start = synchronise(plan, self.capabilities());
+        let changed = changed_ids(plan);
+        let freed = changed.iter().map(|(_, id)| *id).collect();
+        let contexts = self
+            .contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed, deadline)
+            .map_err(|error| in_phase(error, group, "communicators"))?;
+        self.load_tables(plan, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
+
+        let mut runs: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
+                let node = plan.request.group[rank];
+                let start = start.of(rank, plan, self.capabilities()).repeat(BARRIERS);
+                let synchronising = start.len();
+                let mut prologue = contexts.translate(node, &start).into_owned();
+                prologue.extend(delay.map(Instruction::delay));
+                let program = contexts.translate(node, &plan.programs[rank].instructions);
+                RankOfPlan::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
+            })
+            .collect();
+        let with_program = runs.iter().filter(|run| !run.program.is_empty()).count();
+        let mut counted = Repetitions::new(with_program, plan.request.collective == Collective::Barrier);
+        let mut outcome = self.run_ranks(&mut runs, &mut counted, group, deadline);
+        if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
+            outcome = outcome.and(self.abort_all(&mut runs));
+        }
+        changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
+        first_failure(&runs, self.cards())?;
+        outcome?;
+        let clock_khz = self.capabilities().clock_khz;
+        let reports = runs.into_iter().map(|run| run.report(self.cards())).collect();
+        Ok(Report::new(reports, clock_khz, counted))
+    }
+
+    /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
+    fn load_tables(&mut self, plan: &Plan, indices: &[usize], deadline: Deadline) -> Result<()> {
+        let cards = self.all_mut();
+        let mut loading = Vec::new();
+        for (index, program) in indices.iter().zip(&plan.programs) {
+            let tokens = cards[*index].push_tables(&program.tables, deadline)?;
+            if !tokens.is_empty() {
+                loading.push((*index, &program.tables, tokens));
+            }
+        }
+        loading.into_iter().try_for_each(|(index, tables, tokens)| cards[index].await_tables(tables, tokens, deadline))
+    }
+
+    /// Fills the rings, and runs the runs until all are done, or some have failed and the others had time to.
+    fn run_ranks(
+        &mut self,
+        runs: &mut [RankOfPlan<'_>],
+        counted: &mut Repetitions,
+        group: &[u32],
+        deadline: Deadline,
+    ) -> Result<()> {
+        let cards = self.all_mut();
+        for run in runs.iter_mut() {
+            run.fill(&mut cards[run.card], counted)?;
+        }
+        match ranks::run(cards, runs, counted, deadline)? {
+            Ended::Done => Ok(()),
+            Ended::Late => {
+                let unfinished: Vec<_> = runs.iter().filter_map(RankOfPlan::unfinished).collect();
+                let undefined = "the destinations of the plan are undefined";
+                Err(blame::timeout(cards, group, &unfinished, undefined, deadline.waited()))
+            }
+        }
+    }
+
+    /// Ends what is not done. Cards that have failed are told as well: what came in for them is of no use any more.
+    fn abort_all(&mut self, runs: &mut [RankOfPlan<'_>]) -> Result<()> {
+        runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
+        ranks::abort(self.all_mut(), runs.iter().map(|run| run.card))
+    }
+}
+
+/// One rank's run.
+struct RankOfPlan<'p> {
+    rank: u32,
+    card: usize,
+    prologue: Vec<Instruction>,
+    /// So many of the prologue bring the cards to one start.
+    synchronising: usize,
+    program: Cow<'p, [Instruction]>,
+    /// Host memory that the program may name.
+    buffers: &'p [Arc<DmaBuffer>],
+    repeat: u64,
+    /// Instructions in all, stored, and completed.
+    total: u64,
+    next: u64,
+    done: u64,
+    tokens: VecDeque<Token>,
+    before: Vec<Completion>,
+    /// When the last barrier before the program was over.
+    synchronised: Option<u64>,
+    /// The repetition whose completions come in, and those of the first ones.
+    run: Run,
+    repetition: u64,
+    kept: Vec<Vec<Completion>>,
+    is_kept: bool,
+    /// The first completion that is not done, and the first that was not merely aborted, with their counts.
+    failed: Option<(u64, Completion)>,
+    not_aborted: Option<(u64, Completion)>,
+}
+
+impl<'p> RankOfPlan<'p> {
+    fn new(
+        rank: u32,
+        card: usize,
+        prologue: Vec<Instruction>,
+        synchronising: usize,
+        program: Cow<'p, [Instruction]>,
+        execution: &'p Execution,
+    ) -> Self {
+        let repeat = u64::from(execution.repeat);
+        RankOfPlan {
+            rank,
+            card,
+            synchronising,
+            buffers: &execution.buffers,
+            repeat,
+            total: prologue.len() as u64 + program.len() as u64 * repeat,
+            next: 0,
+            done: 0,
+            tokens: VecDeque::new(),
+            before: Vec::with_capacity(prologue.len()),
+            synchronised: None,
+            run: Run::default(),
+            repetition: 0,
+            kept: vec![Vec::new()],
+            is_kept: true,
+            failed: None,
+            not_aborted: None,
+            prologue,
+            program,
+        }
+    }
+
+    /// Of the rank's instruction `count`: which repetition it is of, and its index in the program; `None` before the program.
+    fn index(&self, count: u64) -> Option<(u64, usize)> {
+        let length = self.program.len() as u64;
+        let after = count.checked_sub(self.prologue.len() as u64).filter(|_| length != 0)?;
+        Some((after / length, (after % length) as usize))
+    }
+
+    fn instruction(&self, count: u64) -> &Instruction {
+        match self.index(count) {
+            None => &self.prologue[count as usize],
+            Some((_, index)) => &self.program[index],
+        }
+    }
+
+    /// Stores what fits into the ring. Says whether anything did. No rank runs ahead of the others without bound.
+    fn fill(&mut self, card: &mut Card, counted: &Repetitions) -> Result<bool> {
+        let (before, end) = (self.next, counted.end());
+        let length = self.program.len() as u64;
+        let limit = (end.min(self.repeat) * length).saturating_add(self.prologue.len() as u64).min(self.total);
+        while self.next < limit && card.queue_mut().has_room() {
+            let bound = Bound::covered_by(self.instruction(self.next), self.buffers);
+            self.tokens.push_back(card.queue_mut().push(bound)?);
+            self.next += 1;
+        }
+        Ok(self.next != before)
+    }
+
+    /// Takes the completions that are there. Says whether there were any.
+    fn collect(&mut self, card: &mut Card, counted: &mut Repetitions) -> Result<bool> {
+        let queue = card.queue_mut();
+        queue.poll()?;
+        let before = self.done;
+        while let Some(token) = self.tokens.pop_front() {
+            match queue.take(token)? {
+                Ok(completion) => self.take(completion, counted),
+                Err(token) => {
+                    self.tokens.push_front(token);
+                    break;
+                }
+            }
+        }
+        Ok(self.done != before)
+    }
+
+    /// Takes the next completion.
+    fn take(&mut self, completion: Completion, counted: &mut Repetitions) {
+        let count = self.done;
+        self.done += 1;
+        if completion.status != Status::Done {
+            self.failed.get_or_insert((count, completion));
+            if completion.status != Status::Aborted {
+                self.not_aborted.get_or_insert((count, completion));
+            }
+        }
+        if self.index(count).is_none() {
+            self.before.push(completion);
+            if self.before.len() == self.synchronising {
+                self.synchronised = Some(completion.issued.wrapping_add(completion.t2) & CYCLES_MASK);
+            }
+            return;
+        }
+        self.run.add(&completion);
+        if self.is_kept
+            && let Some(last) = self.kept.last_mut()
+        {
+            last.push(completion);
+        }
+        if self.run.count() == self.program.len() {
+            counted.add(self.rank, self.repetition, self.synchronised, &std::mem::take(&mut self.run));
+            self.repetition += 1;
+            let next = (self.kept.len() + 1) * self.program.len();
+            self.is_kept &= next <= COMPLETIONS_KEPT && self.repetition < self.repeat;
+            if self.is_kept {
+                self.kept.push(Vec::with_capacity(self.program.len()));
+            }
+        }
+    }
+
+    /// Its first failure, with the rank; those that were only aborted count only if `aborted` says so.
+    fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
+        let (count, completion) = if aborted { self.failed? } else { self.not_aborted? };
+        let index = self.index(count).map_or(0, |(_, index)| index);
+        match check(completion, node, index, self.instruction(count).operation) {
+            Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
+                Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
+            }
+            _ => None,
+        }
+    }
+
+    /// What it is at, unless it is done.
+    fn unfinished(&self) -> Option<Unfinished> {
+        if self.is_done() {
+            return None;
+        }
+        let (phase, index) = match self.index(self.done) {
+            None => ("synchronisation before the program", 0),
+            Some((_, index)) => ("program", index),
+        };
+        Some(Unfinished {
+            rank: self.rank,
+            card: self.card,
+            phase,
+            instruction: Some(index),
+            operation: self.instruction(self.done).operation,
+            completed: self.done,
+        })
+    }
+
+    fn report(self, cards: &[Card]) -> RankReport {
+        RankReport {
+            rank: self.rank,
+            node: cards[self.card].node(),
+            prologue: self.before,
+            synchronised: self.synchronised,
+            repetitions: self.kept,
+        }
+    }
+}
+
+impl RankRun for RankOfPlan<'_> {
+    type Shared = Repetitions;
+
+    fn card(&self) -> usize {
+        self.card
+    }
+
+    fn advance(&mut self, card: &mut Card, counted: &mut Repetitions) -> Result<bool> {
+        let collected = self.collect(card, counted)?;
+        Ok(self.fill(card, counted)? || collected)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done == self.total
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn has_more(&self) -> bool {
+        self.next < self.total
+    }
+}
+
+/// Nodes, and the ids of communicators that their programs define or free themselves.
+fn changed_ids(plan: &Plan) -> BTreeSet<(u32, u16)> {
+    let each = plan.request.group.iter().zip(&plan.programs);
+    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (*node, one)));
+    let changes = each.filter(|(_, one)| matches!(one.operation, Operation::Group | Operation::Free));
+    changes.map(|(node, one)| (node, one.communicator)).collect()
+}
+
+/// The failure to tell of: of the lowest rank that was not merely aborted, or of the lowest that was.
+fn first_failure(runs: &[RankOfPlan<'_>], cards: &[Card]) -> Result<()> {
+    let failure = |aborted| runs.iter().find_map(|run| run.failure(cards[run.card].node(), aborted));
+    failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
+}

@@ -1,0 +1,329 @@
+//! The cards of one fabric, held together.
+
+pub(crate) mod blame;
+pub(crate) mod calibrate;
+pub(crate) mod communicators;
+pub(crate) mod execute;
+pub(crate) mod persistent;
+pub(crate) mod ranks;
+pub(crate) mod synchronise;
+
+use std::time::Duration;
+
+use cmdseq::Capabilities;
+use cmdseq::plan::{Piece, Plan};
+use fpga_hal::Function;
+
+use crate::card::Card;
+use crate::cluster::blame::Unfinished;
+use crate::communicators::registry::Registry;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::state::State;
+
+/// Cards of one fabric, by node: all of them, or some.
+#[derive(Debug)]
+pub struct Cluster {
+    cards: Vec<Card>,
+    /// Node and name of each card, as they were opened.
+    order: Vec<(u32, Box<str>)>,
+    pub(crate) registry: Registry,
+}
+
+impl Cluster {
+    /// Opens all `functions` and makes sure that they belong together. They may be given in any order.
+    ///
+    /// # Errors
+    /// Those of [`Card::open`]; [`Error::Mismatch`] if two cards say they are the same node, or differ in what they can
+    /// do; [`Error::BadArgument`] if there are none.
+    pub fn open(functions: Vec<Function>) -> Result<Cluster> {
+        let cards = functions.into_iter().map(Card::open).collect::<Result<Vec<_>>>()?;
+        Cluster::of(cards)
+    }
+
+    /// Makes a cluster of cards that are open.
+    ///
+    /// # Errors
+    /// As [`open`](Cluster::open).
+    pub fn of(mut cards: Vec<Card>) -> Result<Cluster> {
+        cards.sort_by_key(Card::node);
+        let [first, rest @ ..] = cards.as_slice() else {
+            return Err(Error::argument("cards", "none", "at least one card"));
+        };
+        for (card, before) in rest.iter().zip(&cards) {
+            if card.node() == before.node() {
+                let what = format!("{} and {} both say they are it", before.name(), card.name());
+                return Err(Error::Mismatch { node: before.node(), other: card.node(), what });
+            }
+            if let Some(what) = difference(first.capabilities(), card.capabilities()) {
+                return Err(Error::Mismatch { node: first.node(), other: card.node(), what });
+            }
+        }
+        let of = first.capabilities();
+        let registry = Registry::new(of.nodes, of.communicators, of.communicator_generations);
+        let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
+        Ok(Cluster { cards, order, registry })
+    }
+
+    /// The cards, by node.
+    pub fn cards(&self) -> &[Card] {
+        &self.cards
+    }
+
+    /// The card at `index` in [`cards`](Cluster::cards). The order of the cards cannot be changed: a card that was swapped
+    /// with another is refused by everything that looks for a node.
+    ///
+    /// # Panics
+    /// If there are not as many cards, as an index does.
+    pub fn card_mut(&mut self, index: usize) -> &mut Card {
+        &mut self.cards[index]
+    }
+
+    /// All cards, by node.
+    pub(crate) fn all_mut(&mut self) -> &mut [Card] {
+        &mut self.cards
+    }
+
+    /// Sets on every card how long one call may take that has no timeout of its own: see [`Card::set_timeout`].
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.cards.iter_mut().for_each(|card| card.set_timeout(timeout));
+    }
+
+    /// What every one of the cards can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.cards[0].capabilities()
+    }
+
+    /// Sets the largest piece sent eagerly, on all cards.
+    ///
+    /// # Errors
+    /// As [`Card::set_eager_limit`].
+    pub fn set_eager_limit(&mut self, bytes: u64) -> Result<()> {
+        self.cards.iter_mut().try_for_each(|card| card.set_eager_limit(bytes))
+    }
+
+    /// Puts `data` where `plan` wants bytes `offset` and on of rank `rank`'s input.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
+    pub fn write_input(&mut self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let (program, group) = (program(plan, rank)?, &plan.request.group);
+        self.write_range(group[rank as usize], &program.input, "input", offset, data)
+            .map_err(|error| in_phase(error, group, "copy in"))
+    }
+
+    /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
+    ///
+    /// # Errors
+    /// As [`write_input`](Cluster::write_input).
+    pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        let (program, group) = (program(plan, rank)?, &plan.request.group);
+        self.read_range(group[rank as usize], &program.output, "output", offset, data)
+            .map_err(|error| in_phase(error, group, "copy out"))
+    }
+
+    /// Writes bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
+    pub(crate) fn write_range(
+        &mut self,
+        node: u32,
+        pieces: &[Piece],
+        what: &'static str,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let index = self.index_of(node)?;
+        let ranges = clip(pieces, what, offset, data.len())?;
+        let mut rest = data;
+        let pieces = ranges.into_iter().map(|(address, bytes)| {
+            let (now, later) = rest.split_at(bytes);
+            rest = later;
+            (address, now)
+        });
+        self.cards[index].write_pieces(pieces)
+    }
+
+    /// Reads bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
+    pub(crate) fn read_range(
+        &mut self,
+        node: u32,
+        pieces: &[Piece],
+        what: &'static str,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<()> {
+        let index = self.index_of(node)?;
+        let ranges = clip(pieces, what, offset, data.len())?;
+        let mut rest = data;
+        let pieces = ranges.into_iter().map(|(address, bytes)| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes);
+            rest = later;
+            (address, now)
+        });
+        self.cards[index].read_pieces(pieces)
+    }
+
+    /// Indices of the cards of `nodes`, all of which run.
+    ///
+    /// # Errors
+    /// For the first that does not, [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`].
+    pub(crate) fn running(&self, nodes: &[u32]) -> Result<Vec<usize>> {
+        let indices = nodes.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>>>()?;
+        for index in &indices {
+            let queue = self.cards[*index].queue();
+            if queue.state() != State::Running {
+                return Err(queue.refusal());
+            }
+        }
+        Ok(indices)
+    }
+
+    /// The deadline of a call that begins now and has no timeout of its own: the shortest that the cards have.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.cards.iter().map(Card::timeout).min().unwrap_or_default())
+    }
+
+    /// The error of a wait for programs of which `unfinished` are not done, on a group of these nodes by rank: it names the
+    /// rank that the others wait for. For callers that push to the queues themselves. Reads six registers of each card that
+    /// is not done.
+    ///
+    /// # Panics
+    /// If there is no unfinished rank, or the index of a card is out of bounds.
+    pub fn timeout(&self, group: &[u32], unfinished: &[Unfinished], waited: Duration) -> Error {
+        blame::timeout(&self.cards, group, unfinished, "destinations are undefined", waited)
+    }
+
+    /// `error` of one of the cards, with its rank in a group of these nodes and what was being done. For callers that work
+    /// on the cards themselves.
+    pub fn in_phase(&self, error: Error, group: &[u32], phase: &str) -> Error {
+        in_phase(error, group, phase)
+    }
+
+    /// Aborts the cards with these indices together: each is stopped before the first goes on. See [`Card::abort`].
+    ///
+    /// # Errors
+    /// The first card's that could not be aborted: it takes nothing more before it is reset.
+    pub fn abort(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<()> {
+        ranks::abort(&mut self.cards, indices.into_iter())
+    }
+
+    /// Index of the card that is node `node`.
+    pub(crate) fn index_of(&self, node: u32) -> Result<usize> {
+        let index = self.order.binary_search_by_key(&node, |(node, _)| *node).map_err(|_| {
+            let held: Vec<_> = self.order.iter().map(|(node, _)| node.to_string()).collect();
+            Error::argument("node", node, format!("the cards held are nodes {}", held.join(", ")))
+        })?;
+        let (name, card) = (&self.order[index].1, &self.cards[index]);
+        if card.node() != node || card.name() != &**name {
+            let what = format!("{name} was opened as node {node}, and {} is in its place", card.name());
+            return Err(Error::Mismatch { node, other: card.node(), what });
+        }
+        Ok(index)
+    }
+}
+
+/// `error` of a card of a group of these nodes by rank, with its rank and what was being done.
+pub(crate) fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
+    let rank_of = |node: u32| group.iter().zip(0..).find(|(one, _)| **one == node).map(|(_, rank)| rank);
+    match error {
+        Error::Timeout { what, node: Some(node), rank: None, instruction, waited, last_seen } => {
+            let rank = rank_of(node);
+            let whose = rank.map_or(String::new(), |rank| format!(" of rank {rank}"));
+            let what = format!("{phase}{whose} on node {node}: {what}");
+            Error::Timeout { what, node: Some(node), rank, instruction, waited, last_seen }
+        }
+        Error::Failed { node, rank: None, instruction, operation, status, detail } => {
+            Error::Failed { node, rank: rank_of(node), instruction, operation, status, detail }
+        }
+        other => other,
+    }
+}
+
+fn program(plan: &Plan, rank: u32) -> Result<&cmdseq::plan::Program> {
+    let programs = &plan.programs;
+    programs
+        .get(rank as usize)
+        .filter(|_| (rank as usize) < plan.request.group.len())
+        .ok_or_else(|| Error::argument("rank", rank, format!("the plan has {} ranks", programs.len())))
+}
+
+/// Where `bytes` bytes of a rank's data from `offset` on lie in card memory, in order.
+fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Result<Vec<(u64, usize)>> {
+    let refuse = || {
+        let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        Error::argument(what, format!("{bytes} bytes from {offset}"), format!("the rank has {total} bytes"))
+    };
+    let end = offset.checked_add(bytes as u64).ok_or_else(refuse)?;
+    let mut at = offset;
+    let mut ranges = Vec::new();
+    let first = pieces.partition_point(|piece| piece.offset.saturating_add(piece.bytes) <= offset);
+    for piece in &pieces[first..] {
+        if at == end {
+            break;
+        }
+        if piece.bytes == 0 {
+            continue;
+        }
+        let skip = at.checked_sub(piece.offset).ok_or_else(refuse)?;
+        let length = piece.bytes.saturating_sub(skip).min(end - at);
+        ranges.push((piece.address + skip, length as usize));
+        at += length;
+    }
+    if at == end { Ok(ranges) } else { Err(refuse()) }
+}
+
+/// In what two cards of one fabric differ that should not.
+fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
+    macro_rules! compare {
+        ($($field:ident),* $(,)?) => {
+            $(if one.$field != other.$field {
+                return Some(format!("{} is {:?} and {:?}", stringify!($field), one.$field, other.$field));
+            })*
+        };
+    }
+    compare!(
+        isa,
+        nodes,
+        topology,
+        clock_khz,
+        ports,
+        memory_bytes,
+        memory_channels,
+        stripe_half_bytes,
+        queue_depth_max,
+        communicators,
+        communicator_ranks,
+        communicator_generations,
+        resident_programs,
+        resident_words,
+        signals,
+        tables,
+        address_align,
+        eager_bytes,
+        eager_limit,
+        operations,
+        element_types,
+        reductions,
+        reductions_extend,
+        extrapolated,
+        timing,
+    );
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clips_over_pieces() {
+        let piece = |offset, address, bytes| Piece { offset, address, bytes };
+        let pieces = [piece(0, 1000, 10), piece(10, 5000, 10), piece(20, 200, 10)];
+        assert_eq!(clip(&pieces, "input", 0, 30).unwrap(), [(1000, 10), (5000, 10), (200, 10)]);
+        assert_eq!(clip(&pieces, "input", 5, 20).unwrap(), [(1005, 5), (5000, 10), (200, 5)]);
+        assert_eq!(clip(&pieces, "input", 10, 3).unwrap(), [(5000, 3)]);
+        assert_eq!(clip(&pieces, "input", 30, 0).unwrap(), []);
+        assert!(clip(&pieces, "input", 25, 6).is_err());
+        assert!(clip(&pieces, "input", u64::MAX, 6).is_err());
+        assert!(clip(&[], "input", 0, 1).is_err());
+    }
+}

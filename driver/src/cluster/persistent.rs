@@ -1,0 +1,402 @@
+//! Schedules that stay on the cards and are launched again and again: planned once, encoded once, one doorbell per card.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use cmdseq::graph::Schedule;
+use cmdseq::plan::Refusal;
+use cmdseq::verify::{verify_in_flight, verify_resident};
+use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Status, instruction};
+
+use crate::card::Card;
+use crate::card::resident::Resident;
+use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::ranks::{self, RankRun};
+use crate::cluster::{Cluster, in_phase};
+use crate::communicators::contexts::Contexts;
+use crate::deadline::Deadline;
+use crate::error::{Error, NO_DETAIL, Result};
+use crate::ledger::state::State;
+use crate::ledger::token::Token;
+use crate::report::times::Times;
+
+/// Launches in flight for which there is room without allocating.
+const FLIGHTS: usize = 16;
+
+/// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
+///
+/// It is there as long as it lives and none of its cards is reset; dropping it gives its slots and communicators back. What
+/// is in flight then runs to its end.
+#[derive(Debug)]
+pub struct Prepared {
+    schedule: Schedule,
+    capabilities: Capabilities,
+    ranks: Vec<Rank>,
+    in_flight: usize,
+    /// Why nothing else may be in flight with a launch, if so.
+    alone: Option<Refusal>,
+    /// As long as it lives, its communicators are defined.
+    _contexts: Contexts,
+}
+
+/// One card's part.
+#[derive(Debug)]
+struct Rank {
+    rank: u32,
+    card: usize,
+    resident: Resident,
+    /// The launch. Each goes into the ring with a tag of its own, so that none can take the completion of another.
+    word: Encoded,
+    /// Of the launches in flight, the oldest first.
+    tokens: VecDeque<Token>,
+    /// Of the launch that is waited for, if it is complete on this card.
+    current: Option<Completion>,
+    /// Of the launch that was finished last.
+    completion: Option<Completion>,
+}
+
+impl Rank {
+    fn instruction(&self, arguments: [u64; instruction::ARGUMENTS]) -> Instruction {
+        Instruction::launch(u64::from(self.resident.slot()), arguments)
+    }
+}
+
+impl Prepared {
+    /// What is launched.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// Launches not waited for.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Cards that a launch rings: those whose program is not empty.
+    pub fn cards(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// By rank, the completion of the launch that was finished last.
+    pub fn completions(&self) -> impl Iterator<Item = (u32, Completion)> {
+        self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.completion?)))
+    }
+
+    /// Binds a buffer to another address on every card, for the launches to come. One word per card is encoded anew; what
+    /// is on the cards stays.
+    ///
+    /// # Errors
+    /// [`Error::Unbound`] if the buffer is none that can be bound, or the address is not possible; then nothing has changed.
+    pub fn rebind(&mut self, buffer: &str, address: u64) -> Result<()> {
+        self.schedule.rebind(buffer, address, &self.capabilities).map_err(Error::Unbound)?;
+        self.encode();
+        Ok(())
+    }
+
+    fn encode(&mut self) {
+        let arguments = self.schedule.arguments();
+        for rank in &mut self.ranks {
+            rank.word = Encoded::new(&rank.instruction(arguments));
+        }
+    }
+
+    fn times(&self) -> Times {
+        self.completions().fold(Times::default(), |all, (_, one)| Times {
+            t1_cycles: all.t1_cycles.max(one.t1),
+            t2_cycles: all.t2_cycles.max(one.t2),
+            arrival_cycles: all.arrival_cycles.max(one.arrival),
+        })
+    }
+
+    /// The failure to tell of, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of the lowest
+    /// that was.
+    fn first_failure(&self, cards: &[Card]) -> Result<()> {
+        let failure = |aborted: bool| self.ranks.iter().find_map(|rank| self.failure(rank, cards, aborted));
+        failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
+    }
+
+    fn failure(&self, rank: &Rank, cards: &[Card], aborted: bool) -> Option<Error> {
+        let Completion { status, detail, .. } = rank.current?;
+        if status == Status::Done || (!aborted && status == Status::Aborted) {
+            return None;
+        }
+        let is_of_launch =
+            matches!(status, Status::BadProgram | Status::BadChecksum | Status::BadVersion | Status::BadOperation);
+        let program = &self.schedule.programs[rank.rank as usize].instructions;
+        let of_program = program.get(usize::from(detail)).filter(|_| !is_of_launch);
+        let (instruction, operation, detail) = match of_program {
+            Some(one) => (usize::from(detail), one.operation, NO_DETAIL),
+            None => (0, Operation::Launch, detail),
+        };
+        let node = cards[rank.card].node();
+        Some(Error::Failed { node, rank: Some(rank.rank), instruction, operation, status, detail })
+    }
+
+    /// The error of a wait that was in vain.
+    fn late(&self, cards: &[Card], waited: Duration) -> Error {
+        let unfinished = |rank: &Rank| Unfinished {
+            rank: rank.rank,
+            card: rank.card,
+            phase: "launched program",
+            instruction: None,
+            operation: Operation::Launch,
+            completed: 0,
+        };
+        let unfinished: Vec<_> = self.ranks.iter().filter(|rank| !rank.is_done()).map(unfinished).collect();
+        blame::timeout(cards, &self.schedule.group, &unfinished, "it goes on, and may be waited for again", waited)
+    }
+}
+
+impl RankRun for Rank {
+    type Shared = ();
+
+    fn card(&self) -> usize {
+        self.card
+    }
+
+    fn advance(&mut self, card: &mut Card, _: &mut ()) -> Result<bool> {
+        if self.is_done() {
+            return Ok(false);
+        }
+        let queue = card.queue_mut();
+        queue.poll()?;
+        let Some(token) = self.tokens.pop_front() else { return Ok(false) };
+        match queue.take(token)? {
+            Ok(completion) => {
+                self.current = Some(completion);
+                Ok(true)
+            }
+            Err(token) => {
+                self.tokens.push_front(token);
+                Ok(false)
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.current.is_some()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.current.is_some_and(|completion| completion.status != Status::Done)
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+}
+
+impl Cluster {
+    /// Stores the programs of `schedule` on its cards, verified for these cards, and defines its communicators. Nothing runs
+    /// yet. [`Schedule::of`] makes a schedule of a plan.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by the verifier; [`Error::BadArgument`] if a node is not among the cards, a program is longer than
+    /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
+    /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
+    pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
+        let limit = self.capabilities().resident_words;
+        for (rank, program) in schedule.programs.iter().enumerate() {
+            let length = program.instructions.len();
+            if length > limit as usize {
+                let value = format!("{length} instructions of rank {rank}");
+                let expected = format!("a resident program has at most {limit}; divide the graph");
+                return Err(Error::argument("schedule", value, expected));
+            }
+            if !program.tables.is_empty() {
+                let expected = "a program without: the tables of a card are written over by other programs";
+                return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
+            }
+        }
+        let arguments = vec![schedule.arguments(); schedule.programs.len()];
+        let (communicators, group) = (&schedule.communicators, &schedule.group);
+        verify_resident(&schedule.programs, &arguments, communicators, group, self.capabilities())?;
+        let alone = verify_in_flight(&schedule.programs, &arguments, communicators, group, self.capabilities()).err();
+        let deadline = self.deadline();
+        let indices = self.running(group)?;
+        let contexts = self
+            .contexts_apart(&schedule.communicators, &BTreeSet::new(), deadline)
+            .map_err(|error| in_phase(error, group, "communicators"))?;
+        let mut ranks = Vec::with_capacity(indices.len());
+        for (rank, (index, program)) in indices.into_iter().zip(&schedule.programs).enumerate() {
+            if program.instructions.is_empty() {
+                continue;
+            }
+            let card = self.card_mut(index);
+            let slot = card.free_slot()?;
+            let program = contexts.translate(card.node(), &program.instructions);
+            let resident = card
+                .store_until(slot, &*program, deadline)
+                .map_err(|error| in_phase(error, group, "storing the program"))?;
+            ranks.push(Rank {
+                rank: rank as u32,
+                card: index,
+                resident,
+                word: Encoded::new(&Instruction::nop()),
+                tokens: VecDeque::with_capacity(FLIGHTS),
+                current: None,
+                completion: None,
+            });
+        }
+        let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
+        let mut prepared = Prepared { schedule, capabilities, ranks, in_flight: 0, alone, _contexts: contexts };
+        prepared.encode();
+        Ok(prepared)
+    }
+
+    /// Launches `prepared` on all its cards: one word that was encoded before into each ring, and one doorbell for each
+    /// card. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; each card runs them one after
+    /// another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a card before or after
+    /// that card runs the same launch, the launch needs its cards for itself until it is finished.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there;
+    /// [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
+    /// [`Error::Full`] if a ring is; [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`] if a queue does
+    /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
+    #[inline]
+    pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
+        if let Some(refusal) = &prepared.alone {
+            self.check_idle(prepared, refusal)?;
+        }
+        let cards = self.all_mut();
+        for rank in &prepared.ranks {
+            let Some(card) = cards.get_mut(rank.card).filter(|card| card.has(&rank.resident)) else {
+                return Err(Error::Stale { what: "prepared schedule" });
+            };
+            let queue = card.queue_mut();
+            if queue.state() != State::Running {
+                return Err(queue.refusal());
+            }
+            if !queue.has_room() {
+                let instruction = rank.instruction(prepared.schedule.arguments());
+                let instruction = Box::new(instruction.into());
+                return Err(Error::Full { instruction, in_flight: queue.in_flight(), depth: queue.depth() });
+            }
+        }
+        let mut launched = Ok(());
+        for rank in &mut prepared.ranks {
+            match cards[rank.card].queue_mut().push_encoded(&rank.word, Operation::Launch) {
+                Ok(token) => rank.tokens.push_back(token),
+                Err(error) => launched = launched.and(Err(error)),
+            }
+        }
+        prepared.in_flight += 1;
+        for rank in &prepared.ranks {
+            if launched.is_ok() {
+                launched = cards[rank.card].queue_mut().ring();
+            }
+        }
+        if launched.is_err() {
+            return launched.and(give_up(cards, prepared));
+        }
+        launched
+    }
+
+    /// Makes sure that nothing is in flight on the cards of `prepared`, or else refuses with `refusal`.
+    #[cold]
+    fn check_idle(&self, prepared: &Prepared, refusal: &Refusal) -> Result<()> {
+        let is_busy = |rank: &Rank| self.cards().get(rank.card).is_some_and(|card| card.queue().in_flight() > 0);
+        if prepared.ranks.iter().any(is_busy) { Err(Error::Refused(refusal.clone())) } else { Ok(()) }
+    }
+
+    /// Waits for the oldest launch in flight, for at most `timeout`, and gives what it took: the largest over the ranks, from
+    /// the launch on each. After a timeout nothing was consumed or aborted: the launch goes on, and may be waited for again
+    /// or [given up](Cluster::give_up).
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] for the rank that the others wait for. [`Error::Failed`] for the lowest rank that failed, with the
+    /// index of the instruction in its program; after it, and after an error of a bus or a queue, the cards of `prepared`
+    /// were aborted, with whatever they had in flight, and those that run can be launched again. [`Error::BadArgument`] if
+    /// nothing is in flight.
+    pub fn finish(&mut self, prepared: &mut Prepared, timeout: Duration) -> Result<Times> {
+        if prepared.in_flight == 0 {
+            return Err(Error::argument("finish", "no launch", "a launch in flight"));
+        }
+        let cards = self.all_mut();
+        if prepared.ranks.iter().any(|rank| cards.get(rank.card).is_none_or(|card| !card.has(&rank.resident))) {
+            prepared.forget();
+            return Err(Error::Stale { what: "prepared schedule" });
+        }
+        let deadline = Deadline::after(timeout);
+        let mut ended = ranks::run(cards, &mut prepared.ranks, &mut (), deadline).map(drop);
+        let has_failed = prepared.ranks.iter().any(Rank::has_failed);
+        if ended.is_ok() && !has_failed && !prepared.ranks.iter().all(Rank::is_done) {
+            match prepared.late(cards, deadline.waited()) {
+                late @ Error::Timeout { .. } => return Err(late),
+                // The card that the others wait for is gone.
+                other => ended = Err(other),
+            }
+        }
+        let failed = prepared.first_failure(cards);
+        prepared.ranks.iter_mut().for_each(|rank| rank.completion = rank.current.take());
+        prepared.in_flight -= 1;
+        let aborted = if ended.is_err() || has_failed { give_up(cards, prepared) } else { Ok(()) };
+        failed.and(ended).and(aborted).map(|()| prepared.times())
+    }
+
+    /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed.
+    ///
+    /// # Errors
+    /// The first card's that could not be aborted: it takes nothing more before it is reset.
+    pub fn give_up(&mut self, prepared: &mut Prepared) -> Result<()> {
+        let is_of = |card: Option<&Card>, rank: &Rank| card.is_some_and(|card| card.has(&rank.resident));
+        if prepared.ranks.iter().any(|rank| !is_of(self.cards().get(rank.card), rank)) {
+            prepared.forget();
+            return Err(Error::Stale { what: "prepared schedule" });
+        }
+        give_up(self.all_mut(), prepared)
+    }
+
+    /// Writes bytes `offset` and on of a buffer of rank `rank`.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there is no such rank or buffer, or it is smaller; else those of [`Card::write_memory`].
+    pub fn write_buffer(&mut self, prepared: &Prepared, rank: u32, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+        let (node, pieces) = prepared.find(rank, name)?;
+        self.write_range(node, &pieces, "buffer", offset, data)
+    }
+
+    /// Reads bytes `offset` and on of a buffer of rank `rank`.
+    ///
+    /// # Errors
+    /// As [`write_buffer`](Cluster::write_buffer).
+    pub fn read_buffer(
+        &mut self,
+        prepared: &Prepared,
+        rank: u32,
+        name: &str,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<()> {
+        let (node, pieces) = prepared.find(rank, name)?;
+        self.read_range(node, &pieces, "buffer", offset, data)
+    }
+}
+
+impl Prepared {
+    /// Node of a rank, and where a buffer lies on it.
+    fn find(&self, rank: u32, name: &str) -> Result<(u32, Vec<cmdseq::plan::Piece>)> {
+        let group = &self.schedule.group;
+        let expected = || format!("the schedule has {} ranks", group.len());
+        let node = group.get(rank as usize).ok_or_else(|| Error::argument("rank", rank, expected()))?;
+        let placed = self.schedule.buffer(name).ok_or_else(|| {
+            let names: Vec<&str> = self.schedule.buffers.iter().map(|one| one.buffer.name.as_str()).collect();
+            Error::argument("buffer", name, format!("one of: {}", names.join(", ")))
+        })?;
+        Ok((*node, placed.pieces(group.len() as u64, &self.capabilities)))
+    }
+
+    /// Gives up all that is in flight.
+    fn forget(&mut self) {
+        self.ranks.iter_mut().flat_map(|rank| rank.tokens.drain(..)).for_each(Token::abandon);
+        self.ranks.iter_mut().for_each(|rank| rank.current = None);
+        self.in_flight = 0;
+    }
+}
+
+/// Gives up all that is in flight, on the cards too.
+fn give_up(cards: &mut [Card], prepared: &mut Prepared) -> Result<()> {
+    prepared.forget();
+    ranks::abort(cards, prepared.ranks.iter().map(|rank| rank.card))
+}

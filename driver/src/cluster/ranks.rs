@@ -1,0 +1,114 @@
+//! Programs of several ranks that run at the same time, each on its card: watched together, with one deadline.
+
+use std::time::{Duration, Instant};
+
+use crate::card::Card;
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::ledger::state::State;
+use crate::queue::stopping::STOP;
+
+/// Time for other ranks to end after one has failed: their own failures tell more than that they were aborted.
+const GRACE: Duration = Duration::from_millis(20);
+/// Longest sleep on one card while another has instructions that are not yet in its ring, or after a failure.
+const SLEEP_SHORT: Duration = Duration::from_millis(1);
+/// Longest sleep on one card otherwise.
+const SLEEP_LONG: Duration = Duration::from_millis(10);
+
+/// The run of one rank's program on its card.
+pub(crate) trait RankRun {
+    /// What all ranks count together.
+    type Shared;
+
+    /// Index of the card in the cluster.
+    fn card(&self) -> usize;
+
+    /// Stores instructions and takes completions without waiting. Returns whether there was any.
+    fn advance(&mut self, card: &mut Card, shared: &mut Self::Shared) -> Result<bool>;
+
+    /// Whether all completions were taken.
+    fn is_done(&self) -> bool;
+
+    /// Whether a completion has a status other than done.
+    fn has_failed(&self) -> bool;
+
+    /// Whether there are instructions that are not yet in the ring.
+    fn has_more(&self) -> bool;
+}
+
+/// How [`run`] ended, if no card and no bus failed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// All ranks are done; or one has failed, and the others had [`GRACE`] to end.
+    Done,
+    /// The deadline has passed.
+    Late,
+}
+
+/// Rings every card and takes completions until all ranks are done, [`GRACE`] after a failure, or until the deadline.
+pub(crate) fn run<R: RankRun>(
+    cards: &mut [Card],
+    ranks: &mut [R],
+    shared: &mut R::Shared,
+    deadline: Deadline,
+) -> Result<Ended> {
+    let mut failed_at = None;
+    let mut sleeper = 0;
+    loop {
+        let mut progress = false;
+        for rank in ranks.iter_mut() {
+            let card = &mut cards[rank.card()];
+            card.queue_mut().ring()?;
+            progress |= rank.advance(card, shared)?;
+        }
+        if ranks.iter().all(RankRun::is_done) {
+            return Ok(Ended::Done);
+        }
+        let now = Instant::now();
+        if failed_at.is_none() && ranks.iter().any(RankRun::has_failed) {
+            failed_at = Some(now);
+        }
+        if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
+            return Ok(Ended::Done);
+        }
+        let left = deadline.left();
+        if left.is_zero() {
+            return Ok(Ended::Late);
+        }
+        if progress {
+            continue;
+        }
+        let has_more = ranks.iter().any(RankRun::has_more);
+        let time = if has_more || failed_at.is_some() { SLEEP_SHORT } else { SLEEP_LONG };
+        // Every unfinished card in turn, so that one that is gone or halted is found out.
+        sleeper =
+            (1..=ranks.len()).map(|step| (sleeper + step) % ranks.len()).find(|i| !ranks[*i].is_done()).unwrap_or(0);
+        cards[ranks[sleeper].card()].queue_mut().wait_progress(left.min(time))?;
+    }
+}
+
+/// Aborts the cards with these indices together, because each may wait for what another no longer runs. All are told to stop
+/// before the first is waited for, within one deadline. Once all have stopped, each drops what the others have sent, and
+/// starts again.
+///
+/// # Errors
+/// The first card's that could not be aborted: it takes nothing more before it is reset.
+pub(crate) fn abort(cards: &mut [Card], indices: impl Iterator<Item = usize>) -> Result<()> {
+    let told: Vec<_> = indices.map(|index| (index, cards[index].queue().request_stop())).collect();
+    let deadline = Deadline::after(STOP);
+    let mut outcome = Ok(());
+    let mut stopped = Vec::with_capacity(told.len());
+    for (index, told) in told {
+        match cards[index].queue_mut().await_stop(told, deadline) {
+            State::Stopped => stopped.push(index),
+            _ => outcome = outcome.and(Err(cards[index].queue().refusal())),
+        }
+    }
+    for index in stopped {
+        outcome = outcome.and(cards[index].abort());
+    }
+    if let Err(error) = &outcome {
+        log::warn!("abort: {error}");
+    }
+    outcome
+}

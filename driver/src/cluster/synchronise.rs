@@ -1,0 +1,138 @@
+//! The same start for all cards of a group: barriers before the program.
+
+use std::collections::BTreeSet;
+
+use cmdseq::plan::{Communicator, Plan};
+use cmdseq::{Capabilities, Instruction, Operation, Topology, instruction};
+
+/// How the cards of a group are brought to one start.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Synchronisation {
+    /// Communicators that the plan itself does not have.
+    pub(crate) communicators: Vec<Communicator>,
+    /// By rank, the communicators on which one barrier after another makes one of the whole group.
+    barriers: Vec<Vec<u16>>,
+}
+
+impl Synchronisation {
+    /// What `rank` runs once to come to the start that all have.
+    pub(crate) fn of(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
+        let node = plan.request.group[rank];
+        let all = || plan.communicators.iter().chain(&self.communicators);
+        let mut instructions = Vec::new();
+        for id in &self.barriers[rank] {
+            let barrier = Instruction::barrier().on(*id);
+            let of_node = all().find(|one| one.id == *id && one.members.contains(&node));
+            let size = of_node.map_or(capabilities.nodes as usize, |one| one.members.len());
+            let is_first = of_node.map_or(node == 0, |one| one.members.first() == Some(&node));
+            if size == 2 && capabilities.runs(Operation::Delay) {
+                instructions.extend(level(barrier, is_first, capabilities));
+            } else {
+                instructions.push(barrier);
+            }
+        }
+        instructions
+    }
+}
+
+/// A barrier that two cards leave together. Among more than two, whoever came last waits for nobody and the next barrier
+/// makes up for that; two would leave every barrier a signal's way apart. So it is made sure who comes last, and that one
+/// waits for as long as its own signal takes.
+fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> Vec<Instruction> {
+    let cycles = u64::from(capabilities.timing.control_ps) * u64::from(capabilities.clock_khz) / 1_000_000_000;
+    match is_first {
+        true => vec![barrier, Instruction::delay(1)],
+        false => vec![Instruction::delay(2 * cycles), barrier, Instruction::delay(1 + cycles)],
+    }
+}
+
+/// One barrier over the group if all its cards are linked; else one within and one across the groups of the Dragonfly,
+/// which together hold nobody back and let nobody through early.
+pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchronisation {
+    let group = &plan.request.group;
+    let members: BTreeSet<_> = group.iter().copied().collect();
+    let nodes = capabilities.nodes;
+    let none = Synchronisation { communicators: Vec::new(), barriers: vec![Vec::new(); group.len()] };
+    if members.len() < 2 {
+        return none;
+    }
+    let same = |id: u16| vec![vec![id]; group.len()];
+    let is_linked = members.iter().all(|a| members.range(a + 1..).all(|b| capabilities.topology.linked(*a, *b, nodes)));
+    let whole = members.len() as u32 == nodes;
+    if is_linked {
+        if whole {
+            return Synchronisation { barriers: same(instruction::WORLD), ..none };
+        }
+        let covers = |one: &&Communicator| one.members.iter().copied().collect::<BTreeSet<_>>() == members;
+        if let Some(communicator) = plan.communicators.iter().find(covers) {
+            return Synchronisation { barriers: same(communicator.id), ..none };
+        }
+        let Some(id) = free_id(plan, capabilities, 1) else { return none };
+        let all = Communicator { id, members: group.clone() };
+        return Synchronisation { communicators: vec![all], barriers: same(id) };
+    }
+    let within: Vec<_> =
+        plan.communicators.iter().filter(|one| one.members.iter().all(|node| members.contains(node))).collect();
+    let of = |communicators: &[&Communicator], node: u32| {
+        let ids = communicators.iter().filter(|one| one.members.contains(&node)).map(|one| one.id);
+        ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    if !within.is_empty() {
+        return Synchronisation { barriers: group.iter().map(|node| of(&within, *node)).collect(), ..none };
+    }
+    let (Topology::Dragonfly { groups }, true) = (capabilities.topology, whole) else { return none };
+    let Some(id) = free_id(plan, capabilities, 2) else { return none };
+    let size = nodes / groups;
+    let rows = (0..groups).map(|row| Communicator { id, members: (row * size..(row + 1) * size).collect() });
+    let columns = (0..size)
+        .map(|place| Communicator { id: id + 1, members: (0..groups).map(|row| row * size + place).collect() });
+    let communicators: Vec<_> = rows.chain(columns).collect();
+    let all: Vec<_> = communicators.iter().collect();
+    let barriers = group.iter().map(|node| of(&all, *node)).collect();
+    Synchronisation { communicators, barriers }
+}
+
+/// The first of `count` indices behind those of the plan, if the cards' tables have room.
+fn free_id(plan: &Plan, capabilities: &Capabilities, count: u32) -> Option<u16> {
+    let first = plan.communicators.iter().map(|one| one.id).max().unwrap_or(instruction::WORLD).checked_add(1)?;
+    (u32::from(first) + count <= capabilities.communicators).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::plan::{Collective, Request, plan};
+
+    use super::*;
+    use fpga_fake::Fake;
+
+    use crate::card::Card;
+
+    /// What barriers four of five cards share where the table has so many entries and the plan has these ids.
+    fn shared(entries: u32, ids: &[u16]) -> (Vec<u16>, Vec<Vec<u16>>) {
+        let mut capabilities = Card::open(Fake::node(0, 5, 64).function()).unwrap().capabilities().clone();
+        let mut plan = plan(&Request::new(Collective::Barrier, vec![4, 0, 2, 1], 0), &capabilities).unwrap();
+        capabilities.communicators = entries;
+        let pair = |id: &u16| Communicator { id: *id, members: vec![1, 2] };
+        plan.communicators = ids.iter().map(pair).collect();
+        let start = synchronise(&plan, &capabilities);
+        assert!(start.communicators.iter().all(|one| one.members == [4, 0, 2, 1]));
+        (start.communicators.iter().map(|one| one.id).collect(), start.barriers)
+    }
+
+    #[test]
+    fn a_group_without_a_communicator_gets_one_behind_those_of_the_plan_if_there_is_room() {
+        for (entries, ids, expected) in [
+            (2, &[][..], Some(1)),
+            (1, &[], None),
+            (5, &[1, 3], Some(4)),
+            (5, &[3, 1], Some(4)),
+            (4, &[1, 3], None),
+            (32, &[31], None),
+            (32, &[u16::MAX], None),
+        ] {
+            let (made, barriers) = shared(entries, ids);
+            assert_eq!(made, Vec::from_iter(expected), "{entries} entries, {ids:?}");
+            assert_eq!(barriers, vec![made; 4]);
+        }
+    }
+}

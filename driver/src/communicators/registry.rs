@@ -1,0 +1,231 @@
+//! Which communicators a cluster has, where their entries are in the cards' tables, and which ids were given before. No I/O.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cmdseq::communicator::{ContextId, INDICES};
+
+use crate::card::communicator_table::{Members, Spent};
+use crate::communicators::Communicator;
+use crate::error::{Error, Result};
+
+/// One communicator.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) key: u64,
+    pub(crate) id: ContextId,
+    pub(crate) members: Members,
+    pub(crate) owner: Owner,
+    /// Someone else than plans knows the id.
+    pub(crate) is_told: bool,
+    /// Counts the plans that use it for longer than one execution.
+    pub(crate) pin: Arc<()>,
+    used: u64,
+}
+
+impl Held {
+    pub(crate) fn makes_room(&self) -> bool {
+        self.owner == Owner::Plan && Arc::strong_count(&self.pin) == 1
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Who has the handle.
+    Handle,
+    /// Who chose the id.
+    Id,
+    /// No one but the plans that find it useful.
+    Plan,
+}
+
+/// All communicators of a cluster.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) entries: u32,
+    pub(crate) generations: u32,
+    pub(crate) held: Vec<Held>,
+    uses: u64,
+}
+
+/// An entry of the table for new communicators, and the keys of those that have to make room.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FreeEntry {
+    pub(crate) entry: u32,
+    pub(crate) evicted: Vec<u64>,
+}
+
+/// Why there is no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoEntry {
+    /// No entry is free on all cards.
+    Full,
+    /// Of those that are, every id was given before.
+    Spent,
+}
+
+impl Registry {
+    pub(crate) fn new(nodes: u32, entries: u32, generations: u32) -> Self {
+        let mut registry =
+            Registry { entries: entries.min(INDICES), generations: generations.max(1), held: Vec::new(), uses: 0 };
+        registry.add(ContextId::WORLD, (0..nodes).collect(), Owner::Handle);
+        registry
+    }
+
+    /// Takes a new communicator in, and gives its key.
+    pub(crate) fn add(&mut self, id: ContextId, members: Members, owner: Owner) -> u64 {
+        /// No two communicators of a process have the same key, so that a handle is of one cluster.
+        static KEYS: AtomicU64 = AtomicU64::new(0);
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        self.uses += 1;
+        let is_told = owner != Owner::Plan;
+        self.held.push(Held { key, id, members, owner, is_told, pin: Arc::default(), used: self.uses });
+        key
+    }
+
+    pub(crate) fn find(&self, key: u64) -> Option<&Held> {
+        self.held.iter().find(|held| held.key == key)
+    }
+
+    /// The handle's communicator, unless it was freed.
+    pub(crate) fn opened(&self, handle: &Communicator) -> Result<&Held> {
+        let held = self.find(handle.key).filter(|held| held.owner == Owner::Handle);
+        held.ok_or(Error::Stale { what: "communicator" })
+    }
+
+    /// One with these members, to be used by a plan, and none of `taken`: rather one that is held than another one.
+    pub(crate) fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Held> {
+        self.uses += 1;
+        let fitting = self.held.iter_mut().filter(|held| *held.members == *members && !taken.contains(&held.key));
+        let found = fitting.min_by_key(|held| (held.owner == Owner::Plan, held.key))?;
+        found.used = self.uses;
+        Some(found)
+    }
+
+    pub(crate) fn handle(&self, key: u64) -> Option<Communicator> {
+        let Held { id, members, .. } = self.find(key)?;
+        Some(Communicator { key, id: *id, members: Arc::clone(members) })
+    }
+
+    /// The entry that is free on all of `nodes` and has most generations left of what is `spent` on them; if there is none,
+    /// the one used longest ago of those that only hold what plans have left.
+    pub(crate) fn free_entry(&self, nodes: &[u32], spent: &Spent) -> std::result::Result<FreeEntry, NoEntry> {
+        let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
+        nodes.iter().for_each(|node| is_among[*node as usize] = true);
+        // Of each entry, what is in the way, when it was used last, and whether that gives an id back; nothing if it must
+        // stay.
+        let mut in_the_way = vec![Some((0, Vec::new(), false)); self.entries as usize];
+        in_the_way.first_mut().into_iter().for_each(|world| *world = None);
+        for held in &self.held {
+            if !held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true)) {
+                continue;
+            }
+            let Some(entry) = in_the_way.get_mut(held.id.index() as usize) else { continue };
+            if !held.makes_room() {
+                *entry = None;
+            } else if let Some((used, keys, gives)) = entry {
+                *used = held.used.max(*used);
+                keys.push(held.key);
+                *gives |= !held.is_told;
+            }
+        }
+        if in_the_way.iter().all(Option::is_none) {
+            return Err(NoEntry::Full);
+        }
+        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|way| (entry, way)));
+        let (_, _, entry, evicted) = fitting
+            .filter(|(entry, (_, _, gives))| *gives || spent.first_left(*entry, self.generations).is_some())
+            .map(|(entry, (used, keys, _))| (used, spent.count(entry), entry, keys))
+            .min_by_key(|(used, count, entry, _)| (*used, *count, *entry))
+            .ok_or(NoEntry::Spent)?;
+        Ok(FreeEntry { entry, evicted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> Registry {
+        Registry::new(8, 4, 256)
+    }
+
+    fn add(registry: &mut Registry, entry: u32, members: &[u32], owner: Owner) -> u64 {
+        registry.add(ContextId::new(entry, 0).unwrap(), members.into(), owner)
+    }
+
+    fn free_entry(registry: &Registry, nodes: &[u32]) -> std::result::Result<FreeEntry, NoEntry> {
+        registry.free_entry(nodes, &Spent::default())
+    }
+
+    #[test]
+    fn the_first_entry_free_on_all_cards_is_taken() {
+        let mut registry = registry();
+        assert_eq!(free_entry(&registry, &[0, 1]), Ok(FreeEntry { entry: 1, evicted: Vec::new() }));
+        add(&mut registry, 1, &[0, 1], Owner::Handle);
+        assert_eq!(free_entry(&registry, &[2, 3]).unwrap().entry, 1);
+        assert_eq!(free_entry(&registry, &[1, 2]).unwrap().entry, 2);
+        add(&mut registry, 2, &[2, 3], Owner::Id);
+        assert_eq!(free_entry(&registry, &[1, 2]).unwrap().entry, 3);
+        add(&mut registry, 3, &[3], Owner::Handle);
+        assert_eq!(free_entry(&registry, &[1, 2, 3]), Err(NoEntry::Full), "no entry is free on all three");
+    }
+
+    #[test]
+    fn what_plans_have_left_makes_room_the_oldest_first() {
+        let mut registry = registry();
+        let first = add(&mut registry, 1, &[0, 1], Owner::Plan);
+        let second = add(&mut registry, 2, &[1, 2], Owner::Plan);
+        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 3, evicted: Vec::new() }));
+        add(&mut registry, 3, &[1], Owner::Handle);
+        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));
+        assert_eq!(registry.shared(&[0, 1], &[]).unwrap().key, first);
+        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 2, evicted: vec![second] }));
+        let pin = Arc::clone(&registry.find(second).unwrap().pin);
+        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));
+        drop(pin);
+        assert_eq!(free_entry(&registry, &[1]).unwrap().entry, 2);
+    }
+
+    #[test]
+    fn a_plan_shares_rather_what_is_held_than_what_another_has_left() {
+        let mut registry = registry();
+        let left = add(&mut registry, 1, &[0, 1], Owner::Plan);
+        let held = add(&mut registry, 2, &[0, 1], Owner::Handle);
+        let chosen = add(&mut registry, 3, &[0, 1], Owner::Id);
+        add(&mut registry, 1, &[1, 0], Owner::Handle);
+        let mut taken = Vec::new();
+        for expected in [held, chosen, left] {
+            assert_eq!(registry.shared(&[0, 1], &taken).unwrap().key, expected);
+            taken.push(expected);
+        }
+        assert!(registry.shared(&[0, 1], &taken).is_none());
+    }
+
+    #[test]
+    fn the_entry_with_most_generations_left_is_taken_and_one_without_never() {
+        let mut registry = registry();
+        let mut spent = Spent::default();
+        let mut seen = Vec::new();
+        while let Ok(FreeEntry { entry, evicted }) = registry.free_entry(&[0, 1], &spent) {
+            assert!(evicted.is_empty());
+            let id = spent.first_left(entry, 256).unwrap();
+            spent.add(id);
+            seen.push(id.raw());
+        }
+        assert_eq!(seen[..4], [1, 2, 3, 33]);
+        assert_eq!(seen.len(), 3 * 256);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 3 * 256, "each id once");
+        assert_eq!(registry.free_entry(&[0, 1], &spent), Err(NoEntry::Spent));
+        // What only plans were told comes back with its entry.
+        let left = add(&mut registry, 2, &[0, 1], Owner::Plan);
+        assert_eq!(registry.free_entry(&[0, 1], &spent), Ok(FreeEntry { entry: 2, evicted: vec![left] }));
+        let id = ContextId::new(2, 0).unwrap();
+        spent.remove(id);
+        assert_eq!(spent.first_left(2, 256), Some(id));
+        // One id of each entry is all there is.
+        assert_eq!(spent.first_left(3, 1), ContextId::new(3, 0));
+    }
+}

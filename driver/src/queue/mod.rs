@@ -1,0 +1,410 @@
+//! Queue pairs: instructions in, completions out. Waiting is in `waiting`, stopping and starting over in `stopping`.
+
+pub(crate) mod stopping;
+pub(crate) mod waiting;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cmdseq::{Completion, Encoded, Instruction, Operation, Status, Table, Tables, completion, instruction};
+use fpga_hal::{Function, Interrupt};
+
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::state::State;
+use crate::ledger::token::Token;
+use crate::ledger::{Broken, Ledger, Poison};
+use crate::sequencer::block::Block;
+use crate::transport::Transport;
+use crate::transport::any::{AnyTransport, each};
+
+/// A submission and a completion ring in host memory, with one owner.
+///
+/// [`push`](QueuePair::push) stores instructions, [`ring`](QueuePair::ring) tells the card of all that were stored,
+/// [`poll`](QueuePair::poll) takes completions, [`wait`](QueuePair::wait) sleeps for one. Completions come in the order
+/// of the instructions; tokens may be waited for in any order. Up to twice the depth of the ring may be in flight or have
+/// tokens that are not dropped.
+///
+/// If an access to the bus is refused, the queue is as it was before the call: what was stored stays stored, completions
+/// that were taken stay with their tokens, and the next call tries again. A queue that is not
+/// [running](State::Running) takes nothing until [`Card::abort`](crate::Card::abort) or
+/// [`Card::reset`](crate::Card::reset) has started it again.
+///
+/// Dropping a queue with instructions in flight stops the sequencer first, so that no card works on memory that is gone.
+pub struct QueuePair {
+    pub(crate) function: Function,
+    pub(crate) node: u32,
+    pub(crate) block: Block,
+    pub(crate) transport: AnyTransport,
+    pub(crate) ledger: Ledger,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl QueuePair {
+    /// Queue 0 of the card behind `block`, with rings of `depth` entries, which are empty. Starts the sequencer.
+    pub(crate) fn create(
+        function: &Function,
+        block: &Block,
+        node: u32,
+        transport: AnyTransport,
+        depth: u32,
+        interrupt: Interrupt,
+    ) -> Result<Self> {
+        let (function, block, ledger) = (function.clone(), block.clone(), Ledger::new(depth));
+        let mut queue = QueuePair { function, node, block, transport, ledger, interrupt };
+        queue.transport.start()?;
+        queue.ledger.restart();
+        Ok(queue)
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Entries of each ring.
+    pub fn depth(&self) -> u32 {
+        self.ledger.depth()
+    }
+
+    /// Instructions stored and not completed.
+    pub fn in_flight(&self) -> u32 {
+        self.ledger.in_flight()
+    }
+
+    /// Whether the queue takes instructions, and why not.
+    pub fn state(&self) -> State {
+        self.ledger.state()
+    }
+
+    /// Refuses a queue that does not run.
+    #[inline]
+    fn check(&self) -> Result<()> {
+        if self.ledger.state() == State::Running { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// Why the queue takes no instructions.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Error {
+        let name = || self.block().name().to_owned();
+        let state = self.state();
+        match (state, self.ledger.poison()) {
+            (State::Gone, _) => self.block().removed(),
+            (_, Some(Poison::Completion(Broken { what, expected, found }))) => {
+                Error::BadCompletion { name: name(), what, expected: *expected, found: *found }
+            }
+            (_, Some(Poison::Failed(why) | Poison::Reset(why))) => {
+                Error::NotRunning { name: name(), state, why: why.clone() }
+            }
+            (_, None) => Error::NotRunning { name: name(), state, why: "it was not started again".to_owned() },
+        }
+    }
+
+    /// Notes what `error` says of the card.
+    #[cold]
+    pub(crate) fn note(&mut self, error: Error) -> Error {
+        if matches!(error, Error::Removed { .. }) {
+            self.ledger.set_state(State::Gone);
+        }
+        error
+    }
+
+    /// Stores an instruction in the ring, with a tag of the queue's own, and keeps the buffers bound to it until it is
+    /// complete. No MMIO: the card learns of it by [`ring`](QueuePair::ring).
+    ///
+    /// # Errors
+    /// [`Error::HostMemoryUnbound`] if the instruction names host memory that no buffer bound to it covers;
+    /// [`Error::Full`] with the instruction; the error that [`state`](QueuePair::state) stands for if the queue does not
+    /// run. Then nothing was stored.
+    #[inline]
+    pub fn push(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+        let mut bound = instruction.into();
+        if !bound.is_plain() {
+            return self.store_holding(bound);
+        }
+        let stored = self.store(&mut bound.instruction);
+        // It holds nothing: no drop on the path of an instruction.
+        std::mem::forget(bound);
+        stored
+    }
+
+    #[inline]
+    fn store(&mut self, instruction: &mut Instruction) -> Result<Token> {
+        self.check()?;
+        if !self.has_room() {
+            return Err(self.full(Bound::from(*instruction)));
+        }
+        instruction.tag = self.ledger.next_tag();
+        self.put(&instruction.encode(), instruction.operation)
+    }
+
+    /// Stores an instruction that names host memory, or keeps some.
+    fn store_holding(&mut self, mut bound: Bound) -> Result<Token> {
+        self.check()?;
+        bound.check(self.function.domain())?;
+        if !self.has_room() {
+            return Err(self.full(bound));
+        }
+        let token = self.store(&mut bound.instruction)?;
+        self.ledger.hold(bound.held);
+        Ok(token)
+    }
+
+    #[cold]
+    fn full(&self, bound: Bound) -> Error {
+        Error::Full { instruction: Box::new(bound), in_flight: self.in_flight(), depth: self.depth() }
+    }
+
+    /// Stores a word that was encoded before, with a tag of the queue's own. There must be
+    /// [room](QueuePair::has_room), and the word names no host memory.
+    #[inline]
+    pub(crate) fn push_encoded(&mut self, word: &Encoded, operation: Operation) -> Result<Token> {
+        self.check()?;
+        self.put(&word.with_tag(self.ledger.next_tag()), operation)
+    }
+
+    // A call and its frame are a twentieth of what storing takes.
+    #[inline(always)]
+    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Result<Token> {
+        self.transport.store(self.ledger.pushed(), word).map_err(|error| self.note(error))?;
+        Ok(self.ledger.push(word, operation))
+    }
+
+    /// Whether there is room for another instruction.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.ledger.has_room()
+    }
+
+    /// What the card's tables are known to hold, by slot.
+    pub(crate) fn tables(&self) -> &Tables {
+        self.ledger.tables()
+    }
+
+    /// The card has `table` in `slot`.
+    pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
+        self.ledger.has_table(slot, table);
+    }
+
+    /// Tells the card of everything stored: one MMIO write. There is a second, before it, if more than half of the ring
+    /// is in flight and the card has not yet been told of the latest completions taken.
+    ///
+    /// # Errors
+    /// The bus's. The instructions stay stored, and the card is told of them by the next call.
+    #[inline]
+    pub fn ring(&mut self) -> Result<()> {
+        if self.ledger.is_rung() {
+            return Ok(());
+        }
+        self.check()?;
+        self.tell()
+    }
+
+    /// Tells the card of everything stored.
+    #[inline(always)]
+    fn tell(&mut self) -> Result<()> {
+        if self.ledger.must_announce() {
+            self.announce()?;
+        }
+        match self.transport.ring(self.ledger.pushed()) {
+            Ok(()) => {
+                self.ledger.set_rung();
+                Ok(())
+            }
+            Err(error) => Err(self.note(error)),
+        }
+    }
+
+    /// [`push`](QueuePair::push) and [`ring`](QueuePair::ring).
+    ///
+    /// # Errors
+    /// Those of [`push`](QueuePair::push), or the bus's. Then the instruction is not stored; what was stored before stays.
+    #[inline]
+    pub fn submit(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+        let token = self.push(instruction)?;
+        match self.tell() {
+            Ok(()) => Ok(token),
+            Err(error) => Err(self.take_back(token, error)),
+        }
+    }
+
+    /// Removes the instruction pushed last, of which the card could not be told.
+    #[cold]
+    fn take_back(&mut self, token: Token, error: Error) -> Error {
+        // Nobody knows what a card that went meanwhile has still seen: its memory is kept.
+        match self.state() {
+            State::Running => self.ledger.take_back(token),
+            _ => token.abandon(),
+        }
+        error
+    }
+
+    /// Takes the completions that are there and says how many. Never waits, and reads no register.
+    ///
+    /// # Errors
+    /// [`Error::BadCompletion`], and from then on the queue is poisoned; the bus's.
+    #[inline]
+    pub fn poll(&mut self) -> Result<u32> {
+        self.check()?;
+        let count = self.collect()?;
+        if self.ledger.unannounced() >= self.depth() / 2 {
+            self.announce()?;
+        }
+        Ok(count)
+    }
+
+    /// Takes the completions that are there.
+    #[inline]
+    pub(crate) fn collect(&mut self) -> Result<u32> {
+        let collected = each!(&self.transport, one => collect(one, &mut self.ledger));
+        collected.map_err(|stopped| match stopped {
+            Stopped::Bus(error) => self.note(error),
+            Stopped::Broken(broken) => self.break_off(broken),
+        })
+    }
+
+    #[cold]
+    fn break_off(&mut self, broken: Broken) -> Error {
+        self.ledger.set_poison(Poison::Completion(broken));
+        self.refusal()
+    }
+
+    /// Tells the card which completions were taken, so that it may write over them.
+    pub(crate) fn announce(&mut self) -> Result<()> {
+        if self.ledger.unannounced() != 0 {
+            self.transport.announce(self.ledger.taken()).map_err(|error| self.note(error))?;
+            self.ledger.set_announced();
+        }
+        Ok(())
+    }
+
+    /// The completion of `token` if it has been taken, or the token back.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the token is another queue's.
+    pub fn take(&mut self, token: Token) -> Result<std::result::Result<Completion, Token>> {
+        self.ledger.take(token)
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("card", &self.block().name())
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsFd for QueuePair {
+    /// Descriptor that becomes readable when the interrupt is raised: see [`QueuePair::arm`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.interrupt.as_fd()
+    }
+}
+
+/// Why completions are taken no further.
+enum Stopped {
+    Bus(Error),
+    Broken(Broken),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Stopped::Bus(error)
+    }
+}
+
+/// Takes the completions that are there, and says how many.
+#[inline]
+fn collect(transport: &impl Transport, ledger: &mut Ledger) -> std::result::Result<u32, Stopped> {
+    let before = ledger.taken();
+    let mut word = [0; completion::BYTES];
+    while !ledger.is_idle() {
+        let count = ledger.taken();
+        if !transport.poll(count, &mut word)? {
+            return Ok(count.wrapping_sub(before));
+        }
+        ledger.complete(Completion::decode(&word)).map_err(Stopped::Broken)?;
+    }
+    let count = ledger.taken();
+    if transport.poll(count, &mut word)? {
+        let found = Completion::decode(&word).tag;
+        return Err(Stopped::Broken(ledger.broken("nothing was submitted for it", found)));
+    }
+    Ok(count.wrapping_sub(before))
+}
+
+/// `completion` if its status is done, or the error that says what it was about.
+///
+/// # Errors
+/// [`Error::Failed`] with everything given.
+pub fn check(completion: Completion, node: u32, index: usize, operation: Operation) -> Result<Completion> {
+    match completion.status {
+        Status::Done => Ok(completion),
+        status => {
+            Err(Error::Failed { node, rank: None, instruction: index, operation, status, detail: completion.detail })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::Operand;
+    use fpga_hal::BarIndex;
+
+    use crate::transport::host_ring::HostRing;
+
+    use super::*;
+    use fpga_fake::{BLOCK, Fake};
+
+    /// The queue of a card whose bus refuses the doorbell, and all registers behind it, once it is enabled.
+    fn without_doorbell(fake: &Arc<Fake>) -> QueuePair {
+        let function = fake.function();
+        let window = function.window(BarIndex::new(0).unwrap()).unwrap();
+        let block = |bytes| Block::new(window.slice(BLOCK.into(), bytes).unwrap(), "fake".into(), &function);
+        function.set_bus_master(true).unwrap();
+        let interrupt = function.enable_interrupts(1).unwrap().remove(0);
+        let rings = |bytes| HostRing::allocate(&block(bytes), function.domain(), 4).unwrap();
+        let transport = AnyTransport::HostRing(rings(0x800));
+        let mut queue = QueuePair::create(&function, &block(0x800), 0, transport, 4, interrupt).unwrap();
+        queue.transport = AnyTransport::HostRing(rings(0x418));
+        queue
+    }
+
+    #[test]
+    fn a_doorbell_that_is_refused_leaves_nothing_pushed() {
+        let fake = Fake::new(4);
+        let mut queue = without_doorbell(&fake);
+        let buffer = queue.function.domain().allocate(64, 64).unwrap();
+        let copy = Instruction::copy(Operand::card(0), Operand::host(buffer.iova().0), 64);
+        let refused = |error| matches!(error, Error::Bus(fpga_hal::Error::OutOfBounds { .. }));
+        // More often than the queue has room for.
+        for stored in 0..3 {
+            for _ in 0..20 {
+                assert!(refused(queue.submit(Instruction::nop()).unwrap_err()));
+                let bound = Bound::from(copy).holding(Arc::clone(&buffer));
+                assert!(refused(queue.submit(bound).unwrap_err()));
+                assert_eq!((queue.in_flight(), Arc::strong_count(&buffer)), (stored, 1));
+            }
+            // What is stored by itself stays, and is told of by a later call.
+            let token = queue.push(Instruction::nop()).unwrap();
+            assert_eq!(u32::from(token.tag()), stored);
+            assert!(refused(queue.ring().unwrap_err()));
+            assert_eq!((queue.in_flight(), queue.state()), (stored + 1, State::Running));
+            token.abandon();
+        }
+        assert!(fake.state().ran.is_empty());
+    }
+
+    #[test]
+    fn a_queue_shows_its_counts() {
+        let mut queue = without_doorbell(&Fake::new(4));
+        queue.push(Instruction::nop()).unwrap().abandon();
+        let shown = format!("{queue:?}");
+        for part in ["fake", "Running", "depth: 4", "pushed: 1", "rung: 0", "taken: 0", "announced: 0"] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Waiting for completions: spin, then sleep on the interrupt, and look now and then whether the card is still there.
+//!
+//! The register map has no interrupt for errors: a sequencer that halts, or a card that goes, raises nothing. So a sleep is
+//! cut into slices of at most [`SLEEP_MAX`], and the card's health is read after each slice that brought no completion.
+
+use std::time::{Duration, Instant};
+
+use cmdseq::Completion;
+use crossbeam::utils::Backoff;
+use fpga_hal::InterruptKind;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::token::Token;
+use crate::queue::QueuePair;
+use crate::sequencer::state::SequencerState;
+use crate::transport::Transport;
+
+/// How long a wait spins before it sleeps: longer than a short collective takes, shorter than it takes to wake up.
+const SPIN: Duration = Duration::from_micros(20);
+/// First and last time a wait sleeps before it looks whether the card is still there.
+const SLEEP_FIRST: Duration = Duration::from_millis(10);
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+impl QueuePair {
+    /// The completion of `token` if it has come. Takes the completions that are there, never waits, and rings nothing.
+    /// The token stays: it may be tested and waited for again, and keeps its completion until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the token is another queue's; those of [`poll`](QueuePair::poll).
+    pub fn test(&mut self, token: &Token) -> Result<Option<Completion>> {
+        if let Some(completion) = self.ledger.result(token)? {
+            return Ok(Some(completion));
+        }
+        self.poll()?;
+        self.ledger.result(token)
+    }
+
+    /// Waits for the completion of `token` for at most `timeout`: spins, then sleeps on the interrupt. Rings first if
+    /// that was not done. The status in the completion is the caller's to look at: see [`check`](crate::check).
+    ///
+    /// The token stays, whatever comes of it: after a timeout nothing was consumed or aborted, and the caller may wait
+    /// again. A token keeps its completion until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::BadCompletion`],
+    /// [`Error::Stale`].
+    pub fn wait(&mut self, token: &Token, timeout: Duration) -> Result<Completion> {
+        match self.wait_until(token, Deadline::after(timeout))? {
+            Some(completion) => Ok(completion),
+            None => Err(self.timeout(format!("the completion with tag {}", token.tag()), timeout)),
+        }
+    }
+
+    /// Waits for the completion of `token`; `None` if the deadline has passed.
+    pub(crate) fn wait_until(&mut self, token: &Token, deadline: Deadline) -> Result<Option<Completion>> {
+        if let Some(completion) = self.ledger.result(token)? {
+            return Ok(Some(completion));
+        }
+        self.ring()?;
+        loop {
+            if let Some(completion) = self.test(token)? {
+                return Ok(Some(completion));
+            }
+            if deadline.left().is_zero() {
+                return Ok(None);
+            }
+            self.progress_until(deadline)?;
+        }
+    }
+
+    /// Waits until completions were taken, for at most `time`, and says how many. As long as none comes, it makes sure
+    /// every 200 ms or sooner that the card is there and its sequencer has not halted.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::BadCompletion`].
+    pub fn wait_progress(&mut self, time: Duration) -> Result<u32> {
+        self.progress_until(Deadline::after(time))
+    }
+
+    fn progress_until(&mut self, deadline: Deadline) -> Result<u32> {
+        let start = Instant::now();
+        let backoff = Backoff::new();
+        let spin = SPIN.min(deadline.left());
+        while start.elapsed() < spin {
+            let count = self.poll()?;
+            if count != 0 {
+                return Ok(count);
+            }
+            backoff.spin();
+        }
+        self.sleep_until(deadline).map_err(|error| self.note(error))
+    }
+
+    /// Sleeps on the interrupt, and looks after every slice that brought no completion whether the card is still there.
+    fn sleep_until(&mut self, deadline: Deadline) -> Result<u32> {
+        let mut slice = SLEEP_FIRST;
+        let mut is_armed = false;
+        loop {
+            if !is_armed {
+                self.announce()?;
+                self.arm()?;
+                let count = self.poll()?;
+                if count != 0 {
+                    return Ok(count);
+                }
+            }
+            let time = deadline.left().min(slice);
+            let is_raised = self.interrupt.wait(time).map_err(|error| self.block().bus(error))?;
+            if is_raised && self.interrupt.kind() == InterruptKind::Intx {
+                // A level stays until the card is told.
+                self.transport.acknowledge()?;
+                self.function.unmask_intx().map_err(|error| self.block().bus(error))?;
+            }
+            let count = self.poll()?;
+            if count != 0 {
+                return Ok(count);
+            }
+            self.block().check_health()?;
+            if deadline.left().is_zero() {
+                return Ok(0);
+            }
+            is_armed = !is_raised;
+            slice = (slice * 2).min(SLEEP_MAX);
+        }
+    }
+
+    /// Has the card raise the queue's interrupt, once, when there are more completions than were taken: for a caller
+    /// that sleeps on the queue's descriptor itself. Poll once more after arming and before sleeping.
+    ///
+    /// # Errors
+    /// The bus's.
+    pub fn arm(&mut self) -> Result<()> {
+        self.transport.arm(self.ledger.taken())
+    }
+
+    /// The error of a wait that was in vain; names what the sequencer says of itself.
+    pub(crate) fn timeout(&self, what: String, waited: Duration) -> Error {
+        let last_seen = match SequencerState::read(self.block()) {
+            Ok(state) => self.last_seen(&state),
+            Err(error) => return error,
+        };
+        Error::Timeout { what, node: Some(self.node), rank: None, instruction: None, waited, last_seen }
+    }
+
+    /// `state` in words, and how many of its completions did not arrive.
+    pub(crate) fn last_seen(&self, state: &SequencerState) -> String {
+        match self.ledger.taken() {
+            taken if state.completed != taken => format!("{state}, of which {taken} arrived here"),
+            _ => state.to_string(),
+        }
+    }
+
+    /// Stores an instruction, waiting until `deadline` for room. Rings before it waits.
+    pub(crate) fn push_when_room(&mut self, instruction: impl Into<Bound>, deadline: Deadline) -> Result<Token> {
+        let bound = instruction.into();
+        // Where tokens that nobody drops are what fills the queue, no completion makes room.
+        while !self.has_room() && self.in_flight() != 0 {
+            self.ring()?;
+            if self.poll()? != 0 {
+                continue;
+            }
+            if deadline.left().is_zero() {
+                return Err(self.timeout("room in the ring".into(), deadline.waited()));
+            }
+            self.progress_until(deadline)?;
+        }
+        self.push(bound)
+    }
+}

@@ -1,0 +1,170 @@
+//! The repetitions of a plan while they run: each is counted when the last rank has done it, and then forgotten.
+
+use std::collections::VecDeque;
+
+use crate::report::summary::Summary;
+use crate::report::times::{Run, Times, since};
+
+/// Repetitions of which a [`Report`](crate::Report) lists times and skew: the first ones. Its summaries are of all.
+pub const REPETITIONS_KEPT: usize = 1 << 16;
+/// Repetitions that a rank may be ahead of the slowest: more than any ring holds.
+const AHEAD: u64 = 1 << 14;
+
+/// The repetition in which a rank was done the longest before the last one had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// The rank that was done first.
+    pub rank: u32,
+    /// Which repetition.
+    pub repetition: u64,
+    /// Cycles from there to the beginning of the last rank; 0 if that had begun.
+    pub early_cycles: u64,
+}
+
+/// A repetition that not all ranks have done.
+#[derive(Debug, Clone, Copy, Default)]
+struct Partial {
+    ranks: usize,
+    times: Times,
+    /// Cycles since the common start at which the first and the last rank were done, and the last one had begun.
+    done: Option<(u64, u64, u64)>,
+    /// The rank that was done first.
+    first: u32,
+}
+
+/// All repetitions of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Repetitions {
+    /// Ranks that have a program.
+    ranks: usize,
+    is_barrier: bool,
+    /// Repetitions that all ranks have done, and those after them that some have.
+    done: u64,
+    partial: VecDeque<Partial>,
+    pub(crate) times: Vec<Times>,
+    pub(crate) skew: Vec<u64>,
+    pub(crate) last: Times,
+    pub(crate) t2_summary: Summary,
+    pub(crate) skew_summary: Summary,
+    pub(crate) earliest_release: Option<Release>,
+}
+
+impl Repetitions {
+    /// Of `ranks` ranks that have a program.
+    pub(crate) fn new(ranks: usize, is_barrier: bool) -> Self {
+        Repetitions { ranks, is_barrier, ..Repetitions::default() }
+    }
+
+    /// The first repetition that no rank may begin yet.
+    pub(crate) fn end(&self) -> u64 {
+        self.done + AHEAD
+    }
+
+    /// Counts `run`, the next repetition of `rank`, which is its `index`th. `start` is what the rank's counter was when all
+    /// began.
+    pub(crate) fn add(&mut self, rank: u32, index: u64, start: Option<u64>, run: &Run) {
+        let at = (index - self.done) as usize;
+        if at >= self.partial.len() {
+            self.partial.resize(at + 1, Partial::default());
+        }
+        let partial = &mut self.partial[at];
+        let times = run.times();
+        partial.times = partial.times.largest(times);
+        if let Some(start) = start {
+            let (issued, _, t2) = run.last;
+            let (came, done) = (since(start, run.first_issued, 0), since(start, issued, t2));
+            let (first, last, last_came) = partial.done.unwrap_or((u64::MAX, 0, 0));
+            if done < first {
+                partial.first = rank;
+            }
+            partial.done = Some((first.min(done), last.max(done), last_came.max(came)));
+        }
+        partial.ranks += 1;
+        while self.partial.front().is_some_and(|first| first.ranks == self.ranks) {
+            self.settle();
+        }
+    }
+
+    /// Counts the oldest repetition, which all ranks have done.
+    fn settle(&mut self) {
+        let Some(Partial { mut times, done, first: rank, .. }) = self.partial.pop_front() else { return };
+        if self.is_barrier {
+            times.arrival_cycles = times.t2_cycles;
+        }
+        if let Some((first, last, last_came)) = done {
+            self.skew_summary.add(last - first);
+            if self.skew.len() < REPETITIONS_KEPT {
+                self.skew.push(last - first);
+            }
+            let early_cycles = last_came.saturating_sub(first);
+            if self.earliest_release.is_none_or(|known| known.early_cycles < early_cycles) {
+                self.earliest_release = Some(Release { rank, repetition: self.done, early_cycles });
+            }
+        }
+        self.t2_summary.add(times.t2_cycles);
+        if self.times.len() < REPETITIONS_KEPT {
+            self.times.push(times);
+        }
+        self.last = times;
+        self.done += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::Completion;
+
+    use super::*;
+    use cmdseq::Status;
+
+    fn run(issued: u64, t1: u64, t2: u64, arrival: u64) -> Run {
+        let mut run = Run::default();
+        let status = Status::Done;
+        run.add(&Completion { tag: 0, status, detail: 0, issued, t1, t2, arrival, bytes: 0, phase: true });
+        run
+    }
+
+    #[test]
+    fn the_slowest_rank_of_each_repetition_counts_whoever_is_ahead() {
+        for is_barrier in [false, true] {
+            let mut all = Repetitions::new(2, is_barrier);
+            all.add(0, 0, Some(0), &run(10, 5, 6, 3));
+            all.add(0, 1, Some(0), &run(30, 7, 9, 8));
+            assert_eq!((all.times.len(), all.partial.len(), all.end()), (0, 2, AHEAD));
+            all.add(1, 0, Some(1000), &run(1010, 5, 10, 3));
+            assert_eq!((all.times.len(), all.partial.len(), all.end()), (1, 1, AHEAD + 1));
+            all.add(1, 1, Some(1000), &run(1030, 7, 17, 8));
+            assert_eq!((all.last.t1_cycles, all.last.t2_cycles), (7, 17));
+            assert_eq!(all.last.arrival_cycles, if is_barrier { 17 } else { 8 });
+            assert_eq!(all.skew, [4, 8]);
+            assert_eq!((all.times[0].t2_cycles, all.t2_summary.largest(), all.skew_summary.count()), (10, 17, 2));
+        }
+    }
+
+    #[test]
+    fn the_first_65536_are_listed_and_all_are_summed_up() {
+        let mut all = Repetitions::new(1, false);
+        let count = 65_536 + 3;
+        for index in 0..count {
+            all.add(0, index, Some(0), &run(10 * index, 5, 6, 3));
+        }
+        assert_eq!((all.times.len(), all.skew.len()), (65_536, 65_536));
+        assert_eq!((all.t2_summary.count(), all.skew_summary.count()), (count, count));
+    }
+
+    #[test]
+    fn who_was_released_before_all_had_come_is_named() {
+        let mut all = Repetitions::new(2, true);
+        all.add(0, 0, Some(0), &run(10, 5, 50, 0));
+        all.add(1, 0, Some(0), &run(20, 5, 50, 0));
+        assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 0 }));
+        all.add(0, 1, Some(0), &run(100, 5, 200, 0));
+        all.add(1, 1, Some(0), &run(90, 5, 6, 0));
+        let earliest = Some(Release { rank: 1, repetition: 1, early_cycles: 4 });
+        assert_eq!(all.earliest_release, earliest);
+        // Of several that are as early, the first.
+        all.add(0, 2, Some(0), &run(100, 5, 6, 0));
+        all.add(1, 2, Some(0), &run(110, 5, 6, 0));
+        assert_eq!(all.earliest_release, earliest);
+    }
+}

@@ -1,0 +1,149 @@
+//! The sequencer's register block, reached through the bus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_hal::{Function, Window};
+use fpga_regs::bits::{Errors, Status};
+use fpga_regs::sequencer;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::sequencer::health::{Health, PcieErrors};
+
+/// What a register of a function that is gone reads.
+pub(crate) const ALL_ONES: u32 = u32::MAX;
+
+/// How long a sequencer that was told to stop may take.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The block of one card. Clones reach the same registers.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    window: Window,
+    name: Arc<str>,
+    function: Function,
+    /// Offset of the AER capability in configuration space.
+    aer: Option<u16>,
+}
+
+impl Block {
+    pub(crate) fn new(window: Window, name: Arc<str>, function: &Function) -> Self {
+        Block { window, name, function: function.clone(), aer: PcieErrors::find(function) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An error of the bus, as the driver tells it.
+    pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
+        bus_error(&self.name, error)
+    }
+
+    pub(crate) fn removed(&self) -> Error {
+        Error::Removed { name: self.name.to_string() }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, offset: u32) -> Result<u32> {
+        self.window.read_u32(u64::from(offset)).map_err(|error| self.bus(error))
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, offset: u32, value: u32) -> Result<()> {
+        self.window.write_u32(u64::from(offset), value).map_err(|error| self.bus(error))
+    }
+
+    /// Reads a register that never holds all-ones.
+    pub(crate) fn read_present(&self, offset: u32) -> Result<u32> {
+        match self.read(offset)? {
+            ALL_ONES => {
+                self.check_alive()?;
+                Err(Error::AllOnes { name: self.name.to_string(), register: offset })
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// Reads a pair of registers of which the lower latches the upper.
+    pub(crate) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
+        let low = self.read(low)?;
+        let high = self.read(high)?;
+        if low == ALL_ONES && high == ALL_ONES {
+            self.check_alive()?;
+        }
+        Ok(u64::from(low) | u64::from(high) << 32)
+    }
+
+    /// Makes sure that the card answers: its vendor id, and a register that cannot read all-ones.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.function.is_removed() {
+            return Err(self.removed());
+        }
+        match self.read(sequencer::MAGIC)? {
+            sequencer::MAGIC_VALUE => Ok(()),
+            ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: sequencer::MAGIC }),
+            found => Err(Error::NoSequencer {
+                name: self.name.to_string(),
+                looked: format!("MAGIC reads {found:#010x}; it read FSEQ when the card was opened"),
+            }),
+        }
+    }
+
+    /// Stops a sequencer that runs before anybody told it to, because its function was opened without a reset. It would go on
+    /// with addresses of its last user as soon as the function masters the bus.
+    pub(crate) fn quiesce(&self) -> Result<()> {
+        let status = |status| Status::from_bits_retain(status);
+        if self.read(sequencer::CONTROL)? & 1 == 0
+            && !status(self.read_present(sequencer::STATUS)?).contains(Status::BUSY)
+        {
+            return Ok(());
+        }
+        log::warn!("{} runs what its last user started: it is stopped", self.name);
+        self.write(sequencer::CONTROL, 0)?;
+        self.write(sequencer::ABORT, sequencer::ABORT_VALUE)?;
+        for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
+            self.write(sequencer::queue::base(number) + sequencer::queue::ENABLE, 0)?;
+        }
+        let deadline = Deadline::after(QUIET);
+        loop {
+            let last_seen = self.read_present(sequencer::STATUS)?;
+            if !status(last_seen).contains(Status::BUSY) {
+                return Ok(());
+            }
+            if deadline.left().is_zero() {
+                let what = format!("the sequencer of {} to stop what its last user started", self.name);
+                let (waited, last_seen) = (deadline.waited(), format!("STATUS {last_seen:#x}"));
+                return Err(Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Makes sure that the card answers, its sequencer has not stopped by itself, and its function has not reported an
+    /// error.
+    pub(crate) fn check_health(&self) -> Result<()> {
+        let status = self.read_present(sequencer::STATUS)?;
+        let is_halted = Status::from_bits_retain(status).contains(Status::HALTED);
+        if is_halted || self.function.take_error() {
+            let (name, health) = (self.name.to_string(), self.health()?);
+            return Err(if is_halted { Error::Halted { name, health } } else { Error::Uncorrected { name, health } });
+        }
+        Ok(())
+    }
+
+    /// What the card says went wrong. Clears nothing.
+    pub(crate) fn health(&self) -> Result<Health> {
+        let errors = Errors::from_bits_retain(self.read_present(sequencer::ERROR)?);
+        Ok(Health { errors, pcie: self.aer.and_then(|offset| PcieErrors::read(&self.function, offset)) })
+    }
+}
+
+/// An error of the bus, as the driver tells it: a vanished function is the driver's [`Error::Removed`].
+pub(crate) fn bus_error(name: &str, error: fpga_hal::Error) -> Error {
+    match error {
+        fpga_hal::Error::Removed => Error::Removed { name: name.to_owned() },
+        other => Error::Bus(other),
+    }
+}

@@ -1,0 +1,259 @@
+//! Finding the sequencer on a card, and reading what it can do.
+
+use cmdseq::capability::Timing;
+use cmdseq::communicator::{GENERATIONS, INDICES};
+use cmdseq::{Capabilities, Topology, instruction};
+use fpga_hal::Window;
+use fpga_regs::bits::Features;
+use fpga_regs::feature_list::{HEADERS_MAX, Header, SEQUENCER_GUID, START};
+use fpga_regs::sequencer as registers;
+
+use crate::error::{Error, Result};
+use crate::sequencer::block::{ALL_ONES, Block, bus_error};
+
+/// Bytes of a header and the GUID behind it.
+const HEADER_BYTES: u64 = 24;
+/// Largest alignment that makes sense: a page.
+const ALIGN_MAX: u32 = 4096;
+/// Most of what an instruction names by 16 bits: nodes, ranks, words of a resident program.
+const NUMBERED_MAX: u32 = 1 << 16;
+/// The fastest clock that is believed: 10 GHz.
+const CLOCK_KHZ_MAX: u32 = 10_000_000;
+/// The largest card memory that is believed: 16 TiB, so that no sum of stripes over all nodes overflows.
+const MEMORY_MIB_MAX: u32 = 1 << 24;
+/// The widest data path that is believed.
+const BEAT_BYTES_MAX: u32 = 4096;
+/// The longest part of an instruction that is believed.
+const CYCLES_MAX: u32 = 1 << 24;
+
+/// Offset of the sequencer's block in the register BAR.
+///
+/// The list is the card's word: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
+///
+/// # Errors
+/// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
+/// ask [`is_removed`](fpga_hal::Function::is_removed).
+pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
+    let refuse = |looked: String| Err(Error::NoSequencer { name: name.to_owned(), looked });
+    let mut offset = u64::from(START);
+    for count in 0..HEADERS_MAX {
+        if offset + HEADER_BYTES > window.len() {
+            return refuse(format!("header {count} at {offset:#x} is outside of the BAR's {:#x} bytes", window.len()));
+        }
+        let word = read_u64(window, name, offset)?;
+        if word == u64::MAX {
+            return refuse(format!("header {count} at {offset:#x} reads all-ones"));
+        }
+        let header = Header::decode(word);
+        if header.has_guid() {
+            let low = read_u64(window, name, offset + 8)?;
+            let high = read_u64(window, name, offset + 16)?;
+            if u128::from(low) | u128::from(high) << 64 == SEQUENCER_GUID {
+                let end = offset + u64::from(registers::BLOCK_BYTES);
+                if end > window.len() {
+                    return refuse(format!("its block at {offset:#x} does not fit into the BAR"));
+                }
+                return Ok(offset);
+            }
+        }
+        if header.end_of_list || header.next == 0 {
+            return refuse(format!("the feature list ends after {} headers", count + 1));
+        }
+        if header.next < 8 || header.next % 8 != 0 {
+            return refuse(format!("header {count} at {offset:#x} says the next is {:#x} further on", header.next));
+        }
+        offset += u64::from(header.next);
+    }
+    refuse(format!("the feature list does not end within {HEADERS_MAX} headers"))
+}
+
+fn read_u64(window: &Window, name: &str, offset: u64) -> Result<u64> {
+    let read = |offset| window.read_u32(offset).map_err(|error| bus_error(name, error));
+    Ok(u64::from(read(offset)?) | u64::from(read(offset + 4)?) << 32)
+}
+
+/// What a card says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Described {
+    pub(crate) version: u32,
+    pub(crate) features: Features,
+    pub(crate) node: u32,
+    /// Address bits it masters.
+    pub(crate) dma_bits: u8,
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Reads and checks what the card says of itself. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
+/// [`Features::CARD_RING`].
+pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
+    let name = || block.name().to_owned();
+    let magic = block.read_present(registers::MAGIC)?;
+    if magic != registers::MAGIC_VALUE {
+        let looked = format!("the block with its GUID begins with {magic:#010x} and not with FSEQ");
+        return Err(Error::NoSequencer { name: name(), looked });
+    }
+    let version = block.read_present(registers::VERSION)?;
+    if version >> 16 != registers::VERSION_VALUE >> 16 {
+        let known = registers::VERSION_VALUE;
+        return Err(Error::Version { name: name(), what: "version of the registers", found: version, known });
+    }
+    let isa = block.read(registers::ISA)?;
+    let known = u32::from(instruction::VERSION);
+    if isa != known {
+        return Err(Error::Version { name: name(), what: "version of the instruction word", found: isa, known });
+    }
+
+    let check = Checked { block };
+    let features = Features::from_bits_retain(check.value(
+        "FEATURES",
+        registers::FEATURES,
+        match rings.contains(Features::CARD_RING) {
+            true => "a sequencer with rings in card memory",
+            false => "a sequencer with rings in host memory",
+        },
+        |bits| Features::from_bits_retain(bits).contains(rings),
+    )?);
+    let nodes = check.up_to("NODES", registers::NODES, NUMBERED_MAX, "1 to 65536")?;
+    let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
+    let topology = topology(&check, nodes)?;
+    let resident = |name, offset| match features.contains(Features::RESIDENT) {
+        true => check.value(name, offset, "at most 65536", |count| count <= NUMBERED_MAX),
+        false => Ok(0),
+    };
+    let eager_bytes = u64::from(check.count("EAGER_BYTES", registers::EAGER_BYTES)?);
+    let memory_mib =
+        check.up_to("MEMORY_MIB", registers::MEMORY_MIB, MEMORY_MIB_MAX, "1 to 16777216, which is 16 TiB")?;
+    let cycles = |name, offset| check.value(name, offset, "at most 16777216 cycles", |count| count <= CYCLES_MAX);
+    let capabilities = Capabilities {
+        isa,
+        clock_khz: check.up_to("CLOCK_KHZ", registers::CLOCK_KHZ, CLOCK_KHZ_MAX, "1 to 10000000")?,
+        nodes,
+        topology,
+        ports: check.value("PORTS", registers::PORTS, "at most 65536", |count| count <= NUMBERED_MAX)?,
+        memory_bytes: mebibytes(memory_mib),
+        memory_channels: check.up_to("MEMORY_CHANNELS", registers::MEMORY_CHANNELS, NUMBERED_MAX, "1 to 65536")?,
+        stripe_half_bytes: mebibytes(check.value(
+            "STRIPE_MIB",
+            registers::STRIPE_MIB,
+            "at most MEMORY_MIB",
+            |stripe| stripe <= memory_mib,
+        )?),
+        queue_depth_max: check.value(
+            "QUEUE_DEPTH_MAX",
+            registers::QUEUE_DEPTH_MAX,
+            "a power of two from 2",
+            |depth| depth >= 2 && depth.is_power_of_two(),
+        )?,
+        communicators: check.up_to("COMMUNICATORS", registers::COMMUNICATORS, INDICES, "1 to 32")?,
+        communicator_ranks: check.up_to(
+            "COMMUNICATOR_RANKS",
+            registers::COMMUNICATOR_RANKS,
+            NUMBERED_MAX,
+            "1 to 65536",
+        )?,
+        communicator_generations: check
+            .value(
+                "COMMUNICATOR_GENERATIONS",
+                registers::COMMUNICATOR_GENERATIONS,
+                "at most as many as an id has room for",
+                |generations| generations <= GENERATIONS,
+            )?
+            .max(1),
+        resident_programs: resident("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)?,
+        resident_words: resident("RESIDENT_WORDS", registers::RESIDENT_WORDS)?,
+        signals: check.value("SIGNALS", registers::SIGNALS, "at most 65536", |count| count <= 1 << 16)?,
+        tables: check.value("TABLES", registers::TABLES, "at most 65536", |count| count <= 1 << 16)?,
+        address_align: check.value(
+            "ADDRESS_ALIGN",
+            registers::ADDRESS_ALIGN,
+            "a power of two up to 4096",
+            |align| align.is_power_of_two() && align <= ALIGN_MAX,
+        )?,
+        eager_bytes,
+        eager_limit: u64::from(check.value("EAGER_LIMIT", registers::EAGER_LIMIT, "at most EAGER_BYTES", |limit| {
+            u64::from(limit) <= eager_bytes
+        })?),
+        operations: u64::from(block.read(registers::OPERATIONS_LO)?)
+            | u64::from(block.read(registers::OPERATIONS_HI)?) << 32,
+        element_types: block.read(registers::ELEMENT_TYPES)?,
+        reductions: block.read(registers::REDUCTIONS)?,
+        reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
+        extrapolated: features.contains(Features::EXTRAPOLATED),
+        timing: Timing {
+            dispatch_cycles: cycles("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
+            memory_read_cycles: cycles("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
+            handover_cycles: cycles("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
+            switch_cycles: cycles("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
+            control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
+            data_ps: check.count("DATA_PS", registers::DATA_PS)?,
+            acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
+            link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
+            channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
+            host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
+            beat_bytes: check.up_to("BEAT_BYTES", registers::BEAT_BYTES, BEAT_BYTES_MAX, "1 to 4096")?,
+            reduce_beat_cycles: cycles("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
+            reduce_unit_cycles: cycles("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
+        },
+    };
+    check.up_to("QUEUES", registers::QUEUES, registers::queue::MAX, "1 to as many as the block has registers for")?;
+    let dma_bits = match check.value("DMA_BITS", registers::DMA_BITS, "12 to 64, or 0 for not said", |bits| {
+        bits == 0 || (12..=64).contains(&bits)
+    })? {
+        0 => 64,
+        bits => bits as u8,
+    };
+    Ok(Described { version, features, node, dma_bits, capabilities })
+}
+
+fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
+    let value = check.value("TOPOLOGY", registers::TOPOLOGY, "fully connected (1) or Dragonfly (2)", |value| {
+        matches!(value & 0xff, 1 | 2)
+    })?;
+    if value & 0xff == 1 {
+        return Ok(Topology::FullyConnected);
+    }
+    let groups = value >> 16;
+    if groups == 0 || nodes % groups != 0 {
+        return Err(check.bad("TOPOLOGY", value, "a Dragonfly whose groups divide NODES"));
+    }
+    Ok(Topology::Dragonfly { groups })
+}
+
+fn mebibytes(value: u32) -> u64 {
+    u64::from(value) << 20
+}
+
+/// Reads registers of which the value is checked.
+struct Checked<'a> {
+    block: &'a Block,
+}
+
+impl Checked<'_> {
+    fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
+        Error::BadCapability { name: self.block.name().to_owned(), register, value, expected }
+    }
+
+    fn value(
+        &self,
+        register: &'static str,
+        offset: u32,
+        expected: &'static str,
+        is_valid: impl FnOnce(u32) -> bool,
+    ) -> Result<u32> {
+        let value = self.block.read(offset)?;
+        if value == ALL_ONES {
+            // One register of all-ones is a bad value; all of them is a card that does not answer.
+            self.block.check_alive()?;
+        }
+        if value != ALL_ONES && is_valid(value) { Ok(value) } else { Err(self.bad(register, value, expected)) }
+    }
+
+    /// A register that is neither 0 nor more than `most`.
+    fn up_to(&self, register: &'static str, offset: u32, most: u32, expected: &'static str) -> Result<u32> {
+        self.value(register, offset, expected, |value| (1..=most).contains(&value))
+    }
+
+    fn count(&self, register: &'static str, offset: u32) -> Result<u32> {
+        self.value(register, offset, "a count", |_| true)
+    }
+}

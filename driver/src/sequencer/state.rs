@@ -1,0 +1,86 @@
+//! What a sequencer says it is doing.
+
+use std::fmt;
+
+use cmdseq::Operation;
+use fpga_regs::bits::{Errors, Status};
+use fpga_regs::sequencer;
+
+use crate::error::Result;
+use crate::sequencer::block::{ALL_ONES, Block};
+use crate::sequencer::health::{Health, PcieErrors};
+
+/// The part of the counter that completions carry: 48 bits.
+pub(crate) const CYCLES_MASK: u64 = (1 << 48) - 1;
+
+/// The instruction a sequencer is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Current {
+    /// Its tag.
+    pub tag: u16,
+    /// Code of its operation.
+    pub code: u8,
+}
+
+/// What a sequencer says it is doing, read from its registers one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SequencerState {
+    /// What it does.
+    pub status: Status,
+    /// What went wrong outside of any instruction.
+    pub errors: Errors,
+    /// What the PCIe function has seen, if it has advanced error reporting.
+    pub pcie: Option<PcieErrors>,
+    /// What it is running.
+    pub current: Option<Current>,
+    /// The node that waits for.
+    pub waiting_peer: Option<u32>,
+    /// Instructions ever fetched from queue 0, modulo 2^32.
+    pub fetched: u32,
+    /// Completions ever written to queue 0, modulo 2^32.
+    pub completed: u32,
+}
+
+impl SequencerState {
+    pub(crate) fn read(block: &Block) -> Result<Self> {
+        let status = Status::from_bits_retain(block.read_present(sequencer::STATUS)?);
+        let Health { errors, pcie } = block.health()?;
+        let current = block.read(sequencer::CURRENT)?;
+        let waiting_peer = block.read(sequencer::WAITING_PEER)?;
+        let queue = sequencer::queue::base(0);
+        let fetched = block.read(queue + sequencer::queue::SUBMISSION_HEAD)?;
+        let completed = block.read(queue + sequencer::queue::COMPLETION_TAIL)?;
+        if current == ALL_ONES {
+            block.check_alive()?;
+        }
+        Ok(SequencerState {
+            status,
+            errors,
+            pcie,
+            current: (current >> 24 & 1 == 1).then_some(Current { tag: current as u16, code: (current >> 16) as u8 }),
+            waiting_peer: (waiting_peer != sequencer::NO_PEER).then_some(waiting_peer),
+            fetched,
+            completed,
+        })
+    }
+}
+
+impl fmt::Display for SequencerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.current {
+            Some(Current { tag, code }) => match Operation::from_code(code) {
+                Some(operation) => write!(f, "running {operation} (tag {tag})")?,
+                None => write!(f, "running operation code {code} (tag {tag})")?,
+            },
+            None if self.status.contains(Status::HALTED) => f.write_str("halted")?,
+            None if self.status.contains(Status::BUSY) => f.write_str("busy")?,
+            None => f.write_str("idle")?,
+        }
+        if let Some(peer) = self.waiting_peer {
+            write!(f, ", waiting for node {peer}")?;
+        }
+        write!(f, "; {} fetched, {} completed", self.fetched, self.completed)?;
+        let health = Health { errors: self.errors, pcie: self.pcie };
+        if health.is_good() { Ok(()) } else { write!(f, "; {health}") }
+    }
+}

@@ -1,0 +1,162 @@
+//! Rings in card memory, for a sequencer that does not master the bus: the host stores instructions through a BAR, and polls
+//! completions through it.
+//!
+//! All accesses are of 32 bits, which every shell carries. The rings and the registers may be behind different ports of the
+//! shell, which keep no order among each other; so the doorbell reads back what was stored last before it rings.
+
+use cmdseq::{completion, instruction};
+use fpga_hal::{BarIndex, Function, Window};
+
+use crate::error::{Error, Result};
+use crate::sequencer::block::{ALL_ONES, Block};
+use crate::transport::Transport;
+use crate::transport::queue_registers::QueueRegisters;
+use crate::transport::ring::{self, CompletionMemory};
+
+/// Bytes of an entry in both rings.
+const ENTRY_BYTES: u64 = (instruction::BYTES + completion::BYTES) as u64;
+/// Fewest entries of a ring.
+const DEPTH_MIN: u32 = 2;
+
+/// Where a BAR shows the card memory that holds a queue's rings. A card does not announce it: a board description names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingWindow {
+    /// The BAR.
+    pub bar: BarIndex,
+    /// Offset of the memory in the BAR, in bytes: a multiple of 64.
+    pub offset: u64,
+    /// Address of the same memory for the sequencer: a multiple of 64.
+    pub address: u64,
+}
+
+/// A submission ring and, after it, a completion ring in card memory.
+pub(crate) struct CardRing {
+    registers: QueueRegisters,
+    memory: CardMemory,
+    /// Address of the submission ring for the sequencer.
+    address: u64,
+    depth: u32,
+}
+
+impl CardRing {
+    /// Maps empty rings of up to `depth` entries, a power of two; fewer if `place` has no room for more.
+    pub(crate) fn map(block: &Block, function: &Function, place: RingWindow, mut depth: u32) -> Result<Self> {
+        let is_aligned = |at: u64| at % instruction::BYTES as u64 == 0;
+        if !is_aligned(place.offset) || !is_aligned(place.address) {
+            let value = format!("offset {:#x}, address {:#x}", place.offset, place.address);
+            return Err(Error::argument("ring window", value, "multiples of 64"));
+        }
+        let bus = |error| block.bus(error);
+        let window = function.window(place.bar).map_err(bus)?;
+        let room = window.len().saturating_sub(place.offset);
+        while depth > DEPTH_MIN && u64::from(depth) * ENTRY_BYTES > room {
+            depth /= 2;
+        }
+        let window = window.slice(place.offset, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
+        let completions = u64::from(depth) * instruction::BYTES as u64;
+        let memory = CardMemory { block: block.clone(), window, completions };
+        let mut rings = CardRing { registers: QueueRegisters::new(block), memory, address: place.address, depth };
+        rings.empty(true)?;
+        Ok(rings)
+    }
+
+    /// Entries of each ring.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+}
+
+impl Transport for CardRing {
+    // Not inlined: the accesses to the bus take longer than any call, and rings in host memory are to stay undisturbed.
+    #[inline(never)]
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+        let offset = ring::instruction_offset(count, self.depth) as u64;
+        let (parts, _) = word.as_chunks::<4>();
+        (0..).step_by(4).zip(parts).try_for_each(|(at, part)| self.memory.write(offset + at, u32::from_le_bytes(*part)))
+    }
+
+    #[inline(never)]
+    fn ring(&self, pushed: u32) -> Result<()> {
+        let last = ring::instruction_offset(pushed.wrapping_sub(1), self.depth) + instruction::BYTES - 4;
+        self.memory.load(last as u64)?;
+        self.registers.ring(pushed)
+    }
+
+    #[inline(never)]
+    fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
+        ring::poll(&self.memory, self.depth, count, word)
+    }
+
+    fn announce(&self, taken: u32) -> Result<()> {
+        self.registers.announce(taken)
+    }
+
+    fn arm(&self, taken: u32) -> Result<()> {
+        self.registers.arm(taken)
+    }
+
+    fn acknowledge(&self) -> Result<()> {
+        self.registers.acknowledge()
+    }
+
+    fn start(&self) -> Result<()> {
+        self.registers.start(self.address, self.address.wrapping_add(self.memory.completions), self.depth)
+    }
+
+    fn stop(&self) -> Result<()> {
+        self.registers.stop()
+    }
+
+    /// There are no other rings to take: the card has stopped, and it wrote what it wrote to its own memory.
+    fn empty(&mut self, _is_trusted: bool) -> Result<()> {
+        let bytes = self.memory.window.len();
+        (0..bytes).step_by(4).try_for_each(|at| self.memory.write(at, 0))?;
+        // The zeroes are there before the registers are written.
+        self.memory.load(bytes - 4).map(drop)
+    }
+
+    /// The memory is the card's own.
+    fn leak(&self) {}
+}
+
+/// Card memory behind a BAR: first the submission ring, then the completion ring.
+struct CardMemory {
+    block: Block,
+    window: Window,
+    /// Offset of the completion ring.
+    completions: u64,
+}
+
+impl CardMemory {
+    fn load(&self, at: u64) -> Result<u32> {
+        self.window.read_u32(at).map_err(|error| self.block.bus(error))
+    }
+
+    fn write(&self, at: u64, value: u32) -> Result<()> {
+        self.window.write_u32(at, value).map_err(|error| self.block.bus(error))
+    }
+}
+
+impl CompletionMemory for CardMemory {
+    type Error = Error;
+
+    /// Loads the upper half only, which has the phase bit: reads of a BAR are answered in order, so the lower half is read
+    /// with the completion.
+    fn load_phase_word(&self, offset: usize) -> Result<u64> {
+        let upper = self.load(self.completions + offset as u64 + 4)?;
+        if upper == ALL_ONES {
+            // A card that is gone reads so, and so may a completion.
+            self.block.check_alive()?;
+        }
+        Ok(u64::from(upper) << 32)
+    }
+
+    fn read(&self, offset: usize, word: &mut [u8; completion::BYTES]) -> Result<()> {
+        let (parts, _) = word.as_chunks_mut::<4>();
+        let start = self.completions + offset as u64;
+        (start..).step_by(4).zip(parts).try_for_each(|(at, part)| {
+            *part = self.load(at)?.to_le_bytes();
+            Ok(())
+        })
+    }
+}
