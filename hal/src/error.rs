@@ -304,6 +304,44 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Memory cannot be registered because of its start or length.
+    #[error(
+        "Cannot register {bytes} bytes at {start:#x}: start and length must be multiples of {granule}, and not zero"
+    )]
+    RegisteredRange {
+        /// Address of the first byte.
+        start: u64,
+        /// Length in bytes.
+        bytes: u64,
+        /// Bytes of a page of the domain.
+        granule: u64,
+    },
+    /// Memory without a descriptor cannot be registered in a domain of vfio-user servers.
+    #[error(
+        "Cannot register {bytes} bytes: vfio-user servers get memory as a descriptor, and this memory has none; register an \
+         Arc<SharedMemory>"
+    )]
+    NotShareable {
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// Registered memory cannot be returned, because the kernel refuses to unmap it.
+    #[error("{bytes:#x} bytes at IOVA {iova} are still mapped: the kernel refuses to unmap them")]
+    StillMapped {
+        /// Where devices reach it.
+        iova: Iova,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// The kernel cannot allocate on a NUMA node.
+    #[error("Cannot allocate on NUMA node {node}")]
+    NumaNode {
+        /// The node asked for.
+        node: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The resource belongs to another process: this one was forked from it.
     #[error("The resource belongs to process {owner}, and this is a process forked from it")]
     Forked {

@@ -1,4 +1,4 @@
-//! The bus between a host and an FPGA card, both ends of it.
+//! The bus between a host and an FPGA card, both sides of it.
 //!
 //! ```text
 //!            host                                            device
@@ -7,18 +7,26 @@
 //!   Interrupt: an eventfd             ◀── vectors ───  InterruptPort
 //! ```
 //!
-//! The host opens a [`Function`] in a [`Domain`]; the device side is any [`Endpoint`], or a real card. A bus joins the two:
+//! The host opens a [`Function`] in a [`Domain`]. The device is any [`Endpoint`], or a real card. A bus connects both:
 //!
 //! - [`in_process`]: an endpoint in this process.
-//! - [`vfio`]: a card in the hands of the kernel's VFIO driver.
+//! - [`vfio`]: a card that the kernel's VFIO driver has.
 //! - [`vfio_user`]: an endpoint that another process serves on a socket; and, with the feature `vfio-user-server`, the
-//!   server for any endpoint. The feature is on by default; a program that only drives cards does without it.
+//!   server for any endpoint. The feature is on by default. A program that only drives cards does not need it.
 //!
-//! What lives in this crate: those two sides, the memory they share, interrupts, and all unsafe code.
-//! What must not: anything about a particular card. It knows configuration space and nothing of what a BAR means.
+//! Devices reach two kinds of host memory:
 //!
-//! Ownership is safety. A [`Window`] keeps its function open, and a [`DmaBuffer`] its mapping. Memory that a device
-//! writes is copied, never lent. A forked child inherits neither memory nor functions, and is told so.
+//! - [`Domain::allocate`] returns a [`DmaBuffer`] of the largest available pages; [`Domain::allocate_on`] chooses the NUMA
+//!   node.
+//! - [`Domain::register`] maps memory that the caller owns, without a copy: a [`memory::MmapMut`], an `Arc<SharedMemory>`, or
+//!   any [`memory::HostMemory`]. Devices reach it in one [`Direction`] or both.
+//!
+//! This crate has these two sides, their memory, interrupts, and all unsafe code of the project. Plain data of PCI is in
+//! `fpga-pci` ([`address`], [`config`]), the kernel's view of functions in `fpga-sysfs` ([`sysfs`]). Nothing here depends on a
+//! particular card: BARs have no meaning.
+//!
+//! Ownership gives safety. A [`Window`] keeps its function open, and a [`DmaBuffer`] its mapping. Memory that a device
+//! writes is copied, never borrowed. A forked child inherits neither memory nor functions, and gets [`Error::Forked`].
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -63,7 +71,7 @@
 #![deny(missing_docs)]
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("a 64-bit register must be one access, and on a 32-bit processor it is two");
+compile_error!("64-bit processors only: a 32-bit processor needs two accesses for a 64-bit register");
 
 mod bus;
 pub mod endpoint;

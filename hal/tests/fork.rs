@@ -4,7 +4,8 @@
 mod fake;
 
 use fake::{Fake, bar};
-use fpga_hal::{Domain, Error};
+use fpga_hal::memory::MmapMut;
+use fpga_hal::{Direction, Domain, Error};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -15,6 +16,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
     let window = function.window(bar(2)).unwrap();
     let buffer = domain.allocate(4096, 1).unwrap();
     buffer.write(0, b"ours").unwrap();
+    let registered = domain.register(MmapMut::map_anon(1 << 16).unwrap(), Direction::Both).unwrap();
     fake.take_events();
 
     // SAFETY: the child calls nothing that a lock of another thread could block: the harness only waits for this test.
@@ -26,7 +28,12 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && forked(window.read_u32(0).map(drop))
                 && forked(function.config_read_u32(0).map(drop))
                 && forked(function.reset().map(drop))
-                && forked(domain.allocate(4096, 1).map(drop));
+                && forked(domain.allocate(4096, 1).map(drop))
+                && forked(registered.write(0, b"its"))
+                && forked(registered.unregister().map(drop))
+                && MmapMut::map_anon(1 << 16).is_ok_and(|memory| {
+                    forked(domain.register(memory, Direction::Both).map(drop).map_err(Error::from))
+                });
             drop((function, window, buffer));
             let quiet = fake.take_events().is_empty();
             // What it makes itself, it has.
@@ -41,6 +48,8 @@ fn a_forked_child_is_told_and_changes_nothing() {
             buffer.read(0, &mut data).unwrap();
             assert_eq!(&data, b"ours");
             assert!(!function.is_removed());
+            assert_eq!(domain.mappings(), 2);
+            assert!(registered.unregister().unwrap().iter().all(|byte| *byte == 0));
         }
     }
 }

@@ -12,13 +12,13 @@ use crate::{Capabilities, Combine, Instruction, Operand};
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
     if grid.groups < 2 || grid.size < 2 {
         return Err(Refusal::general(format!(
-            "two-level reduces in rows and columns of two cards or more; in {} groups of {} every two have a link, and \
-             direct does it",
+            "two-level needs rows and columns of two cards or more: {} groups of {} are fully connected, so \
+             use direct",
             grid.groups, grid.size
         )));
     }
     let Some(combine) = request.combine else {
-        return Err(Refusal::general(format!("{} is no reduction", request.collective)));
+        return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
     let draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
     let mut levels = Levels { request, capabilities, grid, combine, draft };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::direction::Direction;
 use super::domain::Domain;
 use super::iova::Iova;
-use super::pages;
 use super::region::Region;
+use super::{numa, pages};
 use crate::{Error, Result};
 
 pub use super::pages::{Backing, Pages, PagesRefused, PagesTried};
@@ -19,12 +19,27 @@ impl Domain {
     /// entries and whole pages of its addresses. The error of a refusal names the limit: [`Error::DmaMask`],
     /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`].
     pub fn allocate(&self, bytes: usize, alignment: usize) -> Result<Arc<DmaBuffer>> {
+        self.allocate_with(bytes, alignment, None)
+    }
+
+    /// Allocates as [`allocate`](Self::allocate), on NUMA node `node`: best the node of the card
+    /// ([`PciFunction::numa_node`](crate::sysfs::PciFunction::numa_node)).
+    ///
+    /// If the node has no free memory, the kernel uses other nodes. [`DmaBuffer::numa_node`] reports the result.
+    ///
+    /// # Errors
+    /// [`Error::NumaNode`] if the machine has no such node. A kernel without NUMA is no error.
+    pub fn allocate_on(&self, bytes: usize, alignment: usize, node: u32) -> Result<Arc<DmaBuffer>> {
+        self.allocate_with(bytes, alignment, Some(node))
+    }
+
+    fn allocate_with(&self, bytes: usize, alignment: usize, node: Option<u32>) -> Result<Arc<DmaBuffer>> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { alignment: alignment as u64 });
         }
         let room = self.check_room(bytes as u64, alignment as u64)?;
         let len = usize::try_from(room.bytes).map_err(|_| Error::BufferSize { bytes: room.bytes })?;
-        let (region, backing) = pages::allocate(len, self.shares_memory())?;
+        let (region, backing) = pages::allocate(len, self.shares_memory(), node)?;
         let region = Arc::new(region);
         // An IOMMU can use large pages of its own only where both addresses are aligned to them.
         let iova = self.map(&region, &room, backing.page_bytes as u64, Direction::Both)?;
@@ -69,6 +84,11 @@ impl DmaBuffer {
         &self.backing
     }
 
+    /// Returns the NUMA node of the first page, if the kernel reports it.
+    pub fn numa_node(&self) -> Option<u32> {
+        self.region.owner().is_here().then(|| numa::node_of(&self.region)).flatten()
+    }
+
     /// Returns the domain of the buffer.
     pub fn domain(&self) -> &Domain {
         &self.domain
@@ -108,7 +128,8 @@ impl DmaBuffer {
 
 impl AsFd for DmaBuffer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.region.as_fd()
+        // `allocate` made the region from a memory file.
+        self.region.file().expect("DMA buffers have a file")
     }
 }
 

@@ -151,10 +151,15 @@ impl Domain {
         self.inner.backend.shares_memory()
     }
 
+    /// Returns the bytes that addresses and lengths of mappings are multiples of.
+    pub(crate) fn granule(&self) -> Result<u64> {
+        self.inner.owner.check()?;
+        Ok(self.plan().granule)
+    }
+
     /// Checks that `bytes` bytes can be mapped at an IOVA aligned to `alignment`, before memory is spent on them.
     pub(crate) fn check_room(&self, bytes: u64, alignment: u64) -> Result<Room> {
-        self.inner.owner.check()?;
-        let granule = self.plan().granule;
+        let granule = self.granule()?;
         let mapped = match bytes.checked_next_multiple_of(granule) {
             Some(mapped) if mapped > 0 => mapped,
             _ => return Err(Error::BufferSize { bytes }),

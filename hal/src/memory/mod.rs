@@ -1,7 +1,7 @@
 //! Host memory that devices reach.
 //!
 //! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates
-//! (`pages`), or memory that two processes share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
+//! (`pages`, `numa`), or memory that the caller owns ([`registered`]), which two processes may share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
 //! [`barrier`]s. `table` is the IOMMU of buses that have none.
 
 pub(crate) mod backend;
@@ -11,10 +11,14 @@ pub(crate) mod copy;
 pub mod direction;
 pub mod domain;
 pub mod iova;
+mod numa;
 mod pages;
 pub(crate) mod region;
+pub mod registered;
 mod shared;
 pub(crate) mod table;
 
 pub use direction::Direction;
+pub use memmap2::MmapMut;
+pub use registered::{HostMemory, NotRegistered, RawMemory, Registered};
 pub use shared::SharedMemory;

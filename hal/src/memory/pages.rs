@@ -8,6 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::memfd::MFdFlags;
 
+use super::numa;
 use super::region::{Region, page_size};
 use crate::{Error, Result};
 
@@ -100,7 +101,15 @@ impl fmt::Display for Backing {
 /// Memory whose descriptor other processes get (`is_shared`) never has reserved huge pages. Seals keep the size of a file,
 /// but not its pages: a process with the descriptor can punch holes into it, and once the reserve is empty the next access
 /// to a hole raises SIGBUS. A hole in ordinary pages reads as zeros.
-pub(crate) fn allocate(bytes: usize, is_shared: bool) -> Result<(Region, Backing)> {
+///
+/// `node` is the preferred NUMA node.
+pub(crate) fn allocate(bytes: usize, is_shared: bool, node: Option<u32>) -> Result<(Region, Backing)> {
+    let (region, backing) = largest(bytes, is_shared, node)?;
+    node.inspect(|node| numa::report(&region, *node));
+    Ok((region, backing))
+}
+
+fn largest(bytes: usize, is_shared: bool, node: Option<u32>) -> Result<(Region, Backing)> {
     let mut tried = Vec::new();
     for (pages, page_bytes) in
         [(Pages::Gigantic, GIB), (Pages::Huge, 2 * MIB), (Pages::Transparent, transparent_page_size())]
@@ -109,7 +118,7 @@ pub(crate) fn allocate(bytes: usize, is_shared: bool) -> Result<(Region, Backing
         if !worth_trying(bytes, page_bytes) || is_shared && is_reserved {
             continue;
         }
-        match step(pages, bytes, page_bytes) {
+        match step(pages, bytes, page_bytes, node) {
             Ok(region) => {
                 tried.push(PagesTried { pages, outcome: Ok(()) });
                 return Ok((region, Backing { pages, page_bytes, tried }));
@@ -117,7 +126,12 @@ pub(crate) fn allocate(bytes: usize, is_shared: bool) -> Result<(Region, Backing
             Err(refused) => tried.push(PagesTried { pages, outcome: Err(refused) }),
         }
     }
-    let region = base(bytes).map_err(|source| Error::Memory { what: "DMA memory", bytes: bytes as u64, source })?;
+    let failed = |source| Error::Memory { what: "DMA memory", bytes: bytes as u64, source };
+    let region = create(bytes.next_multiple_of(page_size()), MFdFlags::empty()).map_err(failed)?;
+    if let Some(node) = node {
+        numa::prefer(&region, node).map_err(|source| Error::NumaNode { node, source })?;
+    }
+    region.populate().map_err(failed)?;
     tried.push(PagesTried { pages: Pages::Base, outcome: Ok(()) });
     Ok((region, Backing { pages: Pages::Base, page_bytes: page_size(), tried }))
 }
@@ -128,7 +142,7 @@ fn worth_trying(bytes: usize, page_bytes: usize) -> bool {
     bytes >= page_bytes && waste <= bytes / 4
 }
 
-fn step(pages: Pages, bytes: usize, page_bytes: usize) -> std::result::Result<Region, PagesRefused> {
+fn step(pages: Pages, bytes: usize, page_bytes: usize, node: Option<u32>) -> std::result::Result<Region, PagesRefused> {
     let flags = match pages {
         Pages::Gigantic => MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_1GB,
         Pages::Huge => MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB,
@@ -138,7 +152,8 @@ fn step(pages: Pages, bytes: usize, page_bytes: usize) -> std::result::Result<Re
         return Err(PagesRefused::Policy);
     }
     let errno = |error: io::Error| PagesRefused::Errno(error.raw_os_error().unwrap_or(Errno::EIO as i32));
-    let region = Region::new("DMA buffer", "fpga-dma", bytes.next_multiple_of(page_bytes), flags).map_err(errno)?;
+    let region = create(bytes.next_multiple_of(page_bytes), flags).map_err(errno)?;
+    node.map_or(Ok(()), |node| numa::prefer(&region, node)).map_err(errno)?;
     if pages == Pages::Transparent {
         region.ask_for_huge_pages().map_err(errno)?;
     }
@@ -146,10 +161,8 @@ fn step(pages: Pages, bytes: usize, page_bytes: usize) -> std::result::Result<Re
     Ok(region)
 }
 
-fn base(bytes: usize) -> io::Result<Region> {
-    let region = Region::new("DMA buffer", "fpga-dma", bytes.next_multiple_of(page_size()), MFdFlags::empty())?;
-    region.populate()?;
-    Ok(region)
+fn create(bytes: usize, flags: MFdFlags) -> io::Result<Region> {
+    Region::new("DMA buffer", "fpga-dma", bytes, flags)
 }
 
 /// Returns the size of transparent huge pages: 2 MiB, or 512 MiB where ordinary pages have 64 KiB.
@@ -187,7 +200,7 @@ mod tests {
 
     #[test]
     fn small_buffers_try_ordinary_pages_only() {
-        let (region, backing) = allocate(100, false).unwrap();
+        let (region, backing) = allocate(100, false, None).unwrap();
         assert_eq!(region.len(), page_size());
         assert_eq!((backing.pages, backing.page_bytes), (Pages::Base, page_size()));
         assert_eq!(backing.tried, [PagesTried { pages: Pages::Base, outcome: Ok(()) }]);
@@ -196,7 +209,7 @@ mod tests {
 
     #[test]
     fn larger_ones_say_what_they_got_and_what_was_tried() {
-        let (region, backing) = allocate(4 * MIB, false).unwrap();
+        let (region, backing) = allocate(4 * MIB, false, None).unwrap();
         assert!(region.len() >= 4 * MIB);
         assert_eq!(backing.tried[0].pages, Pages::Huge);
         let (last, before) = backing.tried.split_last().unwrap();

@@ -1,22 +1,24 @@
-//! A memory file and its mapping: what shared memory and DMA buffers are made of.
+//! Regions: host memory that stays in place.
 
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MmapAdvise, madvise};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use super::{barrier, copy};
 use crate::owner::Owner;
 use crate::{Error, Result};
 
-/// Bytes of this machine's pages: 4 KiB, or up to 64 KiB on aarch64.
+/// Returns the page size of this machine in bytes: 4 KiB, or up to 64 KiB on aarch64.
 pub(crate) fn page_size() -> usize {
     static PAGE_SIZE: OnceLock<usize> = OnceLock::new();
     *PAGE_SIZE.get_or_init(|| {
@@ -25,63 +27,108 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// A memory file of fixed size, mapped for as long as this lives and not inherited by forked children.
+/// Host memory that stays in place, with access by copy only.
+///
+/// It is a memory file of fixed size, mapped and not inherited by forked children; or memory that its owner keeps in place.
 #[derive(Debug)]
 pub(crate) struct Region {
+    start: *mut u8,
+    len: usize,
     // Not unmapped in a forked child: there, other memory may lie at this address by now.
-    map: ManuallyDrop<MmapRaw>,
-    file: OwnedFd,
+    map: ManuallyDrop<Option<MmapRaw>>,
+    file: Option<OwnedFd>,
     owner: Owner,
     what: &'static str,
 }
 
+// SAFETY: `start` points to memory that stays valid as long as the region, from any thread: `map`, or the memory that the
+// caller of `Region::over` vouches for. Accesses are volatile or atomic copies (`copy`), which may race as a device's may.
+unsafe impl Send for Region {}
+// SAFETY: a shared region allows no more than an owned one: copies by `copy`, which may race.
+unsafe impl Sync for Region {}
+
 impl Region {
-    /// Makes and maps a zeroed memory file of `bytes` bytes, a multiple of its page size. `flags` choose huge pages.
+    /// Creates and maps a zeroed memory file of `bytes` bytes, a multiple of its page size. `flags` choose huge pages.
     pub(crate) fn new(what: &'static str, name: &str, bytes: usize, flags: MFdFlags) -> io::Result<Self> {
         let owner = Owner::current();
         let file = memfd_create(name, flags | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         ftruncate(&file, libc_offset(bytes)?)?;
-        // Whoever is given the descriptor must not be able to pull pages from under us: that would be a SIGBUS.
+        // A process that gets the descriptor must not be able to shrink the file: the next access would raise SIGBUS.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
         map.advise(Advice::DontFork)?;
-        Ok(Region { map: ManuallyDrop::new(map), file, owner, what })
+        let (start, map) = (map.as_mut_ptr(), ManuallyDrop::new(Some(map)));
+        Ok(Region { start, len: bytes, map, file: Some(file), owner, what })
+    }
+
+    /// Wraps memory that another value owns. `file`, if there is one, has the same bytes from its beginning.
+    ///
+    /// # Safety
+    /// As long as the region lives, the `len` bytes at `start` are valid for reads and writes and stay in place. No reference
+    /// into them is used for accesses.
+    pub(crate) unsafe fn over(what: &'static str, start: *mut u8, len: usize, file: Option<OwnedFd>) -> Self {
+        Region { start, len, map: ManuallyDrop::new(None), file, owner: Owner::current(), what }
     }
 
     /// Asks for transparent huge pages.
     pub(crate) fn ask_for_huge_pages(&self) -> io::Result<()> {
-        self.map.advise(Advice::HugePage)
+        self.advise(MmapAdvise::MADV_HUGEPAGE)
     }
 
-    /// Takes all pages now: later, a lack of them would be a SIGBUS.
+    /// Makes all pages present and writable. A lack of memory is an error now, and would be a SIGBUS later.
     pub(crate) fn populate(&self) -> io::Result<()> {
-        match self.map.advise(Advice::PopulateWrite) {
+        match (self.advise(MmapAdvise::MADV_POPULATE_WRITE), &self.file) {
             // Before Linux 5.14.
-            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
-                Ok(fallocate(&self.file, FallocateFlags::empty(), 0, libc_offset(self.len())?)?)
+            (Err(error), Some(file)) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
+                Ok(fallocate(file, FallocateFlags::empty(), 0, libc_offset(self.len)?)?)
             }
-            other => other,
+            (Err(error), None) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
+                self.touch_pages();
+                Ok(())
+            }
+            (other, _) => other,
         }
     }
 
-    /// Bytes mapped.
+    /// Writes to each page, without changing its content.
+    fn touch_pages(&self) {
+        for offset in (0..self.len).step_by(page_size()) {
+            // SAFETY: `offset` is less than `len`.
+            let byte = unsafe { self.start.add(offset) };
+            // SAFETY: the byte is valid for reads and writes, and always aligned.
+            unsafe { AtomicU8::from_ptr(byte) }.fetch_or(0, Ordering::Relaxed);
+        }
+    }
+
+    fn advise(&self, advice: MmapAdvise) -> io::Result<()> {
+        let start = NonNull::new(self.start.cast()).ok_or(Errno::EINVAL)?;
+        // SAFETY: the range is this region's memory. The two kinds of advice that are given change no content.
+        Ok(unsafe { madvise(start, self.len, advice) }?)
+    }
+
+    /// Returns the length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
-    /// Start of the mapping: page-aligned, and valid for `len` bytes until this is dropped.
+    /// Returns the start of the memory: valid for `len` bytes until the region is dropped.
     pub(crate) fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        self.start
     }
 
-    /// The process it belongs to.
+    /// Returns the process that the memory belongs to.
     pub(crate) fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// Address of `bytes` bytes at `offset`, if they lie inside of the first `limit` bytes and of this process.
+    /// Returns the file that has the same bytes, if there is one.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Returns the address of `bytes` bytes at `offset`, if they lie in the first `limit` bytes, and this process owns them.
     #[inline]
     fn at(&self, limit: usize, offset: usize, bytes: usize) -> Result<*mut u8> {
         let limit = limit.min(self.len());
@@ -89,9 +136,8 @@ impl Region {
             return Err(self.out_of_bounds(limit, offset, bytes));
         }
         self.owner.check()?;
-        // SAFETY: `offset + bytes` is at most the length of the mapping, as just checked, and the mapping lives as long
-        // as `self`.
-        Ok(unsafe { self.map.as_mut_ptr().add(offset) })
+        // SAFETY: `offset + bytes` is at most `self.len` (checked above), and the memory is valid as long as `self`.
+        Ok(unsafe { self.start.add(offset) })
     }
 
     #[cold]
@@ -104,33 +150,33 @@ impl Region {
         Error::Misaligned { what: self.what, offset: offset as u64, bytes: bytes as u64 }
     }
 
-    /// Copies out of the first `limit` bytes.
+    /// Copies bytes out of the first `limit` bytes.
     #[inline]
     pub(crate) fn read(&self, limit: usize, offset: usize, data: &mut [u8]) -> Result<()> {
         let at = self.at(limit, offset, data.len())?;
-        // SAFETY: `at` checked the range; `data` is the caller's own memory, which no mapping lends.
+        // SAFETY: `self.at` checked the range. `data` is a reference, and no reference points into a region.
         unsafe { copy::copy_out(at, data) };
         Ok(())
     }
 
-    /// Copies into the first `limit` bytes.
+    /// Copies bytes into the first `limit` bytes.
     #[inline]
     pub(crate) fn write(&self, limit: usize, offset: usize, data: &[u8]) -> Result<()> {
         let at = self.at(limit, offset, data.len())?;
-        // SAFETY: `at` checked the range; `data` is the caller's own memory, which no mapping lends.
+        // SAFETY: `self.at` checked the range. `data` is a reference, and no reference points into a region.
         unsafe { copy::copy_in(at, data) };
         Ok(())
     }
 
-    /// Sets bytes of the first `limit`.
+    /// Sets bytes of the first `limit` bytes to `value`.
     pub(crate) fn fill(&self, limit: usize, offset: usize, bytes: usize, value: u8) -> Result<()> {
         let at = self.at(limit, offset, bytes)?;
-        // SAFETY: `at` checked the range.
+        // SAFETY: `self.at` checked the range.
         unsafe { copy::fill(at, bytes, value) };
         Ok(())
     }
 
-    /// Stores a ring's word: eight 64-bit stores, the last with release order.
+    /// Stores one word of a ring: eight 64-bit stores, the last with release order.
     #[inline]
     pub(crate) fn write_word64(&self, limit: usize, offset: usize, word: &[u8; 64]) -> Result<()> {
         let at = self.at(limit, offset, 64)?;
@@ -140,9 +186,9 @@ impl Region {
         let (parts, _) = word.as_chunks::<8>();
         for (index, part) in parts.iter().enumerate() {
             let order = if index == 7 { Ordering::Release } else { Ordering::Relaxed };
-            // SAFETY: `at` checked that 64 bytes lie inside, and `index * 8` is at most 56.
+            // SAFETY: `self.at` checked 64 bytes, and `index * 8` is at most 56.
             let target = unsafe { at.add(index * 8) };
-            // SAFETY: as above; aligned because `offset` is and the mapping begins on a page.
+            // SAFETY: `target` is inside (checked above). It is aligned: `offset` is, and a region starts on a page.
             unsafe { copy::store_u64(target, u64::from_ne_bytes(*part), order) };
         }
         Ok(())
@@ -155,30 +201,24 @@ impl Region {
         if !offset.is_multiple_of(8) {
             return Err(self.misaligned(offset, 8));
         }
-        // SAFETY: `at` checked the range; aligned because `offset` is and the mapping begins on a page.
+        // SAFETY: `self.at` checked the range. The word is aligned: `offset` is, and a region starts on a page.
         let word = u64::from_le(unsafe { copy::load_u64(at) });
-        // An acquiring load orders for processors; a card may be further away.
+        // An acquire load orders accesses of processors only. A device may be in another shareability domain.
         barrier::device_word_before_data();
         Ok(word)
-    }
-}
-
-impl AsFd for Region {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         if self.owner.is_here() {
-            // SAFETY: dropped here once, and not used afterwards.
+            // SAFETY: `map` is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.map) }
         }
     }
 }
 
-/// A size as the file calls take it.
+/// Converts a size to the type of file offsets.
 fn libc_offset(bytes: usize) -> io::Result<i64> {
     i64::try_from(bytes).map_err(|_| io::Error::from(Errno::EFBIG))
 }

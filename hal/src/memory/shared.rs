@@ -1,73 +1,75 @@
-//! Memory that two sides share.
+//! Memory that two processes share.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use nix::sys::memfd::MFdFlags;
 
 use super::region::{Region, page_size};
 use crate::{Error, Result};
 
-/// Memory backed by a descriptor that can be passed on: all access is by copy.
+/// A memory file that other processes can map. Access is by copy, never by reference.
 ///
-/// Its size is sealed, so that whoever is given the descriptor cannot take pages away. A forked child does not inherit
-/// the mapping, and gets [`Error::Forked`].
+/// Its size is sealed, so a process that gets the descriptor cannot shrink it. A forked child does not inherit the mapping
+/// and gets [`Error::Forked`].
 #[derive(Debug)]
 pub struct SharedMemory {
-    region: Region,
+    region: Arc<Region>,
     len: usize,
 }
 
 impl SharedMemory {
-    /// Zeroed memory of `bytes` bytes; it costs only what is touched. `name` is shown in `/proc`.
+    /// Creates zeroed memory of `bytes` bytes. Pages are allocated when they are written. `name` is shown in `/proc`.
     pub fn new(name: &str, bytes: u64) -> Result<Self> {
         let len = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
         let mapped = len.max(1).checked_next_multiple_of(page_size()).ok_or(Error::BufferSize { bytes })?;
         let failed = |source: io::Error| Error::Memory { what: "shared memory", bytes, source };
         let region = Region::new("shared memory", name, mapped, MFdFlags::empty()).map_err(failed)?;
-        Ok(SharedMemory { region, len })
+        Ok(SharedMemory { region: Arc::new(region), len })
     }
 
-    /// Length in bytes. The descriptor's is a multiple of the page size.
+    /// Returns the length in bytes. The file is as long, rounded up to whole pages.
     pub fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// Whether it has no bytes at all.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies out of the memory.
+    /// Copies bytes out. Fails outside of the memory.
     #[inline]
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         self.region.read(self.len, saturated(offset), data)
     }
 
-    /// Copies into the memory; the last aligned eight bytes are stored last, with release order.
+    /// Copies bytes in. The last aligned eight bytes are stored last, with release order. Fails outside of the memory.
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.region.write(self.len, saturated(offset), data)
     }
 
-    /// Sets `bytes` bytes from `offset` on to `value`.
+    /// Sets `bytes` bytes at `offset` to `value`. Fails outside of the memory.
     pub fn fill(&self, offset: u64, bytes: u64, value: u8) -> Result<()> {
         self.region.fill(self.len, saturated(offset), saturated(bytes), value)
     }
 
-    /// What it is made of, for mapped windows.
-    pub(crate) fn region(&self) -> &Region {
+    /// Returns the region, for mapped windows and for DMA.
+    pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
 }
 
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.region.as_fd()
+        // `new` made the region from a memory file.
+        self.region.file().expect("shared memory has a file")
     }
 }
 
-/// An offset as the address space counts: what does not fit lies outside of any memory anyway.
+/// Converts an offset to `usize`. A larger offset lies outside of any memory.
 #[inline]
 fn saturated(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)

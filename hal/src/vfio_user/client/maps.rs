@@ -1,6 +1,5 @@
 //! A domain's memory, which is mapped at all of its servers.
 
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::connection::{Connection, Failure};
@@ -124,9 +123,9 @@ fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::resul
     let writeable = if mapping.direction.lets_devices_write() { DmaMap::WRITEABLE } else { 0 };
     let (flags, address, size) = (readable | writeable, mapping.iova.0, mapping.bytes);
     let map = DmaMap { argsz: DmaMap::BYTES as u32, flags, offset: 0, address, size };
-    let descriptor = [mapping.region.as_fd()];
-    let descriptors = if share { &descriptor[..] } else { &[] };
-    connection.call(Command::DmaMap, [&map.encode(), &[]], descriptors).map(drop)
+    // A domain that shares its memory takes only memory with a file.
+    let file = mapping.region.file().filter(|_| share);
+    connection.call(Command::DmaMap, [&map.encode(), &[]], file.as_slice()).map(drop)
 }
 
 fn unmap_at(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
