@@ -85,7 +85,6 @@ pub(crate) struct Described {
 
 /// Reads and checks what the card says of itself. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
 /// [`Features::CARD_RING`].
-#[expect(clippy::too_many_lines, reason = "one check a register, in the order of the registers")]
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let version = check_version(block)?;
     let check = Checked { block };
