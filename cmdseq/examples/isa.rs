@@ -1,5 +1,6 @@
-//! Prints `docs/isa.md`: `cargo run -p cmdseq --example isa > docs/isa.md`.
+//! Makes the tables of `docs/isa.md` anew: `cargo run -p cmdseq --example isa`.
 
-fn main() {
-    print!("{}", cmdseq::markdown::render());
+fn main() -> std::io::Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/isa.md");
+    std::fs::write(path, cmdseq::markdown::render(&std::fs::read_to_string(path)?))
 }

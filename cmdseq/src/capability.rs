@@ -1,8 +1,8 @@
-//! What a card says of itself: the only thing planner and verifier go by.
+//! Capabilities that a card reports: the only facts about cards that planner and verifier use.
 
 use crate::{Combine, Operation};
 
-/// How the cards of a fabric are linked.
+/// The links of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// A link between every two cards.
@@ -28,7 +28,7 @@ impl Topology {
         }
     }
 
-    /// Whether every two of `members` have a link, in a fabric of `nodes` cards.
+    /// Whether all `members` are linked to each other, in a fabric of `nodes` cards.
     pub fn all_linked(self, members: &[u32], nodes: u32) -> bool {
         match self {
             Topology::FullyConnected => members.iter().all(|node| *node < nodes),
@@ -41,7 +41,7 @@ impl Topology {
         }
     }
 
-    /// Links of one card in a fabric of `nodes` cards.
+    /// Returns the number of links of one card in a fabric of `nodes` cards.
     pub fn ports(self, nodes: u32) -> u32 {
         match self {
             Topology::FullyConnected => nodes.saturating_sub(1),
@@ -49,8 +49,8 @@ impl Topology {
         }
     }
 
-    /// Cards of a Dragonfly of `groups` groups whose cards have `ports` links: g(k - g + 2), with k - g + 2 to a group.
-    /// `None` if the links do not reach.
+    /// Returns the number of cards of a Dragonfly of g groups whose cards have k links: g(k - g + 2), with k - g + 2 in each group.
+    /// `None` with too few links.
     pub fn dragonfly_nodes(groups: u32, ports: u32) -> Option<u32> {
         let size = (ports + 2).checked_sub(groups).filter(|size| *size > 0)?;
         (groups > 0).then(|| groups.checked_mul(size)).flatten()
@@ -66,7 +66,7 @@ pub struct Capabilities {
     pub clock_khz: u32,
     /// Cards in the fabric.
     pub nodes: u32,
-    /// How they are linked.
+    /// Their links.
     pub topology: Topology,
     /// Links of this card.
     pub ports: u32,
@@ -76,17 +76,17 @@ pub struct Capabilities {
     pub memory_channels: u32,
     /// K, bytes: a stripe is 2K, its lower half in one pseudo channel and its upper half in another.
     pub stripe_half_bytes: u64,
-    /// Entries of the deepest ring.
+    /// Largest number of entries of a ring.
     pub queue_depth_max: u32,
     /// Entries of the communicator table.
     pub communicators: u32,
-    /// Ranks a communicator may have.
+    /// Largest number of ranks of a communicator.
     pub communicator_ranks: u32,
-    /// Ids that an entry of the communicator table can have, one after another; 1 if the card does not tell them apart.
+    /// Generations of an entry of the communicator table; 1 if the card does not distinguish them.
     pub communicator_generations: u32,
     /// Slots for resident programs; 0 if the card has none.
     pub resident_programs: u32,
-    /// Instructions a resident program may have.
+    /// Largest number of instructions of a resident program.
     pub resident_words: u32,
     /// Signals that put_signal adds to; 0 if the card has none.
     pub signals: u32,
@@ -96,7 +96,7 @@ pub struct Capabilities {
     pub address_align: u32,
     /// Receive buffer of a link, bytes.
     pub eager_bytes: u64,
-    /// Largest piece sent eagerly as the card is set now, bytes.
+    /// Largest piece sent eagerly with the card's present setting, bytes.
     pub eager_limit: u64,
     /// Bit n: the card runs the operation of code n.
     pub operations: u64,
@@ -104,16 +104,16 @@ pub struct Capabilities {
     pub element_types: u32,
     /// Bit n: the card has the reduction of code n.
     pub reductions: u32,
-    /// The published system does not reduce: its reduction units, and the times of reductions, are an extension.
+    /// The reduction units, and their times, extend a published system without reductions.
     pub reductions_extend: bool,
-    /// The fabric is larger than the published system was built.
+    /// The fabric is larger than the published system.
     pub extrapolated: bool,
-    /// What operations take.
+    /// Times and rates.
     pub timing: Timing,
 }
 
 impl Capabilities {
-    /// Whether the card runs `operation`.
+    /// Whether the card supports `operation`.
     pub fn runs(&self, operation: Operation) -> bool {
         self.operations >> (operation as u8) & 1 == 1
     }
@@ -123,13 +123,13 @@ impl Capabilities {
         self.stripe_half_bytes.saturating_mul(2)
     }
 
-    /// Whether the card's reduction units do `combine`.
+    /// Whether the card supports `combine`.
     pub fn combines(&self, combine: Combine) -> bool {
         self.reductions & combine.reduction.bit() != 0 && self.element_types & combine.element.bit() != 0
     }
 }
 
-/// What the card says its parts take.
+/// Times and rates that the card reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// Cycles from issue until the switch is set.
@@ -138,13 +138,13 @@ pub struct Timing {
     pub memory_read_cycles: u32,
     /// Cycles from the end of an instruction to the issue of the next.
     pub handover_cycles: u32,
-    /// Cycles through the switch, one way; 0 if the card does not say.
+    /// Cycles through the switch, one way; 0 if unknown.
     pub switch_cycles: u32,
     /// Picoseconds of a control signal from switch to switch.
     pub control_ps: u32,
     /// Picoseconds from the last beat counted out to the same counted in.
     pub data_ps: u32,
-    /// Picoseconds from the last beat counted in until its source knows.
+    /// Picoseconds from the last beat counted in until the source is notified.
     pub acknowledge_ps: u32,
     /// Effective rate of a link, Mb/s.
     pub link_mbps: u32,
@@ -156,33 +156,33 @@ pub struct Timing {
     pub beat_bytes: u32,
     /// Cycles from one beat of a fold to the next.
     pub reduce_beat_cycles: u32,
-    /// Cycles that a beat takes through each unit of the chain that folds contributions; one less than there are of them.
+    /// Cycles of a beat through each unit of the chain that folds contributions; the chain has one unit less than contributions.
     pub reduce_unit_cycles: u32,
 }
 
 /// One of the numbers in a [`Timing`].
 #[derive(Debug, Clone, Copy)]
 pub struct TimingField {
-    /// Its name, in files and messages; the unit is its end.
+    /// Its name in files and messages, which ends with the unit.
     pub name: &'static str,
-    /// Whether it is a rate: more is faster, and none at all is no rate.
+    /// Whether it is a rate: not zero, and larger is faster.
     pub is_rate: bool,
     get: fn(&Timing) -> u32,
     get_mut: fn(&mut Timing) -> &mut u32,
 }
 
 impl TimingField {
-    /// The field called `name`.
+    /// Returns the field `name`.
     pub fn named(name: &str) -> Option<&'static TimingField> {
         Timing::FIELDS.iter().find(|field| field.name == name)
     }
 
-    /// Its value.
+    /// Returns its value.
     pub fn of(&self, timing: &Timing) -> u32 {
         (self.get)(timing)
     }
 
-    /// Gives it another value.
+    /// Sets its value.
     pub fn set(&self, timing: &mut Timing, value: u32) {
         *(self.get_mut)(timing) = value;
     }

@@ -1,14 +1,11 @@
-//! The table of communicators on a card, as the switch of MPI-FPGA has it (sections 3.1 to 3.3).
+//! The communicator table of a card, as in the switch of MPI-FPGA (sections 3.1 to 3.3).
 //!
-//! An [`Entry`] does not say who all the members of a communicator are. It has size, own rank, and the nodes of
-//! the ranks that a card talks to in binomial trees, recursive doubling and recursive halving. These are the ranks that differ
-//! from its own in one bit, at most log2(size) of them, whatever the root and however often the communicator is used. A
-//! [`Table`] packs entries into as many bits as the paper gives.
+//! An [`Entry`] stores the size, the own rank, and the nodes of the ranks that differ from the own rank in one bit: at most
+//! log2(size) peers. Binomial trees from any root, recursive doubling and recursive halving need no others
+//! (`tests/communicator.rs` derives all three from an entry). A [`Table`] packs entries into as many bits as the paper gives.
 //!
-//! In the paper the switch finds the partner of each step in the entry. The instructions of this set name root and peer
-//! themselves, any member of the communicator, and so a card keeps the list of all members beside its table; of the entry
-//! they use the id and the own rank. The peers are what a switch needs that runs trees by itself, and no operation here
-//! does: [`Entry::tree`], [`Entry::doubling`] and [`Entry::halving`] show that they are enough for it.
+//! In the paper, the switch finds the partner of each step in the entry. Instructions of this set name root and peer, which
+//! may be any member, so a card also stores the list of all members; it uses only id and own rank of the entry.
 //!
 //! ```
 //! use cmdseq::communicator::{ContextId, Entry, Format, Table};
@@ -17,35 +14,30 @@
 //! let entry = Entry::new(ContextId::new(3, 0).unwrap(), 8, 5, |rank| 2 * rank as u16 + 1).unwrap();
 //! assert!(entry.peers().map(|peer| peer.rank).eq([4, 7, 1]));
 //! assert!(entry.peers().map(|peer| peer.node).eq([9, 15, 3]));
-//! assert_eq!(entry.tree(4).unwrap().parent.unwrap().rank, 4);
 //!
 //! let mut table = Table::new(Format::PUBLISHED);
 //! table.insert(&entry).unwrap();
 //! assert_eq!(table.get(entry.id()), Some(entry));
 //! ```
-//!
-//! The trees here are those of ranks whose difference is counted in bits: the parent of a rank has one bit of `rank ^ root`
-//! less. A tree that is turned by its root instead, as MPICH counts, `(rank - root) mod size`, has its partners at distances
-//! of powers of two in both directions. Those are the same set only for root 0, so such a tree cannot be run from an entry.
 
 use std::fmt;
 
 use crate::instruction::WORLD;
 
-/// Bits of a communicator's id that say where in the table it is.
+/// Bits of an id for the index of the table entry.
 pub const INDEX_BITS: u32 = 5;
-/// Bits of a communicator's id that tell it from those that were in the same place before it.
+/// Bits of an id for the generation, which distinguishes successive communicators of one table entry.
 pub const GENERATION_BITS: u32 = 8;
-/// Generations of one place in the table. Who gives ids out gives a card none of them twice before its reset.
+/// Generations of one table entry. An allocator of ids never reuses one on a card before the card's reset.
 pub const GENERATIONS: u32 = 1 << GENERATION_BITS;
-/// Places that an id can name.
+/// Table entries that an id can name.
 pub const INDICES: u32 = 1 << INDEX_BITS;
 /// Steps of the largest communicator, which has 2^16 ranks.
 const STEPS_MAX: usize = 16;
 /// Fields of an entry as wide as a rank, besides the peers: size and own rank.
 const RANK_FIELDS: u32 = 2;
 
-/// The id of a communicator as an instruction names it: bits 4:0 are the place in the table, 12:5 the generation, and the
+/// The id of a communicator in an instruction: bits 4:0 are the index of the table entry, bits 12:5 the generation, the
 /// rest is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContextId(u16);
@@ -54,7 +46,7 @@ impl ContextId {
     /// All cards of the fabric.
     pub const WORLD: ContextId = ContextId(WORLD);
 
-    /// The id of generation `generation` in place `index`; `None` if one of them is too large.
+    /// Returns the id of table entry `index` and `generation`; `None` if one of them is too large.
     pub const fn new(index: u32, generation: u32) -> Option<Self> {
         if index < INDICES && generation < GENERATIONS {
             return Some(ContextId((generation << INDEX_BITS | index) as u16));
@@ -62,22 +54,22 @@ impl ContextId {
         None
     }
 
-    /// What an instruction says; `None` if no communicator can have that id.
+    /// Reads the field of an instruction; `None` if no communicator can have this id.
     pub const fn from_raw(id: u16) -> Option<Self> {
         ContextId::new(id as u32 % INDICES, id as u32 / INDICES)
     }
 
-    /// As an instruction says it.
+    /// Returns the field of an instruction.
     pub const fn raw(self) -> u16 {
         self.0
     }
 
-    /// Place in the table.
+    /// Returns the index of the table entry.
     pub const fn index(self) -> u32 {
         self.0 as u32 % INDICES
     }
 
-    /// Which of those that had the place.
+    /// Returns the generation.
     pub const fn generation(self) -> u32 {
         self.0 as u32 / INDICES
     }
@@ -89,32 +81,32 @@ impl fmt::Display for ContextId {
     }
 }
 
-/// A rank that a card talks to.
+/// A rank whose node an entry stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Its rank in the communicator.
     pub rank: u32,
-    /// Where it is in the fabric.
+    /// Its node in the fabric.
     pub node: u16,
 }
 
-/// Why there can be no such entry.
+/// Why an entry is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Too few or too many ranks.
-    #[error("a communicator has 1 to 65536 ranks, not {0}")]
+    /// The number of ranks is out of range.
+    #[error("invalid communicator size {0}: expected 1 to 65536 ranks")]
     Size(u32),
-    /// A rank that it does not have.
-    #[error("there is no rank {rank} in a communicator of {size}")]
+    /// The communicator has no such rank.
+    #[error("no rank {rank} in a communicator of {size} ranks")]
     Rank {
         /// The rank.
         rank: u32,
-        /// Ranks there are.
+        /// Ranks of the communicator.
         size: u32,
     },
 }
 
-/// What a card keeps of a communicator it is a member of.
+/// A communicator in the table of one member card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     id: ContextId,
@@ -125,10 +117,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of rank `own_rank` of a communicator of `size` ranks; `node_of` says where a rank is.
+    /// Returns the entry of rank `own_rank` of a communicator of `size` ranks; `node_of` maps ranks to nodes.
     ///
     /// # Errors
-    /// If there is no such communicator, or no such rank in it.
+    /// [`EntryError`].
     pub fn new(
         id: ContextId,
         size: u32,
@@ -150,27 +142,27 @@ impl Entry {
         Ok(entry)
     }
 
-    /// The id of the communicator.
+    /// Returns the id of the communicator.
     pub fn id(&self) -> ContextId {
         self.id
     }
 
-    /// Its ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// This card's rank in it.
+    /// Returns the rank of this card.
     pub fn own_rank(&self) -> u32 {
         self.own_rank
     }
 
-    /// Everyone it talks to, nearest first.
+    /// Returns the peers, nearest first.
     pub fn peers(&self) -> impl DoubleEndedIterator<Item = Peer> + '_ {
         (0..STEPS_MAX as u32).filter_map(|step| self.peer(step))
     }
 
-    /// The rank that differs from the own one in bit `step`, if there is one.
+    /// Returns the rank that differs from the own rank in bit `step`, if it exists.
     pub fn peer(&self, step: u32) -> Option<Peer> {
         self.rank_at(step).map(|rank| Peer { rank, node: self.nodes[step as usize] })
     }
@@ -179,69 +171,14 @@ impl Entry {
         let bit = 1u32.checked_shl(step).filter(|_| step < STEPS_MAX as u32)?;
         Some(self.own_rank ^ bit).filter(|rank| *rank < self.size)
     }
-
-    /// Whom it exchanges with in recursive doubling, in order: half of what is done is at the other side each time. None
-    /// if the rank is one of those [beyond](Entry::is_beyond) the largest power of two.
-    pub fn doubling(&self) -> impl DoubleEndedIterator<Item = Peer> + '_ {
-        let steps = if self.is_beyond() { 0 } else { self.size.ilog2() };
-        (0..steps).filter_map(|step| self.peer(step))
-    }
-
-    /// Whom it exchanges with in recursive halving, in order: farthest first.
-    pub fn halving(&self) -> impl DoubleEndedIterator<Item = Peer> + '_ {
-        self.doubling().rev()
-    }
-
-    /// Whether this rank lies beyond the largest power of two that fits the size. Such ranks hand what they have to their
-    /// [companion](Entry::companion) before doubling or halving, and get the result from it.
-    pub fn is_beyond(&self) -> bool {
-        self.own_rank >= 1 << self.size.ilog2()
-    }
-
-    /// Of a rank [beyond](Entry::is_beyond) the largest power of two the one that takes part for it; and the reverse.
-    pub fn companion(&self) -> Option<Peer> {
-        self.peer(self.size.ilog2())
-    }
-
-    /// Its place in the binomial tree from `root`, of any size that is not a power of two what is left of the tree of the
-    /// next.
-    ///
-    /// Bits that the root does not have are cleared on the way to it, lowest first, and then those are set that it has: so
-    /// no rank on the way is larger than both ends, and every one of them exists.
-    ///
-    /// # Errors
-    /// If there is no such rank.
-    pub fn tree(&self, root: u32) -> Result<Tree, EntryError> {
-        if root >= self.size {
-            return Err(EntryError::Rank { rank: root, size: self.size });
-        }
-        // Steps in the order in which they are taken toward the root.
-        let (cleared, set): (Vec<u32>, Vec<u32>) = (0..STEPS_MAX as u32).partition(|step| root >> step & 1 == 0);
-        let order: Vec<u32> = cleared.into_iter().chain(set).collect();
-        let differs = self.own_rank ^ root;
-        let first = order.iter().position(|step| differs >> step & 1 == 1).unwrap_or(order.len());
-        Ok(Tree {
-            parent: order.get(first).and_then(|step| self.peer(*step)),
-            children: order[..first].iter().rev().filter_map(|step| self.peer(*step)).collect(),
-        })
-    }
 }
 
-/// The neighbours of a rank in a tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
-    /// The rank toward the root; none at the root.
-    pub parent: Option<Peer>,
-    /// The ranks away from the root, the one with most ranks behind it first.
-    pub children: Vec<Peer>,
-}
-
-/// How large a table is.
+/// The size of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Format {
     /// Bits of a rank: log2 of the ranks a communicator may have, 1 to 16.
     pub rank_bits: u32,
-    /// Communicators at a time, 1 to [`INDICES`].
+    /// Entries, 1 to [`INDICES`].
     pub entries: u32,
 }
 
@@ -249,7 +186,7 @@ impl Format {
     /// As published: 64 K ranks and 32 communicators (section 3.1).
     pub const PUBLISHED: Format = Format { rank_bits: 16, entries: 32 };
 
-    /// Bits of one entry: generation, size, own rank, and a node for each step.
+    /// Bits of one entry: generation, size, own rank, and one node for each bit of a rank.
     pub const fn entry_bits(self) -> u32 {
         GENERATION_BITS + (RANK_FIELDS + self.rank_bits) * self.rank_bits
     }
@@ -259,45 +196,45 @@ impl Format {
         self.entry_bits() * self.entries
     }
 
-    /// Ranks a communicator may have, and nodes they may be on.
+    /// Upper limit of ranks of a communicator, and of node numbers.
     pub const fn ranks(self) -> u32 {
         1 << self.rank_bits
     }
 }
 
-/// Why an entry was not taken.
+/// Why a table refuses an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// The table has no such place.
-    #[error("communicator {id} would be entry {}, and the table has {entries}", id.index())]
-    NoPlace {
+    /// The table has no such entry.
+    #[error("communicator {id} belongs into entry {}: the table has {entries} entries", id.index())]
+    NoEntry {
         /// The id.
         id: ContextId,
         /// Entries of the table.
         entries: u32,
     },
-    /// Another communicator is in the place, or one of the same id that is not the same.
-    #[error("communicator {id} would be where communicator {occupant} is")]
+    /// The entry holds another communicator, or one of the same id with other members.
+    #[error("communicator {id} belongs into the entry of communicator {occupant}, which must be freed first")]
     Occupied {
         /// The id.
         id: ContextId,
-        /// What is there.
+        /// The communicator in the entry.
         occupant: ContextId,
     },
-    /// The ranks or nodes are more than its fields hold.
-    #[error("communicator {id} does not fit: the table is for {ranks} ranks")]
+    /// A size or node exceeds the table's fields.
+    #[error("communicator {id} is too large: the table allows {ranks} ranks and nodes")]
     TooLarge {
         /// The id.
         id: ContextId,
-        /// Ranks and nodes that it is for.
+        /// Ranks and nodes that the table allows.
         ranks: u32,
     },
 }
 
-/// The communicators of one card, packed.
+/// The communicators of one card, in memory.
 ///
-/// Entry by entry without a gap, low bits first: generation (8), size - 1, own rank, then the nodes by step, each of
-/// [`Format::rank_bits`]. An entry that is free has own rank 1 of 1.
+/// Entries follow one another without gaps, low bits first: generation (8), size - 1, own rank, then the nodes by step, each of
+/// [`Format::rank_bits`]. A free entry has own rank 1 of 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     format: Format,
@@ -305,34 +242,34 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without communicators.
+    /// Returns an empty table.
     ///
     /// # Panics
-    /// If there can be no such table.
+    /// If `format` is out of range.
     pub fn new(format: Format) -> Self {
-        assert!((1..=STEPS_MAX as u32).contains(&format.rank_bits), "ranks have 1 to {STEPS_MAX} bits");
-        assert!((1..=INDICES).contains(&format.entries), "a table has 1 to {INDICES} entries");
+        assert!((1..=STEPS_MAX as u32).contains(&format.rank_bits), "rank_bits is 1 to {STEPS_MAX}");
+        assert!((1..=INDICES).contains(&format.entries), "entries is 1 to {INDICES}");
         let mut table = Table { format, bytes: vec![0; format.bits().div_ceil(8) as usize] };
         (0..format.entries).for_each(|index| table.clear(index));
         table
     }
 
-    /// How large it is.
+    /// Returns the size.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Its memory.
+    /// Returns the packed entries.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The communicator of exactly this id.
+    /// Returns the communicator with exactly this id.
     pub fn get(&self, id: ContextId) -> Option<Entry> {
         self.occupant(id.index()).filter(|entry| entry.id == id)
     }
 
-    /// What is in place `index`.
+    /// Returns the communicator in entry `index`.
     pub fn occupant(&self, index: u32) -> Option<Entry> {
         if index >= self.format.entries {
             return None;
@@ -347,15 +284,15 @@ impl Table {
         })
     }
 
-    /// Takes `entry`. The same once more changes nothing.
+    /// Inserts `entry`. Inserting it again changes nothing.
     ///
     /// # Errors
-    /// If its place is taken, or there is none that holds it.
+    /// [`TableError`].
     pub fn insert(&mut self, entry: &Entry) -> Result<(), TableError> {
         let Format { rank_bits, entries } = self.format;
         let (id, ranks) = (entry.id, self.format.ranks());
         if id.index() >= entries {
-            return Err(TableError::NoPlace { id, entries });
+            return Err(TableError::NoEntry { id, entries });
         }
         if entry.size > ranks || entry.nodes.iter().any(|node| u32::from(*node) >= ranks) {
             return Err(TableError::TooLarge { id, ranks });
@@ -374,7 +311,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets the communicator of exactly this id. Says whether it was there.
+    /// Removes the communicator with exactly this id. Returns whether it was present.
     pub fn remove(&mut self, id: ContextId) -> bool {
         let is_there = self.get(id).is_some();
         if is_there {
@@ -383,14 +320,14 @@ impl Table {
         is_there
     }
 
-    /// An own rank that the size does not have: no communicator is like that.
+    /// Writes an own rank beyond the size, which no communicator has.
     fn clear(&mut self, index: u32) {
         self.set_field(index, Field::Size, 0);
         self.set_field(index, Field::OwnRank, 1);
     }
 
-    /// First bit of a field, and its width.
-    fn place(&self, index: u32, field: Field) -> (u32, u32) {
+    /// Returns the first bit of a field, and its width.
+    fn bits_of(&self, index: u32, field: Field) -> (u32, u32) {
         let width = self.format.rank_bits;
         let (at, width) = match field {
             Field::Generation => (0, GENERATION_BITS),
@@ -402,15 +339,15 @@ impl Table {
     }
 
     fn field(&self, index: u32, field: Field) -> u32 {
-        let (first, width) = self.place(index, field);
+        let (first, width) = self.bits_of(index, field);
         let start = (first / 8) as usize;
-        // Fields have 16 bits at most, and so lie in three bytes.
-        let bytes = (0..3).map(|place| u32::from(self.bytes.get(start + place).copied().unwrap_or(0)) << (8 * place));
+        // A field has at most 16 bits, so it spans at most three bytes.
+        let bytes = (0..3).map(|byte| u32::from(self.bytes.get(start + byte).copied().unwrap_or(0)) << (8 * byte));
         bytes.sum::<u32>() >> (first % 8) & ((1 << width) - 1)
     }
 
     fn set_field(&mut self, index: u32, field: Field, value: u32) {
-        let (first, width) = self.place(index, field);
+        let (first, width) = self.bits_of(index, field);
         let mask = ((1u32 << width) - 1) << (first % 8);
         let bits = value << (first % 8) & mask;
         let bytes = self.bytes[(first / 8) as usize..].iter_mut();

@@ -1,17 +1,17 @@
-//! The 32-byte completion: what became of an instruction, and when.
+//! The 32-byte completion: result and times of an instruction.
 
 use std::fmt;
 
 /// Bytes of an encoded completion.
 pub const BYTES: usize = 32;
-/// Bits of a cycle count that is relative to the issue of the instruction.
+/// Bits of a cycle count relative to the issue of the instruction.
 const CYCLES_BITS: u32 = 40;
 /// Bits of the cycle count at which the instruction was issued, and of the byte count.
 const WIDE_BITS: u32 = 48;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// What became of an instruction.
+        /// The result of an instruction.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Status {
             $($(#[$doc])* $name,)*
@@ -20,10 +20,10 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// Every status this version defines.
+            /// Every status that this version defines.
             pub const ALL: &[Status] = &[$(Status::$name,)*];
 
-            /// The code in the completion.
+            /// Returns the code in the completion.
             pub const fn code(self) -> u8 {
                 match self {
                     $(Status::$name => $code,)*
@@ -31,7 +31,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The status with this code.
+            /// Returns the status with this code.
             pub const fn from_code(code: u8) -> Self {
                 match code {
                     $($code => Status::$name,)*
@@ -44,7 +44,7 @@ macro_rules! statuses {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
                     $(Status::$name => f.write_str($text),)*
-                    Status::Unknown(code) => write!(f, "status code {code}, which this version does not know"),
+                    Status::Unknown(code) => write!(f, "unknown status code {code}"),
                 }
             }
         }
@@ -52,48 +52,48 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// It did what it says.
+    /// The instruction succeeded.
     Done = 0, "done";
-    /// The word's checksum did not fit.
-    BadChecksum = 1, "the instruction's checksum does not fit";
-    /// The word's version is not one the card knows.
-    BadVersion = 2, "the card does not know the instruction's version";
-    /// The operation is not one the card runs.
-    BadOperation = 3, "the card does not run this operation";
+    /// The word's checksum does not match.
+    BadChecksum = 1, "the instruction's checksum does not match";
+    /// The card does not support the word's version.
+    BadVersion = 2, "the card does not support the instruction's version";
+    /// The card does not support the operation.
+    BadOperation = 3, "the card does not support this operation";
     /// A field has a value that the operation does not allow.
     BadField = 4, "a field has a value the operation does not allow";
-    /// The communicator is not defined, or cannot be.
-    BadCommunicator = 5, "the communicator is not defined or cannot be";
+    /// The communicator is not defined, or its id is invalid.
+    BadCommunicator = 5, "the communicator is not defined, or its id is invalid";
     /// This card is not a member of the communicator.
     NotMember = 6, "the card is not a member of the communicator";
     /// Root or peer is not a rank of the communicator.
     BadRank = 7, "root or peer is not a rank of the communicator";
-    /// An address range leaves card memory, or a striped block its stripe. The detail is [`OUT_OF_MEMORY`] if the range is
-    /// inside, and the machine behind a mock card has no memory for it.
-    OutOfRange = 8, "an address range leaves card memory or its stripe";
-    /// Source and destination overlap in a way the operation cannot do.
+    /// An address range exceeds card memory, or a striped block its stripe. The detail is [`OUT_OF_MEMORY`] if the range is
+    /// inside, but the memory budget of the mock fabric is exceeded.
+    OutOfRange = 8, "an address range exceeds card memory or its stripe";
+    /// Source and destination overlap in a way that the operation does not support.
     Overlap = 9, "source and destination overlap";
-    /// Eager transfer was forced for more than the receive buffer holds.
-    EagerOverrun = 10, "a piece sent eagerly is larger than the receive buffer";
+    /// A forced eager transfer exceeds the receive buffer.
+    EagerOverrun = 10, "an eager piece exceeds the receive buffer";
     /// The host bus refused a read.
     HostReadFault = 11, "the host bus refused a read";
     /// The host bus refused a write.
     HostWriteFault = 12, "the host bus refused a write";
-    /// There is no link to the peer, or it is down.
-    LinkDown = 13, "there is no link to the peer, or it is down";
-    /// It was ended by the abort register or a reset.
+    /// The link to the peer is missing or down.
+    LinkDown = 13, "the link to the peer is missing or down";
+    /// The abort register or a reset ended the instruction.
     Aborted = 14, "aborted";
-    /// No such slot, nothing stored in it, or a program that cannot be stored.
+    /// The slot does not exist or is empty, or the program cannot be stored.
     BadProgram = 15, "the resident program is missing or cannot be stored";
-    /// A peer sent more or other data than the instruction says.
-    Mismatch = 16, "a peer sent other data than the instruction says";
-    /// There is no user logic behind the changeover switch.
-    NoUserLogic = 17, "there is no user logic behind the changeover switch";
-    /// There is no such slot for a table, none is stored in it, or it does not fit communicator and instruction. The detail
-    /// is the slot.
+    /// A peer sent other data than the instruction expects.
+    Mismatch = 16, "a peer sent other data than the instruction expects";
+    /// The changeover switch has no user logic.
+    NoUserLogic = 17, "the changeover switch has no user logic";
+    /// The table slot does not exist or is empty, or the table does not fit communicator and instruction. The detail is the
+    /// slot.
     BadTable = 18, "the table is missing or does not fit";
-    /// There is no such signal on the card it is on, or it would exceed 32 bits. The detail is the signal.
-    BadSignal = 19, "there is no such signal, or it would overflow";
+    /// The signal does not exist on its card, or would exceed 32 bits. The detail is the signal.
+    BadSignal = 19, "the signal does not exist, or would overflow";
 }
 
 /// One word from the sequencer.
@@ -103,26 +103,26 @@ statuses! {
 pub struct Completion {
     /// Tag of the instruction.
     pub tag: u16,
-    /// What became of it.
+    /// The result.
     pub status: Status,
-    /// What the status is about: the node of a peer, or the offset of a field. 15 bits.
+    /// Depends on the status: the node of a peer, or the offset of a field. 15 bits.
     pub detail: u16,
-    /// Value of the free-running counter when the instruction was issued, 48 bits.
+    /// Free-running cycle counter when the instruction was issued, 48 bits.
     pub issued: u64,
     /// T1: cycles from issue until all beats were counted out. 40 bits.
     pub t1: u64,
-    /// T2: cycles from issue until it was complete, with the control signals of all destinations back. 40 bits.
+    /// T2: cycles from issue until complete, including the returning signals of all destinations. 40 bits.
     pub t2: u64,
-    /// Cycles from issue until the last byte for this card was counted in; 0 if none was. 40 bits.
+    /// Cycles from issue until the last byte for this card was counted in; 0 without data. 40 bits.
     pub arrival: u64,
-    /// Bytes the switch counted out and in on links; the own block is not among them. 48 bits.
+    /// Bytes that the switch counted out and in on links, without the own block. 48 bits.
     pub bytes: u64,
-    /// Turns each time the ring wraps: true in the first pass.
+    /// Inverts each time the ring wraps; true in the first pass.
     pub phase: bool,
 }
 
 impl Completion {
-    /// The word as the host reads it. Counts that do not fit are cut to their field, as counters wrap.
+    /// Encodes the word. Counts wrap to the width of their fields.
     pub fn encode(&self) -> [u8; BYTES] {
         let words = [
             self.issued & mask(WIDE_BITS) | u64::from(self.tag) << WIDE_BITS,
@@ -140,7 +140,7 @@ impl Completion {
         out
     }
 
-    /// Reads a word; every 32 bytes are a completion.
+    /// Decodes a word: any 32 bytes are a completion.
     pub fn decode(word: &[u8; BYTES]) -> Self {
         let (chunks, _) = word.as_chunks::<8>();
         let mut words = [0; 4];
@@ -162,13 +162,13 @@ impl Completion {
     }
 }
 
-/// Detail of [`Status::OutOfRange`] on a mock card whose fabric has used up its memory budget.
+/// Detail of [`Status::OutOfRange`] if the memory budget of the mock fabric is exceeded.
 pub const OUT_OF_MEMORY: u16 = 1;
 
-/// Offset of the word that the card writes last and that carries the phase bit.
+/// Offset of the word with the phase bit, which the card writes last.
 pub const PHASE_WORD: usize = 24;
 
-/// The phase bit of the word at [`PHASE_WORD`].
+/// Returns the phase bit of the word at [`PHASE_WORD`].
 pub const fn phase_of(word: u64) -> bool {
     word >> 63 == 1
 }

@@ -1,39 +1,39 @@
-//! What the planner takes parts of cards and fabric to cost, and what the time of a plan is made of.
+//! Cost model of cards and links, and the terms of a predicted time.
 
 use std::collections::BTreeMap;
 
 use crate::Capabilities;
 use crate::capability::Timing;
 
-/// The parameters predictions are made with: what the cards say of themselves, or what was measured where it was.
+/// The parameters of predictions: reported by the cards, or measured.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CostModel {
     /// Times and rates of all cards and links.
     pub timing: Timing,
-    /// Rates of the links that do not have that of all, by the nodes they lead from and to, Mb/s.
+    /// Rates of links that differ from the others, by source and destination node, Mb/s.
     pub links: BTreeMap<(u32, u32), u32>,
 }
 
 impl CostModel {
-    /// As the cards say.
+    /// Returns the reported parameters.
     pub fn stated(capabilities: &Capabilities) -> Self {
         CostModel { timing: capabilities.timing, links: BTreeMap::new() }
     }
 
-    /// Rate of the link from node `from` to node `to`, Mb/s.
+    /// Returns the rate of the link from node `from` to node `to`, Mb/s.
     pub fn link_mbps(&self, from: u32, to: u32) -> u32 {
         self.links.get(&(from, to)).copied().unwrap_or(self.timing.link_mbps)
     }
 }
 
-/// What a time is spent on.
+/// What a part of a time is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// Steps that take the same however much is moved.
+    /// Steps whose time does not depend on the bytes.
     Latency,
     /// Beats at the rate of a link.
     Link,
-    /// Beats at the rate of a pseudo channel, or of the share of it that they have.
+    /// Beats at the rate of a pseudo channel, or of their share of it.
     Channel,
     /// Beats at the rate of the reduction units.
     Reduce,
@@ -57,30 +57,30 @@ impl Bound {
     }
 }
 
-/// A time by what it is spent on, along the chain of steps that ends last. In picoseconds.
+/// The terms of a time along the critical path, in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
     picoseconds: [u64; Bound::ALL.len()],
 }
 
 impl Terms {
-    /// What is spent on `bound`.
+    /// Returns the time spent on `bound`.
     pub const fn of(&self, bound: Bound) -> u64 {
         self.picoseconds[bound as usize]
     }
 
-    /// Adds to what is spent on `bound`. Saturates.
+    /// Adds to the time spent on `bound`. Saturates.
     pub fn add(&mut self, bound: Bound, picoseconds: u64) {
         let term = &mut self.picoseconds[bound as usize];
         *term = term.saturating_add(picoseconds);
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.picoseconds.iter().fold(0, |sum, term| sum.saturating_add(*term))
     }
 
-    /// What most is spent on; of equal ones, the first.
+    /// Returns the largest term; of equal terms, the first.
     pub fn dominant(&self) -> Bound {
         let mut most = Bound::Latency;
         for bound in Bound::ALL {
@@ -92,7 +92,7 @@ impl Terms {
     }
 }
 
-/// A point in time, with what the way to it was spent on.
+/// A point in time, with the terms that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
     pub(crate) ps: u64,
@@ -100,19 +100,19 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// `picoseconds` later, spent on `bound`.
+    /// Returns the moment `picoseconds` later, spent on `bound`.
     pub(crate) fn after(mut self, bound: Bound, picoseconds: u64) -> Self {
         self.ps = self.ps.saturating_add(picoseconds);
         self.terms.add(bound, picoseconds);
         self
     }
 
-    /// `picoseconds` later, whatever is moved.
+    /// Returns the moment `picoseconds` of latency later.
     pub(crate) fn later(self, picoseconds: u64) -> Self {
         self.after(Bound::Latency, picoseconds)
     }
 
-    /// The later of two: what waits for both goes on then.
+    /// Returns the later of two moments.
     pub(crate) fn max(self, other: Self) -> Self {
         if other.ps > self.ps { other } else { self }
     }

@@ -1,19 +1,19 @@
-//! Words that are encoded once and sent again and again, each time with another tag.
+//! Instructions that are encoded once and sent repeatedly with different tags.
 
 use crate::instruction::{BYTES, Instruction, offset};
 
 /// Polynomial of CRC-32C, lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// By byte of the tag and its value: what it changes in the checksum. CRCs are linear: the checksum of a word is the one
-/// with tag 0, and the changes by both bytes, in exclusive or.
+/// Changes of the checksum, by byte of the tag and its value. CRCs are linear: the checksum of a word is that with tag 0,
+/// exclusive or the changes of both bytes.
 static CHANGES: [[u32; 256]; 2] = [changes(offset::TAG), changes(offset::TAG + 1)];
 
 const fn changes(at: usize) -> [u32; 256] {
     let mut table = [0; 256];
     let mut bit = 0;
     while bit < 8 {
-        // The bit, and then all that the checksum takes in after its byte.
+        // The bit, then the bits that follow its byte up to the checksum.
         let mut sum = 1 << bit;
         let mut step = 0;
         while step < 8 * (offset::CHECKSUM - at) {
@@ -40,12 +40,12 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Encodes `instruction`; its tag does not matter.
+    /// Encodes `instruction`; its tag is ignored.
     pub fn new(instruction: &Instruction) -> Self {
         Encoded { word: instruction.with_tag(0).encode() }
     }
 
-    /// The word with `tag`: what [`Instruction::encode`] makes, without computing the checksum anew.
+    /// Returns the word with `tag`, equal to that of [`Instruction::encode`], without a full checksum.
     #[inline]
     pub fn with_tag(&self, tag: u16) -> [u8; BYTES] {
         let mut word = self.word;
@@ -56,20 +56,5 @@ impl Encoded {
             *byte ^= change;
         }
         word
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_tag_makes_the_word_that_encoding_makes() {
-        for instruction in [Instruction::nop(), Instruction::launch(7, [1, u64::MAX, 3]), Instruction::delay(99)] {
-            let encoded = Encoded::new(&instruction.with_tag(1234));
-            for tag in 0..=u16::MAX {
-                assert_eq!(encoded.with_tag(tag), instruction.with_tag(tag).encode(), "{tag}");
-            }
-        }
     }
 }

@@ -1,20 +1,70 @@
-//! The language of a card's command sequencer.
+//! The language of a card's command sequencer: instructions, programs, assembler, verifier and planner. Nothing here touches a
+//! device.
 //!
-//! An [`Instruction`] is one 64-byte word to the sequencer, a [`Completion`] one 32-byte word from it; `docs/isa.md`
-//! gives every bit. A [`Program`](program::Program) is an ordered list of instructions for one card, and the
-//! [planner](plan) makes one program per rank out of a collective, which the [verifier](mod@verify) checks together. Nothing
-//! here touches a device.
+//! An [`Instruction`] is one 64-byte word to the sequencer, a [`Completion`] one 32-byte word from it; `docs/isa.md` defines
+//! every bit. A [`Program`](program::Program) is the list of instructions of one card. The [planner](mod@plan) makes one program for
+//! each rank of a collective, the [assembler](asm) makes them from text, and the [verifier](mod@verify) checks the programs of all
+//! ranks together.
 //!
 //! ```
-//! use cmdseq::{Instruction, Operand};
+//! use cmdseq::asm::{Options, assemble};
+//! use cmdseq::{Capabilities, Instruction, Operation, Reason, verify};
 //!
-//! // Rank 0 scatters 4 KiB to each rank of communicator 0: blocks striped over the memory I/Os at the source, and
-//! // stored in the other pseudo channel at the destination.
-//! let scatter = Instruction::scatter(0, Operand::card(0).striped(), Operand::card(1 << 28), 4096).with_tag(7);
-//! let word = scatter.encode();
-//! assert_eq!(word.len(), 64);
-//! assert_eq!(Instruction::decode(&word), Ok(scatter));
+//! // Two ranks exchange 4 KiB, in text.
+//! let text = "\
+//! ranks 2
+//! buffer out = card size 4KiB
+//! buffer in = card size 4KiB
+//! sendrecv peer 1 - rank, root 1 - rank, source out, destination in, bytes 4KiB
+//! ";
+//! let mut no_includes = |_: &str| Err("no includes".to_owned());
+//! let assembled = assemble("pair.seq", text, &mut no_includes, &Options::default()).unwrap();
+//! let mut programs = assembled.assembly.programs.iter().map(|rank| cmdseq::program::Program {
+//!     instructions: rank.instructions.clone(),
+//!     ..Default::default()
+//! }).collect::<Vec<_>>();
+//!
+//! // The words for the cards, and back.
+//! let word = programs[0].instructions[0].encode();
+//! assert_eq!(Instruction::decode(&word).unwrap().operation, Operation::Sendrecv);
+//!
+//! // The verifier accepts both programs together, and refuses one of them alone.
+//! # let capabilities: Capabilities = Capabilities {
+//! #     isa: 1, clock_khz: 250_000, nodes: 2, topology: cmdseq::Topology::FullyConnected, ports: 1, memory_bytes: 8 << 30,
+//! #     memory_channels: 32, stripe_half_bytes: 256 << 20, queue_depth_max: 1024, communicators: 32, communicator_ranks: 2,
+//! #     communicator_generations: 256, resident_programs: 8, resident_words: 256, signals: 64, tables: 16, address_align: 1,
+//! #     eager_bytes: 16384, eager_limit: 4096, operations: u64::MAX, element_types: u32::MAX, reductions: u32::MAX,
+//! #     reductions_extend: false, extrapolated: false,
+//! #     timing: cmdseq::capability::Timing {
+//! #         dispatch_cycles: 1, memory_read_cycles: 1, handover_cycles: 1, switch_cycles: 1, control_ps: 1, data_ps: 1,
+//! #         acknowledge_ps: 1, link_mbps: 1, channel_mbps: 1, host_mbps: 1, beat_bytes: 32, reduce_beat_cycles: 1,
+//! #         reduce_unit_cycles: 1,
+//! #     },
+//! # };
+//! assert_eq!(verify(&programs, &[], &[0, 1], &capabilities), Ok(()));
+//! programs[1].instructions.clear();
+//! let refusal = verify(&programs, &[], &[0, 1], &capabilities).unwrap_err();
+//! assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Unmatched));
 //! ```
+//!
+//! # Modules
+//!
+//! Each module uses only those in the rows above it.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`reduction`] | element types and reductions, with their arithmetic |
+//! | [`instruction`], [`completion`], [`Encoded`] | the words to and from the sequencer |
+//! | [`capability`], [`table`], [`program`], [`communicator`] | what a card reports, stores and runs |
+//! | [`ranges`], [`refusal`], [`limits`] | the memory that an instruction accesses; refusals and limits |
+//! | `matching` | which instructions run together |
+//! | [`mod@verify`] | the verifier |
+//! | [`request`], [`cost`], [`calibration`] | requests to the planner, and what predictions are based on |
+//! | [`meaning`] | the result of programs, compared with a request |
+//! | [`mod@plan`] | the planner |
+//! | [`graph`] | several collectives as one program |
+//! | [`asm`] | the assembler, with files of programs and plans |
+//! | [`markdown`] | the tables of `docs/isa.md` |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -1,30 +1,28 @@
-//! What verifying may compute and keep. A set of programs past a limit is refused as [`Reason::TooLong`], with the limit's
-//! name.
+//! Limits of the verifier's time and memory. Programs above one are refused as [`Reason::TooLong`], with the limit's name.
 
 use crate::refusal::{Reason, Refusal};
 
-/// Instructions of all ranks together that loops are unrolled to.
+/// Instructions of all ranks, with loops unrolled.
 pub const EXPANDED_MAX: usize = 1 << 20;
-/// Instructions times ranks, of programs with one-sided operations: for each instruction it is known what is over of every
-/// rank.
+/// Instructions times ranks, with one-sided operations: each instruction has a vector clock.
 pub const ORDERED_MAX: u64 = 1 << 31;
-/// Numbers of instructions that are kept of what ranks know of each other, 4 bytes each.
+/// Stored entries of vector clocks, 4 bytes each.
 pub const KNOWN_MAX: usize = 1 << 25;
-/// Uses of memory that one-sided operations touch, which are kept to find races.
+/// Stored uses of memory that one-sided operations access.
 pub const USES_MAX: usize = 1 << 23;
-/// Earlier uses and puts that later ones are compared with.
+/// Comparisons of uses with earlier uses, and of waits with puts.
 pub const COMPARED_MAX: u64 = 1 << 28;
-/// Blocks of instructions that are looked at one by one, and pairs of blocks of vector forms that are compared.
+/// Blocks checked one by one, and compared pairs of blocks of vector forms.
 pub const BLOCKS_MAX: u64 = 1 << 27;
-/// Pieces of memory that are kept to find out what an output is: in the memory of all cards, on their way, or in folds.
+/// Pieces of memory stored for an expectation: in the memory of all cards, in flight, and in folds.
 pub const PIECES_MAX: usize = 1 << 22;
-/// Pieces of memory that are read, written and folded to find out what an output is.
+/// Pieces of memory read, written and folded for an expectation.
 pub const MOVED_MAX: usize = 1 << 25;
-/// Inputs that are looked for in folds, to find out whether an output is as expected.
+/// Inputs searched in outputs for an expectation.
 pub const INPUTS_MAX: u64 = 1 << 28;
 
-/// That `what` is more than `most`, the limit called `name`.
+/// Refuses programs whose verification needs more `what` than the limit `name` of `most`.
 pub(crate) fn too_long(name: &str, most: impl std::fmt::Display, what: &str) -> Refusal {
-    Refusal::general(format!("verifying it takes more than {most} {what} (limit {name}); divide the programs"))
+    Refusal::general(format!("verification needs more than {most} {what} (limit {name}); divide the programs"))
         .because(Reason::TooLong)
 }

@@ -1,6 +1,6 @@
-//! What can be named in text: shown by its name, and found by it.
+//! Enums with names: formatted as their name, and parsed from it.
 
-/// `Display` and `FromStr` of an enum that has `ALL` and `name()`, and the error that lists the names there are.
+/// `Display` and `FromStr` of an enum with `ALL` and `name()`, and the error of unknown names.
 macro_rules! by_name {
     ($name:ident($what:literal, $error:ident) { $($text:literal),* }) => {
         impl std::fmt::Display for $name {
@@ -17,9 +17,9 @@ macro_rules! by_name {
             }
         }
 
-        #[doc = concat!("There is no ", $what, " of this name.")]
+        #[doc = concat!("Unknown ", $what, ".")]
         #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-        #[error("there is no {what} {name:?}; there are {names}", what = $what, name = .0, names = [$($text),*].join(", "))]
+        #[error("unknown {what} {name:?} (available: {names})", what = $what, name = .0, names = [$($text),*].join(", "))]
         pub struct $error(pub String);
     };
 }

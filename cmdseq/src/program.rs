@@ -1,44 +1,46 @@
-//! What one card runs, and the communicators it runs on.
+//! The program of one card, and communicators.
+//!
+//! Planner and graph make programs; verifier, meaning and driver read them.
 
 use crate::{Instruction, Tables};
 
 /// A range of card memory that holds a range of a rank's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the range begins in the rank's data, bytes.
+    /// Offset of the range in the rank's data, bytes.
     pub offset: u64,
-    /// Where it lies in card memory, bytes.
+    /// Its address in card memory, bytes.
     pub address: u64,
     /// Its length.
     pub bytes: u64,
 }
 
-/// One card's part of a plan.
+/// The program of one card.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Program {
-    /// What the card runs, in order.
+    /// The instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// Where the rank's input must lie before; empty if it has none. In order of `offset`, without gaps.
+    /// Where the rank's input is before; empty if it has none. By `offset`, without gaps.
     pub input: Vec<Piece>,
-    /// Where the rank's output lies after; empty if it has none.
+    /// Where the rank's output is after; empty if it has none.
     pub output: Vec<Piece>,
-    /// What must be in the card's tables before it starts, by slot.
+    /// Tables to load before the start, by slot.
     pub tables: Tables,
 }
 
-/// A communicator that the programs name, to be defined on its members before.
+/// A communicator to define on its members before the programs start.
 ///
-/// It is defined on its members only, so several communicators of one plan may have one id if no card is a member of two
-/// of them: the rows of a Dragonfly are one id, and its columns another.
+/// Several communicators of one plan may have the same id if no card is a member of two of them: the rows of a Dragonfly have
+/// one id, the columns another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Communicator {
-    /// Index in the card's table.
+    /// Its id.
     pub id: u16,
     /// Nodes by rank.
     pub members: Vec<u32>,
 }
 
-/// Pieces with those put together that lie one after another.
+/// Joins consecutive pieces.
 pub(crate) fn joined(pieces: &[Piece]) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {

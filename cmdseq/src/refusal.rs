@@ -1,10 +1,10 @@
-//! Why programs are refused: for people a sentence, for programs a name.
+//! Refusals of the planner and the verifier: a reason for programs, a message for people.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $item:ident = $text:literal,)*) => {
-        /// Why nothing is planned or launched.
+        /// The kind of a refusal.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
             $($(#[doc = $doc])* $item,)*
@@ -14,14 +14,14 @@ macro_rules! reasons {
             /// All of them.
             pub const ALL: &[Reason] = &[$(Reason::$item,)*];
 
-            /// Name in `--json` and in `docs/verifier.md`.
+            /// Name in `--json` output and in `docs/verifier.md`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Reason::$item => $text,)*
                 }
             }
 
-            /// What it says, in a sentence.
+            /// One sentence, as in `docs/verifier.md`.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Reason::$item => concat!($($doc),*).trim_ascii(),)*
@@ -32,69 +32,69 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// What is asked of the planner cannot be, or no algorithm does it here.
+    /// The request is invalid, or no algorithm can run it on these cards.
     Request = "request",
-    /// There is not one program for each rank, or a rank's node does not exist.
+    /// Programs and ranks do not correspond, or a rank's node does not exist.
     Programs = "programs",
-    /// A communicator cannot be defined as it is given.
+    /// The definition of a communicator is invalid.
     Communicators = "communicators",
-    /// A field has a value that its operation does not allow.
+    /// The value of a field is invalid for the operation.
     Field = "field",
-    /// The cards do not have the operation, element type, reduction, signal, table or slot.
+    /// The cards lack the operation, element type, reduction, signal, table or slot.
     Unsupported = "unsupported",
-    /// An instruction names a communicator that is not defined on its card.
+    /// An instruction uses a communicator that is not defined on its card.
     Membership = "membership",
-    /// Root or peer is not a rank of the communicator, or is the rank itself.
+    /// Root or peer is not a rank of the communicator, or is the own rank.
     Rank = "rank",
-    /// There is no link between two cards that exchange something.
+    /// Two cards that exchange data have no link.
     Link = "link",
-    /// A range leaves card memory, here or at the peer.
+    /// A range exceeds card memory, of the own card or the peer.
     Memory = "memory",
-    /// A striped block does not fit its half of a stripe.
+    /// A striped block exceeds its half of a stripe.
     Stripe = "stripe",
-    /// An instruction writes what it also reads or writes itself.
+    /// An instruction writes bytes that it also reads or writes elsewhere.
     Overlap = "overlap",
-    /// A piece that is sent eagerly does not fit the receive buffer.
+    /// An eager piece exceeds the receive buffer.
     EagerOverrun = "eager-overrun",
-    /// Members of a communicator run different operations together.
+    /// Members of a communicator run different operations at the same step.
     OperationMismatch = "operation-mismatch",
-    /// Two that exchange something say different numbers of bytes.
+    /// Instructions that meet have different numbers of bytes.
     BytesMismatch = "bytes-mismatch",
-    /// Members of a communicator divide different vectors.
+    /// Members of a communicator divide vectors of different lengths.
     ExtentMismatch = "extent-mismatch",
-    /// Tables of block lengths do not say the same at both ends.
+    /// Both ends of a transfer have different block lengths in their tables.
     TableMismatch = "table-mismatch",
-    /// Contributions to one fold are of different types.
+    /// Contributions to one reduction have different element types.
     TypeMismatch = "type-mismatch",
-    /// Contributions to one fold are folded differently.
+    /// Contributions to one reduction have different reductions.
     ReductionMismatch = "reduction-mismatch",
-    /// Members of a communicator name different roots.
+    /// Members of a communicator have different roots.
     RootMismatch = "root-mismatch",
-    /// One sends eagerly and the other waits for rendezvous.
+    /// Instructions that meet differ in protocol: one is eager, the other rendezvous.
     TransportMismatch = "transport-mismatch",
     /// Instructions that meet have different tags, neither of them 0.
     TagMismatch = "tag-mismatch",
-    /// Two instructions would meet, were they on the same communicator.
+    /// Two instructions would meet if they were on the same communicator.
     CommunicatorMismatch = "communicator-mismatch",
-    /// An instruction finds no partner: none is left in the partner's program.
+    /// An instruction has no partner in the rest of the partner's program.
     Unmatched = "unmatched",
     /// Instructions wait for each other in a cycle.
     Deadlock = "deadlock",
-    /// A wait for a signal to which not enough can be added.
+    /// A wait never ends, because no further put adds to its signal.
     NoSignal = "no-signal",
-    /// Something is added to a signal that nothing waits for.
+    /// A signal is not zero after the programs.
     SignalLeft = "signal-left",
-    /// More can be added to a signal than its 32 bits hold.
+    /// The puts to a signal can exceed its 32 bits.
     SignalOverflow = "signal-overflow",
-    /// What a put with signal brings is read or overwritten without a wait for its signal.
+    /// Data of a put_signal is read or overwritten without a wait for its signal.
     UseBeforeSignal = "use-before-signal",
-    /// One writes what another reads or writes, and nothing orders the two.
+    /// Two accesses to the same bytes, at least one of them a write, are not ordered.
     Race = "race",
-    /// A program or table that is launched or used is not there, or cannot be stored.
+    /// A resident program or table is missing, or cannot be stored.
     Stored = "stored",
-    /// The programs take more than one of the verifier's limits allows.
+    /// The programs exceed a limit of the verifier.
     TooLong = "too-long",
-    /// The programs do not do what is expected of them.
+    /// The programs do not have the expected result.
     Expectation = "expectation",
 }
 
@@ -104,43 +104,43 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why nothing was planned or launched. Names rank and instruction where there are any.
+/// Why nothing was planned or launched, with rank and instruction if it concerns one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{cause}", place(*rank, *instruction))]
+#[error("{}{cause}", location(*rank, *instruction))]
 pub struct Refusal {
-    /// Rank it is about.
+    /// The rank.
     pub rank: Option<u32>,
     /// Index of the instruction in that rank's program.
     pub instruction: Option<usize>,
-    /// What kind of mistake it is.
+    /// The kind.
     pub reason: Reason,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what fixes it.
     pub cause: String,
 }
 
 impl Refusal {
-    /// Of the request or the fabric as a whole.
+    /// Refuses the whole request.
     pub(crate) fn general(cause: String) -> Self {
         Refusal { rank: None, instruction: None, reason: Reason::Request, cause }
     }
 
-    /// Of one rank.
+    /// Refuses one rank.
     pub(crate) fn of(rank: usize, cause: String) -> Self {
         Refusal { rank: Some(rank as u32), ..Refusal::general(cause) }
     }
 
-    /// Of one instruction of one rank.
+    /// Refuses one instruction of one rank.
     pub(crate) fn at(rank: usize, instruction: usize, cause: String) -> Self {
         Refusal { instruction: Some(instruction), ..Refusal::of(rank, cause) }
     }
 
-    /// The same, for another reason.
+    /// Replaces the reason.
     pub(crate) fn because(self, reason: Reason) -> Self {
         Refusal { reason, ..self }
     }
 }
 
-fn place(rank: Option<u32>, instruction: Option<usize>) -> String {
+fn location(rank: Option<u32>, instruction: Option<usize>) -> String {
     match (rank, instruction) {
         (Some(rank), Some(instruction)) => format!("rank {rank}, instruction {instruction}: "),
         (Some(rank), None) => format!("rank {rank}: "),
@@ -148,7 +148,7 @@ fn place(rank: Option<u32>, instruction: Option<usize>) -> String {
     }
 }
 
-/// What is wrong with an instruction by itself; the caller knows where it stands.
+/// What is wrong with a single instruction; the caller knows rank and index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) reason: Reason,

@@ -1,4 +1,4 @@
-//! Tables of the vector forms: where the block of each rank lies, and how long it is.
+//! Tables of the vector forms: address and length of the block of each rank.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub type Tables = BTreeMap<u16, Table>;
 /// The block of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Entry {
-    /// Bytes from the operand's address to the block; where an empty block would be does not matter.
+    /// Bytes from the operand's address to the block; ignored for an empty block.
     pub displacement: u64,
     /// Its length, bytes.
     pub bytes: u64,
@@ -26,14 +26,14 @@ pub struct Table {
     pub entries: Vec<Entry>,
 }
 
-/// Why bytes or entries are no table.
+/// Why a table is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// Not a whole number of entries, or none.
-    #[error("{0} B are no table; it has one entry of {ENTRY_BYTES} B for each rank")]
+    #[error("invalid table of {0} B: expected one entry of {ENTRY_BYTES} B for each rank")]
     Length(usize),
-    /// More entries than a communicator has ranks.
-    #[error("the table has {entries} entries; the card's tables take 1 to {most}")]
+    /// No entries, or more than ranks.
+    #[error("table of {entries} entries: the card allows 1 to {most}")]
     Entries {
         /// In the table.
         entries: usize,
@@ -41,28 +41,28 @@ pub enum TableError {
         most: u32,
     },
     /// The card has no such slot.
-    #[error("there is no slot {slot} for a table; the card has {slots}")]
+    #[error("no table slot {slot} (the card has {slots} slots)")]
     Slot {
         /// Of the table.
         slot: u16,
-        /// How many there are.
+        /// Number of slots.
         slots: u32,
     },
-    /// A block that does not begin where blocks may.
-    #[error("the block of rank {rank} lies at {displacement}, which is not a multiple of {align}")]
+    /// A misaligned block.
+    #[error("the block of rank {rank} has displacement {displacement}: expected a multiple of {align}")]
     Alignment {
         /// Whose block.
         rank: usize,
         /// Its displacement, bytes.
         displacement: u64,
-        /// What the card asks.
+        /// The card's alignment.
         align: u32,
     },
 }
 
 impl Table {
-    /// Blocks of these lengths one behind the other, each beginning at a multiple of `align` bytes. Displacements
-    /// saturate, and are then out of any memory.
+    /// Returns consecutive blocks of these lengths, each at a multiple of `align` bytes. Displacements saturate, which is outside
+    /// of any memory.
     pub fn packed(lengths: impl IntoIterator<Item = u64>, align: u64) -> Self {
         let mut next = 0_u64;
         let entries = lengths.into_iter().map(|bytes| {
@@ -73,28 +73,28 @@ impl Table {
         Table { entries: entries.collect() }
     }
 
-    /// The entry of `rank`.
+    /// Returns the entry of `rank`.
     pub fn get(&self, rank: u32) -> Option<Entry> {
         self.entries.get(rank as usize).copied()
     }
 
-    /// Bytes from the operand's address to the end of the last block. Saturates.
+    /// Returns the bytes from the operand's address to the end of the last block. Saturates.
     pub fn span(&self) -> u64 {
         let ends = self.entries.iter().filter(|entry| entry.bytes != 0);
         ends.map(|entry| entry.displacement.saturating_add(entry.bytes)).max().unwrap_or(0)
     }
 
-    /// The longest block, bytes.
+    /// Returns the length of the longest block, bytes.
     pub fn longest(&self) -> u64 {
         self.entries.iter().map(|entry| entry.bytes).max().unwrap_or(0)
     }
 
-    /// As the card reads it from host memory: displacement and bytes of each rank, 64 bits each, little-endian.
+    /// Encodes displacement and length of each rank, 64 bits each, little-endian, as the card reads them from host memory.
     pub fn encode(&self) -> Vec<u8> {
         self.entries.iter().flat_map(|entry| [entry.displacement, entry.bytes]).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Reads what [`encode`](Table::encode) writes.
+    /// Decodes what [`encode`](Table::encode) returns.
     ///
     /// # Errors
     /// [`TableError::Length`].
@@ -110,10 +110,10 @@ impl Table {
         Ok(Table { entries: chunks.iter().map(entry).collect() })
     }
 
-    /// Whether a card of `capabilities` takes the table in `slot`.
+    /// Checks that a card of `capabilities` accepts the table in `slot`.
     ///
     /// # Errors
-    /// What it would refuse.
+    /// The first violation.
     pub fn check(&self, slot: u16, capabilities: &Capabilities) -> Result<(), TableError> {
         if u32::from(slot) >= capabilities.tables {
             return Err(TableError::Slot { slot, slots: capabilities.tables });
@@ -128,29 +128,5 @@ impl Table {
             Some(rank) => Err(TableError::Alignment { rank, displacement: self.entries[rank].displacement, align }),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_packed_at_aligned_places() {
-        let table = Table::packed([100, 0, 64, 1], 64);
-        let places: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
-        assert_eq!(places, [(0, 100), (128, 0), (128, 64), (192, 1)]);
-        assert_eq!((table.span(), table.longest()), (193, 100));
-        assert_eq!(Table::packed([u64::MAX, 5], 64).entries[1].displacement, u64::MAX);
-    }
-
-    #[test]
-    fn what_is_encoded_is_decoded() {
-        let table = Table::packed([7, 1 << 40, 0], 8);
-        assert_eq!(table.encode().len(), 3 * ENTRY_BYTES);
-        assert_eq!(table.encode()[24..32], (1_u64 << 40).to_le_bytes());
-        assert_eq!(Table::decode(&table.encode()), Ok(table));
-        assert_eq!(Table::decode(&[]), Err(TableError::Length(0)));
-        assert_eq!(Table::decode(&[0; 17]), Err(TableError::Length(17)));
     }
 }

@@ -1,4 +1,4 @@
-//! The table of communicators: its published size, what it keeps, and that trees, doubling and halving need no more.
+//! The table of communicators: its published size, its content, and that an entry is enough for trees, doubling and halving.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,6 @@ fn what_cannot_be_is_refused() {
     assert_eq!(Entry::new(id(1, 0), 0, 0, |_| 0), Err(EntryError::Size(0)));
     assert_eq!(Entry::new(id(1, 0), 65_537, 0, |_| 0), Err(EntryError::Size(65_537)));
     assert_eq!(Entry::new(id(1, 0), 7, 7, |_| 0), Err(EntryError::Rank { rank: 7, size: 7 }));
-    assert_eq!(entry(7, 3).tree(7), Err(EntryError::Rank { rank: 7, size: 7 }));
     assert_eq!(ContextId::new(INDICES, 0), None);
     assert_eq!(ContextId::new(0, GENERATIONS), None);
     for raw in 0..=u16::MAX {
@@ -81,7 +80,7 @@ fn what_cannot_be_is_refused() {
     let mut table = Table::new(Format { rank_bits: 3, entries: 4 });
     let refused = |table: &mut Table, entry: &Entry| table.insert(entry).unwrap_err();
     let of = |id, size, node: u16| Entry::new(id, size, 0, |_| node).unwrap();
-    assert!(matches!(refused(&mut table, &of(id(4, 0), 2, 0)), TableError::NoPlace { entries: 4, .. }));
+    assert!(matches!(refused(&mut table, &of(id(4, 0), 2, 0)), TableError::NoEntry { entries: 4, .. }));
     assert!(matches!(refused(&mut table, &of(id(1, 0), 9, 0)), TableError::TooLarge { ranks: 8, .. }));
     assert!(matches!(refused(&mut table, &of(id(1, 0), 2, 8)), TableError::TooLarge { ranks: 8, .. }));
     table.insert(&of(id(1, 0), 8, 7)).unwrap();
@@ -136,10 +135,51 @@ fn ranks(peers: impl IntoIterator<Item = Peer>) -> Vec<u32> {
     peers.into_iter().map(|peer| peer.rank).collect()
 }
 
+/// The neighbours of a rank in a tree.
+struct Tree {
+    /// The rank toward the root; none at the root.
+    parent: Option<Peer>,
+    /// The ranks away from the root, the one with the largest subtree first.
+    children: Vec<Peer>,
+}
+
+/// Returns the neighbours of an entry's rank in the binomial tree from `root`; if the size is no power of two, in what remains of
+/// the tree of the next one.
+///
+/// A path to the root first clears the bits that the root does not have, lowest first, and then sets those that it has. So no
+/// rank on the path exceeds both ends, and each exists.
+fn tree(entry: &Entry, root: u32) -> Tree {
+    let (cleared, set): (Vec<u32>, Vec<u32>) = (0..16).partition(|step| root >> step & 1 == 0);
+    let order: Vec<u32> = cleared.into_iter().chain(set).collect();
+    let differs = entry.own_rank() ^ root;
+    let first = order.iter().position(|step| differs >> step & 1 == 1).unwrap_or(order.len());
+    Tree {
+        parent: order.get(first).and_then(|step| entry.peer(*step)),
+        children: order[..first].iter().rev().filter_map(|step| entry.peer(*step)).collect(),
+    }
+}
+
+/// Whether the rank lies beyond the largest power of two in the size. Such a rank hands its data to its [`companion`] before
+/// doubling or halving, and gets the result from it.
+fn is_beyond(entry: &Entry) -> bool {
+    entry.own_rank() >= 1 << entry.size().ilog2()
+}
+
+/// Returns the rank that stands in for one beyond the largest power of two, and the reverse.
+fn companion(entry: &Entry) -> Option<Peer> {
+    entry.peer(entry.size().ilog2())
+}
+
+/// Returns the partners of recursive doubling in order; those of recursive halving are the same, backwards.
+fn doubling(entry: &Entry) -> Vec<Peer> {
+    let steps = if is_beyond(entry) { 0 } else { entry.size().ilog2() };
+    (0..steps).filter_map(|step| entry.peer(step)).collect()
+}
+
 /// The tree from `root` over all ranks: parents and children agree, all are reached, in no more steps than the size has bits.
 fn check_tree(entries: &[Entry], root: u32) {
     let size = entries.len() as u32;
-    let trees: Vec<_> = entries.iter().map(|entry| entry.tree(root).unwrap()).collect();
+    let trees: Vec<_> = entries.iter().map(|entry| tree(entry, root)).collect();
     // A rank that has the data tells its children one after another: when each gets it.
     let mut at = vec![None; entries.len()];
     at[root as usize] = Some(0);
@@ -168,7 +208,7 @@ fn a_tree_from_any_root_needs_no_other_peers_and_all_of_them() {
         (0..size).for_each(|root| check_tree(&entries, root));
         // A root tells everyone it knows: an entry has no peer that is never used.
         for entry in &entries {
-            let children: BTreeSet<u32> = ranks(entry.tree(entry.own_rank()).unwrap().children).into_iter().collect();
+            let children: BTreeSet<u32> = ranks(tree(entry, entry.own_rank()).children).into_iter().collect();
             assert_eq!(children, ranks(entry.peers()).into_iter().collect());
         }
     }
@@ -187,7 +227,7 @@ fn of_a_power_of_two_the_tree_is_binomial() {
             let mut by_depth = vec![0_u64; bits as usize + 1];
             for rank in 0..size {
                 let (mut at, mut depth) = (rank, 0);
-                while let Some(parent) = entry(size, at).tree(root).unwrap().parent {
+                while let Some(parent) = tree(&entry(size, at), root).parent {
                     assert_eq!((at ^ parent.rank).count_ones(), 1);
                     (at, depth) = (parent.rank, depth + 1);
                 }
@@ -209,21 +249,21 @@ fn doubling_and_halving_bring_everything_to_everyone() {
         let weight = |rank: u32| u128::from(rank) + (1 << 64);
         let all: u128 = (0..size).map(weight).sum();
         let mut has: Vec<u128> = (0..size).map(weight).collect();
-        for entry in entries.iter().filter(|entry| entry.is_beyond()) {
-            let companion = entry.companion().unwrap().rank;
-            assert_eq!(ranks(entries[companion as usize].companion()), [entry.own_rank()]);
-            assert_eq!(entry.doubling().count(), 0);
-            has[companion as usize] += weight(entry.own_rank());
+        for entry in entries.iter().filter(|entry| is_beyond(entry)) {
+            let partner = companion(entry).unwrap().rank;
+            assert_eq!(ranks(companion(&entries[partner as usize])), [entry.own_rank()]);
+            assert!(doubling(entry).is_empty());
+            has[partner as usize] += weight(entry.own_rank());
         }
-        let within: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_beyond()).collect();
+        let within: Vec<&Entry> = entries.iter().filter(|entry| !is_beyond(entry)).collect();
         let (mut doubled, mut halved) = (has.clone(), has);
         for step in 0..size.ilog2() as usize {
             let (before, before_halved) = (doubled.clone(), halved.clone());
             for entry in &within {
                 let own = entry.own_rank() as usize;
-                let near = entry.doubling().nth(step).unwrap().rank as usize;
-                let far = entry.halving().nth(step).unwrap().rank as usize;
-                assert_eq!(entries[near].doubling().nth(step).unwrap().rank as usize, own);
+                let near = doubling(entry)[step].rank as usize;
+                let far = doubling(entry).iter().rev().nth(step).unwrap().rank as usize;
+                assert_eq!(doubling(&entries[near])[step].rank as usize, own);
                 assert_eq!((own ^ near, own ^ far), (1 << step, 1 << (size.ilog2() as usize - 1 - step)));
                 doubled[own] += before[near];
                 halved[own] += before_halved[far];
@@ -253,5 +293,5 @@ fn trees_turned_by_their_root_would_need_more() {
     assert_eq!(turned.len(), 11);
     // From rank 0 they are the same, and the paper's example is of rank 0 of 8.
     assert_eq!(ranks(entry(8, 0).peers()), [1, 2, 4]);
-    assert_eq!(ranks(entry(8, 0).tree(0).unwrap().children), [4, 2, 1]);
+    assert_eq!(ranks(tree(&entry(8, 0), 0).children), [4, 2, 1]);
 }

@@ -2,7 +2,9 @@
 
 use cmdseq::completion;
 use cmdseq::instruction::{self, AddressSpace, Layout, offset, seal};
-use cmdseq::{Combine, Completion, DecodeError, Element, Flags, Instruction, Operand, Operation, Reduction, Status};
+use cmdseq::{
+    Combine, Completion, DecodeError, Element, Encoded, Flags, Instruction, Operand, Operation, Reduction, Status,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -287,5 +289,15 @@ fn operands_are_in_spaces_and_layouts_that_the_operation_takes() {
         Instruction { source: card.plus_argument(1), ..Instruction::launch(0, [0; 3]) },
     ] {
         assert_eq!(Instruction::decode(&wrong.encode()), field(13, "operands"), "{}", wrong.operation);
+    }
+}
+
+#[test]
+fn any_tag_makes_the_word_that_encoding_makes() {
+    for instruction in [Instruction::nop(), Instruction::launch(7, [1, u64::MAX, 3]), Instruction::delay(99)] {
+        let encoded = Encoded::new(&instruction.with_tag(1234));
+        for tag in 0..=u16::MAX {
+            assert_eq!(encoded.with_tag(tag), instruction.with_tag(tag).encode(), "{tag}");
+        }
     }
 }

@@ -45,7 +45,7 @@ fn what_does_not_fit_fails_and_is_logged() {
     let failed = coll("8MiB");
     let said = String::from_utf8_lossy(&failed.stderr);
     assert_eq!(failed.status.code(), Some(1), "{said}");
-    assert!(said.contains("an address range leaves card memory") && said.contains("no memory left"), "{said}");
+    assert!(said.contains("an address range exceeds card memory") && said.contains("no memory left"), "{said}");
     assert!(coll("64KiB").status.success());
     let logged = server.end();
     assert!(logged.contains("card 0 fails instructions for lack of memory"), "{logged}");

@@ -1,4 +1,4 @@
-//! Reads the tokens of one line: words, numbers and expressions.
+//! Reads the tokens of one line: names, operands and expressions.
 
 use super::diagnostic::{Finding, Span, did_you_mean};
 use super::keywords::is_reserved;
@@ -6,7 +6,7 @@ use super::lexer::{Kind, Token};
 use super::syntax::*;
 use crate::{AddressSpace, Layout};
 
-/// Blocks, files and parentheses inside of one another.
+/// Levels of nested blocks, files and parentheses.
 pub(super) const DEPTH_MAX: usize = 64;
 /// Operators and operands of one expression.
 const PARTS_MAX: usize = 256;
@@ -36,7 +36,7 @@ impl<'t> Cursor<'t> {
         token
     }
 
-    /// Where the next token is, or would be.
+    /// Returns the place of the next token, or the end of the line.
     pub(super) fn place(&self) -> Span {
         match (self.peek(), self.tokens.last()) {
             (Some(token), _) => token.span,
@@ -76,25 +76,22 @@ impl<'t> Cursor<'t> {
     pub(super) fn finish(&mut self) -> Result<()> {
         match self.peek() {
             None => Ok(()),
-            Some(token) => Err(Finding::new(token.span, "the line should end here; a line has one statement")),
+            Some(token) => Err(Finding::new(token.span, "expected the end of the line: a line has one statement")),
         }
     }
 
     pub(super) fn name(&mut self, what: &str) -> Result<Name> {
         let span = self.place();
         let Some(Token { kind: Kind::Word(text), .. }) = self.next() else {
-            return Err(Finding::new(span, format!("the name of {what} should stand here")));
+            return Err(Finding::new(span, format!("expected the name of {what}")));
         };
         if is_reserved(text) {
-            return Err(Finding::new(
-                span,
-                format!("`{text}` has a meaning of its own and cannot be the name of {what}"),
-            ));
+            return Err(Finding::new(span, format!("`{text}` is reserved: choose another name for {what}")));
         }
         Ok(Name { text: text.clone(), span })
     }
 
-    /// One of the words of a field; they may have a meaning of their own elsewhere.
+    /// Reads one of the names of a field; these may be keywords elsewhere.
     pub(super) fn one_of(&mut self, field: &str, words: &[&'static str]) -> Result<Name> {
         let span = self.place();
         match self.next() {
@@ -104,14 +101,11 @@ impl<'t> Cursor<'t> {
             Some(Token { kind: Kind::Word(text), .. }) => {
                 let mut hint = did_you_mean(text, words.iter().copied());
                 if hint.is_empty() {
-                    hint = format!("; there are {}", words.join(", "));
+                    hint = format!(" (available: {})", words.join(", "));
                 }
-                Err(Finding::new(span, format!("there is no {field} `{text}`{hint}")))
+                Err(Finding::new(span, format!("unknown {field} `{text}`{hint}")))
             }
-            _ => Err(Finding::new(
-                span,
-                format!("one of the words of `{field}` should stand here: {}", words.join(", ")),
-            )),
+            _ => Err(Finding::new(span, format!("expected one of the names of `{field}`: {}", words.join(", ")))),
         }
     }
 
@@ -147,14 +141,14 @@ impl<'t> Cursor<'t> {
         self.binary(0)
     }
 
-    /// An expression of operators that bind at least as tightly as `tightness`.
-    pub(super) fn binary(&mut self, tightness: u8) -> Result<Expression> {
+    /// Reads an expression of operators of at least this precedence.
+    pub(super) fn binary(&mut self, precedence: u8) -> Result<Expression> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(self.expected("the expression is nested too deeply; name a part of it with `const`"));
+            return Err(self.expected("expression nested too deeply: name a part of it with `const`"));
         }
         let mut left = self.unary()?;
-        while let Some((operator, binds)) = self.operator().filter(|(_, binds)| *binds >= tightness) {
+        while let Some((operator, binds)) = self.operator().filter(|(_, binds)| *binds >= precedence) {
             self.next();
             let right = self.binary(binds + 1)?;
             let span = left.span.to(right.span);
@@ -176,7 +170,7 @@ impl<'t> Cursor<'t> {
     pub(super) fn unary(&mut self) -> Result<Expression> {
         self.parts += 1;
         if self.parts > PARTS_MAX {
-            return Err(self.expected("the expression is too long; name a part of it with `const`"));
+            return Err(self.expected("expression too long: name a part of it with `const`"));
         }
         let start = self.place();
         let unary = |unary, operand: Expression| {
@@ -193,7 +187,7 @@ impl<'t> Cursor<'t> {
     }
 
     pub(super) fn primary(&mut self, start: Span) -> Result<Expression> {
-        const FORM: &str = "a value should stand here: a number, a name, `rank`, `ranks`, or an expression of those";
+        const FORM: &str = "expected a value: a number, a name, `rank`, `ranks`, or an expression of these";
         let Some(token) = self.peek() else { return Err(self.expected(FORM)) };
         self.next();
         let node = match &token.kind {
@@ -201,7 +195,7 @@ impl<'t> Cursor<'t> {
             Kind::Sign("(") => {
                 let inner = self.binary(0)?;
                 let end = self.place();
-                self.expect_sign(")", "a `)` should stand here")?;
+                self.expect_sign(")", "expected `)`")?;
                 return Ok(Expression { node: inner.node, span: start.to(end) });
             }
             Kind::Sign("@") => {
@@ -223,7 +217,7 @@ impl<'t> Cursor<'t> {
                     arguments.push(self.binary(0)?);
                 }
                 let end = self.place();
-                self.expect_sign(")", "a `)` should stand here")?;
+                self.expect_sign(")", "expected `)`")?;
                 let is_one = matches!(function, Function::Size | Function::Address);
                 if is_one != (arguments.len() == 1) {
                     let wanted = if is_one { "one value" } else { "at least two values" };

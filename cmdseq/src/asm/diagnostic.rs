@@ -1,8 +1,8 @@
-//! What is wrong with a source, and where.
+//! Errors and warnings, with their places in the source.
 
 use std::fmt;
 
-/// A place in a source while it is being read: which file of how it came, and where in it.
+/// A place in a source, by the number of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(super) struct Span {
     pub(super) file: u32,
@@ -15,7 +15,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// From the beginning of `self` to the end of `last`, if both are on one line.
+    /// Extends `self` to the end of `last`, if both are on one line.
     pub(super) fn to(self, last: Span) -> Span {
         let end = last.column + last.width;
         if self.file != last.file || self.line != last.line || end < self.column {
@@ -25,28 +25,28 @@ impl Span {
     }
 }
 
-/// A sentence about a place in a source. [`Display`](fmt::Display) shows both, with the line and a caret.
+/// A message about a place in a source. [`Display`](fmt::Display) prints both, with the line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// File, as it was named to the assembler or by an `include`.
+    /// Name of the file.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// Characters it is about.
+    /// Number of characters.
     pub width: u32,
     /// The line itself.
     pub source: String,
-    /// What is wrong, and what would be right.
+    /// The error and its fix.
     pub message: String,
-    /// The rank it is about, if not all.
+    /// The rank, if not all ranks have it.
     pub rank: Option<u32>,
 }
 
-/// Characters of a line that are shown; of longer ones a part.
+/// Characters of a line that are printed.
 const SHOWN: usize = 140;
-/// Characters shown before the place if the line is cut.
+/// Characters printed before the place if the line is longer.
 const BEFORE: usize = 60;
 
 impl fmt::Display for Diagnostic {
@@ -61,7 +61,7 @@ impl fmt::Display for Diagnostic {
         let column = (self.column as usize).saturating_sub(1);
         let skip = if self.source.chars().nth(SHOWN).is_some() { column.saturating_sub(BEFORE) } else { 0 };
         let is_tab = |c: char| if c == '\t' { '\t' } else { ' ' };
-        // Whatever a file holds, it does not steer the terminal.
+        // The content of a file must not control the terminal.
         let shown: String = self.source.chars().skip(skip).take(SHOWN).map(printable).collect();
         let indent: String = shown.chars().take(column - skip).map(is_tab).collect();
         let room = SHOWN.saturating_sub(column - skip).max(1);
@@ -75,12 +75,12 @@ fn printable(c: char) -> char {
     if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }
 }
 
-/// Everything that is wrong with a source, in order of place.
+/// The errors of a source, by place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
     /// The first ones.
     pub errors: Vec<Diagnostic>,
-    /// How many more there are.
+    /// Number of errors beyond these.
     pub more: usize,
 }
 
@@ -107,11 +107,11 @@ pub(super) struct Finding {
     pub(super) span: Span,
     pub(super) message: String,
     pub(super) rank: Option<u32>,
-    /// The name it is about, if nothing has that name.
+    /// The undefined name it is about, if any.
     pub(super) unknown: Option<Unknown>,
 }
 
-/// A name that nothing has.
+/// An undefined name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unknown {
     pub(super) name: String,
@@ -123,13 +123,13 @@ impl Finding {
         Finding { span, message: message.into(), rank: None, unknown: None }
     }
 
-    /// About a name that nothing has.
+    /// About an undefined name.
     pub(super) fn unknown(span: Span, message: String, name: &str, is_label: bool) -> Self {
         Finding { unknown: Some(Unknown { name: name.to_owned(), is_label }), ..Finding::new(span, message) }
     }
 }
 
-/// The files that were read, to show lines of.
+/// The files of a source: name and text.
 #[derive(Debug, Default)]
 pub(super) struct Files(pub(super) Vec<(String, String)>);
 
@@ -146,8 +146,7 @@ impl Files {
         Diagnostic { file: name.to_owned(), line, column, width, source, message: finding.message, rank: finding.rank }
     }
 
-    /// All findings as errors: each place once, in order, at most `most` of them. Only of these, which are few, `hint` says
-    /// what a name that nothing has was probably meant to be.
+    /// Converts findings to errors: one for each place, in order, at most `most`. `hint` corrects undefined names in these.
     pub(super) fn errors(
         &self,
         mut findings: Vec<Finding>,
@@ -165,16 +164,16 @@ impl Files {
         Errors { errors: findings.into_iter().map(hinted).collect(), more }
     }
 
-    /// All findings as errors, none of them about a name that nothing has.
+    /// Converts findings that are not about undefined names.
     pub(super) fn plain_errors(&self, findings: Vec<Finding>, most: usize) -> Errors {
         self.errors(findings, most, |_, _| String::new())
     }
 }
 
-/// Letters that a name may be away from the one that was probably meant.
+/// Largest edit distance of a suggested name.
 const NEAR: usize = 2;
 
-/// The one of `names` that was probably meant: at most two letters away, and fewer than the word has.
+/// Returns the nearest of `names`, within [`NEAR`] edits and fewer edits than the word has letters.
 pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = word.chars().collect();
     let near =
@@ -182,14 +181,14 @@ pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     (near.0 < letters.len()).then_some(near.1)
 }
 
-/// `; did you mean X?`, or nothing.
+/// Returns `; did you mean X?`, or an empty text.
 pub(super) fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> String {
     nearest(word, names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-/// Letters to insert, take away, change or swap with the next; `None` if they are more than [`NEAR`].
+/// Returns the edit distance, with swaps of neighbours; `None` above [`NEAR`].
 fn distance(a: &[char], b: &str) -> Option<usize> {
-    // Most names differ in length already, which is found without a look at their letters.
+    // Most names differ in length already.
     if b.len() < a.len().saturating_sub(NEAR) {
         return None;
     }
@@ -202,7 +201,7 @@ fn distance(a: &[char], b: &str) -> Option<usize> {
     let mut before: Vec<usize> = (0..=b.len()).map(|letters| letters.min(far)).collect();
     let mut row = vec![far; b.len() + 1];
     for i in 1..=a.len() {
-        // What lies farther from the diagonal is farther away than near.
+        // Cells farther from the diagonal exceed the distance.
         let (first, last) = (i.saturating_sub(NEAR).max(1), (i + NEAR).min(b.len()));
         row.fill(far);
         row[0] = i.min(far);

@@ -1,21 +1,21 @@
-//! Programs as text that assembles to the same.
+//! Disassembler: programs as text that assembles to the same.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::fields::{self, Place, TAG};
-use super::program::{Assembly, Buffer, RankProgram, Side};
-use crate::instruction::takes_tables;
+use super::fields::{self, TAG};
+use super::program::{Assembly, Buffer, RankProgram};
+use crate::instruction::{Value, takes_tables};
 use crate::table::{Entry, Table};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 
-/// Members in a row that are written as a range.
+/// Fewest consecutive members that are written as a range.
 const RUN_MIN: usize = 3;
 
-/// A source that assembles, for as many ranks and for the same ones, to `assembly`; see [`Assembly::check`].
+/// Returns a source that assembles to `assembly`, for the same number of ranks and the same ranks.
 ///
-/// Ranks with the same program share one branch. Names of constants and labels are not kept in words, and card addresses
-/// are numbers; buffers keep their names.
+/// Ranks with the same program share one branch. Buffers keep their names. Names of constants and labels are lost, and card
+/// addresses are numbers.
 pub fn disassemble(assembly: &Assembly) -> String {
     let mut text = format!("ranks {}\n", assembly.ranks);
     let mut alike: Vec<(u32, u32, &RankProgram)> = Vec::new();
@@ -53,7 +53,7 @@ fn is_same(a: &RankProgram, b: &RankProgram) -> bool {
         && a.bindings == b.bindings
 }
 
-/// Names given to what has only a number in words.
+/// Names for communicators and tables, which a program knows by number only.
 #[derive(Default)]
 struct Names {
     communicators: Vec<(u16, String)>,
@@ -61,7 +61,18 @@ struct Names {
 }
 
 impl Names {
-    /// The extent of a vector form: by the names of its tables, if it has them.
+    /// The value of a field by name, if there is one.
+    fn of(&self, keyword: &str, instruction: &Instruction) -> Option<String> {
+        match keyword {
+            "communicator" => {
+                self.communicators.iter().find(|(id, _)| *id == instruction.communicator).map(|(_, name)| name.clone())
+            }
+            "extent" => self.tables_of(instruction),
+            _ => None,
+        }
+    }
+
+    /// The extent of a vector form, by the names of its tables.
     fn tables_of(&self, instruction: &Instruction) -> Option<String> {
         let name = |slot: u64| self.tables.iter().find(|(known, _)| u64::from(*known) == slot).map(|(_, name)| name);
         let extent = instruction.extent;
@@ -138,32 +149,20 @@ fn instruction_text(program: &RankProgram, index: usize, instruction: &Instructi
     let operation = instruction.operation;
     let mut parts = Vec::new();
     for field in fields::of(operation) {
-        let is_optional = field.may_be_left_out_of(operation);
-        let name = field.name;
-        match field.place {
-            Place::Short(get, _) => {
+        let name = field.keyword;
+        match &field.value {
+            Value::Number { get, .. } => {
                 let value = get(instruction);
-                let known = names.communicators.iter().find(|(id, _)| name == "communicator" && *id == value);
-                match known {
-                    Some((_, known)) => parts.push(format!("{name} {known}")),
-                    None if is_optional && value == 0 => {}
+                match names.of(name, instruction) {
+                    Some(known) => parts.push(format!("{name} {known}")),
+                    None if value == 0 && fields::is_optional(field, operation) => {}
                     None => parts.push(format!("{name} {value}")),
                 }
             }
-            Place::Wide(get, _) => {
-                let value = get(instruction);
-                match names.tables_of(instruction).filter(|_| name == "extent") {
-                    Some(tables) => parts.push(format!("{name} {tables}")),
-                    None if is_optional && value == 0 => {}
-                    None => parts.push(format!("{name} {value}")),
-                }
-            }
-            Place::Long(get, _) => parts.push(format!("{name} {}", get(instruction))),
-            Place::Argument(get, _) => parts.extend(get(instruction).map(|argument| format!("{name} {argument}"))),
-            Place::Word(get, ..) => parts.extend(get(instruction).map(|word| format!("{name} {word}"))),
-            Place::Operand(get, _) => {
-                let side = if name == "source" { Side::Source } else { Side::Destination };
-                parts.push(format!("{name} {}", operand(get(instruction), program.buffer_of(index, side))));
+            Value::Argument { get, .. } => parts.extend(get(instruction).map(|argument| format!("{name} {argument}"))),
+            Value::Name { get, .. } => parts.extend(get(instruction).map(|word| format!("{name} {word}"))),
+            Value::Operand(side) => {
+                parts.push(format!("{name} {}", operand(side.operand(instruction), program.buffer_of(index, *side))));
             }
         }
     }

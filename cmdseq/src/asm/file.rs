@@ -1,6 +1,7 @@
-//! Assembled programs as a file; `docs/seq.md` has its layout. All of it is checked when it is read.
+//! Encodes assembled programs as a file (layout: `docs/seq.md`), and decodes and checks it.
 
-use super::program::{Assembly, Binding, Buffer, RankProgram, Side};
+use super::program::{Assembly, Binding, Buffer, RankProgram};
+use crate::instruction::Side;
 use crate::program::Communicator;
 use crate::table::{ENTRY_BYTES, Table};
 use crate::{AddressSpace, DecodeError, Instruction, Layout, instruction};
@@ -10,34 +11,34 @@ pub const MAGIC: [u8; 8] = *b"FPGASEQ\0";
 const VERSION: u16 = 1;
 /// Bytes before the first program.
 const HEADER: usize = 32;
-/// Where the checksum is, the last field of the header: of all other bytes.
+/// Offset of the checksum of all other bytes, the last field of the header.
 const CHECKSUM: usize = 28;
 
-/// Why bytes are not a program file.
+/// Why bytes are not a valid program file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// The first bytes are others.
-    #[error("it does not begin with the mark of a program file")]
+    /// The magic bytes differ.
+    #[error("not a program file (the magic bytes differ)")]
     Magic,
-    /// Of a version that this one does not know.
-    #[error("it is of version {0}; this program reads version {VERSION}")]
+    /// The version is unknown.
+    #[error("unsupported version {0}: expected {VERSION}")]
     Version(u16),
-    /// It ends before what it says it has.
-    #[error("it ends inside of {0}")]
+    /// The file is truncated.
+    #[error("truncated in {0}")]
     Short(&'static str),
-    /// The bytes are not those that were written.
-    #[error("its checksum is {found:#010x}, and that of its bytes {expected:#010x}")]
+    /// The checksum does not match.
+    #[error("checksum mismatch: header {found:#010x}, content {expected:#010x}")]
     Checksum {
         /// In the header.
         found: u32,
         /// Computed.
         expected: u32,
     },
-    /// A field has a value that it cannot have.
-    #[error("{0} has a value that it cannot have")]
+    /// A field is invalid.
+    #[error("invalid value of {0}")]
     Field(&'static str),
-    /// A word is not an instruction.
-    #[error("instruction {instruction} of rank {rank} is none")]
+    /// A word is no instruction.
+    #[error("invalid instruction {instruction} of rank {rank}")]
     Word {
         /// Whose.
         rank: u32,
@@ -47,12 +48,12 @@ pub enum FileError {
         #[source]
         source: DecodeError,
     },
-    /// The parts do not fit one another.
-    #[error("its parts do not fit one another: {0}")]
+    /// The parts are inconsistent.
+    #[error("inconsistent content: {0}")]
     Parts(String),
 }
 
-/// The bytes of the file.
+/// Returns the bytes of the file.
 pub fn encode(assembly: &Assembly) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(MAGIC);
@@ -103,15 +104,15 @@ pub fn encode(assembly: &Assembly) -> Vec<u8> {
     out
 }
 
-/// CRC-32C of all bytes but the checksum. The file has a header at least.
+/// CRC-32C of all bytes but the checksum, of a file with at least a header.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..CHECKSUM]), &bytes[HEADER..])
 }
 
-/// Reads a file.
+/// Decodes a file.
 ///
 /// # Errors
-/// The first thing that is not as [`encode`] writes it.
+/// The first part that [`encode`] would not write.
 pub fn decode(bytes: &[u8]) -> Result<Assembly, FileError> {
     let mut reader = Reader { rest: bytes };
     if reader.array("the header")? != MAGIC {
@@ -129,7 +130,7 @@ pub fn decode(bytes: &[u8]) -> Result<Assembly, FileError> {
     let length = u64::from_le_bytes(reader.array("the header")?);
     let found = reader.number("the header")?;
     match length.cmp(&(bytes.len() as u64)) {
-        std::cmp::Ordering::Greater => return Err(FileError::Short("what its header promises")),
+        std::cmp::Ordering::Greater => return Err(FileError::Short("the content")),
         std::cmp::Ordering::Less => return Err(FileError::Field("the length of the file")),
         std::cmp::Ordering::Equal => {}
     }
@@ -148,7 +149,7 @@ pub fn decode(bytes: &[u8]) -> Result<Assembly, FileError> {
     Ok(assembly)
 }
 
-/// What has not been read yet. Nothing is allocated for what the rest cannot hold.
+/// The unread rest. Allocations never exceed what it can hold.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -203,7 +204,7 @@ impl<'a> Reader<'a> {
         }
         for _ in 0..tables {
             let (slot, table) = self.table()?;
-            // Of two in one slot, or in another order, the file would not be what is written again.
+            // With a duplicate slot, or in another order, encoding would not give the same file again.
             if program.tables.last_key_value().is_some_and(|(last, _)| *last >= slot) {
                 return Err(FileError::Field("the slot of a table"));
             }

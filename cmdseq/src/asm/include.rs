@@ -1,11 +1,11 @@
-//! Where a source comes from, and which files it may include.
+//! The origin of sources, and the files they may include.
 
-/// Gives the text of a file. `path` is relative to the root folder, normal (no `.`, `..` or empty parts) and never leaves it.
+/// Reads the files of sources. Paths are relative to the root folder, without `.`, `..` and empty parts.
 pub trait Sources {
     /// Reads the file.
     ///
     /// # Errors
-    /// A sentence that says why it cannot be read.
+    /// Why the file is unreadable.
     fn read(&mut self, path: &str) -> Result<String, String>;
 }
 
@@ -15,16 +15,16 @@ impl<F: FnMut(&str) -> Result<String, String>> Sources for F {
     }
 }
 
-/// The path that `included` means in file `from`, below the root folder.
+/// Returns the path below the root folder of `included` in file `from`.
 pub(super) fn resolve(from: &str, included: &str) -> Result<String, String> {
     if included.is_empty() {
-        return Err("the path is empty; it should name a file".into());
+        return Err("empty path: expected a file".into());
     }
     if included.starts_with('/') {
-        return Err("the path is absolute; it should be relative to this file".into());
+        return Err("absolute path: expected one relative to this file".into());
     }
     if included.contains(['\\', '\0']) {
-        return Err("the path has a character that it may not have; parts are separated by `/`".into());
+        return Err("invalid character in the path: separate its parts by `/`".into());
     }
     let mut parts: Vec<&str> = from.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     parts.pop();
@@ -33,14 +33,14 @@ pub(super) fn resolve(from: &str, included: &str) -> Result<String, String> {
             "" | "." => {}
             ".." => {
                 if parts.pop().is_none() {
-                    return Err("the path leaves the root folder; only files below it can be included".into());
+                    return Err("the path leaves the root folder: include only files below it".into());
                 }
             }
             _ => parts.push(part),
         }
     }
     if parts.is_empty() {
-        return Err("the path names the root folder; it should name a file".into());
+        return Err("the path is the root folder: expected a file".into());
     }
     Ok(parts.join("/"))
 }

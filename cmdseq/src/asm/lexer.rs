@@ -1,8 +1,8 @@
-//! Words, numbers and signs of one line.
+//! Splits a line into words, numbers, texts and signs.
 
 use super::diagnostic::{Finding, Span};
 
-/// Characters a name may have.
+/// Largest number of characters in a name.
 pub(super) const NAME_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Word(String),
     Number(u64),
     Text(String),
-    /// An operator or another sign; the longest that fits.
+    /// An operator or another sign; the longest match.
     Sign(&'static str),
 }
 
@@ -26,7 +26,7 @@ const SIGNS: [&str; 23] = [
     ")", "@",
 ];
 
-/// Units a number may end in.
+/// Units of numbers.
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 
 pub(super) fn is_name_start(c: char) -> bool {
@@ -58,7 +58,7 @@ pub(super) fn line(text: &str, file: u32, line: u32) -> Result<Vec<Token>, Findi
         let kind = if is_name_start(c) {
             at = run(at, is_name_part);
             if at - start > NAME_MAX {
-                return Err(Finding::new(span(at), format!("a name has at most {NAME_MAX} characters")));
+                return Err(Finding::new(span(at), format!("name too long: at most {NAME_MAX} characters")));
             }
             Kind::Word(characters[start..at].iter().collect())
         } else if c.is_ascii_digit() {
@@ -69,13 +69,13 @@ pub(super) fn line(text: &str, file: u32, line: u32) -> Result<Vec<Token>, Findi
             let length = characters[at + 1..].iter().take_while(|c| **c != '"').count();
             at += length + 2;
             if at > characters.len() {
-                return Err(Finding::new(span(characters.len()), "the text has no end; put a `\"` behind it"));
+                return Err(Finding::new(span(characters.len()), "text without closing `\"`"));
             }
             Kind::Text(characters[start + 1..at - 1].iter().collect())
         } else {
             let fits = |sign: &&&str| sign.chars().enumerate().all(|(i, c)| characters.get(at + i) == Some(&c));
             let Some(sign) = SIGNS.iter().find(fits) else {
-                let message = format!("{c:?} has no meaning here; a comment begins with `#`");
+                let message = format!("unexpected {c:?} (a comment begins with `#`)");
                 return Err(Finding::new(span(at + 1), message));
             };
             at += sign.len();
@@ -97,12 +97,12 @@ fn number(word: &str) -> Result<u64, String> {
     };
     let digits: String = digits.chars().filter(|c| *c != '_').collect();
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Err(format!("`{word}` is not a number; numbers are written 4096, 4KiB, 0x1000 or 0b11"));
+        return Err(format!("invalid number `{word}`: expected a form like 4096, 4KiB, 0x1000 or 0b11"));
     }
     let value = u64::from_str_radix(&digits, radix).ok();
     value
         .and_then(|value| value.checked_mul(1 << shift))
-        .ok_or_else(|| format!("`{word}` does not fit 64 bits; the largest number is {:#x}", u64::MAX))
+        .ok_or_else(|| format!("number `{word}` too large: at most {:#x}", u64::MAX))
 }
 
 #[cfg(test)]

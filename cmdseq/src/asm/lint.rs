@@ -1,44 +1,46 @@
-//! What is allowed and probably not meant.
+//! Warnings: valid but suspicious code.
 
 use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, Errors, Finding, Span};
-use super::program::{Buffer, RankProgram, Side};
-use super::syntax::{RepeatText, Statement};
+use super::names::defined_names;
+use super::program::{Buffer, RankProgram};
+use super::syntax::{Defined, ForText, RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
-use crate::instruction::takes_tables;
+use crate::instruction::{Side, takes_tables};
 use crate::program::Communicator;
+use crate::ranges::{Blocks, Exchange};
 use crate::table::Table;
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation, instruction};
 
-/// One thing that is probably not meant.
+/// One suspicious place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// Which check found it: `unused-constant`, `unused-buffer`, `unused-communicator`, `unused-table`, `unused-label`,
     /// `overlapping-buffers`, `past-buffer`, `no-effect`, `in-place`, `after-last`, `no-barrier`, `empty-program`,
     /// `dead-branch`.
     pub check: &'static str,
-    /// Where, and what.
+    /// Its place, and what is suspicious.
     pub diagnostic: Diagnostic,
 }
 
-/// What is probably not meant in a source.
+/// The warnings about a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warnings {
     /// The first ones, in order of place: at most [`Limits::warnings`](super::Limits::warnings).
     pub warnings: Vec<Warning>,
-    /// How many more there are.
+    /// Number of warnings beyond these.
     pub more: usize,
 }
 
-/// Assembles `text` and looks for what is probably not meant.
+/// Assembles `text` and searches it for suspicious code.
 ///
 /// # Errors
 /// Those of [`assemble`](super::assemble).
 pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Warnings, Errors> {
     let parts = assemble_parts(name, text, sources, options)?;
     let mut found = Found::default();
-    found.unused(&parts, &parts.statements);
+    found.unused(&parts);
     if options.only.is_none() {
         found.dead(&parts, &parts.statements);
     }
@@ -53,13 +55,13 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
         if let Some(last) = last
             && !program.instructions[last..].iter().any(meets_others)
         {
-            let message = "no barrier or collective comes after this, so the other rank cannot know when its memory \
-                           may be used; end with `barrier`";
+            let message = "no barrier or collective follows, so the other rank cannot know when its memory is free; \
+                           end with `barrier`";
             found.add("no-barrier", places[last], Some(program.rank), message);
         }
         if program.instructions.is_empty() {
             let start = Span { file: 0, line: 1, column: 1, width: 1 };
-            found.add("empty-program", start, Some(program.rank), "the rank runs nothing");
+            found.add("empty-program", start, Some(program.rank), "the rank runs no instruction");
         }
     }
     let Found { mut findings, .. } = found;
@@ -70,7 +72,7 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
     Ok(Warnings { warnings: findings.into_iter().map(warning).collect(), more })
 }
 
-/// Whether all members of a communicator come together in it.
+/// Whether all members of a communicator meet in the instruction.
 fn meets_others(instruction: &Instruction) -> bool {
     let fields = instruction.operation.fields();
     fields.communicator && !fields.peer && !matches!(instruction.operation, Operation::Group | Operation::Free)
@@ -79,7 +81,7 @@ fn meets_others(instruction: &Instruction) -> bool {
 #[derive(Default)]
 struct Found {
     findings: Vec<(&'static str, Finding)>,
-    /// Of each check and place, only the first rank is told.
+    /// Checks and places already noted, for the first rank with the warning.
     seen: HashSet<(&'static str, Span)>,
 }
 
@@ -90,30 +92,17 @@ impl Found {
         }
     }
 
-    fn unused(&mut self, parts: &Parts, statements: &[Statement]) {
-        for statement in statements {
-            let (check, what, name) = match statement {
-                Statement::Const(name, _) => ("unused-constant", "constant", name),
-                Statement::Buffer(buffer) => ("unused-buffer", "buffer", &buffer.name),
-                Statement::Communicator(name, ..) => ("unused-communicator", "communicator", name),
-                Statement::Blocks(name, ..) => ("unused-table", "table", name),
-                Statement::Label(name) => ("unused-label", "label", name),
-                Statement::For(block) => {
-                    self.unused(parts, &block.body);
-                    continue;
-                }
-                Statement::If(arms) => {
-                    arms.iter().for_each(|arm| self.unused(parts, &arm.body));
-                    continue;
-                }
-                Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => {
-                    self.unused(parts, body);
-                    continue;
-                }
-                Statement::Ranks(_) | Statement::Instruction(_) | Statement::Assert(..) => continue,
+    fn unused(&mut self, parts: &Parts) {
+        for (what, name) in defined_names(&parts.statements) {
+            let (check, what, used_as) = match what {
+                Defined::Constant => ("unused-constant", "constant", name.text.clone()),
+                Defined::Buffer => ("unused-buffer", "buffer", name.text.clone()),
+                Defined::Communicator => ("unused-communicator", "communicator", name.text.clone()),
+                Defined::Table => ("unused-table", "table", name.text.clone()),
+                Defined::Label => ("unused-label", "label", format!("@{}", name.text)),
+                Defined::LoopNumber => continue,
             };
-            let key = if check == "unused-label" { format!("@{}", name.text) } else { name.text.clone() };
-            if !parts.used.contains(&key) {
+            if !parts.used.contains(&used_as) {
                 self.add(check, name.span, None, format!("{what} `{}` is never used", name.text));
             }
         }
@@ -128,13 +117,15 @@ impl Found {
                         if parts.taken.contains(&arm.span) {
                             self.dead(parts, &arm.body);
                         } else if is_reached || arms.len() == 1 {
-                            let message = "no rank comes here; the condition never holds, or one before it always does";
+                            let message =
+                                "no rank takes this branch: its condition never holds, or one before it always does";
                             self.add("dead-branch", arm.span, None, message);
                         }
                     }
                 }
-                Statement::For(block) => self.dead(parts, &block.body),
-                Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => self.dead(parts, body),
+                Statement::For(ForText { body, .. })
+                | Statement::Repeat(RepeatText { body, .. })
+                | Statement::Include(body) => self.dead(parts, body),
                 _ => {}
             }
         }
@@ -165,7 +156,7 @@ impl Found {
     fn instructions(&mut self, program: &RankProgram, places: &[Span], ranks: u32) {
         let rank = Some(program.rank);
         let mut is_over = false;
-        let places_of_operands = Ranges::new(program, ranks);
+        let ranges = Ranges::new(program, ranks);
         for (index, (instruction, span)) in program.instructions.iter().zip(places).enumerate() {
             let fields = instruction.operation.fields();
             if std::mem::take(&mut is_over) {
@@ -173,11 +164,11 @@ impl Found {
                     "after-last",
                     *span,
                     rank,
-                    "the instruction before this is flagged `last`; a resident program ends there",
+                    "unreachable: the last instruction is flagged `last`, where a resident program ends",
                 );
             }
             is_over = instruction.flags.contains(Flags::LAST);
-            // A signal may come without data, and some blocks of a vector form may be empty.
+            // A signal may carry no data, and some blocks of a vector form may be empty.
             let is_data = fields.bytes && !fields.signal && !takes_tables(instruction.operation);
             if is_data && instruction.bytes == 0 && instruction.operation != Operation::Launch {
                 self.add("no-effect", *span, rank, format!("`{}` of 0 bytes moves nothing", instruction.operation));
@@ -193,43 +184,43 @@ impl Found {
                     "in-place",
                     *span,
                     rank,
-                    "source and destination are the same; this copies bytes to themselves",
+                    "source and destination are the same: this copies bytes onto themselves",
                 );
             }
-            for side in [Side::Source, Side::Destination] {
-                self.past_buffer(program, index, side, *span, &places_of_operands);
+            for side in Side::ALL {
+                self.past_buffer(program, index, side, *span, &ranges);
             }
         }
     }
 
-    /// A side of a block layout that begins in a card buffer and ends outside of it.
-    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, known: &Ranges<'_>) {
+    /// Warns if a side with block layout begins in a card buffer and ends outside of it.
+    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranges: &Ranges<'_>) {
         let instruction = &program.instructions[index];
         let operand = side.operand(instruction);
-        let Some(bytes) = known.held(instruction, side) else { return };
-        // That what is in a host buffer ends in it is no matter of taste.
+        let Some(bytes) = ranges.held(instruction, side) else { return };
+        // The end of a host buffer is checked as an error, not a warning.
         let is_elsewhere = operand.space == AddressSpace::Host;
         if is_elsewhere || operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
             return;
         }
         let at = operand.address;
-        let Some(buffer) = known.roomiest(at) else { return };
+        let Some(buffer) = ranges.roomiest(at) else { return };
         let left = buffer.bytes - (at - buffer.address);
         if bytes > left {
-            let what = if side == Side::Source { "source" } else { "destination" };
+            let what = side.name();
             let name = &buffer.name;
-            let message = format!("the {what} has {bytes} B, and buffer `{name}` only {left} from there on");
+            let message = format!("the {what} of {bytes} B exceeds buffer `{name}`, which has {left} B left there");
             self.add("past-buffer", span, Some(program.rank), message);
         }
     }
 }
 
-/// What is known of a rank's buffers and communicators, found without a search through all of them.
+/// An index of a rank's buffers and communicators.
 struct Ranges<'p> {
     program: &'p RankProgram,
-    /// Card buffers in order of address, each with the one of those up to it that ends last.
+    /// Card buffers by address, each replaced by the one up to it that ends last.
     buffers: Vec<(u64, &'p Buffer)>,
-    /// By id, the own rank and the number of members.
+    /// Own rank and number of members, by id.
     members: HashMap<u16, (u32, u32)>,
 }
 
@@ -253,59 +244,42 @@ impl<'p> Ranges<'p> {
         Ranges { program, buffers, members }
     }
 
-    /// Of the card buffers with the byte at `address`, the one that ends last.
+    /// Returns the card buffer with the byte at `address` that ends last.
     fn roomiest(&self, address: u64) -> Option<&'p Buffer> {
         let before = self.buffers.partition_point(|(start, _)| *start <= address);
         let (_, buffer) = *self.buffers.get(before.checked_sub(1)?)?;
         (buffer.address + buffer.bytes > address).then_some(buffer)
     }
 
-    /// Bytes that a side has on this rank if its blocks lie one after another; `None` if that cannot be told.
+    /// Returns the bytes of a side on this rank, if its blocks are consecutive; `None` if unknown.
     fn held(&self, instruction: &Instruction, side: Side) -> Option<u64> {
         let (own, members) = *self.members.get(&instruction.communicator)?;
         held(self.program, instruction, side, own, members)
     }
 }
 
-/// The same, by the own rank and the number of members of its communicator.
+/// The same, for the rank `own` of a communicator of `members`.
 fn held(program: &RankProgram, instruction: &Instruction, side: Side, own: u32, members: u32) -> Option<u64> {
     let fields = instruction.operation.fields();
     let is_read = if side == Side::Source { fields.source } else { fields.destination };
-    if !is_read || !(fields.bytes || instruction.operation == Operation::Alltoallv) {
+    if !is_read {
         return None;
     }
-    let is_root = u32::from(instruction.root) == own;
-    let one = instruction.bytes;
-    let all = || match instruction.extent {
-        0 => one.checked_mul(u64::from(members)),
-        extent => Some(extent),
-    };
-    // Of a vector form, to the end of its last block.
-    let listed = |slot: u64| program.tables.get(&u16::try_from(slot).ok()?).map(Table::span);
+    if let Some(exchange) = Exchange::of(instruction) {
+        let blocks = if side == Side::Source { exchange.source(own) } else { exchange.destination(own) };
+        return match blocks? {
+            Blocks::One => Some(instruction.block_bytes(own.into())),
+            Blocks::Each if instruction.extent == 0 => instruction.bytes.checked_mul(members.into()),
+            Blocks::Each => Some(instruction.extent),
+            // To the end of the last block.
+            Blocks::Listed(slot) => program.tables.get(&u16::try_from(slot).ok()?).map(Table::span),
+        };
+    }
     match (instruction.operation, side) {
-        (Operation::Scatterv, Side::Source) | (Operation::Gatherv, Side::Destination) => {
-            listed(instruction.extent).filter(|_| is_root)
-        }
-        (Operation::Allgatherv, Side::Destination) => listed(instruction.extent),
-        (Operation::Alltoallv, Side::Source) => listed(instruction.extent & 0xffff),
-        (Operation::Alltoallv, Side::Destination) => listed(instruction.extent >> 16),
-        (Operation::Scatter, Side::Source) | (Operation::Gather, Side::Destination) => {
-            if is_root {
-                all()
-            } else {
-                None
-            }
-        }
-        (Operation::Alltoall, _) => one.checked_mul(u64::from(members)),
-        (Operation::Allgather, Side::Destination) => all(),
-        (Operation::Broadcast, Side::Source) if !is_root => None,
-        (Operation::Scatter | Operation::Gather | Operation::Allgather, _) => {
-            Some(instruction.block_bytes(u64::from(own)))
-        }
-        // Arguments, and another card's memory.
+        // Launch arguments, and memory of another card.
         (Operation::Launch, _)
         | (Operation::RdmaRead, Side::Source)
         | (Operation::RdmaWrite | Operation::PutSignal, Side::Destination) => None,
-        _ => Some(one),
+        _ => fields.bytes.then_some(instruction.bytes),
     }
 }

@@ -1,9 +1,12 @@
 //! The assembler: sequencer programs as text.
 //!
-//! A source (`docs/seq.md`) is one text for all ranks. [`assemble`] says for each rank what it says there, and gives the
-//! words with named buffers, communicators and what is to be bound at run time; [`encode`] and [`decode`] store that as a
-//! file; [`disassemble`] prints a source that assembles to the same; [`lint`] finds what is allowed and probably not
-//! meant. Nothing here reads files: includes come from [`Sources`].
+//! A source (`docs/seq.md`) is one text for all ranks. [`assemble`] runs it once for each rank and returns the instructions,
+//! with named buffers, communicators, and the operands that get an address at run time. [`encode`] and [`decode`] convert this to
+//! and from a file. [`disassemble`] prints a source that assembles to the same. [`lint`] warns about valid but suspicious code.
+//! Nothing here reads files: includes come from [`Sources`].
+//!
+//! Inside: lexer → cursor → parser (with include) → syntax → evaluate → program; each uses only those before it. Names of fields
+//! and operations come from [`instruction`](crate::instruction).
 //!
 //! ```
 //! use cmdseq::asm::{Options, assemble};
@@ -39,6 +42,7 @@ mod syntax;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+pub use crate::instruction::Side;
 pub use diagnostic::{Diagnostic, Errors};
 pub use disassemble::disassemble;
 pub use file::{FileError, MAGIC, decode, encode};
@@ -46,32 +50,32 @@ pub use include::Sources;
 pub use lint::{Warning, Warnings, lint};
 pub use options::{Limits, Options};
 use program::Outside;
-pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram, Side};
+pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram};
 
 use diagnostic::{Files, Finding, Span};
-use evaluate::{Budget, Evaluator};
+use evaluate::{Budget, Evaluator, Stop};
 use names::{defined_names, hint, used_names};
 use parser::Parser;
 use syntax::{Expression, Node, Statement};
 
-/// An assembled source, which still knows where everything came from.
+/// An assembled source, with the places where its instructions come from.
 #[derive(Debug)]
 pub struct Assembled {
-    /// What the cards are to run.
+    /// The programs of the cards.
     pub assembly: Assembly,
     files: Files,
-    /// Of each program's instructions.
+    /// Places of each program's instructions.
     places: Vec<Vec<Span>>,
 }
 
 impl Assembled {
-    /// `message` about instruction `instruction` of rank `rank`, with the line it came from.
+    /// Returns `message` about instruction `instruction` of rank `rank`, with its source line.
     pub fn diagnose(&self, rank: u32, instruction: usize, message: &str) -> Option<Diagnostic> {
         let span = self.place(rank, instruction)?;
         Some(self.files.diagnostic(Finding { rank: Some(rank), ..Finding::new(span, message) }))
     }
 
-    /// File and line that an instruction came from.
+    /// Returns the file and line of an instruction.
     pub fn line(&self, rank: u32, instruction: usize) -> Option<(&str, u32)> {
         let span = self.place(rank, instruction)?;
         Some((&self.files.0.get(span.file as usize)?.0, span.line))
@@ -83,21 +87,20 @@ impl Assembled {
     }
 }
 
-/// Assembles `text`, the file `name` below the root folder; `sources` gives what it includes.
+/// Assembles `text`, the file `name` below the root folder; `sources` reads its includes.
 ///
 /// # Errors
-/// Everything that is wrong, up to [`Limits::errors`]: first what cannot be read, and only if all can, what makes no
-/// sense on some rank.
+/// Up to [`Limits::errors`] errors: syntax errors, or if there are none, errors of all ranks.
 pub fn assemble(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Assembled, Errors> {
     assemble_parts(name, text, sources, options).map(|parts| parts.assembled)
 }
 
-/// An assembled source with what the checks for warnings need besides.
+/// An assembled source, and what the checks for warnings need.
 struct Parts {
     assembled: Assembled,
     statements: Vec<Statement>,
     used: HashSet<String>,
-    /// Of each program's buffers.
+    /// Places of each program's buffers.
     buffer_places: Vec<Vec<Span>>,
     /// Branches that some rank took.
     taken: HashSet<Span>,
@@ -108,7 +111,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     if text.len() > limits.source_bytes {
         let mut files = Files::default();
         let span = Span { file: files.add(name, String::new()), line: 1, column: 1, width: 1 };
-        let message = format!("the source is longer than {} B (limit source_bytes)", limits.source_bytes);
+        let message = format!("source longer than {} B (limit source_bytes)", limits.source_bytes);
         return Err(files.plain_errors(vec![Finding::new(span, message)], 1));
     }
     let mut parser = Parser::new(sources, limits);
@@ -117,12 +120,11 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     if !findings.is_empty() {
         return Err(files.plain_errors(findings, limits.errors));
     }
-    let ranks = match how_many(&statements, options) {
+    let ranks = match number_of_ranks(&statements, options) {
         Ok(ranks) => ranks,
         Err(finding) => return Err(files.plain_errors(vec![finding], limits.errors)),
     };
-    let mut used = HashSet::new();
-    used_names(&statements, &mut used);
+    let used = used_names(&statements);
     let has_labels = used.iter().any(|name| name.starts_with('@'));
     let mut budget = Budget::new(limits);
     let mut assembly = Assembly { ranks, programs: Vec::new() };
@@ -135,7 +137,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     for rank in selected {
         let mut labels = HashMap::new();
         if has_labels {
-            // Where labels are does not depend on what they are used for; what is wrong is said by the second run.
+            // A first run finds the labels, whose places do not depend on their uses; the second run notes the findings.
             let mut first = budget.clone();
             let mut scout = Evaluator::new(options, &mut first, rank, ranks);
             let _ = scout.block(&statements);
@@ -161,22 +163,21 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     }
     if !faults.0.is_empty() {
         let all = options.only.map_or(ranks, |_| 1);
-        let mut defined = Vec::new();
-        defined_names(&statements, &mut defined);
+        let defined = defined_names(&statements);
         return Err(files.errors(faults.findings(all), limits.errors, |place, unknown| hint(&defined, place, unknown)));
     }
     Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, taken })
 }
 
-/// What was found on the ranks: of each place what was found first, on which rank, and on how many the same.
+/// Findings of all ranks: the first at each place, and on how many ranks it is the same.
 #[derive(Default)]
 struct Faults(HashMap<Span, Fault>);
 
-/// What was found at one place.
+/// The first finding at one place.
 struct Fault {
-    /// As it was found first, with the rank.
+    /// With the rank that has it first.
     finding: Finding,
-    /// Ranks on which the same was found.
+    /// Ranks with the same finding.
     count: u32,
 }
 
@@ -204,8 +205,8 @@ impl Faults {
     }
 }
 
-/// The number of ranks: as the options say, or else the source.
-fn how_many(statements: &[Statement], options: &Options) -> Result<u32, Finding> {
+/// Returns the number of ranks: that of the options, else that of the source.
+fn number_of_ranks(statements: &[Statement], options: &Options) -> Result<u32, Finding> {
     let start = Span { file: 0, line: 1, column: 1, width: 1 };
     let stated = statements.iter().find_map(|statement| match statement {
         Statement::Ranks(expression) => Some(expression),
@@ -215,17 +216,17 @@ fn how_many(statements: &[Statement], options: &Options) -> Result<u32, Finding>
         (Some(ranks), _) => (i128::from(ranks), start),
         (None, Some(expression)) => (stated_ranks(expression, options)?, expression.span),
         (None, None) => {
-            let message = "nothing says how many ranks there are; a line `ranks 4` or the option --ranks does";
+            let message = "unknown number of ranks: add a line `ranks 4`, or the option --ranks";
             return Err(Finding::new(start, message));
         }
     };
     let ranks = u32::try_from(ranks).ok().filter(|ranks| (1..=RANKS_MAX).contains(ranks));
     let Some(ranks) = ranks else {
-        return Err(Finding::new(span, format!("there can be 1 to {RANKS_MAX} ranks")));
+        return Err(Finding::new(span, format!("invalid number of ranks: expected 1 to {RANKS_MAX}")));
     };
     match options.only {
         Some(rank) if rank >= ranks => {
-            Err(Finding::new(start, format!("there is no rank {rank}; the last of {ranks} is {}", ranks - 1)))
+            Err(Finding::new(start, format!("no rank {rank} (the last of {ranks} ranks is {})", ranks - 1)))
         }
         _ => Ok(ranks),
     }
@@ -233,12 +234,17 @@ fn how_many(statements: &[Statement], options: &Options) -> Result<u32, Finding>
 
 fn stated_ranks(expression: &Expression, options: &Options) -> Result<i128, Finding> {
     if !is_plain(expression) {
-        let message = "the number of ranks is made of numbers only; everything else depends on it";
+        let message = "the number of ranks consists of numbers only: everything else depends on it";
         return Err(Finding::new(expression.span, message));
     }
     let mut budget = Budget::new(&options.limits);
-    let outcome = Evaluator::new(options, &mut budget, 0, 1).constant(expression);
-    outcome.map_err(|finding| finding.unwrap_or_else(|| Finding::new(expression.span, "this is not a number")))
+    let mut evaluator = Evaluator::new(options, &mut budget, 0, 1);
+    evaluator.number(expression).map_err(|stop| match stop {
+        Stop::Wrong(finding) => finding,
+        Stop::Noted | Stop::Limit => {
+            evaluator.findings.pop().unwrap_or_else(|| Finding::new(expression.span, "expected a number"))
+        }
+    })
 }
 
 fn is_plain(expression: &Expression) -> bool {

@@ -1,13 +1,13 @@
-//! What a source is assembled for, and what it may use up.
+//! Options and limits of the assembler.
 
-/// What a source may use up, so that none takes for ever or all memory.
+/// Limits of time and memory for one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all files together.
     pub source_bytes: usize,
     /// Files, the first one included.
     pub files: usize,
-    /// Files that include one another, without the first.
+    /// Levels of includes, without the first file.
     pub include_depth: usize,
     /// Instructions of one rank.
     pub instructions: usize,
@@ -15,15 +15,15 @@ pub struct Limits {
     pub all_instructions: u64,
     /// Statements and rounds of loops, of all ranks together.
     pub steps: u64,
-    /// Values of expressions that are computed, of all ranks together.
+    /// Computed values of expressions, of all ranks together.
     pub values: u64,
     /// Buffers of all ranks together.
     pub buffers: u64,
     /// Members of communicators and blocks of tables, of all ranks together.
     pub entries: u64,
-    /// Errors that are reported; the rest is counted.
+    /// Errors that are reported; the others are counted.
     pub errors: usize,
-    /// Warnings that are reported; the rest is counted.
+    /// Warnings that are reported; the others are counted.
     pub warnings: usize,
 }
 
@@ -45,15 +45,15 @@ impl Default for Limits {
     }
 }
 
-/// What to assemble a source for.
+/// Options of the assembler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// How many ranks there are; without it, as the source says.
+    /// Number of ranks; `None` for that of the source.
     pub ranks: Option<u32>,
-    /// Only this rank; without it, all.
+    /// Assembles only this rank; `None` for all.
     pub only: Option<u32>,
-    /// Whether an operand may be an address in host memory, which nobody checks. Without it, only host buffers are taken.
+    /// Allows operands that are addresses in host memory, which nobody checks. Otherwise only host buffers are accepted.
     pub raw_host: bool,
-    /// What it may use up.
+    /// Limits.
     pub limits: Limits,
 }

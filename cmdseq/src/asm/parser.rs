@@ -2,26 +2,27 @@
 
 use super::cursor::{Cursor, DEPTH_MAX, Result};
 use super::diagnostic::{Files, Finding, Span, did_you_mean};
-use super::fields::{self, FIELDS, Place, TAG};
+use super::fields::{self, TAG};
 use super::include::{Sources, resolve};
 use super::keywords::STATEMENTS;
 use super::lexer::{self, Kind, Token};
 use super::options::Limits;
 use super::syntax::*;
+use crate::instruction::{FIELDS, Field, Value};
 use crate::{AddressSpace, Flags, Layout, Operation};
 
-/// Reads `name` and all it includes.
+/// Parses a file and its includes.
 pub(super) struct Parser<'a> {
     sources: &'a mut dyn Sources,
     limits: &'a Limits,
     pub(super) files: Files,
     pub(super) findings: Vec<Finding>,
     bytes: usize,
-    /// Files being read, the outermost first.
+    /// Files being parsed, the outermost first.
     chain: Vec<String>,
 }
 
-/// A block that is not closed yet.
+/// A block without its `end` so far.
 enum Open {
     For(Option<Box<RoundText>>, Span),
     Repeat(Option<Box<RepeatHead>>, Span),
@@ -33,7 +34,7 @@ impl<'a> Parser<'a> {
         Parser { sources, limits, files: Files::default(), findings: Vec::new(), bytes: 0, chain: Vec::new() }
     }
 
-    /// Reads a file. `depth` counts the blocks and files it is in.
+    /// Parses a file within `depth` blocks and files.
     pub(super) fn file(&mut self, path: &str, text: String, depth: usize) -> Vec<Statement> {
         self.bytes += text.len();
         let file = self.files.add(path, text);
@@ -48,7 +49,7 @@ impl<'a> Parser<'a> {
         let mut bodies: Vec<Vec<Statement>> = vec![Vec::new()];
         let mut open: Vec<Open> = Vec::new();
         for (number, text) in (1..).zip(text.lines()) {
-            // What comes after so many errors says nothing new.
+            // After so many errors, further ones add nothing.
             if self.findings.len() > self.limits.errors {
                 open.clear();
                 break;
@@ -64,7 +65,7 @@ impl<'a> Parser<'a> {
                 Open::Repeat(_, span) => ("repeat", *span),
                 Open::If(_, _, span) => ("if", *span),
             };
-            self.findings.push(Finding::new(span, format!("this `{what}` has no `end`")));
+            self.findings.push(Finding::new(span, format!("`{what}` without `end`")));
         }
         bodies.swap_remove(0)
     }
@@ -81,7 +82,7 @@ impl<'a> Parser<'a> {
             let name = cursor.name("a label")?;
             cursor.next();
             if open.iter().any(|block| matches!(block, Open::For(..))) {
-                let message = "a label inside of a `for` would stand before several instructions; put it outside";
+                let message = "a label in a `for` would label several instructions: move it out of the loop";
                 return Err(Finding::new(name.span, message));
             }
             push(bodies, Statement::Label(name));
@@ -89,12 +90,12 @@ impl<'a> Parser<'a> {
         let Some(first) = cursor.peek() else { return Ok(()) };
         let span = first.span;
         let Kind::Word(word) = &first.kind else {
-            return Err(Finding::new(span, "a line begins with an operation, a label or one of its keywords"));
+            return Err(Finding::new(span, "expected an operation, a label or a keyword"));
         };
         let opens = matches!(word.as_str(), "for" | "repeat" | "if");
         if opens && open.len() + depth >= DEPTH_MAX {
-            // Its `end` closes another block; one error more does no harm.
-            return Err(Finding::new(span, format!("blocks are nested more than {DEPTH_MAX} deep")));
+            // Its `end` closes another block: one more error.
+            return Err(Finding::new(span, format!("blocks nested too deeply: at most {DEPTH_MAX} levels")));
         }
         cursor.next();
         match word.as_str() {
@@ -131,7 +132,7 @@ impl<'a> Parser<'a> {
             }
             "buffer" | "communicator" | "blocks" if open.iter().any(|block| matches!(block, Open::For(..))) => {
                 let what = if word == "blocks" { "table" } else { word };
-                let message = format!("a {what} inside of a `for` would be there several times; put it outside");
+                let message = format!("a {what} in a `for` would be defined several times: move it out of the loop");
                 Err(Finding::new(span, message))
             }
             _ => {
@@ -151,18 +152,18 @@ impl<'a> Parser<'a> {
         open: &mut [Open],
     ) -> Result<()> {
         let Some(Open::If(arms, condition, start)) = open.last_mut() else {
-            return Err(Finding::new(span, "there is no `if` that this `else` belongs to"));
+            return Err(Finding::new(span, "`else` without `if`"));
         };
         let body = std::mem::take(last(bodies));
         if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
             *last(bodies) = body;
-            return Err(Finding::new(span, "the last `else` of an `if` is the one without a condition"));
+            return Err(Finding::new(span, "`else` after the last `else` of this `if`"));
         }
         arms.push(Arm { condition: condition.take(), span: *start, body });
         *start = span;
         if cursor.take_word("if") {
             let (found, error) = split(cursor.expression());
-            // What is wrong with it has been said; there is one all the same.
+            // The error is reported; the arm has a condition all the same.
             *condition = Some(found.unwrap_or(Expression { node: Node::Number(0), span }));
             if let Some(error) = error {
                 return Err(error);
@@ -173,7 +174,7 @@ impl<'a> Parser<'a> {
 
     fn include(&mut self, cursor: &mut Cursor<'_>, span: Span, depth: usize) -> Result<Vec<Statement>> {
         let Some(Token { kind: Kind::Text(path), span: place }) = cursor.next() else {
-            return Err(Finding::new(span, "`include` is followed by a path in quotes: include \"ring.seq\""));
+            return Err(Finding::new(span, "expected a path in quotes: include \"ring.seq\""));
         };
         cursor.finish()?;
         let refuse = |message: String| Finding::new(*place, message);
@@ -185,14 +186,14 @@ impl<'a> Parser<'a> {
         }
         let most = self.limits.include_depth;
         if self.chain.len() > most || depth >= DEPTH_MAX {
-            return Err(refuse(format!("files are included more than {most} deep")));
+            return Err(refuse(format!("includes nested too deeply: at most {most} levels")));
         }
         if self.files.0.len() >= self.limits.files {
-            return Err(refuse(format!("more than {} files are included", self.limits.files)));
+            return Err(refuse(format!("too many includes: at most {} files", self.limits.files)));
         }
-        let text = self.sources.read(&path).map_err(|cause| refuse(format!("{path} cannot be read: {cause}")))?;
+        let text = self.sources.read(&path).map_err(|cause| refuse(format!("cannot read {path}: {cause}")))?;
         if text.len() > self.limits.source_bytes.saturating_sub(self.bytes) {
-            return Err(refuse(format!("{path} makes the source longer than {} B", self.limits.source_bytes)));
+            return Err(refuse(format!("with {path}, the source is longer than {} B", self.limits.source_bytes)));
         }
         Ok(self.file(&path, text, depth + 1))
     }
@@ -205,7 +206,7 @@ fn split<T>(outcome: Result<T>) -> (Option<T>, Option<Finding>) {
     }
 }
 
-/// The innermost block that is being read; there always is one.
+/// The innermost open block; there always is one.
 fn last(bodies: &mut Vec<Vec<Statement>>) -> &mut Vec<Statement> {
     if bodies.is_empty() {
         bodies.push(Vec::new());
@@ -219,14 +220,14 @@ fn push(bodies: &mut Vec<Vec<Statement>>, statement: Statement) {
 }
 
 fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> Result<()> {
-    let block = open.pop().ok_or_else(|| Finding::new(span, "there is nothing that this `end` could end"))?;
+    let block = open.pop().ok_or_else(|| Finding::new(span, "`end` without a block"))?;
     let body = bodies.pop().unwrap_or_default();
     match block {
         Open::For(Some(head), _) => {
             push(bodies, Statement::For(ForText { head: *head, body }));
         }
         Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head: *head, body })),
-        // What was wrong with its head has been said.
+        // The error in its head is reported.
         Open::For(None, _) | Open::Repeat(None, _) => {}
         Open::If(mut arms, condition, span) => {
             arms.push(Arm { condition, span, body });
@@ -236,12 +237,12 @@ fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> 
     Ok(())
 }
 
-/// What follows `for`.
+/// Parses what follows `for`.
 fn round(cursor: &mut Cursor<'_>) -> Result<RoundText> {
     let name = cursor.name("a loop's number")?;
-    cursor.expect_word("in", "a loop is written `for i in 0 .. ranks`")?;
+    cursor.expect_word("in", "expected `for NAME in FIRST .. END`, such as `for i in 0 .. ranks`")?;
     let from = cursor.expression()?;
-    cursor.expect_sign("..", "a loop is written `for i in 0 .. ranks`")?;
+    cursor.expect_sign("..", "expected `for NAME in FIRST .. END`, such as `for i in 0 .. ranks`")?;
     let end = cursor.expression()?;
     let step = if cursor.take_word("step") { Some(cursor.expression()?) } else { None };
     Ok(RoundText { name, from, end, step })
@@ -252,7 +253,10 @@ fn repeat_head(cursor: &mut Cursor<'_>) -> Result<RepeatHead> {
     let mut step = None;
     if cursor.take_word("step") {
         let by = cursor.expression()?;
-        cursor.expect_word("argument", "what each round adds is written `repeat 8 step 4KiB argument 0`")?;
+        cursor.expect_word(
+            "argument",
+            "expected `repeat COUNT step NUMBER argument INDEX`, such as `repeat 8 step 4KiB argument 0`",
+        )?;
         step = Some((by, cursor.expression()?));
     }
     cursor.finish()?;
@@ -264,7 +268,7 @@ fn statement(word: &str, span: Span, cursor: &mut Cursor<'_>) -> Result<Statemen
         "ranks" => Ok(Statement::Ranks(cursor.expression()?)),
         "const" => {
             let name = cursor.name("a constant")?;
-            cursor.expect_sign("=", "a constant is written `const name = value`")?;
+            cursor.expect_sign("=", "expected `const NAME = VALUE`")?;
             Ok(Statement::Const(name, cursor.expression()?))
         }
         "buffer" => buffer(cursor).map(Statement::Buffer),
@@ -272,7 +276,7 @@ fn statement(word: &str, span: Span, cursor: &mut Cursor<'_>) -> Result<Statemen
         "blocks" => blocks(cursor),
         "assert" => {
             let condition = cursor.expression()?;
-            let form = "an assertion is written `assert condition, \"what would be right\"`";
+            let form = "expected `assert CONDITION, \"MESSAGE\"`";
             cursor.expect_sign(",", form)?;
             match cursor.next() {
                 Some(Token { kind: Kind::Text(message), .. }) => Ok(Statement::Assert(condition, message.clone())),
@@ -284,14 +288,14 @@ fn statement(word: &str, span: Span, cursor: &mut Cursor<'_>) -> Result<Statemen
             None => {
                 let names = STATEMENTS.iter().copied().chain(Operation::ALL.iter().map(|one| one.name()));
                 let hint = did_you_mean(word, names);
-                Err(Finding::new(span, format!("there is no operation `{word}`{hint}")))
+                Err(Finding::new(span, format!("unknown operation `{word}`{hint}")))
             }
         },
     }
 }
 
 fn buffer(cursor: &mut Cursor<'_>) -> Result<BufferText> {
-    const FORM: &str = "a buffer is written `buffer name = card size 64KiB`, or `= host size 64KiB`";
+    const FORM: &str = "expected a form like `buffer NAME = card size 64KiB` or `buffer NAME = host size 64KiB`";
     let name = cursor.name("a buffer")?;
     cursor.expect_sign("=", FORM)?;
     let space = if cursor.take_word("card") {
@@ -308,33 +312,33 @@ fn buffer(cursor: &mut Cursor<'_>) -> Result<BufferText> {
         let place = match word.as_str() {
             "striped" => {
                 if space == AddressSpace::Host {
-                    return Err(Finding::new(span, "host memory has no stripes; only a card buffer can be striped"));
+                    return Err(Finding::new(span, "a host buffer cannot be striped: only card memory has stripes"));
                 }
                 layout = Layout::Striped;
                 continue;
             }
             "size" => &mut size,
             "at" | "align" if space == AddressSpace::Host => {
-                return Err(Finding::new(span, "a host buffer gets its address when the program is run"));
+                return Err(Finding::new(span, "a host buffer gets its address at run time"));
             }
             "at" => &mut at,
             "align" => &mut align,
             _ => {
                 let hint = did_you_mean(word, ["at", "size", "align", "striped"].into_iter());
-                return Err(Finding::new(span, format!("a buffer has `at`, `size`, `align` and `striped`{hint}")));
+                return Err(Finding::new(span, format!("expected `at`, `size`, `align` or `striped`{hint}")));
             }
         };
         if place.is_some() {
-            return Err(Finding::new(span, format!("`{word}` is given twice")));
+            return Err(Finding::new(span, format!("duplicate `{word}`")));
         }
         *place = Some(cursor.expression()?);
     }
-    let size = size.ok_or_else(|| Finding::new(name.span, format!("the buffer has no `size`; {FORM}")))?;
+    let size = size.ok_or_else(|| Finding::new(name.span, format!("missing `size`: {FORM}")))?;
     Ok(BufferText { name, space, layout, at, size, align })
 }
 
 fn communicator(cursor: &mut Cursor<'_>) -> Result<Statement> {
-    const FORM: &str = "a communicator is written `communicator name = 1 of 0, 2, 4 .. ranks`";
+    const FORM: &str = "expected a form like `communicator NAME = 1 of 0, 2, 4 .. ranks`";
     let name = cursor.name("a communicator")?;
     cursor.expect_sign("=", FORM)?;
     let id = cursor.expression()?;
@@ -356,7 +360,7 @@ fn communicator(cursor: &mut Cursor<'_>) -> Result<Statement> {
 }
 
 fn blocks(cursor: &mut Cursor<'_>) -> Result<Statement> {
-    const FORM: &str = "a table is written `blocks name = 0 of 1KiB, 64 at 4KiB, i * 64 for i in 2 .. ranks`";
+    const FORM: &str = "expected a form like `blocks NAME = 0 of 1KiB, 64 at 4KiB, i * 64 for i in 2 .. ranks`";
     let name = cursor.name("a table")?;
     cursor.expect_sign("=", FORM)?;
     let slot = cursor.expression()?;
@@ -373,12 +377,12 @@ fn blocks(cursor: &mut Cursor<'_>) -> Result<Statement> {
     }
 }
 
-/// What `operation` may be followed by, for a sentence.
-fn what_it_takes(operation: Operation) -> String {
-    let mut names: Vec<&str> = fields::of(operation).map(|field| field.name).collect();
+/// Lists the fields and flags of `operation`, for the end of a message.
+fn available(operation: Operation) -> String {
+    let mut names: Vec<&str> = fields::of(operation).map(|field| field.keyword).collect();
     names.push(TAG);
     let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
-    format!("it takes {} and {}", names.join(", "), flags.join(", "))
+    format!("available: {}, {}", names.join(", "), flags.join(", "))
 }
 
 fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Result<InstructionText> {
@@ -386,35 +390,32 @@ fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Res
     let mut is_first = true;
     while let Some(token) = cursor.peek() {
         if !is_first {
-            cursor.expect_sign(",", "the fields of an instruction are separated by commas")?;
+            cursor.expect_sign(",", "expected a comma between fields")?;
         }
         is_first = false;
         part(&mut text, cursor, token.span)?;
     }
-    let is_given = |name: &str| text.fields.iter().any(|(field, _)| field.name == name);
+    let is_given = |field: &Field| text.fields.iter().any(|(given, _)| given.keyword == field.keyword);
     let missing: Vec<String> = fields::of(operation)
-        .filter(|field| !field.may_be_left_out_of(operation) && !is_given(field.name))
-        .map(|field| format!("`{}`", field.name))
+        .filter(|field| !fields::is_optional(field, operation) && !is_given(field))
+        .map(|field| format!("`{}`", field.keyword))
         .collect();
     if !missing.is_empty() {
-        return Err(Finding::new(span, format!("`{operation}` needs {}", missing.join(" and "))));
+        return Err(Finding::new(span, format!("missing {} of `{operation}`", missing.join(" and "))));
     }
     if text.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
-        return Err(Finding::new(span, "it is flagged eager and rendezvous; it can be one of them"));
+        return Err(Finding::new(span, "the flags `eager` and `rendezvous` exclude each other"));
     }
     Ok(text)
 }
 
-/// One field or flag.
+/// Parses one field or flag.
 fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> Result<()> {
     let operation = text.operation;
     let Some(Token { kind: Kind::Word(word), span }) = cursor.next() else {
-        return Err(Finding::new(
-            fallback,
-            format!("a field of `{operation}` should stand here; {}", what_it_takes(operation)),
-        ));
+        return Err(Finding::new(fallback, format!("expected a field of `{operation}` ({})", available(operation))));
     };
-    let twice = || Finding::new(*span, format!("`{word}` is given twice"));
+    let twice = || Finding::new(*span, format!("duplicate `{word}`"));
     if let Some(flag) = fields::flag(word) {
         if text.flags.contains(flag) {
             return Err(twice());
@@ -429,27 +430,25 @@ fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> 
         text.tag = Some(cursor.expression()?);
         return Ok(());
     }
-    let Some(field) = const { &FIELDS }.iter().find(|field| field.name == word) else {
+    let Some(field) = FIELDS.iter().find(|field| field.keyword == word) else {
         let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
-        let names = FIELDS.iter().map(|field| field.name).chain([TAG]).chain(flags.iter().map(String::as_str));
+        let names = FIELDS.iter().map(|field| field.keyword).chain([TAG]).chain(flags.iter().map(String::as_str));
         let mut hint = did_you_mean(word, names);
         if hint.is_empty() {
-            hint = format!("; {}", what_it_takes(operation));
+            hint = format!(" ({})", available(operation));
         }
-        return Err(Finding::new(*span, format!("there is no field `{word}`{hint}")));
+        return Err(Finding::new(*span, format!("unknown field `{word}`{hint}")));
     };
     if !field.is_read_by(operation) {
-        return Err(Finding::new(*span, format!("`{operation}` has no `{word}`; {}", what_it_takes(operation))));
+        return Err(Finding::new(*span, format!("`{operation}` has no field `{word}` ({})", available(operation))));
     }
-    if text.fields.iter().any(|(given, _)| given.name == field.name) {
+    if text.fields.iter().any(|(given, _)| given.keyword == field.keyword) {
         return Err(twice());
     }
-    let value = match field.place {
-        Place::Operand(..) => FieldValue::Operand(cursor.operand()?),
-        Place::Short(..) | Place::Long(..) | Place::Wide(..) | Place::Argument(..) => {
-            FieldValue::Number(cursor.expression()?)
-        }
-        Place::Word(_, words, _) => FieldValue::Word(cursor.one_of(field.name, &words())?),
+    let value = match &field.value {
+        Value::Operand(_) => FieldValue::Operand(cursor.operand()?),
+        Value::Number { .. } | Value::Argument { .. } => FieldValue::Number(cursor.expression()?),
+        Value::Name { all, .. } => FieldValue::Word(cursor.one_of(field.keyword, &all())?),
     };
     text.fields.push((field, value));
     Ok(())
@@ -459,7 +458,7 @@ fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> 
 mod tests {
     use super::*;
 
-    /// A new operation must not be hidden by a keyword.
+    /// A keyword would hide an operation of the same name.
     #[test]
     fn operations_are_not_keywords() {
         for operation in Operation::ALL {
@@ -467,11 +466,11 @@ mod tests {
         }
     }
 
-    /// Nor a flag by a field.
+    /// A field would hide a flag of the same name.
     #[test]
     fn flags_are_not_fields() {
         for (name, _) in fields::flags() {
-            assert!(FIELDS.iter().all(|field| field.name != name) && name != TAG, "{name}");
+            assert!(FIELDS.iter().all(|field| field.keyword != name) && name != TAG, "{name}");
         }
     }
 }

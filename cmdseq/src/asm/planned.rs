@@ -1,4 +1,4 @@
-//! Plans as programs that can be stored in a file.
+//! Converts plans to programs for a file.
 
 use super::program::{Assembly, Buffer, RankProgram};
 use crate::plan::Plan;
@@ -6,17 +6,18 @@ use crate::program::{Communicator, Piece, joined};
 use crate::{AddressSpace, Layout};
 
 impl Assembly {
-    /// The programs of `plan` for the cards of `nodes`, by rank of the assembly; cards that the plan is not for run nothing.
+    /// Returns the programs of `plan` for the cards of `nodes`, by rank of the assembly. Cards outside of the plan get empty
+    /// programs.
     ///
-    /// What a rank has before is its buffer `input`, and what it has after `output`; if that lies in several places, as
-    /// striped blocks do, the buffers are `input0`, `input1` and so on.
+    /// Each rank has buffers `input` and `output`, or `input0`, `input1` and so on if its data is in several ranges, such as
+    /// striped blocks.
     ///
     /// # Errors
-    /// A sentence, if a node of the plan is not among `nodes`.
+    /// If a node of the plan is not in `nodes`.
     pub fn of_plan(plan: &Plan, nodes: &[u32]) -> Result<Self, String> {
         let rank_of = |node: &u32| {
             let place = nodes.iter().position(|other| other == node);
-            place.map(|rank| rank as u32).ok_or_else(|| format!("node {node} of the plan is not among the cards"))
+            place.map(|rank| rank as u32).ok_or_else(|| format!("node {node} of the plan is not one of the cards"))
         };
         let ranks = nodes.len() as u32;
         let mut programs: Vec<RankProgram> =
@@ -44,7 +45,7 @@ impl Assembly {
 
 fn buffers(name: &str, pieces: &[Piece]) -> Vec<Buffer> {
     let mut pieces = joined(pieces);
-    // A vector form has blocks of nothing.
+    // Blocks of a vector form may be empty.
     pieces.retain(|piece| piece.bytes > 0);
     let is_whole = pieces.len() == 1;
     let buffer = |(number, piece): (usize, &Piece)| Buffer {

@@ -1,41 +1,41 @@
-//! What a source is assembled to.
+//! Assembled programs.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use super::keywords::is_reserved;
 use super::lexer::{NAME_MAX, is_name_part, is_name_start};
-use crate::instruction::ARGUMENTS;
+use crate::instruction::{ARGUMENTS, Side};
 use crate::program::Communicator;
 use crate::table::{Entry, Tables};
-use crate::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
+use crate::{AddressSpace, Flags, Instruction, Layout, Operation};
 
-/// Ranks a program may be for: a rank is a number of 16 bits.
+/// Largest number of ranks: a rank has 16 bits.
 pub const RANKS_MAX: u32 = 1 << 16;
 
 /// The programs of some or all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
-    /// How many ranks there are: 1 to [`RANKS_MAX`].
+    /// Number of ranks, 1 to [`RANKS_MAX`].
     pub ranks: u32,
-    /// In order of rank; not necessarily of all.
+    /// By rank; not necessarily all ranks.
     pub programs: Vec<RankProgram>,
 }
 
-/// What one rank runs.
+/// The program of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankProgram {
     /// The rank.
     pub rank: u32,
-    /// In order. The address of an operand that has a [`Binding`] is an offset in its host buffer.
+    /// The instructions. The address of an operand with a [`Binding`] is an offset in its host buffer.
     pub instructions: Vec<Instruction>,
-    /// Named ranges of memory, each name once.
+    /// Named ranges of memory. Names are unique.
     pub buffers: Vec<Buffer>,
-    /// Communicators this rank is a member of; members are ranks. Each id once, and not 0.
+    /// The communicators of this rank; members are ranks. Ids are unique and not 0.
     pub communicators: Vec<Communicator>,
-    /// Tables to be loaded before, by slot; each has 1 to [`RANKS_MAX`] blocks, none past 64 bits.
+    /// Tables to load before, by slot; each has 1 to [`RANKS_MAX`] blocks within 64-bit addresses.
     pub tables: Tables,
-    /// Operands that name a host buffer, in order of instruction and side.
+    /// Operands in host buffers, by instruction and side.
     pub bindings: Vec<Binding>,
 }
 
@@ -44,23 +44,14 @@ pub struct RankProgram {
 pub struct Buffer {
     /// Its name.
     pub name: String,
-    /// Whose memory. That of the host gets its address at run time.
+    /// The memory. A host buffer gets its address at run time.
     pub space: AddressSpace,
-    /// How blocks lie in it, unless the instruction says otherwise. In host memory always [`Layout::Block`].
+    /// Layout of blocks, unless the instruction has another. In host memory always [`Layout::Block`].
     pub layout: Layout,
     /// Address in card memory, bytes; 0 in host memory.
     pub address: u64,
-    /// Length from its first byte to its last, whatever the layout.
+    /// Bytes from the first to the last, for any layout.
     pub bytes: u64,
-}
-
-/// An operand of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// Where data comes from.
-    Source,
-    /// Where data goes to.
-    Destination,
 }
 
 /// An operand that gets its address at run time.
@@ -74,27 +65,24 @@ pub struct Binding {
     pub buffer: u32,
 }
 
-/// An operand that leaves the host buffer that it names.
+/// An operand that exceeds its host buffer.
 #[derive(Debug)]
 pub(super) struct Outside<'p> {
     /// Index of the instruction.
     pub(super) instruction: usize,
     side: Side,
-    /// Where in the buffer it begins, launch arguments added.
+    /// Its offset in the buffer, with launch arguments added.
     start: i128,
     bytes: u64,
     buffer: &'p Buffer,
 }
 
 impl Outside<'_> {
-    /// What is wrong with the instruction.
+    /// The error message.
     pub(super) fn cause(&self) -> String {
         let Outside { start, bytes, buffer: Buffer { name, bytes: size, .. }, .. } = self;
-        let side = match self.side {
-            Side::Source => "source",
-            Side::Destination => "destination",
-        };
-        format!("the {side} has {bytes} B from byte {start} of host buffer `{name}` on, which has {size} B")
+        let side = self.side.name();
+        format!("the {side}, {bytes} B from byte {start} on, exceeds host buffer `{name}` of {size} B")
     }
 }
 
@@ -104,44 +92,26 @@ impl fmt::Display for Outside<'_> {
     }
 }
 
-/// The loop of the sequencer that an instruction is in, if it moves a launch argument.
+/// The loop around an instruction, if it adds to a launch argument.
 struct Around {
-    /// Index of the instruction behind its body.
+    /// Index of the instruction after its body.
     end: usize,
     last_round: i128,
     argument: usize,
     step: i128,
 }
 
-impl Side {
-    /// The operand of `instruction` on this side.
-    pub fn operand(self, instruction: &Instruction) -> &Operand {
-        match self {
-            Side::Source => &instruction.source,
-            Side::Destination => &instruction.destination,
-        }
-    }
-
-    /// The operand of `instruction` on this side.
-    pub fn operand_mut(self, instruction: &mut Instruction) -> &mut Operand {
-        match self {
-            Side::Source => &mut instruction.source,
-            Side::Destination => &mut instruction.destination,
-        }
-    }
-}
-
 impl Assembly {
-    /// Whether this is what the assembler could have made.
+    /// Checks that the assembler could have made this.
     ///
     /// # Errors
-    /// A sentence about the first thing that is not.
+    /// The first violation.
     pub fn check(&self) -> Result<(), String> {
         if self.ranks == 0 || self.ranks > RANKS_MAX {
-            return Err(format!("it is for {} ranks; there can be 1 to {RANKS_MAX}", self.ranks));
+            return Err(format!("invalid number of ranks {}: expected 1 to {RANKS_MAX}", self.ranks));
         }
         if !self.programs.is_sorted_by(|a, b| a.rank < b.rank) {
-            return Err("its programs are not in order of rank".into());
+            return Err("the programs are not sorted by rank".into());
         }
         for program in &self.programs {
             program.check(self.ranks).map_err(|cause| format!("rank {}: {cause}", program.rank))?;
@@ -153,39 +123,41 @@ impl Assembly {
 impl RankProgram {
     fn check(&self, ranks: u32) -> Result<(), String> {
         if self.rank >= ranks {
-            return Err(format!("there are {ranks} ranks"));
+            return Err(format!("the program has {ranks} ranks"));
         }
         for (index, instruction) in self.instructions.iter().enumerate() {
             instruction.check_fields().map_err(|error| format!("instruction {index}: {error}"))?;
             if instruction.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
-                return Err(format!("instruction {index}: it is flagged eager and rendezvous"));
+                return Err(format!("instruction {index}: the flags `eager` and `rendezvous` exclude each other"));
             }
         }
         let mut names = HashSet::new();
         for buffer in &self.buffers {
             buffer.check()?;
             if !names.insert(&buffer.name) {
-                return Err(format!("there are two buffers {}", buffer.name));
+                return Err(format!("duplicate buffer {}", buffer.name));
             }
         }
         let mut ids = HashSet::from([crate::instruction::WORLD]);
         for communicator in &self.communicators {
             if !ids.insert(communicator.id) {
-                return Err(format!("communicator {} is there already", communicator.id));
+                return Err(format!("duplicate communicator {}", communicator.id));
             }
             let mut members = HashSet::new();
             if let Some(wrong) = communicator.members.iter().find(|rank| **rank >= ranks || !members.insert(**rank)) {
-                return Err(format!("communicator {}: member {wrong} is no rank, or there twice", communicator.id));
+                return Err(format!("communicator {}: member {wrong} is duplicate or no rank", communicator.id));
             }
             if !members.contains(&self.rank) {
-                return Err(format!("communicator {}: the rank is not a member", communicator.id));
+                return Err(format!("communicator {}: this rank is not a member", communicator.id));
             }
         }
         for (slot, table) in &self.tables {
             let ends = |entry: &Entry| entry.displacement.checked_add(entry.bytes).is_some();
             let blocks = table.entries.len();
             if blocks == 0 || blocks > RANKS_MAX as usize || !table.entries.iter().all(ends) {
-                return Err(format!("table {slot}: it has {blocks} blocks, or one that ends past 64 bits"));
+                return Err(format!(
+                    "table {slot}: expected 1 to {RANKS_MAX} blocks within 64-bit addresses, found {blocks}"
+                ));
             }
         }
         self.check_bindings()?;
@@ -194,33 +166,34 @@ impl RankProgram {
 
     fn check_bindings(&self) -> Result<(), String> {
         if !self.bindings.is_sorted_by(|a, b| (a.instruction, a.side) < (b.instruction, b.side)) {
-            return Err("bindings are not in order".into());
+            return Err("the bindings are not sorted".into());
         }
         self.outside().first().map_or(Ok(()), |outside| Err(outside.to_string()))
     }
 
-    /// Address of an operand whose host buffer lies at `base`.
+    /// Returns the address of an operand whose host buffer is at `base`.
     fn bound_address(&self, binding: &Binding, base: u64) -> Result<u64, String> {
-        let refuse = |why: &str| format!("a binding of instruction {}: {why}", binding.instruction);
-        let instruction = self.instructions.get(binding.instruction as usize).ok_or_else(|| refuse("there is none"))?;
+        let refuse = |why: &str| format!("binding of instruction {}: {why}", binding.instruction);
+        let instruction =
+            self.instructions.get(binding.instruction as usize).ok_or_else(|| refuse("no such instruction"))?;
         let buffer = self.buffers.get(binding.buffer as usize).filter(|buffer| buffer.space == AddressSpace::Host);
-        buffer.ok_or_else(|| refuse("it names no host buffer"))?;
+        buffer.ok_or_else(|| refuse("no such host buffer"))?;
         let operand = binding.side.operand(instruction);
         if operand.space != AddressSpace::Host {
-            return Err(refuse("its operand is in card memory"));
+            return Err(refuse("the operand is in card memory"));
         }
-        base.checked_add(operand.address).ok_or_else(|| refuse("the address does not fit 64 bits"))
+        base.checked_add(operand.address).ok_or_else(|| refuse("the address exceeds 64 bits"))
     }
 
-    /// Operands that leave the host buffer that they name, in order (bindings are), if the program is launched with arguments 0: of loops
-    /// that move an argument, in the first round or the last.
+    /// Returns the operands that exceed their host buffers in a launch with arguments 0, in order. In a loop that adds to an
+    /// argument, the first and the last round are checked.
     ///
-    /// What takes host memory (copy, group, store, table) takes it from the operand's address on, [`Instruction::bytes`]
-    /// long: no host operand is striped or of several blocks.
+    /// Operations on host memory (copy, group, store, table) use [`Instruction::bytes`] from the operand's address on: no host
+    /// operand is striped or has several blocks.
     pub(super) fn outside(&self) -> Vec<Outside<'_>> {
         let mut outside = Vec::new();
         let mut bindings = self.bindings.iter().peekable();
-        // Of each launch argument the value here, and what a round of the loop around this adds.
+        // The values of the launch arguments here, and the loop around this instruction.
         let (mut arguments, mut around) = ([0_i128; ARGUMENTS], None::<Around>);
         for (index, instruction) in self.instructions.iter().enumerate() {
             if bindings.peek().is_none() {
@@ -234,7 +207,7 @@ impl RankProgram {
                     end: index + 1 + usize::from(instruction.loop_body),
                     last_round: i128::from(instruction.loop_count.max(1)) - 1,
                     argument: usize::from(argument) % ARGUMENTS,
-                    // Arguments wrap: what is added may be less than nothing.
+                    // Arguments wrap, so the step may be negative.
                     step: i128::from(instruction.extent as i64),
                 });
             }
@@ -256,11 +229,11 @@ impl RankProgram {
         outside
     }
 
-    /// The instructions with host buffers at the addresses (IOVAs) that `address` gives for their index.
+    /// Returns the instructions with host buffers at the IOVAs that `address` returns for their index.
     ///
     /// # Errors
-    /// A sentence with rank and instruction, if a binding does not fit the program, or an operand leaves its host buffer when
-    /// launch arguments are 0: never of what was assembled or read.
+    /// If a binding does not fit the program, or an operand exceeds its host buffer in a launch with arguments 0. Assembled and
+    /// decoded programs have no such errors.
     pub fn bound(&self, address: impl Fn(usize) -> u64) -> Result<Vec<Instruction>, String> {
         let of_rank = |cause: String| format!("rank {}: {cause}", self.rank);
         self.check_bindings().map_err(of_rank)?;
@@ -272,21 +245,20 @@ impl RankProgram {
         Ok(instructions)
     }
 
-    /// The first instruction that [names an address in host memory](Self::names_raw_host).
+    /// Returns the first instruction with a [raw host address](Self::names_raw_host).
     pub fn raw_host(&self) -> Option<usize> {
         (0..self.instructions.len()).find(|index| self.names_raw_host(*index))
     }
 
-    /// Whether an instruction names an address in host memory that is in no host buffer: the card reads or writes there
-    /// what nobody checks.
+    /// Whether an instruction has an operand in host memory outside of any host buffer, whose accesses nobody checks.
     pub fn names_raw_host(&self, instruction: usize) -> bool {
         let Some(word) = self.instructions.get(instruction) else { return false };
-        [Side::Source, Side::Destination]
+        Side::ALL
             .into_iter()
             .any(|side| side.operand(word).space == AddressSpace::Host && self.buffer_of(instruction, side).is_none())
     }
 
-    /// The buffer that an operand names by a binding.
+    /// Returns the host buffer of an operand.
     pub fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
         let key = (u32::try_from(instruction).ok()?, side);
         let index = self.bindings.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
@@ -299,14 +271,14 @@ impl Buffer {
         let mut characters = self.name.chars();
         let is_name = characters.next().is_some_and(is_name_start) && characters.all(is_name_part);
         if !is_name || self.name.len() > NAME_MAX || is_reserved(&self.name) {
-            return Err(format!("{:?} cannot be the name of a buffer", self.name));
+            return Err(format!("invalid name of a buffer: {:?}", self.name));
         }
         let is_plain = self.address == 0 && self.layout == Layout::Block;
         if self.space == AddressSpace::Host && !is_plain {
-            return Err(format!("host buffer {} has an address or a layout", self.name));
+            return Err(format!("host buffer {} with an address or a layout", self.name));
         }
         if self.bytes == 0 || self.address.checked_add(self.bytes).is_none() {
-            return Err(format!("buffer {} is empty, or ends past 64 bits", self.name));
+            return Err(format!("buffer {} is empty or exceeds 64-bit addresses", self.name));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! What a source says, before it is said for a rank.
+//! The syntax tree of a source.
 
 use super::diagnostic::Span;
-use super::fields::Field;
+use crate::instruction::Field;
 use crate::{AddressSpace, Flags, Layout, Operation};
 
 /// A name and where it stands.
@@ -23,7 +23,7 @@ pub(super) enum Node {
     Rank,
     Ranks,
     Name(String),
-    /// `@name`: index of the instruction behind a label.
+    /// `@name`: the index of the instruction after a label.
     Label(String),
     Unary(Unary, Box<Expression>),
     Binary(Binary, Box<(Expression, Expression)>),
@@ -59,7 +59,7 @@ pub(super) enum Binary {
 }
 
 impl Binary {
-    /// All with how they are written and how tightly they bind.
+    /// All operators, with sign and precedence.
     pub(super) const ALL: [(&'static str, Binary, u8); 18] = [
         ("or", Binary::Or, 1),
         ("and", Binary::And, 2),
@@ -80,9 +80,9 @@ impl Binary {
         ("/", Binary::Divide, 10),
         ("%", Binary::Remainder, 10),
     ];
-    /// How tightly `not` binds: looser than comparisons.
+    /// Precedence of `not`: below comparisons.
     pub(super) const NOT: u8 = 3;
-    /// How tightly a minus sign binds.
+    /// Precedence of a minus sign.
     pub(super) const NEGATIVE: u8 = 11;
 
     pub(super) fn sign(self) -> &'static str {
@@ -117,7 +117,7 @@ pub(super) struct OperandText {
 pub(super) enum FieldValue {
     Number(Expression),
     Operand(OperandText),
-    /// One of the field's words.
+    /// One of the field's names.
     Word(Name),
 }
 
@@ -138,16 +138,16 @@ pub(super) struct BufferText {
     pub(super) align: Option<Expression>,
 }
 
-/// A rank, or those from one up to before another.
+/// A rank, or a range of ranks.
 pub(super) struct MembersText {
     pub(super) first: Expression,
     pub(super) end: Option<(Expression, Option<Expression>)>,
 }
 
-/// A block of a table, or one for each number of a loop.
+/// A block of a table, or one block for each number of a loop.
 pub(super) struct BlockText {
     pub(super) bytes: Expression,
-    /// Where it lies; `None` for behind the one before.
+    /// Its displacement; `None` if it follows the last block.
     pub(super) at: Option<Expression>,
     pub(super) repeat: Option<RoundText>,
 }
@@ -174,7 +174,7 @@ pub(super) struct RepeatText {
 
 pub(super) struct RepeatHead {
     pub(super) count: Expression,
-    /// What is added to a launch argument after each round, and to which.
+    /// The number added to a launch argument after each round, and the argument.
     pub(super) step: Option<(Expression, Expression)>,
 }
 
@@ -198,4 +198,104 @@ pub(super) enum Statement {
     If(Vec<Arm>),
     Include(Vec<Statement>),
     Assert(Expression, String),
+}
+
+/// What a statement defines by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Defined {
+    Constant,
+    Buffer,
+    Communicator,
+    Table,
+    Label,
+    LoopNumber,
+}
+
+impl Statement {
+    /// Calls `visit` with each of `statements` and with all statements in them.
+    pub(super) fn visit_all<'s>(statements: &'s [Statement], visit: &mut impl FnMut(&'s Statement)) {
+        for statement in statements {
+            visit(statement);
+            match statement {
+                Statement::For(ForText { body, .. })
+                | Statement::Repeat(RepeatText { body, .. })
+                | Statement::Include(body) => Statement::visit_all(body, visit),
+                Statement::If(arms) => arms.iter().for_each(|arm| Statement::visit_all(&arm.body, visit)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The name that the statement defines.
+    pub(super) fn defines(&self) -> Option<(Defined, &Name)> {
+        match self {
+            Statement::Const(name, _) => Some((Defined::Constant, name)),
+            Statement::Buffer(buffer) => Some((Defined::Buffer, &buffer.name)),
+            Statement::Communicator(name, ..) => Some((Defined::Communicator, name)),
+            Statement::Blocks(name, ..) => Some((Defined::Table, name)),
+            Statement::Label(name) => Some((Defined::Label, name)),
+            Statement::For(block) => Some((Defined::LoopNumber, &block.head.name)),
+            _ => None,
+        }
+    }
+
+    /// The expressions of the statement itself, without those of the statements in it.
+    pub(super) fn expressions(&self) -> Vec<&Expression> {
+        match self {
+            Statement::Ranks(value) | Statement::Const(_, value) | Statement::Assert(value, _) => vec![value],
+            Statement::Buffer(BufferText { size, at, align, .. }) => {
+                [size].into_iter().chain(at).chain(align).collect()
+            }
+            Statement::Communicator(_, id, members) => {
+                let range = members.iter().flat_map(|part| {
+                    let end = part.end.iter().flat_map(|(end, step)| [end].into_iter().chain(step));
+                    [&part.first].into_iter().chain(end)
+                });
+                [id].into_iter().chain(range).collect()
+            }
+            Statement::Blocks(_, slot, blocks) => {
+                let block = blocks.iter().flat_map(|block| {
+                    let round = block.repeat.iter().flat_map(RoundText::expressions);
+                    [&block.bytes].into_iter().chain(&block.at).chain(round)
+                });
+                [slot].into_iter().chain(block).collect()
+            }
+            Statement::For(block) => block.head.expressions().collect(),
+            Statement::Repeat(RepeatText { head: RepeatHead { count, step }, .. }) => {
+                [count].into_iter().chain(step.iter().flat_map(|(by, argument)| [by, argument])).collect()
+            }
+            Statement::If(arms) => arms.iter().filter_map(|arm| arm.condition.as_ref()).collect(),
+            Statement::Instruction(text) => {
+                text.tag.iter().chain(text.fields.iter().flat_map(|(_, value)| value.expressions())).collect()
+            }
+            Statement::Label(_) | Statement::Include(_) => Vec::new(),
+        }
+    }
+
+    /// Where the statement is; `None` for an include.
+    pub(super) fn span(&self) -> Option<Span> {
+        match self {
+            Statement::Ranks(value) | Statement::Assert(value, _) => Some(value.span),
+            Statement::Instruction(instruction) => Some(instruction.span),
+            Statement::Repeat(block) => Some(block.span),
+            Statement::If(arms) => arms.first().map(|arm| arm.span),
+            other => other.defines().map(|(_, name)| name.span),
+        }
+    }
+}
+
+impl RoundText {
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        [&self.from, &self.end].into_iter().chain(&self.step)
+    }
+}
+
+impl FieldValue {
+    fn expressions(&self) -> Vec<&Expression> {
+        match self {
+            FieldValue::Word(_) => Vec::new(),
+            FieldValue::Number(value) => vec![value],
+            FieldValue::Operand(operand) => [&operand.value].into_iter().chain(&operand.argument).collect(),
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! Several collectives as one program for each card, to be launched again and again without the host in between.
+//! Graphs: several collectives as one program for each card, launched repeatedly without the host in between.
 //!
-//! A [`Graph`] has named [`Buffer`]s and [`Step`]s, each a request to the planner from one buffer to another. What must come
-//! after what follows from the buffers: a step that reads or writes a buffer comes after those before it in the graph that
-//! wrote it, and a step that writes one after those that read it. More can be asked for with [`Step::after`].
-//! [`Graph::schedule`] orders the steps, places the buffers, plans every step, verifies the whole, and gives a [`Schedule`].
+//! A [`Graph`] has named [`Buffer`]s and [`Step`]s; each step is a request to the planner from one buffer to another. Buffers imply
+//! the order: a step that accesses a buffer follows the earlier steps that wrote it, and a step that writes a buffer also follows
+//! those that read it. [`Step::after`] adds further order. [`Graph::schedule`] orders the steps, places the buffers, plans every
+//! step, verifies the whole, and returns a [`Schedule`]. The module uses planner and verifier.
 //!
 //! ```
 //! use cmdseq::graph::{Buffer, Graph, Step};

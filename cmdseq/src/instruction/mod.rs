@@ -1,30 +1,36 @@
-//! The instruction: its fields, its constructors, and the 64-byte word it is encoded in.
+//! The instruction: operations, fields, constructors, and the 64-byte word.
+//!
+//! This is the lowest module: it uses element types and reductions only.
 
 mod constructors;
+mod fields;
+pub mod offset;
 mod operand;
 mod operation;
 mod word;
 
 use crate::reduction::{Combine, Element, Reduction};
 
+pub use fields::Side;
+pub(crate) use fields::{FIELDS, Field, Value};
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, takes_tables};
-pub use word::{BYTES, DecodeError, VERSION, offset, seal};
+pub use word::{BYTES, DecodeError, VERSION, seal};
 pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_HOST, OPERAND_STRIPED, SOURCE_SHIFT};
 
-/// The communicator that always exists: all cards of the fabric, in order of their nodes.
+/// The permanent communicator: all cards of the fabric, in node order.
 pub const WORLD: u16 = 0;
-/// Arguments a launch passes to a resident program.
+/// Number of arguments of a launch.
 pub const ARGUMENTS: usize = 3;
 
 bitflags::bitflags! {
     /// How an instruction is run.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Flags: u16 {
-        /// Send eagerly whatever the size; refused by the card past its receive buffer.
+        /// Send eagerly at any size; the card refuses sizes above its receive buffer.
         const EAGER = 1 << 0;
-        /// Use rendezvous whatever the size.
+        /// Use rendezvous at any size.
         const RENDEZVOUS = 1 << 1;
         /// Raise the queue's interrupt with the completion.
         const INTERRUPT = 1 << 2;
@@ -33,52 +39,52 @@ bitflags::bitflags! {
     }
 }
 
-/// One word to the sequencer.
+/// One instruction of the sequencer.
 ///
-/// Which fields an operation reads is said by [`Operation::fields`]; those it does not read are zero.
+/// [`Operation::fields`] lists the fields that an operation reads; the others are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub tag: u16,
-    /// Index into the card's communicator table.
+    /// Id of the communicator.
     pub communicator: u16,
-    /// Rank that distributes or collects; for [`Operation::Sendrecv`] the rank received from.
+    /// Rank that distributes or collects; for [`Operation::Sendrecv`], the rank received from.
     pub root: u16,
-    /// The other rank of a point to point operation.
+    /// The other rank of a point-to-point operation.
     pub peer: u16,
     /// How to run it.
     pub flags: Flags,
-    /// Where data comes from.
+    /// Where data is read.
     pub source: Operand,
-    /// Where data goes to.
+    /// Where data is written.
     pub destination: Operand,
-    /// Bytes of one block: what one pair exchanges in one direction.
+    /// Bytes of one block: from one rank to one other.
     pub bytes: u64,
-    /// Type of what a reduction folds; `None` for other operations.
+    /// Element type of a reduction; `None` for other operations.
     pub element: Option<Element>,
-    /// What a reduction does with the elements; `None` for other operations.
+    /// How a reduction combines elements; `None` for other operations.
     pub reduction: Option<Reduction>,
-    /// Operation by operation: for scatter, gather, allgather and reduce_scatter, the bytes of the divided vector if its last blocks are
-    /// short or empty (0: all blocks are full); a fill's pattern; a delay's cycles; a resident program's or a table's slot;
-    /// the address of the own contribution to a sendrecv_reduce; what a loop adds to a launch argument.
+    /// Depends on the operation. Scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or
+    /// empty (0: all blocks are full). Pattern of a fill; cycles of a delay; slot of a resident program or table; address of the
+    /// own contribution to a sendrecv_reduce; increment of a loop.
     pub extent: u64,
-    /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds
-    /// its own.
+    /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its
+    /// extent.
     pub extent_argument: Option<u8>,
     /// Number of a signal of a card.
     pub signal_id: u16,
-    /// What is added to a signal, or waited for and subtracted.
+    /// Added to a signal, or awaited and subtracted.
     pub signal_value: u32,
-    /// How often a loop's body is run.
+    /// Rounds of a loop.
     pub loop_count: u16,
-    /// Instructions of a loop's body, which follow it.
+    /// Instructions in the body of a loop, which follow it.
     pub loop_body: u16,
 }
 
 impl Instruction {
-    /// An instruction of `operation` whose other fields are zero.
+    /// Returns an instruction of `operation` with all other fields zero.
     pub const fn new(operation: Operation) -> Self {
         let nothing = Operand::card(0);
         Instruction {
@@ -102,32 +108,32 @@ impl Instruction {
         }
     }
 
-    /// The same with another tag.
+    /// Replaces the tag.
     pub const fn with_tag(mut self, tag: u16) -> Self {
         self.tag = tag;
         self
     }
 
-    /// The same on another communicator.
+    /// Replaces the communicator.
     pub const fn on(mut self, communicator: u16) -> Self {
         self.communicator = communicator;
         self
     }
 
-    /// The same with other flags.
+    /// Replaces the flags.
     pub const fn with_flags(mut self, flags: Flags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// The same, dividing a vector of `bytes` over the ranks: the last blocks may be short or empty.
+    /// Divides a vector of `bytes` over the ranks: the last blocks may be short or empty.
     pub const fn dividing(mut self, bytes: u64) -> Self {
         self.extent = bytes;
         self
     }
 
-    /// In a resident program, as the card runs it: the launch arguments that it names are added to its addresses. What a
-    /// loop names stays, because it changes that argument.
+    /// Adds launch arguments to the addresses that name one, as the card does in a resident program. A loop keeps its argument,
+    /// which it changes.
     pub fn with_arguments(mut self, arguments: &[u64; ARGUMENTS]) -> Self {
         let value = |index: Option<u8>| index.and_then(|index| arguments.get(usize::from(index))).copied().unwrap_or(0);
         for operand in [&mut self.source, &mut self.destination] {
@@ -139,7 +145,7 @@ impl Instruction {
         self
     }
 
-    /// What a reduction folds, and how; `None` for other operations, and if only one of the two is said.
+    /// Returns reduction and element type; `None` unless both are set.
     pub const fn combine(&self) -> Option<Combine> {
         match (self.reduction, self.element) {
             (Some(reduction), Some(element)) => Some(Combine { reduction, element }),
@@ -147,7 +153,7 @@ impl Instruction {
         }
     }
 
-    /// Bytes of block `rank`: [`Instruction::bytes`], or what is left of a divided vector.
+    /// Returns the bytes of block `rank`: [`Instruction::bytes`], or the rest of a divided vector.
     pub const fn block_bytes(&self, rank: u64) -> u64 {
         let divides = matches!(
             self.operation,

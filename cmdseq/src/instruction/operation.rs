@@ -1,10 +1,10 @@
-//! Operations, and which fields each reads.
+//! Operations, and the fields that each reads.
 
 use std::fmt;
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $text:literal, uses($($field:ident)*);)*) => {
-        /// What an instruction does.
+        /// The operation of an instruction.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Operation {
@@ -12,10 +12,10 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// Every operation this version defines, by code.
+            /// Every operation that this version defines, by code.
             pub const ALL: &[Operation] = &[$(Operation::$name,)*];
 
-            /// The operation with this code.
+            /// Returns the operation with this code.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some(Operation::$name),)*
@@ -30,14 +30,14 @@ macro_rules! operations {
                 }
             }
 
-            /// What it does, in a sentence.
+            /// Returns its description, one sentence.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Operation::$name => concat!($($doc),*).trim_ascii(),)*
                 }
             }
 
-            /// The fields this operation reads. All others must be zero.
+            /// Returns the fields that the operation reads. All others must be zero.
             pub const fn fields(self) -> Fields {
                 match self {
                     $(Operation::$name => Fields { $($field: true,)* ..Fields::NONE },)*
@@ -47,7 +47,7 @@ macro_rules! operations {
     };
 }
 
-/// Which optional fields an operation reads; a field that it does not read must be zero.
+/// The fields that an operation reads; all others must be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Fields {
@@ -64,7 +64,7 @@ pub struct Fields {
     pub signal: bool,
     /// Count and body of a loop.
     pub rounds: bool,
-    /// A launch argument that goes with the extent.
+    /// The launch argument of the extent.
     pub extent_argument: bool,
 }
 
@@ -85,9 +85,9 @@ impl Fields {
 }
 
 operations! {
-    /// Nothing; completes.
+    /// Does nothing.
     Nop = 1, "nop", uses();
-    /// Waits until every rank of the communicator is here.
+    /// Waits until every rank of the communicator has arrived.
     Barrier = 2, "barrier", uses(communicator);
     /// Sends `bytes` at `source` to rank `peer`, which runs recv.
     Send = 3, "send", uses(communicator peer source bytes);
@@ -113,21 +113,21 @@ operations! {
     ReduceScatter = 13, "reduce_scatter", uses(communicator source destination bytes extent combine);
     /// The fold of the sources of ranks 0 to i goes to rank i's destination.
     Scan = 14, "scan", uses(communicator source destination bytes combine);
-    /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0's is left alone.
+    /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0 keeps its destination.
     Exscan = 15, "exscan", uses(communicator source destination bytes combine);
-    /// Reads `bytes` at `source` in the memory of rank `peer`, which does not take part, to `destination` here.
+    /// Reads `bytes` at `source` in the memory of rank `peer`, which runs no instruction for it, to `destination` here.
     RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes);
-    /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which does not take part.
+    /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which runs no instruction for it.
     RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes);
-    /// Receives `bytes` from rank `peer`, folds them with the own ones at `source`, and writes the result to `destination`.
+    /// Receives `bytes` from rank `peer`, folds them with the own bytes at `source`, and writes the result to `destination`.
     RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine);
-    /// Sends to rank `peer`; at once, receives from rank `root`, folds that with the own bytes at card address `extent`, and
+    /// Sends to rank `peer`; at the same time, receives from rank `root`, folds with the own bytes at card address `extent`, and
     /// writes the result to `destination`.
     SendrecvReduce = 19, "sendrecv_reduce",
         uses(communicator root peer source destination bytes extent extent_argument combine);
-    /// As rdma_write; when the bytes can be seen there, adds the signal value to signal `signal` of that card.
+    /// Writes as rdma_write; when the bytes are visible there, adds the signal value to signal `signal` of that card.
     PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
-    /// Waits until signal `signal` of this card is at least the signal value, and subtracts that.
+    /// Waits until signal `signal` of this card is at least the signal value, and subtracts the value.
     WaitSignal = 21, "wait_signal", uses(signal);
     /// Copies between card memory and host memory, in any direction.
     Copy = 24, "copy", uses(source destination bytes);
@@ -135,29 +135,28 @@ operations! {
     Fill = 25, "fill", uses(destination bytes extent);
     /// Waits `extent` cycles of the sequencer.
     Delay = 26, "delay", uses(extent);
-    /// Scatter with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    /// Scatter with blocks placed by table `extent` of rank `root`; `bytes` is the length of the own block.
     Scatterv = 27, "scatterv", uses(communicator root source destination bytes extent);
-    /// Gather with blocks that lie where table `extent` of rank `root` says; `bytes` is the length of the own block.
+    /// Gather with blocks placed by table `extent` of rank `root`; `bytes` is the length of the own block.
     Gatherv = 28, "gatherv", uses(communicator root source destination bytes extent);
-    /// Allgather with blocks that lie where table `extent` says; `bytes` is the length of the own block.
+    /// Allgather with blocks placed by table `extent`; `bytes` is the length of the own block.
     Allgatherv = 29, "allgatherv", uses(communicator source destination bytes extent);
-    /// Alltoall with blocks that lie where two tables say: of the source, the low 16 bits of `extent`; of the destination,
-    /// the next 16.
+    /// Alltoall with blocks placed by two tables: bits 0 to 15 of `extent` for the source, bits 16 to 31 for the destination.
     Alltoallv = 30, "alltoallv", uses(communicator source destination extent);
-    /// Makes `communicator` out of the `bytes / 2` node numbers (u16) at host address `source`.
+    /// Defines `communicator` by the `bytes / 2` node numbers (u16) at host address `source`.
     Group = 32, "group", uses(communicator source bytes);
     /// Stores the `bytes / 64` instructions at host address `source` as resident program `extent`.
     Store = 33, "store", uses(source bytes extent);
-    /// Runs resident program `extent` with three arguments: the values of `source`, `destination` and `bytes`.
+    /// Runs resident program `extent` with three arguments: `source`, `destination` and `bytes`.
     Launch = 34, "launch", uses(source destination bytes extent);
     /// Stores the `bytes / 16` ranges (displacement and length, u64 each) at host address `source` as table `extent`.
     Table = 35, "table", uses(source bytes extent);
-    /// Forgets `communicator`.
+    /// Removes `communicator`.
     Free = 36, "free", uses(communicator);
-    /// In a resident program: runs the next `body` instructions `count` times; after each round, adds `extent` to a launch
-    /// argument if it names one.
+    /// Runs the next `loop body` instructions `loop count` times, in a resident program; after each round, adds `extent` to the launch
+    /// argument `extent argument`, if any.
     Loop = 37, "loop", uses(extent extent_argument rounds);
-    /// Turns the changeover switch to the user logic, which works on card memory until it is done.
+    /// Connects the changeover switch to the user logic, which accesses card memory until it is done.
     User = 40, "user", uses(source destination bytes extent);
 }
 
@@ -189,7 +188,7 @@ pub(crate) const fn is_collective(operation: Operation) -> bool {
     )
 }
 
-/// Whether blocks may lie striped over the memory I/Os. Those of several lengths lie where a table says.
+/// Whether blocks may be striped over the memory I/Os. Vector forms are placed by tables instead.
 pub(super) const fn takes_stripes(operation: Operation) -> bool {
     is_collective(operation) && !takes_tables(operation)
         || matches!(
@@ -198,7 +197,7 @@ pub(super) const fn takes_stripes(operation: Operation) -> bool {
         )
 }
 
-/// Whether the operation's extent names tables.
+/// Whether the extent of the operation names tables.
 pub const fn takes_tables(operation: Operation) -> bool {
     matches!(operation, Operation::Scatterv | Operation::Gatherv | Operation::Allgatherv | Operation::Alltoallv)
 }

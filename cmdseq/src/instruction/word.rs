@@ -1,8 +1,9 @@
-//! The 64-byte word: encoding, decoding, and what each field may be.
+//! The 64-byte word: encoding, decoding, and checks of fields.
 
+use super::fields::FIELDS;
 use super::operand::{AddressSpace, Layout, Operand};
 use super::operation::{Operation, is_collective, takes_stripes};
-use super::{ARGUMENTS, Flags, Instruction};
+use super::{ARGUMENTS, Flags, Instruction, offset};
 use crate::reduction::{Element, Reduction};
 
 /// Bytes of an encoded instruction.
@@ -10,52 +11,25 @@ pub const BYTES: usize = 64;
 /// Version of the instruction word that this crate writes and reads.
 pub const VERSION: u8 = 1;
 
-/// Byte offsets of the fields, as `docs/isa.md` lists them.
-pub mod offset {
-    #![allow(missing_docs)]
-    pub const VERSION: usize = 0;
-    pub const OPERATION: usize = 1;
-    pub const TAG: usize = 2;
-    pub const COMMUNICATOR: usize = 4;
-    pub const ROOT: usize = 6;
-    pub const PEER: usize = 8;
-    pub const ELEMENT: usize = 10;
-    pub const REDUCTION: usize = 11;
-    pub const ALGORITHM: usize = 12;
-    pub const OPERANDS: usize = 13;
-    pub const FLAGS: usize = 14;
-    pub const SOURCE: usize = 16;
-    pub const DESTINATION: usize = 24;
-    pub const BYTES: usize = 32;
-    pub const EXTENT: usize = 40;
-    pub const SIGNAL_ID: usize = 48;
-    pub const LOOP_COUNT: usize = 50;
-    pub const SIGNAL_VALUE: usize = 52;
-    pub const LOOP_BODY: usize = 56;
-    pub const ARGUMENT_INDEX: usize = 58;
-    pub const EXTENT_ARGUMENT: usize = 59;
-    pub const CHECKSUM: usize = 60;
-}
-
-/// Why 64 bytes are not an instruction.
+/// Why 64 bytes are no instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The checksum does not fit: the word is torn, stale or damaged.
-    #[error("checksum {found:#010x} does not fit the word, which needs {expected:#010x}")]
+    /// The checksum does not match: the word is torn, stale or damaged.
+    #[error("checksum mismatch: found {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// In the word.
         found: u32,
         /// Computed.
         expected: u32,
     },
-    /// Not a version this decoder knows.
-    #[error("instruction version {0} is not known")]
+    /// The version is unknown.
+    #[error("unsupported instruction version {0}")]
     Version(u8),
     /// No operation has this code.
-    #[error("operation code {0} is not known")]
+    #[error("unknown operation code {0}")]
     Operation(u8),
-    /// A field that must be zero, or a code that is not defined.
-    #[error("byte {offset} ({name}) has a value this operation does not allow")]
+    /// A field must be zero, or has an undefined code.
+    #[error("invalid value of {name} (byte {offset}) for this operation")]
     Field {
         /// Offset of the field in the word.
         offset: usize,
@@ -71,10 +45,10 @@ pub(crate) const OPERAND_STRIPED: u8 = 2;
 pub(crate) const OPERAND_ARGUMENT: u8 = 4;
 
 impl Instruction {
-    /// The word as the sequencer reads it.
+    /// Encodes the word.
     ///
-    /// Fields that the operation does not read are written as they are; a card (and [`Instruction::decode`]) refuses them
-    /// unless they are zero.
+    /// Fields that the operation does not read are encoded too; a card and [`Instruction::decode`] refuse them unless they are
+    /// zero.
     #[inline]
     pub fn encode(&self) -> [u8; BYTES] {
         let field = |value: u64, at: usize| value << (at % 8 * 8);
@@ -82,7 +56,7 @@ impl Instruction {
             operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
         let arguments = self.source.argument.unwrap_or(0) & 3 | (self.destination.argument.unwrap_or(0) & 3) << 4;
         let extent_argument = self.extent_argument.map_or(0, |index| (index & 3) + 1);
-        // Put together in registers: stored field by field, the checksum would wait for the stores to leave the core.
+        // Composed in registers: the checksum would wait for stores of single fields.
         let words = [
             field(VERSION.into(), offset::VERSION)
                 | field(self.operation as u64, offset::OPERATION)
@@ -113,10 +87,10 @@ impl Instruction {
         word.0
     }
 
-    /// Reads a word. Any 64 bytes give an instruction or an error.
+    /// Decodes a word: any 64 bytes are an instruction or an error.
     ///
     /// # Errors
-    /// Checksum first, then version, operation and fields, in the order of the word.
+    /// The first of checksum, version, operation and fields that is wrong.
     pub fn decode(word: &[u8; BYTES]) -> Result<Instruction, DecodeError> {
         let found = u32_at(word, offset::CHECKSUM);
         let expected = checksum(word);
@@ -173,55 +147,15 @@ impl Instruction {
         Ok(instruction)
     }
 
-    /// Whether the fields that the operation does not read are zero, and its operands in spaces that it can reach.
+    /// Checks that the fields that the operation does not read are zero, and that it supports its operands.
     ///
     /// # Errors
-    /// The first field that is not allowed.
+    /// The first invalid field.
     pub fn check_fields(&self) -> Result<(), DecodeError> {
         let refuse = |offset, name| Err(DecodeError::Field { offset, name });
-        let nothing = Operand::card(0);
         let fields = self.operation.fields();
-        if !fields.communicator && self.communicator != 0 {
-            return refuse(offset::COMMUNICATOR, "communicator");
-        }
-        if !fields.root && self.root != 0 {
-            return refuse(offset::ROOT, "root");
-        }
-        if !fields.peer && self.peer != 0 {
-            return refuse(offset::PEER, "peer");
-        }
-        if !fields.source && self.source != nothing {
-            return refuse(offset::SOURCE, "source");
-        }
-        if !fields.destination && self.destination != nothing {
-            return refuse(offset::DESTINATION, "destination");
-        }
-        if !fields.bytes && self.bytes != 0 {
-            return refuse(offset::BYTES, "bytes");
-        }
-        if !fields.extent && self.extent != 0 {
-            return refuse(offset::EXTENT, "extent");
-        }
-        if !fields.extent_argument && self.extent_argument.is_some() {
-            return refuse(offset::EXTENT_ARGUMENT, "extent argument");
-        }
-        if !fields.signal && self.signal_id != 0 {
-            return refuse(offset::SIGNAL_ID, "signal id");
-        }
-        if !fields.signal && self.signal_value != 0 {
-            return refuse(offset::SIGNAL_VALUE, "signal value");
-        }
-        if !fields.rounds && self.loop_count != 0 {
-            return refuse(offset::LOOP_COUNT, "loop count");
-        }
-        if !fields.rounds && self.loop_body != 0 {
-            return refuse(offset::LOOP_BODY, "loop body");
-        }
-        if fields.combine != self.element.is_some() {
-            return refuse(offset::ELEMENT, "element type");
-        }
-        if fields.combine != self.reduction.is_some() {
-            return refuse(offset::REDUCTION, "reduction");
+        if let Some(field) = FIELDS.iter().find(|field| !field.is_allowed_in(self, &fields)) {
+            return refuse(field.offset, field.name);
         }
         if let Some(combine) = self.combine() {
             if !combine.is_defined() {
@@ -230,7 +164,7 @@ impl Instruction {
             if !self.bytes.is_multiple_of(combine.element.bytes()) {
                 return refuse(offset::BYTES, "bytes");
             }
-            // Of a sendrecv_reduce it is an address.
+            // For a sendrecv_reduce, the extent is an address.
             if is_collective(self.operation) && !self.extent.is_multiple_of(combine.element.bytes()) {
                 return refuse(offset::EXTENT, "extent");
             }
@@ -248,17 +182,17 @@ impl Instruction {
     }
 }
 
-/// A word at an address that the checksum's instruction takes whole.
+/// A word aligned for the CPU's checksum instruction.
 #[repr(align(8))]
 struct Aligned([u8; BYTES]);
 
-/// Writes the checksum of `word` into it. For tools and tests that make words by hand.
+/// Writes the checksum of `word` into it, for tools and tests that compose words.
 pub fn seal(word: &mut [u8; BYTES]) {
     let sum = checksum(word);
     word[offset::CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// CRC-32C of all bytes before the checksum: any change of up to three bits, or of bits within 32, changes it.
+/// Returns the CRC-32C of all bytes before the checksum: it detects any change of up to three bits, or of bits within 32.
 fn checksum(word: &[u8; BYTES]) -> u32 {
     crc32c::crc32c(&word[..offset::CHECKSUM])
 }
@@ -283,7 +217,7 @@ fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operan
         return Err(DecodeError::Field { offset, name: "operands" });
     }
     if usize::from(argument) >= ARGUMENTS || (!named && argument != 0) {
-        return Err(DecodeError::Field { offset: self::offset::ARGUMENT_INDEX, name: "argument index" });
+        return Err(DecodeError::Field { offset: super::offset::ARGUMENT_INDEX, name: "argument index" });
     }
     Ok(Operand {
         space: if bits & OPERAND_HOST != 0 { AddressSpace::Host } else { AddressSpace::Card },
@@ -293,7 +227,7 @@ fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operan
     })
 }
 
-/// What the code at `at` stands for; 0 for nothing.
+/// Decodes the code at `at`; 0 is `None`.
 fn code_at<T>(
     word: &[u8; BYTES],
     at: usize,

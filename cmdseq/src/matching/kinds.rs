@@ -1,4 +1,4 @@
-//! What kinds of operations need of other cards.
+//! Kinds of operations by what they need from other cards.
 
 use crate::instruction::{is_collective, takes_tables};
 use crate::{Capabilities, Flags, Instruction, Operation};
@@ -8,18 +8,18 @@ pub(crate) const fn takes_partners(operation: Operation) -> bool {
     is_collective(operation) || is_paired(operation)
 }
 
-/// Whether the operation meets one instruction of one other card, or one of each of two.
+/// Whether the operation meets an instruction of one other card, or of two.
 pub(crate) const fn is_paired(operation: Operation) -> bool {
     use Operation::{Recv, RecvReduce, Send, Sendrecv, SendrecvReduce};
     matches!(operation, Send | Recv | Sendrecv | RecvReduce | SendrecvReduce)
 }
 
-/// Whether the operation works on the memory of a card that runs nothing for it.
+/// Whether the operation accesses memory of a card that runs no instruction for it.
 pub(crate) const fn is_one_sided(operation: Operation) -> bool {
     matches!(operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
 }
 
-/// Whether the card runs `instruction` as rendezvous: decided once, by its largest piece.
+/// Whether the card runs `instruction` by rendezvous.
 pub(crate) fn is_rendezvous(instruction: &Instruction, capabilities: &Capabilities) -> bool {
     !instruction.flags.contains(Flags::EAGER)
         && (instruction.flags.contains(Flags::RENDEZVOUS)
@@ -27,7 +27,7 @@ pub(crate) fn is_rendezvous(instruction: &Instruction, capabilities: &Capabiliti
             || instruction.bytes > capabilities.eager_limit)
 }
 
-/// The direction of what a pair exchanges, from one of the two.
+/// The direction of a transfer, seen from one of the two cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Out,
@@ -35,7 +35,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The same, from the other of the two.
+    /// The direction seen from the other card.
     pub(super) fn back(self) -> Self {
         match self {
             Direction::Out => Direction::In,
@@ -44,8 +44,8 @@ impl Direction {
     }
 }
 
-/// Where a paired instruction sends to and receives from, by rank of the communicator; nothing of what it does alone. What is
-/// empty is neither sent nor waited for.
+/// Returns the transfers of a paired instruction: direction, and rank of the partner in the communicator. Empty transfers and
+/// those with the own rank meet no partner.
 pub(crate) fn directions(instruction: &Instruction, own: u32) -> [Option<(Direction, u32)>; 2] {
     let (root, peer) = (u32::from(instruction.root), u32::from(instruction.peer));
     let directions = match instruction.operation {

@@ -1,12 +1,12 @@
-//! Which paired instructions have met.
+//! Paired instructions that have met.
 
-/// Ranks whose paired instructions have met, as far as is known: a forest with a list of each tree's members.
+/// Sets of ranks whose paired instructions have met: a union-find forest, with a circular list of each set.
 #[derive(Debug)]
 pub(super) struct Meeting {
     pub(super) parent: Vec<usize>,
-    /// The next member of the same tree, in a circle.
+    /// The next member of the same set, in a circle.
     pub(super) circle: Vec<usize>,
-    /// Of a root: directions in which its members exchange something and have not met their partner.
+    /// For a root: transfers of its set whose partner has not arrived.
     pub(super) open: Vec<usize>,
     pub(super) is_here: Vec<bool>,
 }
@@ -29,7 +29,7 @@ impl Meeting {
         rank
     }
 
-    /// What one sends has met what the other receives.
+    /// Joins the sets of two ranks: a transfer has found its partner.
     pub(super) fn meet(&mut self, one: usize, other: usize) {
         let (one, other) = (self.root(one), self.root(other));
         if one != other {
@@ -40,7 +40,7 @@ impl Meeting {
         self.open[one] -= 2;
     }
 
-    /// All members of `rank`'s tree leave, if nothing of them is open.
+    /// Removes the set of `rank` into `together`, if all its transfers have partners.
     pub(super) fn leave(&mut self, rank: usize, together: &mut Vec<usize>) -> bool {
         let root = self.root(rank);
         if self.open[root] != 0 {

@@ -1,4 +1,4 @@
-//! Communicators, and who is which rank of them.
+//! Members of communicators, by rank.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use crate::program::Communicator;
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Context, Instruction, Tables};
 
-/// Communicators as ranks of the programs see them.
+/// The communicators of all ranks.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(super) tables: Vec<Table>,
-    /// By rank of the programs: what it is a member of, by the entry of the card's table that it takes.
+    /// The memberships of each rank, by entry of the card's table.
     pub(super) of: Vec<Vec<Entry>>,
 }
 
@@ -27,15 +27,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) nodes: Vec<u32>,
-    /// Rank of the programs of each member, if it has one.
+    /// The program rank of each member, if it has a program.
     pub(super) ranks: Vec<Option<usize>>,
     /// The first member without a program.
     pub(super) absent: Option<usize>,
-    /// Whether every two members have a link.
+    /// Whether all members are linked to each other.
     pub(super) is_linked: bool,
 }
 
-/// A rank's place in a communicator.
+/// The membership of a rank in a communicator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Membership<'a> {
     pub(super) table: &'a Table,
@@ -46,33 +46,33 @@ pub(crate) struct Membership<'a> {
 }
 
 impl<'a> Membership<'a> {
-    /// Where its instructions on the communicator run, on a card with `tables`.
+    /// Returns the context of its instructions on the communicator, on a card with `tables`.
     pub(crate) fn context<'t>(&self, tables: &'t Tables, capabilities: &Capabilities) -> Context<'t> {
         let ranks = self.table.nodes.len() as u32;
         Context { rank: self.own, ranks, stripe_bytes: capabilities.stripe_bytes(), tables }
     }
 
-    /// Nodes of the communicator by rank.
+    /// Returns the nodes of the communicator by rank.
     pub(crate) fn nodes(&self) -> &'a [u32] {
         &self.table.nodes
     }
 
-    /// Rank of the programs of rank `rank` of the communicator.
+    /// Returns the program rank of rank `rank` of the communicator.
     pub(crate) fn program_rank(&self, rank: u32) -> Option<usize> {
         self.table.ranks.get(rank as usize).copied().flatten()
     }
 
-    /// Whether every two members have a link.
+    /// Whether all members are linked to each other.
     pub(crate) fn is_linked(&self) -> bool {
         self.table.is_linked
     }
 }
 
 impl Members {
-    /// Looks up who is a member of what.
+    /// Finds the members of all communicators.
     ///
     /// # Errors
-    /// A communicator that cannot be defined, or is twice on one card.
+    /// An invalid or duplicate communicator.
     pub(crate) fn new(
         communicators: &[Communicator],
         group: &[u32],
@@ -86,14 +86,16 @@ impl Members {
                 |cause| Err(Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators));
             if !is_id(*id, capabilities) {
                 let last = i64::from(capabilities.communicators) - 1;
-                return refuse(format!("the cards' tables take ids 1 to {last}, and those of later generations"));
+                return refuse(format!(
+                    "invalid id: the cards' tables have entries 1 to {last}, with later generations"
+                ));
             }
             if nodes.is_empty() || nodes.len() as u64 > u64::from(capabilities.communicator_ranks) {
                 let most = capabilities.communicator_ranks;
-                return refuse(format!("{} ranks; the cards' tables take 1 to {most}", nodes.len()));
+                return refuse(format!("{} ranks: the cards' tables allow 1 to {most}", nodes.len()));
             }
             if let Some(node) = nodes.iter().find(|node| **node >= capabilities.nodes) {
-                return refuse(format!("there is no node {node}; the fabric has {}", capabilities.nodes));
+                return refuse(format!("no node {node} (the fabric has {} nodes)", capabilities.nodes));
             }
             members.add(*id, nodes.clone(), &rank_of, capabilities)?;
         }
@@ -114,8 +116,8 @@ impl Members {
             let place = self.of[rank].binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id));
             if let Ok(entry) = place.map(|place| self.of[rank][place]) {
                 let cause = match entry.id == id {
-                    true => format!("communicator {id} has node {} twice; a card is one rank of it", nodes[own]),
-                    false => format!("communicators {} and {id} take the same entry of a card's table", entry.id),
+                    true => format!("communicator {id}: duplicate node {}", nodes[own]),
+                    false => format!("communicators {} and {id} need the same table entry", entry.id),
                 };
                 return Err(Refusal::of(rank, cause).because(Reason::Communicators));
             }
@@ -127,19 +129,20 @@ impl Members {
         Ok(())
     }
 
-    /// The communicator that is in the entry of `rank`'s table in which `id` would be.
+    /// Returns the communicator in the table entry of `id` on `rank`.
     pub(crate) fn occupant(&self, rank: usize, id: u16) -> Option<u16> {
         self.entry(rank, id).map(|entry| entry.id)
     }
 
-    /// What is in the entry of `rank`'s table in which `id` would be.
+    /// Returns the membership in the table entry of `id` on `rank`.
     fn entry(&self, rank: usize, id: u16) -> Option<Entry> {
         let entries = self.of.get(rank)?;
         let place = entries.binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id)).ok()?;
         entries.get(place).copied()
     }
 
-    /// The place of `rank` in the communicator that `instruction` names; `None` if it names none, or not one of its.
+    /// Returns the membership of `rank` in the communicator of `instruction`; `None` if the operation has none, or the rank is no
+    /// member.
     pub(crate) fn of(&self, rank: usize, instruction: &Instruction) -> Option<Membership<'_>> {
         if !takes_partners(instruction.operation) && !is_one_sided(instruction.operation) {
             return None;
@@ -150,12 +153,12 @@ impl Members {
     }
 }
 
-/// The entry of a card's table that a communicator of this id takes: ids of one entry differ in their generation.
+/// Returns the table entry of a communicator id: ids of one entry differ in their generation.
 pub(crate) fn entry_of(id: u16) -> Option<u32> {
     ContextId::from_raw(id).map(ContextId::index)
 }
 
-/// Whether the cards take communicators of this id, besides that of all cards.
+/// Whether the cards support communicators of this id, which is not that of all cards.
 pub(crate) fn is_id(id: u16, capabilities: &Capabilities) -> bool {
     ContextId::from_raw(id).is_some_and(|id| {
         let (index, generation) = (id.index(), id.generation());

@@ -1,8 +1,10 @@
-//! Which instructions of different cards belong together, and in what order they can run.
+//! Matching: which instructions of different cards run together, and in what order.
 //!
-//! A card runs one instruction at a time, and each waits for its partners. So programs fit together if, again and again,
-//! some instructions at the heads of their programs find all their partners at heads too, until all programs have ended.
-//! Which of several such groups is taken first makes no difference to where it ends.
+//! A card runs one instruction at a time, and each waits for its partners. So programs run to their ends if repeatedly some
+//! instructions at the heads of their programs have all their partners at heads too. The order in which such sets are removed
+//! does not change the result.
+//!
+//! Matching uses instructions, ranges, programs and refusals; verifier, meaning and the planner's prediction use it.
 
 mod kinds;
 mod meeting;
@@ -19,16 +21,16 @@ pub(crate) use members::{Members, Membership, entry_of, is_id};
 pub(crate) use progress::Matching;
 
 impl Matching<'_> {
-    /// The next instructions that run together, by rank and index; `None` when all programs have ended.
+    /// Returns the next instructions that run together, by rank and index; `None` when all programs have ended.
     ///
     /// # Errors
-    /// Partners that disagree, or programs that wait for each other for ever.
+    /// Partners that disagree, or programs that wait forever.
     pub(crate) fn step(&mut self) -> Result<Option<Vec<(usize, usize)>>, Refusal> {
         let mut together = Vec::new();
         Ok(self.step_into(&mut together)?.then_some(together))
     }
 
-    /// As [`step`](Matching::step), into a list that is used again; false when all programs have ended.
+    /// As [`step`](Matching::step), into a reused list; returns false when all programs have ended.
     pub(crate) fn step_into(&mut self, together: &mut Vec<(usize, usize)>) -> Result<bool, Refusal> {
         together.clear();
         while let Some(rank) = self.fresh.pop() {

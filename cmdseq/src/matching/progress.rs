@@ -1,4 +1,4 @@
-//! Where each rank is in its program, and which instructions have all their partners there.
+//! Steps of all programs: the heads of all ranks, and which of them have all their partners.
 
 use std::collections::HashMap;
 
@@ -19,16 +19,16 @@ pub(super) struct Head<'a> {
     pub(super) instruction: &'a Instruction,
 }
 
-/// Members of a communicator that are at a collective of it.
+/// Members of a communicator whose heads are collectives on it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals {
     pub(super) count: usize,
-    /// The first that came; the others are compared with it.
+    /// The first to arrive, with which the others are compared.
     pub(super) first: usize,
     pub(super) differ: bool,
 }
 
-/// A block of a vector form as both ends see it; ranks of the communicator, lengths in bytes.
+/// A block of a vector form, with its length at both ends; ranks of the communicator, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Block {
     pub(super) from: u32,
@@ -37,23 +37,23 @@ pub(super) struct Block {
     pub(super) expected: u64,
 }
 
-/// Takes programs through their instructions, partners together.
+/// Steps through programs, removing partners together.
 pub(crate) struct Matching<'a> {
     pub(super) programs: &'a [Program],
     pub(super) members: &'a Members,
     pub(super) capabilities: &'a Capabilities,
     pub(super) next: Vec<usize>,
-    /// Ranks whose head has not been looked at since they came to it, or since what it waits for has changed.
+    /// Ranks with a new head, or a head whose signal has changed.
     pub(super) fresh: Vec<usize>,
     /// By communicator.
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) meeting: Meeting,
-    /// What was added to signals and not waited for, by rank of the programs and number.
+    /// Values of signals, by rank and number.
     pub(super) signals: HashMap<(usize, u16), u64>,
-    /// Whether the head is a wait that was looked at.
+    /// Whether the head waits for a signal.
     pub(super) is_waiting: Vec<bool>,
     pub(super) together: Vec<usize>,
-    /// Pairs of blocks of vector forms that were compared.
+    /// Number of compared pairs of blocks of vector forms.
     pub(super) blocks: u64,
 }
 
@@ -82,8 +82,8 @@ impl<'a> Matching<'a> {
         Some(Head { index, instruction })
     }
 
-    /// `rank` has come to its head, or what it waits for has changed. Whether something can run now: then it is in
-    /// `together`.
+    /// Checks a new head of `rank`, or one whose signal has changed. If instructions can run now, puts their ranks into
+    /// `together` and returns true.
     pub(super) fn arrive(&mut self, rank: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let operation = head.instruction.operation;
         if is_collective(operation) {
@@ -157,8 +157,8 @@ impl<'a> Matching<'a> {
         Ok(true)
     }
 
-    /// Of a vector form at which all members are: whether what each sends is what the other is to receive. False also if
-    /// that takes a longer look.
+    /// Whether both ends of every block of a vector form have the same length; all members have arrived. Returns false also if
+    /// [`check_blocks`](Self::check_blocks) must decide.
     pub(super) fn do_blocks_agree(&self, membership: &Membership<'_>, instruction: &Instruction) -> bool {
         let of_rank = |own: u32| {
             let rank = membership.program_rank(own)?;
@@ -174,7 +174,7 @@ impl<'a> Matching<'a> {
         from.all(|from| to.clone().all(|to| from == to || all[from][0].of(to as u32) == all[to][1].of(from as u32)))
     }
 
-    /// As [`do_blocks_agree`](Matching::do_blocks_agree), and says which do not.
+    /// As [`do_blocks_agree`](Matching::do_blocks_agree); refuses the first block that differs.
     pub(super) fn check_blocks(&self, membership: &Membership<'_>) -> Result<(), Refusal> {
         let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
         let mut received: Vec<(u32, u32, u64)> = Vec::new();
@@ -185,7 +185,7 @@ impl<'a> Matching<'a> {
             sent.extend(moved.sends.iter().map(|one| ((its.own, one.peer_rank), one.bytes)));
             received.extend(moved.receives.iter().map(|one| (one.peer_rank, its.own, one.bytes)));
         }
-        // What is not received is to be received with no bytes, and the other way round.
+        // A block that only one end has is 0 bytes at the other.
         let mut said: Vec<Block> = Vec::with_capacity(received.len());
         for (from, to, expected) in received {
             said.push(Block { from, to, sent: sent.remove(&(from, to)).unwrap_or(0), expected });
@@ -193,7 +193,7 @@ impl<'a> Matching<'a> {
         said.extend(sent.into_iter().map(|((from, to), sent)| Block { from, to, sent, expected: 0 }));
         said.retain(|block| block.sent != block.expected);
         said.sort_unstable();
-        // The one that disagrees with most others is alone with what it says; of two, the one that receives.
+        // The refusal names the rank with most differences; of two, the receiver.
         let mut count: HashMap<u32, usize> = HashMap::new();
         said.iter().flat_map(|block| [block.from, block.to]).for_each(|rank| *count.entry(rank).or_default() += 1);
         let ends = said.iter().flat_map(|block| [(block, block.to), (block, block.from)]);
@@ -203,10 +203,10 @@ impl<'a> Matching<'a> {
         let (operation, id) = (head.instruction.operation, head.instruction.communicator);
         let Block { from, to, sent, expected } = block;
         let said = match named == *to {
-            true => format!("is to receive {expected} B from rank {from} of communicator {id}, which sends {sent} B"),
-            false => format!("sends {sent} B to rank {to} of communicator {id}, which is to receive {expected} B"),
+            true => format!("expects {expected} B from rank {from} of communicator {id}, which sends {sent} B"),
+            false => format!("sends {sent} B to rank {to} of communicator {id}, which expects {expected} B"),
         };
-        let cause = format!("{operation} {said}; tables and lengths have to agree");
+        let cause = format!("{operation} {said}; tables and lengths must agree");
         Err(Refusal::at(rank, head.index, cause).because(Reason::TableMismatch))
     }
 
@@ -223,7 +223,7 @@ impl<'a> Matching<'a> {
             }
             let Some(other) = self.head(partner) else { continue };
             if let Some((reason, difference)) = self.difference(head.instruction, other.instruction) {
-                // The one that receives is named: the other's data would come to it.
+                // The refusal names the receiver.
                 let said = [(rank, head), (partner, other)];
                 let [(named, here), (partner, there)] =
                     if direction == Direction::In { said } else { [said[1], said[0]] };
@@ -235,12 +235,12 @@ impl<'a> Matching<'a> {
         Ok(self.meeting.leave(rank, &mut self.together))
     }
 
-    /// Whether the head of `partner` wants what goes in `direction` from or to the member `membership`.
+    /// Whether the head of `partner` is the other end of a transfer in `direction` of the member `membership`.
     pub(super) fn meets(&self, partner: usize, direction: Direction, membership: &Membership<'_>) -> bool {
         self.head(partner).is_some_and(|other| fits(other.instruction, partner, direction, membership, self.members))
     }
 
-    /// The first field in which two that run together differ and should not.
+    /// Returns the first field in which two instructions that meet must not differ.
     fn difference(&self, one: &Instruction, two: &Instruction) -> Option<(Reason, [String; 2])> {
         let pair = |one: &dyn std::fmt::Display, two: &dyn std::fmt::Display| [one.to_string(), two.to_string()];
         if is_collective(one.operation) {
@@ -281,17 +281,17 @@ impl<'a> Matching<'a> {
         None
     }
 
-    /// The two sides of a difference as `here` and `there` see it.
+    /// Returns the two sides of a difference in the order `here`, `there`.
     fn in_order(&self, here: Head<'_>, there: Head<'_>, fallback: [String; 2]) -> [String; 2] {
         self.difference(here.instruction, there.instruction).map_or(fallback, |(_, said)| said)
     }
 
-    /// Names the member that fewest others agree with, and one that it does not agree with.
+    /// Refuses the member that differs from most others, and names one of these.
     pub(super) fn disagreement(&self, table: usize) -> Refusal {
         let here: Vec<(usize, Head<'_>)> = self.at_collective(table).collect();
         let differs = |one: &Head<'_>, two: &Head<'_>| self.difference(one.instruction, two.instruction).is_some();
         let agreed = |one: &Head<'_>| here.iter().filter(|(_, other)| !differs(one, other)).count();
-        // Of two, the second: what the first says came first.
+        // Of two, the second.
         let odd = here.iter().rev().min_by_key(|(_, head)| agreed(head));
         let said = odd.and_then(|(rank, head)| {
             let other = here.iter().find(|(_, other)| differs(head, other))?;
@@ -305,7 +305,7 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Members whose head is a collective of the communicator of this index.
+    /// Returns the members whose head is a collective on the communicator of this index.
     pub(super) fn at_collective(&self, table: usize) -> impl Iterator<Item = (usize, Head<'a>)> {
         let ranks = self.members.tables[table].ranks.iter().flatten().copied();
         ranks.filter_map(move |rank| {
@@ -318,20 +318,20 @@ impl<'a> Matching<'a> {
 
 fn disagreement_between(here: Head<'_>, rank: usize, there: Head<'_>, [said, expected]: &[String; 2]) -> String {
     format!(
-        "{} does not fit instruction {} of rank {rank} ({}): {said} here, {expected} there; all that take part must say the same",
+        "{} differs from instruction {} of rank {rank} ({}): {said} here, {expected} there; all partners must agree",
         here.instruction.operation, there.index, there.instruction.operation
     )
 }
 
 fn no_program(rank: usize, head: Head<'_>, partner: usize) -> Refusal {
     let cause = format!(
-        "{} waits for rank {partner} of communicator {}, which has no program here",
+        "{} needs rank {partner} of communicator {}, which has no program",
         head.instruction.operation, head.instruction.communicator
     );
     Refusal::at(rank, head.index, cause).because(Reason::Programs)
 }
 
-/// Whether `other`, of rank `partner`, is the other end of what `membership`'s rank exchanges in `direction`.
+/// Whether `other`, of rank `partner`, is the other end of a transfer in `direction` of `membership`'s rank.
 fn fits(
     other: &Instruction,
     partner: usize,

@@ -1,4 +1,4 @@
-//! Why programs do not go on: an instruction without a partner, a cycle of waiting, or a signal that does not come.
+//! Explains why programs stop: an instruction without a partner, a cycle, or a signal without puts.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use crate::instruction::is_collective;
 use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Operation};
 
-/// Instructions of a cycle that are printed; of longer ones the first and how many there are.
+/// Largest number of printed instructions of a cycle.
 const PRINTED: usize = 16;
 
-/// Nothing goes on any more.
+/// Explains why no further instruction can run.
 ///
 /// # Errors
-/// Why, if some program has not ended or a signal is left.
+/// If a program has not ended, or a signal is not zero.
 pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
     let Some(first) = (0..matching.programs.len()).find(|rank| matching.head(*rank).is_some()) else {
         return left(matching);
@@ -33,14 +33,14 @@ pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
     Err(stuck.cycle(first))
 }
 
-/// Signals that nothing waits for would let a later program through early.
+/// Refuses signals that are not zero: they would release a later wait early.
 fn left(matching: &Matching<'_>) -> Result<(), Refusal> {
     let left = matching.signals.iter().filter(|(_, value)| **value > 0).min_by_key(|(signal, _)| **signal);
     let Some(((rank, signal), value)) = left else { return Ok(()) };
     let (putter, index) = last_put(matching, *rank, *signal).unwrap_or((*rank, 0));
     let cause = format!(
-        "put_signal adds to signal {signal} of rank {rank}, of which {value} are left at the end; a later program would \
-         take them for its own, so rank {rank} has to wait for them"
+        "put_signal adds to signal {signal} of rank {rank}, which is {value} at the end and would release a later wait \
+         early; add a wait_signal on rank {rank}"
     );
     Err(Refusal::at(putter, index, cause).because(Reason::SignalLeft))
 }
@@ -67,12 +67,12 @@ fn signal_of(matching: &Matching<'_>, putter: usize, instruction: &Instruction) 
     Some((membership.program_rank(instruction.peer.into())?, instruction.signal_id))
 }
 
-/// What is in the rests of the programs, found in one pass.
+/// The rests of the programs, indexed in one pass.
 #[derive(Default)]
 struct Left {
-    /// Rank of the programs, and the communicator of a collective.
+    /// Rank, and communicator of a collective.
     collectives: HashSet<(usize, usize)>,
-    /// Rank of the programs, and of what it exchanges with one other: communicator, direction, and the other's rank there.
+    /// Rank, and a transfer with one other: communicator, direction, and the other's rank there.
     pairs: HashSet<(usize, usize, Direction, u32)>,
     /// Ranks that add to a signal.
     putters: HashMap<(usize, u16), BTreeSet<usize>>,
@@ -105,7 +105,7 @@ struct Stuck<'m, 'a> {
 }
 
 impl Stuck<'_, '_> {
-    /// The ranks that `rank`'s head waits for; none if it has all that it needs itself.
+    /// Returns the ranks that `rank`'s head waits for; none if it has all its partners.
     fn waits_for(&self, rank: usize) -> Vec<usize> {
         let matching = self.matching;
         let Some(head) = matching.head(rank) else { return Vec::new() };
@@ -129,7 +129,7 @@ impl Stuck<'_, '_> {
             .collect()
     }
 
-    /// Whether what is left of `partner`'s program has what `rank`'s head needs there.
+    /// Whether the rest of `partner`'s program has a partner for `rank`'s head.
     fn comes_later(&self, rank: usize, partner: usize) -> bool {
         let matching = self.matching;
         let Some(head) = matching.head(rank) else { return true };
@@ -143,7 +143,7 @@ impl Stuck<'_, '_> {
         })
     }
 
-    /// The partner that will never be where `rank` needs it.
+    /// Returns a rank whose program has no partner for the head of `rank`.
     fn missing(&self, rank: usize) -> Option<usize> {
         self.waits_for(rank).into_iter().find(|partner| {
             let is_signal =
@@ -152,7 +152,7 @@ impl Stuck<'_, '_> {
         })
     }
 
-    /// An instruction that has no partner, and not because its partner has none either.
+    /// Refuses an instruction without a partner, unless it only waits for another such instruction.
     fn unmatched(&self) -> Option<Refusal> {
         let ranks = 0..self.matching.programs.len();
         if let Some(refusal) = ranks.clone().find_map(|rank| self.no_signal(rank)) {
@@ -174,8 +174,8 @@ impl Stuck<'_, '_> {
         let other = self.matching.head(partner);
         if let Some(other) = other.filter(|other| self.would_meet(rank, head, partner, *other)) {
             let cause = format!(
-                "{operation} on communicator {id} does not fit instruction {} of rank {partner} ({}), which is on \
-                 communicator {}; all that take part must name the same",
+                "{operation} on communicator {id} does not meet instruction {} of rank {partner} ({}), which is on \
+                 communicator {}; all partners must name the same",
                 other.index, other.instruction.operation, other.instruction.communicator
             );
             return Some(Refusal::at(rank, head.index, cause).because(Reason::CommunicatorMismatch));
@@ -185,16 +185,16 @@ impl Stuck<'_, '_> {
             None => format!("the program of rank {partner} has ended"),
         };
         let needed = match operation {
-            Operation::Send => format!("no recv from here is left at rank {partner}"),
-            Operation::Recv | Operation::RecvReduce => format!("no send to here is left at rank {partner}"),
-            _ if is_paired(operation) => format!("nothing to go with it is left at rank {partner}"),
-            _ => format!("no collective of communicator {id} is left at rank {partner}, which has to take part"),
+            Operation::Send => format!("rank {partner} has no further recv from this rank"),
+            Operation::Recv | Operation::RecvReduce => format!("rank {partner} has no further send to this rank"),
+            _ if is_paired(operation) => format!("rank {partner} has no further matching instruction"),
+            _ => format!("member rank {partner} has no further collective on communicator {id}"),
         };
-        let cause = format!("{} finds no partner: {needed}; {there}", shown(head.instruction));
+        let cause = format!("{} has no partner: {needed}; {there}", shown(head.instruction));
         Some(Refusal::at(rank, head.index, cause).because(Reason::Unmatched))
     }
 
-    /// A wait to which nothing can be added any more.
+    /// Refuses a wait whose signal has no further put.
     fn no_signal(&self, rank: usize) -> Option<Refusal> {
         let head = self.matching.head(rank).filter(|head| head.instruction.operation == Operation::WaitSignal)?;
         if !self.waits_for(rank).is_empty() {
@@ -203,13 +203,13 @@ impl Stuck<'_, '_> {
         let Instruction { signal_id, signal_value, .. } = head.instruction;
         let there = self.matching.signals.get(&(rank, *signal_id)).copied().unwrap_or(0);
         let cause = format!(
-            "wait_signal waits for {signal_value} of signal {signal_id}, which is {there}, and no put_signal that adds to it is \
-             left: it never ends"
+            "wait_signal never ends: it waits for {signal_value} of signal {signal_id}, which is {there}, and no put_signal to it \
+             follows"
         );
         Some(Refusal::at(rank, head.index, cause).because(Reason::NoSignal))
     }
 
-    /// Whether two heads would go together but for their communicators.
+    /// Whether two heads would meet on the same communicator.
     fn would_meet(&self, rank: usize, head: Head<'_>, partner: usize, other: Head<'_>) -> bool {
         let members = self.matching.members;
         let (one, two) = (head.instruction, other.instruction);
@@ -224,7 +224,7 @@ impl Stuck<'_, '_> {
             .any(|direction| directions_to(two, theirs, rank).any(|other| other == direction.back()))
     }
 
-    /// Follows who waits for whom until it comes back to where it was.
+    /// Finds a cycle of waiting ranks, from `first` on.
     fn cycle(&self, first: usize) -> Refusal {
         let mut path: Vec<usize> = Vec::new();
         let mut at = first;
@@ -249,7 +249,7 @@ impl Stuck<'_, '_> {
             let _ = write!(text, ", and so on through {} more", cycle.len() - PRINTED);
         }
         let _ = write!(text, ", which waits for {}", cycle.first().map_or(String::new(), |rank| self.named(*rank)));
-        text += "; one of them has to come in another order";
+        text += "; change the order of one of them";
         match cycle.first().and_then(|rank| Some((*rank, self.matching.head(*rank)?))) {
             Some((rank, head)) => Refusal::at(rank, head.index, text),
             None => Refusal::general(text),
@@ -257,7 +257,7 @@ impl Stuck<'_, '_> {
         .because(Reason::Deadlock)
     }
 
-    /// A rank that waits for another, and without which `rank` does not end although it has all that it needs itself.
+    /// Returns a waiting rank of the set of `rank`, which has all its own partners.
     fn held_up_by(&self, rank: usize) -> usize {
         let circle = &self.matching.meeting.circle;
         let together = std::iter::successors(Some(rank), |at| circle.get(*at).copied()).take(circle.len());
@@ -272,7 +272,7 @@ impl Stuck<'_, '_> {
     }
 }
 
-/// In which directions `instruction`, of `membership`'s rank, exchanges something with rank `other` of the programs.
+/// Returns the directions of transfers between `instruction`, of `membership`'s rank, and program rank `other`.
 fn directions_to(
     instruction: &Instruction,
     membership: Membership<'_>,
@@ -282,7 +282,7 @@ fn directions_to(
     all.filter(move |(_, partner)| membership.program_rank(*partner) == Some(other)).map(|(direction, _)| direction)
 }
 
-/// An instruction as it is named in a sentence: with those it names.
+/// Formats an instruction with its partners for a message.
 fn shown(instruction: &Instruction) -> String {
     let Instruction { operation, peer, root, signal_id, .. } = instruction;
     match operation {

@@ -1,4 +1,4 @@
-//! The short look at the blocks of vector forms against the long one.
+//! The short check of the blocks of vector forms against the full one.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 
     #[test]
-    fn the_short_look_at_blocks_agrees_with_the_long_one(
+    fn the_short_check_of_blocks_agrees_with_the_full_one(
         operation in prop::sample::select(vec![
             Operation::Scatterv, Operation::Gatherv, Operation::Allgatherv, Operation::Alltoallv,
         ]),

@@ -1,14 +1,14 @@
-//! What a collective leaves where, and whether it is what is there.
+//! The expected outputs of a collective.
 
 use super::value::{Folds, Value};
 use crate::Combine;
 use crate::request::{Collective, Order, Request};
 
-/// A collective as what it means: see [`Collective`] for what each rank has before and after. How it is done is not regarded.
+/// A request, by its expected outputs (see [`Collective`]).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expectation<'a>(pub(super) &'a Request);
 
-/// What bytes of an output have to be.
+/// The expected value of bytes of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// A copy of an input.
@@ -18,8 +18,8 @@ pub(super) enum Wanted {
 }
 
 impl Expectation<'_> {
-    /// What the byte at `offset` of `rank`'s output has to be, and of how many bytes from there on the same is true.
-    /// `None` if the rank has no such output.
+    /// Returns the expected value of the byte at `offset` of `rank`'s output, and for how many bytes it continues. `None` beyond
+    /// the output.
     pub(super) fn wanted(&self, rank: u32, offset: u64) -> Option<(Wanted, u64)> {
         use Collective::{
             Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv, Recv,
@@ -42,7 +42,7 @@ impl Expectation<'_> {
         };
         let from = u32::try_from(block).ok().filter(|block| *block < ranks);
         match collective {
-            // It leaves nothing.
+            // No output.
             Barrier => None,
             Send | Recv => copy(root, offset).filter(|_| rank == peer && is_one),
             Sendrecv => copy((rank + ranks - 1) % ranks, offset).filter(|_| is_one),
@@ -60,10 +60,10 @@ impl Expectation<'_> {
         }
     }
 
-    /// Of a vector form: the blocks that a rank gets lie one after another, as do those that it gives.
+    /// The same for a vector form, whose blocks are consecutive in inputs and outputs.
     fn wanted_of_counts(&self, rank: u32, offset: u64) -> Option<(Wanted, u64)> {
         let request = self.0;
-        // An allgatherv gives everyone the same block.
+        // An allgatherv sends one block to all.
         let is_same = request.collective == Collective::Allgatherv;
         let given = |from: u32, to: u32| request.given(from, if is_same { from } else { to });
         let mut before = 0_u64;
@@ -80,22 +80,22 @@ impl Expectation<'_> {
         None
     }
 
-    /// How many inputs are looked at to find out whether an output is `wanted`, and what is.
+    /// Returns the cost of a comparison with `wanted`, in inputs.
     pub(super) fn inputs_of(&self, wanted: Wanted) -> u64 {
         match wanted {
             Wanted::Fold { end, .. } => end.into(),
-            // Lengths are added up, which takes far less than to look for an input in a fold.
+            // Adding up lengths is far cheaper than searching an input in a fold.
             Wanted::Input { .. } if self.0.collective.has_counts() => u64::from(self.0.ranks()) / 16 + 1,
             Wanted::Input { .. } => 1,
         }
     }
 
-    /// Whether another order of the ranks could give other bits, and must not.
+    /// Whether rank order is required and visible in the bits.
     pub(super) fn in_rank_order(&self) -> bool {
         self.0.order == Order::Rank && self.0.combine.is_some_and(Combine::depends_on_order)
     }
 
-    /// Whether `value` is what is wanted.
+    /// Whether `value` is the expected one.
     pub(super) fn is_met(&self, wanted: Wanted, value: Value, folds: &Folds) -> bool {
         match wanted {
             Wanted::Input { rank, offset } => value == Value::Input { rank, offset },
@@ -107,11 +107,10 @@ impl Expectation<'_> {
     }
 }
 
-/// Whether `value` is made of the inputs of ranks 0 to `end` - 1 from `offset` on, each once, and by `combine` alone.
+/// Whether `value` is a fold of the inputs of ranks 0 to `end` - 1 from `offset` on, each once, by `combine` alone.
 ///
-/// Elements of every fold have to begin where those of the inputs do, or carries and roundings go over other bytes. With
-/// this a byte stands for its element: folds are cut at elements, and a byte that is in its place in an element has the
-/// others of the input's element beside it.
+/// The elements of every fold must be aligned with those of the inputs, otherwise carries and roundings affect other bytes.
+/// With this, one byte stands for its element: folds are split at elements, so the element's other bytes are next to it.
 fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds: &Folds) -> bool {
     let mut seen = vec![false; end as usize];
     let mut left = vec![value];
@@ -123,7 +122,7 @@ fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds:
             },
             Value::Fold { node, offset: at } => {
                 let node = &folds.nodes[node];
-                // More inputs than ranks: one is there twice. This bounds the walk too.
+                // With more inputs than ranks, one is duplicate. This also bounds the walk.
                 let element = combine.element.bytes();
                 if node.combine != combine || at % element != offset % element || node.inputs > u64::from(end) {
                     return false;
@@ -136,7 +135,7 @@ fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds:
     seen.into_iter().all(|seen| seen)
 }
 
-/// Whether `value`, which holds each rank once, folds them one after another. A fold of two is the same either way round.
+/// Whether `value`, which has each rank once, folds them in rank order. A fold of two is commutative.
 fn is_in_order(value: Value, combine: Combine, end: u32, folds: &Folds) -> bool {
     let mut ranks: Vec<u32> = Vec::new();
     let mut at = value;
@@ -150,7 +149,7 @@ fn is_in_order(value: Value, combine: Combine, end: u32, folds: &Folds) -> bool 
                 let operands = &folds.nodes[node].operands;
                 let [one, two, rest @ ..] = operands.as_slice() else { return false };
                 let (deeper, leaf) = if matches!(two, Value::Fold { .. }) { (two, one) } else { (one, two) };
-                // Of f16 and bf16, a fold of many is rounded once, and not at each of them.
+                // A fold of several f16 or bf16 is rounded once, not after each.
                 if combine.element.is_narrow() && !rest.is_empty() {
                     return false;
                 }

@@ -1,8 +1,10 @@
-//! What programs mean: what is in the memory of all cards after them, said by what was in it before.
+//! The meaning of programs: the final memory of all cards as a function of their inputs.
 //!
-//! Memory is a map from ranges to values: bytes of a rank's input, a pattern, or the fold of values. Verified programs do
-//! not race, so the order in which instructions meet gives the same as any order on cards. A [`Request`] is compared
-//! with what lies in the outputs after. A barrier, which leaves nothing, is told by what is over when.
+//! Memory is a map from ranges to symbolic values: bytes of a rank's input, a pattern, or a fold of values. Verified programs
+//! do not race, so any order of their instructions gives the same memory. The outputs are compared with a [`Request`]; a
+//! barrier, which has no output, is checked by vector clocks.
+//!
+//! Meaning uses verifier, matching and requests, and never the planner.
 
 mod expectation;
 mod value;
@@ -22,15 +24,14 @@ use crate::{AddressSpace, Capabilities, Instruction, Operation};
 use expectation::Expectation;
 use value::{Folds, Memory, Pieces, Segment, Value};
 
-/// Verifies programs, and whether after them the output of every rank is what `request` asks for: every byte a copy of the
-/// right byte of the right input, or the right fold of the right bytes of all inputs, each once. How it asks for it to be
-/// done is not regarded, but for the order. Of a barrier: whether no rank ends before all have begun.
+/// Verifies programs, and that the outputs of all ranks are those that `request` defines: each byte a copy of the right byte of
+/// the right input, or the right fold of the right bytes of all inputs, each once. Of the request's options, only the order
+/// matters. For a barrier: no rank ends before all have begun.
 ///
-/// Inputs lie before, and outputs after, where the programs say.
+/// The programs define where inputs and outputs are.
 ///
 /// # Errors
-/// As [`verify`](verify::verify); and with [`Reason::Expectation`] the first range of an output that is something else, and
-/// what it is.
+/// As [`verify`](verify::verify); and [`Reason::Expectation`] with the first wrong range of an output and its content.
 pub fn expect(
     programs: &[Program],
     communicators: &[Communicator],
@@ -43,9 +44,7 @@ pub fn expect(
     if request.collective == Collective::Barrier {
         return match verify::early_end(programs, &members, capabilities)? {
             Some((rank, other)) => {
-                let cause = format!(
-                    "no rank of a barrier ends before all have begun; this one does not wait for rank {other} to begin"
-                );
+                let cause = format!("no barrier: this rank may end before rank {other} has begun");
                 Err(Refusal::of(rank, cause).because(Reason::Expectation))
             }
             None => Ok(()),
@@ -64,8 +63,7 @@ pub fn expect(
     machine.compare(Expectation(request))
 }
 
-/// As [`expect`], of resident programs that are launched together, the one of each rank with its `arguments`: what one launch
-/// makes of the inputs that lie there before it.
+/// As [`expect`], for one launch of resident programs, one for each rank, with its `arguments`.
 ///
 /// # Errors
 /// As [`verify_resident`](verify::verify_resident), and as [`expect`].
@@ -81,11 +79,11 @@ pub fn expect_resident(
     unrolled.located(expect(&unrolled.programs, communicators, group, capabilities, request))
 }
 
-/// Refuses what no programs can be, and programs of other ranks.
+/// Refuses a request that does not correspond to the programs.
 fn check_request(programs: &[Program], request: &Request) -> Result<(), Refusal> {
     let ranks = request.group.len();
     if ranks != programs.len() || ranks == 0 {
-        let cause = format!("{} of {ranks} ranks is expected of {}", request.collective, programs.len());
+        let cause = format!("{} of {ranks} ranks is expected of {} programs", request.collective, programs.len());
         return Err(Refusal::general(cause).because(Reason::Expectation));
     }
     match request.combine.filter(|_| request.collective.reduces()) {
@@ -105,7 +103,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Puts the inputs where they lie before.
+    /// Writes the inputs into memory.
     fn load(&mut self) -> Result<(), Refusal> {
         for (rank, program) in (0..).zip(self.programs) {
             let mut memory = Memory::default();
@@ -119,14 +117,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What is in the memory of `rank`.
+    /// Reads memory of `rank`.
     fn read(&mut self, rank: usize, address: u64, bytes: u64) -> Result<Vec<Segment>, Refusal> {
         let data = self.memory[rank].read(address, bytes);
         self.pieces.send(data.len())?;
         Ok(data)
     }
 
-    /// Puts `data` into the memory of `rank`.
+    /// Writes memory of `rank`.
     fn write(&mut self, rank: usize, address: u64, data: &[Segment]) -> Result<(), Refusal> {
         let memory = &mut self.memory[rank];
         let before = memory.len();
@@ -152,7 +150,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What an instruction does in its own card's memory alone, if it is one that does.
+    /// Runs an instruction that only accesses memory of its own card; returns whether it is one.
     fn alone(&mut self, rank: usize, index: usize) -> Result<bool, Refusal> {
         let instruction = &self.programs[rank].instructions[index];
         let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
@@ -164,8 +162,7 @@ impl Machine<'_> {
             Operation::Copy => self.read(rank, source.address, bytes),
             Operation::Fill => Ok(vec![Segment { bytes, value: Value::Fill { pattern: extent } }]),
             Operation::Launch | Operation::User => {
-                let cause =
-                    format!("what this {operation} does to memory is not known here, so nothing can be expected");
+                let cause = format!("the effect of {operation} on memory is unknown, so no result can be expected");
                 return Err(Refusal::at(rank, index, cause).because(Reason::Expectation));
             }
             _ => return Ok(false),
@@ -178,7 +175,7 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Moves what instructions that run together exchange. All is read before anything is written.
+    /// Runs instructions together. All data is read before any is written.
     fn move_together(&mut self, together: &[(usize, usize)]) -> Result<(), Refusal> {
         let (programs, members) = (self.programs, self.members);
         let moved: Vec<(usize, &Instruction, Context<'_>, Transfers)> = together
@@ -247,11 +244,11 @@ impl Machine<'_> {
                 self.pieces.arrived();
                 for Segment { mut bytes, mut value } in self.read(rank, piece.address, piece.bytes)? {
                     while bytes > 0 {
-                        // An output that is longer than the collective's is the program's own affair.
+                        // Bytes beyond the collective's output are not checked.
                         let Some((wanted, left)) = expectation.wanted(own, at) else { break };
                         inputs += expectation.inputs_of(wanted);
                         if inputs > INPUTS_MAX {
-                            return Err(too_long("INPUTS_MAX", INPUTS_MAX, "inputs to look for in outputs"));
+                            return Err(too_long("INPUTS_MAX", INPUTS_MAX, "inputs searched in outputs"));
                         }
                         if !expectation.is_met(wanted, value, &self.folds) {
                             let cause = self.unmet(expectation, at, wanted, value);
@@ -262,11 +259,11 @@ impl Machine<'_> {
                     }
                 }
             }
-            // Of blocks of lengths of their own, `bytes` says nothing.
+            // Vector forms have counts instead of `bytes`.
             let has_output = expectation.0.bytes > 0 || expectation.0.collective.has_counts();
             if has_output && expectation.wanted(own, covered).is_some() {
                 let cause = format!(
-                    "{} leaves more than the {covered} B that the output has; where the rest lies is not said",
+                    "incomplete output: {} has more than the {covered} B that the program defines",
                     expectation.0.collective
                 );
                 return Err(Refusal::of(rank, cause).because(Reason::Expectation));
@@ -285,18 +282,18 @@ impl Machine<'_> {
             }
         };
         format!(
-            "after {}, byte {at} of the output has to be {wanted}; it is {}",
+            "after {}, byte {at} of the output must be {wanted}, but is {}",
             expectation.0.collective,
             self.shown(value)
         )
     }
 
-    /// A value in words.
+    /// Formats a value for a message.
     fn shown(&self, value: Value) -> String {
         match value {
-            Value::Undefined => "nothing that is known".into(),
+            Value::Undefined => "unknown".into(),
             Value::Input { rank, offset } => format!("byte {offset} of the input of rank {rank}"),
-            Value::Fill { .. } => "what a fill has left".into(),
+            Value::Fill { .. } => "the pattern of a fill".into(),
             Value::Fold { node, .. } => {
                 let node = &self.folds.nodes[node];
                 format!("the {} of {} inputs", node.combine, node.inputs)

@@ -1,4 +1,4 @@
-//! What a byte of memory stands for, and memory as a map from ranges to that.
+//! Symbolic values of bytes, and memory as a map from ranges to values.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{DefaultHasher, HashMap};
@@ -8,10 +8,10 @@ use crate::Combine;
 use crate::limits::{MOVED_MAX, PIECES_MAX, too_long};
 use crate::refusal::Refusal;
 
-/// What the bytes of a range stand for, one after another.
+/// The symbolic value of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Value {
-    /// Nothing that is known.
+    /// Unknown.
     Undefined,
     /// A rank's input from this offset on.
     Input { rank: u32, offset: u64 },
@@ -22,7 +22,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// The same without its first `bytes` bytes.
+    /// Returns the value without its first `bytes` bytes.
     pub(super) fn skip(self, bytes: u64) -> Self {
         match self {
             Value::Undefined => Value::Undefined,
@@ -33,37 +33,37 @@ impl Value {
     }
 }
 
-/// A value and how many bytes it has.
+/// A value and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) bytes: u64,
     pub(super) value: Value,
 }
 
-/// What a fold takes besides its operands, in pieces.
+/// Memory of a fold besides its operands, in pieces.
 const NODE_PIECES: usize = 4;
 
-/// How many pieces of memory are followed.
+/// Counts pieces of memory against the limits.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     moved: usize,
     kept: usize,
-    on_their_way: usize,
+    in_flight: usize,
 }
 
 impl Pieces {
-    /// `pieces` were read, and are on their way until [`arrived`](Self::arrived).
+    /// Counts `pieces` that were read, and are in flight until [`arrived`](Self::arrived).
     pub(super) fn send(&mut self, pieces: usize) -> Result<(), Refusal> {
-        self.on_their_way += pieces;
+        self.in_flight += pieces;
         self.count(pieces)
     }
 
-    /// All that was on its way has been written.
+    /// Ends the flight of all pieces: they are written.
     pub(super) fn arrived(&mut self) {
-        self.on_their_way = 0;
+        self.in_flight = 0;
     }
 
-    /// `pieces` were written to a memory, or are what a fold is made of: where there were `before`, there are `after`.
+    /// Counts `pieces` that were written to a memory or a fold, which had `before` pieces and has `after` now.
     pub(super) fn keep(&mut self, pieces: usize, before: usize, after: usize) -> Result<(), Refusal> {
         self.kept = (self.kept + after).saturating_sub(before);
         self.count(pieces)
@@ -72,24 +72,24 @@ impl Pieces {
     fn count(&mut self, pieces: usize) -> Result<(), Refusal> {
         self.moved += pieces;
         if self.moved > MOVED_MAX {
-            return Err(too_long("MOVED_MAX", MOVED_MAX, "pieces of memory to move"));
+            return Err(too_long("MOVED_MAX", MOVED_MAX, "moved pieces of memory"));
         }
-        if self.kept + self.on_their_way > PIECES_MAX {
-            return Err(too_long("PIECES_MAX", PIECES_MAX, "pieces of memory to keep"));
+        if self.kept + self.in_flight > PIECES_MAX {
+            return Err(too_long("PIECES_MAX", PIECES_MAX, "stored pieces of memory"));
         }
         Ok(())
     }
 }
 
-/// Memory of one card. What is in no range is undefined.
+/// Memory of one card. Bytes outside of all ranges are undefined.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// By address: where a range ends, and what is in it.
+    /// End and value of each range, by address.
     ranges: BTreeMap<u64, (u64, Value)>,
 }
 
 impl Memory {
-    /// What is in `bytes` bytes from `address` on.
+    /// Returns the values of `bytes` bytes from `address` on.
     pub(super) fn read(&self, address: u64, bytes: u64) -> Vec<Segment> {
         let end = address.saturating_add(bytes);
         let mut segments = Vec::new();
@@ -112,12 +112,12 @@ impl Memory {
         segments
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Puts `segments` at `address`.
+    /// Writes `segments` at `address`.
     pub(super) fn write(&mut self, address: u64, segments: &[Segment]) {
         let bytes: u64 = segments.iter().map(|one| one.bytes).sum();
         let end = address.saturating_add(bytes);
@@ -149,20 +149,20 @@ pub(super) struct Node {
     pub(super) combine: Combine,
     /// In the order of the fold; at least two.
     pub(super) operands: Vec<Value>,
-    /// Inputs that go into it, each as often as it does. Saturates.
+    /// Number of inputs, each counted as often as it occurs. Saturates.
     pub(super) inputs: u64,
 }
 
-/// All folds, by number. They are never forgotten: what they were may be part of a later one.
+/// All folds, by number.
 #[derive(Debug, Default)]
 pub(super) struct Folds {
     pub(super) nodes: Vec<Node>,
-    /// By the hash of what is folded, and how: ranks that fold the same share a fold.
+    /// By hash of operands and reduction, so that equal folds of several ranks are shared.
     known: HashMap<u64, usize>,
 }
 
 impl Folds {
-    /// The fold of `operands`, of equal length, in this order.
+    /// Returns the fold of `operands`, of equal length, in this order.
     fn node(&mut self, combine: Combine, operands: Vec<Value>, pieces: &mut Pieces) -> Result<usize, Refusal> {
         let mut hasher = DefaultHasher::new();
         (combine, &operands).hash(&mut hasher);
@@ -186,7 +186,7 @@ impl Folds {
         }
     }
 
-    /// The fold of contributions of equal length in this order. A single one stays as it is.
+    /// Folds contributions of equal length in this order. A single one stays unchanged.
     pub(super) fn fold(
         &mut self,
         combine: Combine,
@@ -196,7 +196,7 @@ impl Folds {
         let [first, _, ..] = contributions else { return Ok(contributions.first().cloned().unwrap_or_default()) };
         let bytes: u64 = first.iter().map(|one| one.bytes).sum();
         let element = combine.element.bytes();
-        // Pieces in which every contribution is of one kind. What is cut inside of an element is nothing known.
+        // Split where the value of a contribution changes. An element with a split inside is undefined.
         let mut cuts = vec![0, bytes];
         for segments in contributions {
             let mut at = 0;
@@ -223,10 +223,10 @@ impl Folds {
     }
 }
 
-/// A place in a list of segments.
+/// A position in a list of segments.
 struct Cursor<'a> {
     rest: &'a [Segment],
-    /// Bytes of the first that were taken.
+    /// Bytes taken from the first segment.
     taken: u64,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
         Cursor { rest: segments, taken: 0 }
     }
 
-    /// The next `bytes` bytes, if they are of one segment.
+    /// Takes the next `bytes` bytes; `None` if they span several segments.
     fn take(&mut self, mut bytes: u64) -> Option<Value> {
         let first = *self.rest.first()?;
         let value = first.value.skip(self.taken);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_ranges_keep_what_they_stand_for() {
+    fn parts_of_ranges_keep_their_values() {
         let mut memory = Memory::default();
         memory.write(100, &[input(0, 0, 50)]);
         memory.write(120, &[Segment { bytes: 10, value: Value::Fill { pattern: 0x0102 } }]);

@@ -75,7 +75,9 @@ fn as_asked(request: &Request, placement: &Placement, stripes: &Stripes) -> Resu
     for (name, operand, is_many) in sides {
         if operand.layout == Layout::Striped {
             if !is_many {
-                return Err(Refusal::general(format!("the {name} of {collective} is one block, which is not striped")));
+                return Err(Refusal::general(format!(
+                    "the {name} of {collective} is one block: a striped placement is not supported"
+                )));
             }
             stripes.check(request.bytes)?;
         }

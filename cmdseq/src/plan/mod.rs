@@ -1,4 +1,7 @@
-//! What is made of a collective: algorithm, one program per rank, where data lies, and how long it should take.
+//! The planner: chooses an algorithm for a [`Request`], and makes its programs, the placement of data, and a predicted time
+//! (`docs/planning.md`).
+//!
+//! The planner uses requests, cost models, matching and the verifier, which checks every plan; none of these uses the planner.
 
 mod binomial;
 mod bound;
@@ -72,7 +75,7 @@ pub fn plan_with(request: &Request, capabilities: &Capabilities, model: &CostMod
         last => {
             refusals.extend(last);
             let causes: Vec<String> = refusals.iter().map(|(way, refusal)| format!("{way}: {refusal}")).collect();
-            Refusal::general(format!("no way does it. {}", causes.join("; ")))
+            Refusal::general(format!("no algorithm can run this request: {}", causes.join("; ")))
         }
     })
 }
@@ -129,21 +132,21 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
 fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> {
     let refuse = |cause| Err(Refusal::general(cause));
     if request.group.is_empty() {
-        return refuse("the group is empty; it needs at least one node".into());
+        return refuse("empty group: expected at least one node".into());
     }
     if request.group.len() > usize::from(u16::MAX) {
-        return refuse(format!("the group has {} ranks; an instruction names at most {}", request.ranks(), u16::MAX));
+        return refuse(format!("group of {} ranks: at most {} are supported", request.ranks(), u16::MAX));
     }
     let mut rank_of = HashMap::new();
     for (rank, node) in request.group.iter().enumerate() {
         if *node >= capabilities.nodes {
             return Err(Refusal::of(
                 rank,
-                format!("there is no node {node}; the last is {}", capabilities.nodes.saturating_sub(1)),
+                format!("no node {node} (the last is {})", capabilities.nodes.saturating_sub(1)),
             ));
         }
         if let Some(first) = rank_of.insert(*node, rank) {
-            return Err(Refusal::of(rank, format!("node {node} is rank {first} already; each node takes part once")));
+            return Err(Refusal::of(rank, format!("duplicate node {node}: it is also rank {first}")));
         }
     }
     let collective = request.collective;
@@ -151,14 +154,14 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
         [(collective.has_root(), "root", request.root), (collective.has_peer(), "peer", request.peer)]
     {
         if is_used && rank >= request.ranks() {
-            return refuse(format!("{name} {rank} is not a rank; the last is {}", request.ranks() - 1));
+            return refuse(format!("{name} {rank} is not a rank (the last is {})", request.ranks() - 1));
         }
     }
     let (given, needed) = (request.counts.len() as u64, request.counts_needed());
     if given != needed {
         return refuse(match needed {
-            0 => format!("{collective} has blocks of one length; it takes no counts, and {given} were given"),
-            _ => format!("{collective} of {} ranks needs {needed} counts, and {given} were given", request.ranks()),
+            0 => format!("{collective} has no counts, but {given} were given: its blocks have one length"),
+            _ => format!("{collective} of {} ranks needs {needed} counts, but {given} were given", request.ranks()),
         });
     }
     check_combine(request, capabilities)?;
@@ -167,7 +170,7 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
     }
     if let Some(limit) = request.eager_limit.filter(|limit| *limit > capabilities.eager_bytes) {
         return refuse(format!(
-            "an eager limit of {limit} B is more than the receive buffer of a link, {} B",
+            "eager limit of {limit} B exceeds the receive buffer of a link, {} B",
             capabilities.eager_bytes
         ));
     }
@@ -178,15 +181,13 @@ fn check_combine(request: &Request, capabilities: &Capabilities) -> Result<(), R
     let refuse = |cause| Err(Refusal::general(cause));
     let collective = request.collective;
     match request.combine {
-        None if collective.reduces() => refuse(format!("{collective} needs a reduction and a type of elements")),
-        Some(combine) if !collective.reduces() => {
-            refuse(format!("{collective} folds nothing; {combine} elements is for reductions"))
-        }
+        None if collective.reduces() => refuse(format!("{collective} needs a reduction and an element type")),
+        Some(combine) if !collective.reduces() => refuse(format!("{collective} does not reduce: remove {combine}")),
         Some(combine) => crate::verify::check_combine(combine, [request.bytes])
             .or_else(|fault| refuse(format!("{collective}: {}", fault.cause)))
             .and_then(|()| match capabilities.combines(combine) {
                 true => Ok(()),
-                false => refuse(format!("{collective}: the cards have no {combine} elements")),
+                false => refuse(format!("{collective}: the cards do not support {combine} elements")),
             }),
         None => Ok(()),
     }
@@ -194,7 +195,7 @@ fn check_combine(request: &Request, capabilities: &Capabilities) -> Result<(), R
 
 /// What does not happen: without a best there is nothing to be slower than.
 fn slower_than_none(algorithm: Algorithm) -> Refusal {
-    Refusal::general(format!("{algorithm} gave no plan"))
+    Refusal::general(format!("{algorithm} has no plan"))
 }
 
 /// Makes, times and checks a plan; `None` if it is not faster than `best`.

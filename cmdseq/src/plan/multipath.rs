@@ -18,12 +18,12 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let reduces = matches!(request.collective, Collective::Reduce | Collective::Allreduce);
     if !is_transfer && !reduces && request.collective != Collective::Broadcast {
         return Err(Refusal::general(format!(
-            "multipath is for send, recv, broadcast, reduce and allreduce, not for {}, which uses all links anyway",
+            "multipath is for send, recv, broadcast, reduce and allreduce, not for {}, which uses all links in any case",
             request.collective
         )));
     }
     if request.ranks() < 2 || (is_transfer && request.root == request.peer) {
-        return Err(Refusal::general("multipath needs two cards that differ".into()));
+        return Err(Refusal::general("multipath needs two different cards".into()));
     }
     let beat = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align).max(1));
     let piece = request.bytes.div_ceil(u64::from(request.ranks())).checked_next_multiple_of(beat).unwrap_or(u64::MAX);

@@ -11,12 +11,12 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
         Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Pairwise => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(
-            "{algorithm} rounds a {combine} once, behind all ranks; in the order of ranks it is rounded at each of them, as \
-             ring and two-level do"
+            "{algorithm} rounds a {combine} once, after the last rank; rank order rounds at each rank, as ring and two-level \
+             do"
         ),
         Algorithm::Binomial | Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling => format!(
-            "{algorithm} folds pairs of ranks first, which gives other bits of a {combine} than the order of ranks; {} keep \
-             that",
+            "{algorithm} folds pairs of ranks first, so the bits of a {combine} differ from rank order; {} keep rank \
+             order",
             if combine.element.is_narrow() { "ring and two-level" } else { "direct, multipath, ring and two-level" }
         ),
     };

@@ -22,10 +22,11 @@ impl Placement {
             [("input", self.input), ("output", self.output), ("between", Operand::card(self.between.address))];
         for (name, operand) in operands {
             if operand.space != AddressSpace::Card || operand.argument.is_some() {
-                return Err(Refusal::general(format!("the placement of {name} is no plain address of card memory")));
+                return Err(Refusal::general(format!("placement of {name}: expected an address in card memory")));
             }
             if !operand.address.is_multiple_of(align) {
-                let cause = format!("the placement of {name}, {:#x}, is not a multiple of {align}", operand.address);
+                let cause =
+                    format!("placement of {name} {:#x} is misaligned: expected a multiple of {align}", operand.address);
                 return Err(Refusal::general(cause));
             }
         }
@@ -60,7 +61,7 @@ impl Placement {
                 ("output", &program.output, self.output, request.output_bytes(number)),
             ] {
                 if joined(pieces) != joined(&stripes.lie_at(operand, request.bytes, total)) {
-                    return Err(Refusal::of(rank, format!("its {name} would not lie where it is to lie")));
+                    return Err(Refusal::of(rank, format!("the algorithm cannot use the placement of its {name}")));
                 }
             }
             let input: Vec<Range> = stripes
@@ -76,7 +77,7 @@ impl Placement {
                 let context = membership.map_or(alone, |membership| membership.context(tables, capabilities));
                 let refuse = |range: &Range| {
                     let cause = format!(
-                        "{} B at {:#x} are neither in its input nor its output nor between",
+                        "{} B at {:#x} are outside of input, output and intermediate memory",
                         range.bytes, range.address
                     );
                     Err(Refusal::at(rank, index, cause))
@@ -90,7 +91,8 @@ impl Placement {
                 let is_late = |range: &&Range| written.iter().any(|other: &Range| other.overlaps(**range));
                 if let Some(range) = touched.reads.iter().find(is_late) {
                     let cause = format!(
-                        "{} B at {:#x} of its input are read when the output may lie there; it does not work in place",
+                        "{} B at {:#x} of the input are read when the output may have replaced them: the algorithm does not work in \
+                         place",
                         range.bytes, range.address
                     );
                     return Err(Refusal::at(rank, index, cause));
@@ -132,7 +134,7 @@ impl Stripes {
         let stripe = self.half_bytes.saturating_mul(2);
         if self.ranks.saturating_mul(stripe) > self.memory_bytes {
             return Err(Refusal::general(format!(
-                "{} blocks, one in each stripe of {stripe} B, do not fit the {} B of card memory; at most {} ranks do",
+                "{} blocks, one in each stripe of {stripe} B, exceed the {} B of card memory: at most {} ranks fit",
                 self.ranks,
                 self.memory_bytes,
                 self.memory_bytes.checked_div(stripe).unwrap_or(0)
@@ -140,7 +142,7 @@ impl Stripes {
         }
         if bytes > self.half_bytes {
             return Err(Refusal::general(format!(
-                "a block of {bytes} B does not fit half a stripe; striped blocks have at most {} B",
+                "a block of {bytes} B exceeds half a stripe: striped blocks have at most {} B",
                 self.half_bytes
             )));
         }
@@ -157,7 +159,7 @@ impl Stripes {
         let behind = bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
         if behind.saturating_add(bytes) > self.half_bytes {
             return Err(Refusal::general(format!(
-                "two blocks of {bytes} B do not fit half a stripe, which has {} B",
+                "two blocks of {bytes} B exceed half a stripe of {} B",
                 self.half_bytes
             )));
         }
@@ -180,7 +182,7 @@ impl Stripes {
         let inside = |address: &u64| address.checked_add(bytes).is_some_and(|end| end <= self.memory_bytes);
         address.filter(inside).map(Operand::card).ok_or_else(|| {
             Refusal::general(format!(
-                "{bytes} B, and as much again for what comes in, do not fit the {} B of card memory",
+                "{bytes} B of output, and as many for received data, exceed the {} B of card memory",
                 self.memory_bytes
             ))
         })
@@ -334,7 +336,7 @@ impl Areas {
         place(apart).or_else(|| place(close)).ok_or_else(|| {
             let total = sizes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
             Refusal::general(format!(
-                "what comes in, goes out and lies between takes {total} B, which do not fit the {} B of card memory",
+                "input, output and intermediate data of {total} B exceed the {} B of card memory",
                 capabilities.memory_bytes
             ))
         })
@@ -347,7 +349,9 @@ impl Areas {
     ) -> Result<[u64; COUNT], Refusal> {
         let Placement { input, output, between } = placement;
         if input.layout == Layout::Striped || output.layout == Layout::Striped {
-            return Err(Refusal::general("its blocks lie one after another; here they are to be striped".into()));
+            return Err(Refusal::general(
+                "the algorithm uses consecutive blocks: a striped placement is not supported".into(),
+            ));
         }
         let unit = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
         let mut areas = Areas { unit, next: Some(between.address), memory_bytes: between.end() };
@@ -360,7 +364,7 @@ impl Areas {
                 _ if bytes == 0 => between.address,
                 _ => areas.take(bytes).ok_or_else(|| {
                     let room = between.bytes;
-                    Refusal::general(format!("what lies between takes more than the {room} B that there are for it"))
+                    Refusal::general(format!("the intermediate data exceeds the {room} B of intermediate memory"))
                 })?,
             };
         }

@@ -45,7 +45,7 @@ fn check_links(request: &Request, capabilities: &Capabilities) -> Result<(), Ref
     let next = request.group.iter().cycle().skip(1);
     for (rank, (here, there)) in request.group.iter().zip(next).enumerate() {
         if !capabilities.topology.linked(*here, *there, capabilities.nodes) {
-            let cause = format!("there is no link from node {here} to node {there}, the next on the ring");
+            let cause = format!("no link from node {here} to node {there}, the next on the ring");
             return Err(Refusal::of(rank, cause));
         }
     }

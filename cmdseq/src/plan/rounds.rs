@@ -82,7 +82,7 @@ fn both(send: Move, receive: Move, combine: Option<Combine>) -> Instruction {
 
 /// Refuses what `way` has no rounds for.
 pub(super) fn check_rounds(request: &Request, way: &str) -> Result<(), Refusal> {
-    let refuse = |cause| Err(Refusal::general(format!("{way} {cause}; direct does it")));
+    let refuse = |cause| Err(Refusal::general(format!("{way} {cause}; use direct")));
     let is_empty = match request.collective {
         Collective::Barrier => false,
         one if one.has_counts() => {

@@ -17,13 +17,13 @@ use crate::{Capabilities, Instruction, Operand, Topology};
 /// The programs of `request`, with a phase in the rows and a phase in the columns.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
     let Topology::Dragonfly { groups } = capabilities.topology else {
-        return Err(Refusal::general("two-level is for a Dragonfly; here every two cards have a link".into()));
+        return Err(Refusal::general("two-level is for a Dragonfly: these cards are fully connected".into()));
     };
     let nodes = capabilities.nodes;
     let is_all = request.group.iter().copied().eq(0..nodes);
     if !is_all || groups == 0 || !nodes.is_multiple_of(groups) || groups > u32::from(u16::MAX) {
         return Err(Refusal::general(format!(
-            "two-level takes all {nodes} cards in the order of their nodes, in {groups} groups of one size"
+            "two-level needs all {nodes} cards in node order, in {groups} groups of one size"
         )));
     }
     let size = nodes / groups;

@@ -12,13 +12,13 @@ use crate::{Capabilities, Combine, Instruction, Operand};
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
     if grid.groups < 2 || grid.size < 2 {
         return Err(Refusal::general(format!(
-            "two-level reduces in rows and columns of two cards or more; in {} groups of {} every two have a link, and \
-             direct does it",
+            "two-level needs rows and columns of two cards or more: {} groups of {} are fully connected, so \
+             use direct",
             grid.groups, grid.size
         )));
     }
     let Some(combine) = request.combine else {
-        return Err(Refusal::general(format!("{} is no reduction", request.collective)));
+        return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
     let draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
     let mut levels = Levels { request, capabilities, grid, combine, draft };
@@ -168,6 +168,7 @@ impl Levels<'_> {
     }
 
     /// From each rank to the next, over another card from row to row.
+    #[expect(clippy::too_many_lines, reason = "the collectives differ only after the chain that they share")]
     fn along_the_ranks(&mut self) -> Result<(), Refusal> {
         let (request, bytes, size) = (self.request, self.request.bytes, self.grid.size);
         let (last, last_column) = (request.ranks() - 1, size - 1);

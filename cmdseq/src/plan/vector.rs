@@ -91,7 +91,10 @@ impl Blocks {
     fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         if let Some(placement) = &request.placement {
             if placement.input.layout == Layout::Striped || placement.output.layout == Layout::Striped {
-                let cause = format!("blocks of {} lie where a table says; they are not striped", request.collective);
+                let cause = format!(
+                    "the blocks of {} are placed by a table: a striped placement is not supported",
+                    request.collective
+                );
                 return Err(Refusal::general(cause));
             }
             return Ok(Blocks { source: placement.input, destination: placement.output, distance: None, align: 1 });

@@ -70,19 +70,19 @@ macro_rules! float {
     };
 }
 
-/// A value that a pair can have.
+/// A value of a pair.
 trait Extreme: Copy {
-    /// Whether it is beyond all others, in both directions.
-    fn is_beyond(self) -> bool;
+    /// Whether it is a NaN, which is beyond all others in both directions.
+    fn is_unordered(self) -> bool;
     fn order(self, other: Self) -> Ordering;
-    /// The one value that stands for all that are beyond.
+    /// Returns the value, or the canonical NaN.
     fn canonical(self) -> Self;
 }
 
 macro_rules! extreme {
     ($($integer:ty)*; $($float:ty, $nan:ident);*) => {
         $(impl Extreme for $integer {
-            fn is_beyond(self) -> bool {
+            fn is_unordered(self) -> bool {
                 false
             }
             fn order(self, other: Self) -> Ordering {
@@ -93,7 +93,7 @@ macro_rules! extreme {
             }
         })*
         $(impl Extreme for $float {
-            fn is_beyond(self) -> bool {
+            fn is_unordered(self) -> bool {
                 self.is_nan()
             }
             fn order(self, other: Self) -> Ordering {
@@ -108,9 +108,9 @@ macro_rules! extreme {
 
 extreme!(i16 i32 i64; f32, F32_NAN; f64, F64_NAN);
 
-/// The pair that wins if `wins` is how the winner's value compares to the other's.
+/// Returns the pair that wins; `wins` is how the winner's value compares to the other's.
 fn locate<T: Extreme>(one: (T, i32), other: (T, i32), wins: Ordering) -> (T, i32) {
-    let order = match (one.0.is_beyond(), other.0.is_beyond()) {
+    let order = match (one.0.is_unordered(), other.0.is_unordered()) {
         (true, true) => Ordering::Equal,
         (true, false) => wins,
         (false, true) => wins.reverse(),

@@ -1,6 +1,6 @@
-//! What reductions compute: element types, operators, and how contributions are folded.
+//! Reductions: element types, operators, and the fold of contributions, defined bit for bit ([`Accumulator`]).
 //!
-//! Card models and hosts take the arithmetic from here. It is defined bit for bit: see [`Accumulator`].
+//! Card models and hosts use this arithmetic. The module uses nothing of the crate.
 
 mod accumulator;
 mod fold;
@@ -26,10 +26,10 @@ macro_rules! coded {
         }
 
         impl $name {
-            /// All that this version defines, by code.
+            /// All values that this version defines, by code.
             pub const ALL: &[$name] = &[$($name::$item,)*];
 
-            /// The one with this code; 0 stands for none.
+            /// Returns the value with this code; 0 is none.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some($name::$item),)*
@@ -44,14 +44,14 @@ macro_rules! coded {
                 }
             }
 
-            /// What it is, in a sentence.
+            /// Returns its description, one sentence.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $($name::$item => concat!($($item_doc),*).trim_ascii(),)*
                 }
             }
 
-            /// Its bit in the registers that say what a card has.
+            /// Returns its bit in the capability registers of a card.
             pub const fn bit(self) -> u32 {
                 1 << self as u8
             }
@@ -62,7 +62,7 @@ macro_rules! coded {
 }
 
 coded! {
-    /// Type of the elements of a vector. All are little-endian; the code is the one in the instruction.
+    /// Type of the elements of a vector, little-endian. The code is that in the instruction.
     Element("element type", UnknownElement) {
         /// Two's complement, 1 byte.
         I8 = 1, "i8";
@@ -102,7 +102,7 @@ coded! {
 }
 
 coded! {
-    /// How two elements become one. The code is the one in the instruction.
+    /// How two elements are combined. The code is that in the instruction.
     Reduction("reduction", UnknownReduction) {
         /// Sum; integers wrap.
         Sum = 1, "sum";
@@ -131,7 +131,7 @@ coded! {
     }
 }
 
-/// What kind of number an element is.
+/// The kind of an element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Integer,
@@ -140,7 +140,7 @@ enum Kind {
 }
 
 impl Element {
-    /// Its length.
+    /// Returns its length.
     pub const fn bytes(self) -> u64 {
         match self {
             Element::I8 | Element::U8 => 1,
@@ -186,15 +186,15 @@ impl Reduction {
 /// A reduction of elements of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Combine {
-    /// What is done with them.
+    /// How elements are combined.
     pub reduction: Reduction,
     /// Their type.
     pub element: Element,
 }
 
 impl Combine {
-    /// Whether folding in another order can give other bits: only sums and products of floats are rounded. All else is the
-    /// same in any order, NaNs and zeros with their signs too.
+    /// Whether the order of a fold can change the bits: only sums and products of floats are rounded. All others are the same in
+    /// any order, including NaNs and signs of zeros.
     pub const fn depends_on_order(self) -> bool {
         matches!(self.reduction, Reduction::Sum | Reduction::Prod)
             && matches!(self.element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
@@ -205,7 +205,7 @@ impl Combine {
         Combine { reduction, element }
     }
 
-    /// Every reduction with every type it takes.
+    /// Returns every reduction with every element type that it accepts.
     pub fn all() -> impl Iterator<Item = Combine> {
         let one = |reduction: &Reduction| {
             let reduction = *reduction;
@@ -214,7 +214,7 @@ impl Combine {
         Reduction::ALL.iter().flat_map(one).filter(|one| one.is_defined())
     }
 
-    /// Whether the reduction takes such elements.
+    /// Whether the reduction accepts the element type.
     pub const fn is_defined(self) -> bool {
         self.reduction.takes(self.element)
     }

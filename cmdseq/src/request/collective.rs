@@ -27,9 +27,9 @@ macro_rules! named {
 }
 
 named! {
-    /// The collectives and point to point operations that can be planned.
+    /// A collective or point-to-point operation of the planner.
     ///
-    /// With N ranks and B = [`Request::bytes`](super::Request::bytes), what one pair exchanges in one direction:
+    /// Inputs and outputs with N ranks and B = [`Request::bytes`](super::Request::bytes):
     ///
     /// | name | input | output |
     /// |---|---|---|
@@ -53,9 +53,9 @@ named! {
     ///
     /// C is [`Request::counts`](super::Request::counts), which only the vector forms have.
     ///
-    /// send and recv are the same transfer: the root sends and the peer receives, whichever of them one asks for.
+    /// send and recv are the same transfer: the root sends and the peer receives.
     Collective("collective", UnknownCollective) {
-        /// Nobody goes on before all are here.
+        /// No rank continues before all have arrived.
         Barrier = "barrier",
         /// From the root to the peer.
         Send = "send",
@@ -63,92 +63,92 @@ named! {
         Recv = "recv",
         /// The shift by one: rank r sends to r + 1 and receives from r - 1, modulo N.
         Sendrecv = "sendrecv",
-        /// The root gives each rank a block.
+        /// The root sends a block to each rank.
         Scatter = "scatter",
-        /// The root gets a block of each rank.
+        /// The root receives a block from each rank.
         Gather = "gather",
-        /// The root gives all the same.
+        /// The root sends the same data to all ranks.
         Broadcast = "broadcast",
-        /// Every rank gives each rank a block.
+        /// Every rank sends a block to each rank.
         Alltoall = "alltoall",
-        /// Every rank gets a block of each rank.
+        /// Every rank receives a block from each rank.
         Allgather = "allgather",
-        /// The root gives each rank a block of a length of its own.
+        /// The root sends a block to each rank, of different lengths.
         Scatterv = "scatterv",
-        /// The root gets a block of each rank, of lengths of their own.
+        /// The root receives a block from each rank, of different lengths.
         Gatherv = "gatherv",
-        /// Every rank gets a block of each rank, of lengths of their own.
+        /// Every rank receives a block from each rank, of different lengths.
         Allgatherv = "allgatherv",
-        /// Every rank gives each rank a block, of lengths of their own.
+        /// Every rank sends a block to each rank, of different lengths.
         Alltoallv = "alltoallv",
-        /// The root gets the fold of all.
+        /// The root receives the fold of all ranks.
         Reduce = "reduce",
-        /// Every rank gets the fold of all.
+        /// Every rank receives the fold of all ranks.
         Allreduce = "allreduce",
-        /// Every rank gets the fold of one block of all.
+        /// Every rank receives the fold of one block of all ranks.
         ReduceScatter = "reduce_scatter",
-        /// Every rank gets the fold of all up to it.
+        /// Every rank receives the fold of the ranks up to it.
         Scan = "scan",
-        /// Every rank gets the fold of all before it.
+        /// Every rank receives the fold of the ranks before it.
         Exscan = "exscan",
     }
 }
 
 named! {
-    /// Ways to run a collective.
+    /// An algorithm for collectives.
     Algorithm("algorithm", UnknownAlgorithm) {
         /// One instruction, one hop.
         Direct = "direct",
-        /// Over all links and two hops: scatter then gather, or scatter then allgather (OPTWEB paper, section 3.4); of a
-        /// reduction, reduce_scatter then gather or allgather.
+        /// Two hops over all links: scatter then gather, or scatter then allgather (OPTWEB paper, section 3.4); for reductions,
+        /// reduce_scatter then gather or allgather.
         Multipath = "multipath",
-        /// Within the groups of a Dragonfly and across them, in turn.
+        /// Within the groups of a Dragonfly, then across them, or the reverse.
         TwoLevel = "two-level",
-        /// Half of the ranks hand on what they have, then half of the others, and so on: a tree of two at a time.
+        /// A binomial tree.
         Binomial = "binomial",
-        /// With partners at distance 1, 2, 4 and so on.
+        /// Exchanges with partners at distance 1, 2, 4 and so on.
         RecursiveDoubling = "recursive-doubling",
-        /// Halves of the vector with partners from the farthest to the nearest, and back again.
+        /// Exchanges halves of the vector with partners from the farthest to the nearest, then back.
         HalvingDoubling = "halving-doubling",
         /// From each rank to the next.
         Ring = "ring",
-        /// Two ranks at a time exchange what they have for each other, until everybody has met everybody.
+        /// One exchange of two ranks at a time, until all pairs have met.
         Pairwise = "pairwise",
     }
 }
 
 impl Collective {
-    /// Whether [`Request::root`](super::Request::root) matters.
+    /// Whether the collective uses [`Request::root`](super::Request::root).
     pub const fn has_root(self) -> bool {
         use Collective::{Broadcast, Gather, Gatherv, Recv, Reduce, Scatter, Scatterv, Send};
         matches!(self, Send | Recv | Scatter | Gather | Scatterv | Gatherv | Broadcast | Reduce)
     }
 
-    /// Whether each block has a length of its own, and [`Request::counts`](super::Request::counts) says which.
+    /// Whether the collective is a vector form, which uses [`Request::counts`](super::Request::counts).
     pub const fn has_counts(self) -> bool {
         use Collective::{Allgatherv, Alltoallv, Gatherv, Scatterv};
         matches!(self, Scatterv | Gatherv | Allgatherv | Alltoallv)
     }
 
-    /// Whether elements are folded, and [`Request::combine`](super::Request::combine) says how.
+    /// Whether the collective is a reduction, which uses [`Request::combine`](super::Request::combine).
     pub const fn reduces(self) -> bool {
         use Collective::{Allreduce, Exscan, Reduce, ReduceScatter, Scan};
         matches!(self, Reduce | Allreduce | ReduceScatter | Scan | Exscan)
     }
 
-    /// Whether the input of a rank that has one is a block for each rank.
+    /// Whether an input has a block for each rank.
     pub const fn takes_blocks(self) -> bool {
         use Collective::{Alltoall, Alltoallv, ReduceScatter, Scatter, Scatterv};
         matches!(self, Scatter | Alltoall | ReduceScatter | Scatterv | Alltoallv)
     }
 
-    /// Whether the output of a rank that has one is a block of each rank.
+    /// Whether an output has a block from each rank.
     pub const fn gives_blocks(self) -> bool {
         use Collective::{Allgather, Allgatherv, Alltoall, Alltoallv, Gather, Gatherv};
         matches!(self, Gather | Alltoall | Allgather | Gatherv | Alltoallv | Allgatherv)
     }
 
-    /// Whether [`Request::peer`](super::Request::peer) matters.
+    /// Whether the collective uses [`Request::peer`](super::Request::peer).
     pub const fn has_peer(self) -> bool {
         matches!(self, Collective::Send | Collective::Recv)
     }

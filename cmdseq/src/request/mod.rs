@@ -1,4 +1,4 @@
-//! What is asked of the planner, and how much data each rank has before and after.
+//! Requests to the planner, and the size of each rank's input and output.
 
 mod collective;
 mod order;
@@ -10,36 +10,36 @@ pub use collective::{Algorithm, Collective, UnknownAlgorithm, UnknownCollective}
 pub use order::{Order, UnknownOrder};
 pub use placement::Placement;
 
-/// What is asked of the planner.
+/// A request to the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The collective.
     pub collective: Collective,
-    /// Nodes that take part, by rank.
+    /// Nodes by rank.
     pub group: Vec<u32>,
     /// Bytes as `--bytes` counts them: see [`Collective`].
     pub bytes: u64,
-    /// Bytes of the blocks of a vector form, of which `bytes` says nothing: one for each rank; of an alltoallv row by row, in
-    /// row r what rank r gives each rank. Empty for all else.
+    /// Bytes of the blocks of a vector form, which ignores `bytes`: one count for each rank; for an alltoallv row by row, row r with
+    /// the blocks that rank r sends. Empty for all others.
     pub counts: Vec<u64>,
     /// Root, or sender; a rank of `group`.
     pub root: u32,
     /// Receiver of a send; a rank of `group`.
     pub peer: u32,
-    /// What a reduction does with elements of which type; `None` for all else.
+    /// Reduction and element type; `None` for all others.
     pub combine: Option<Combine>,
-    /// The order of ranks that a reduction must keep.
+    /// The required order of a reduction.
     pub order: Order,
-    /// A way that must be taken; `None` lets the planner choose.
+    /// The algorithm; `None` lets the planner choose.
     pub algorithm: Option<Algorithm>,
-    /// Largest piece sent eagerly instead of the card's own limit; 0 forces rendezvous.
+    /// Largest piece sent eagerly, instead of the card's limit; 0 forces rendezvous.
     pub eager_limit: Option<u64>,
-    /// Where the data lies; `None` lets the planner choose. An algorithm that cannot have it there is refused.
+    /// Where the data is; `None` lets the planner choose. Algorithms that do not support the placement are refused.
     pub placement: Option<Placement>,
 }
 
 impl Request {
-    /// `collective` of the nodes of `group`, from rank 0 and to the last rank, with everything else left to the planner.
+    /// Returns a request for `collective` on `group`, with root 0, the last rank as peer, and all options left to the planner.
     pub fn new(collective: Collective, group: Vec<u32>, bytes: u64) -> Self {
         let peer = u32::try_from(group.len()).unwrap_or(u32::MAX).saturating_sub(1);
         Request {
@@ -62,7 +62,7 @@ impl Request {
         u32::try_from(self.group.len()).unwrap_or(u32::MAX)
     }
 
-    /// Of a vector form, how many [`counts`](Request::counts) there must be.
+    /// Returns the number of [`counts`](Request::counts) that the collective needs.
     pub fn counts_needed(&self) -> u64 {
         let ranks = u64::from(self.ranks());
         match self.collective {
@@ -72,7 +72,7 @@ impl Request {
         }
     }
 
-    /// Bytes that rank `from` gives rank `to` in a vector form; 0 in others.
+    /// Returns the bytes that rank `from` sends to rank `to` in a vector form; 0 in others.
     pub fn given(&self, from: u32, to: u32) -> u64 {
         let (ranks, root) = (u64::from(self.ranks()), self.root);
         let (from_place, to_place) = (u64::from(from), u64::from(to));
@@ -86,17 +86,17 @@ impl Request {
         self.counts.get(place as usize).copied().unwrap_or(0)
     }
 
-    /// Bytes of the block of rank `rank`, where each rank gives or gets one.
+    /// Returns the bytes of rank `rank`'s block, in collectives with one block for each rank.
     pub(crate) fn block(&self, rank: u32) -> u64 {
         if self.collective.has_counts() { self.counts.get(rank as usize).copied().unwrap_or(0) } else { self.bytes }
     }
 
-    /// The lengths of several blocks together. Saturates.
+    /// Returns the sum of `one` over all ranks. Saturates.
     fn together(&self, one: impl Fn(u32) -> u64) -> u64 {
         (0..self.ranks()).fold(0, |sum, rank| sum.saturating_add(one(rank)))
     }
 
-    /// Bytes that `rank` has before. Saturates, as do all sizes no memory can hold.
+    /// Returns the bytes of `rank`'s input. Saturates.
     pub fn input_bytes(&self, rank: u32) -> u64 {
         let all = self.bytes.saturating_mul(u64::from(self.ranks()));
         match self.collective {
@@ -113,7 +113,7 @@ impl Request {
         }
     }
 
-    /// Bytes that `rank` has after. Saturates.
+    /// Returns the bytes of `rank`'s output. Saturates.
     pub fn output_bytes(&self, rank: u32) -> u64 {
         let all = self.bytes.saturating_mul(u64::from(self.ranks()));
         match self.collective {
@@ -133,8 +133,7 @@ impl Request {
         }
     }
 
-    /// Whether the contributions must be folded one after another in the order of ranks, because any other order could give
-    /// other bits.
+    /// Whether contributions must be folded in rank order, because another order could change the bits.
     pub(crate) fn needs_rank_order(&self) -> bool {
         self.order == Order::Rank && self.ranks() > 2 && self.combine.is_some_and(Combine::depends_on_order)
     }

@@ -1,15 +1,15 @@
-//! The order in which a reduction folds the contributions of the ranks, where that shows in the bits.
+//! The order in which a reduction folds the contributions of the ranks.
 
 use crate::named::by_name;
 
-/// The order that a reduction must keep.
+/// The required order of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// That of the algorithm: the same on every run and every rank, but another with another algorithm or number of ranks.
+    /// The order of the algorithm: the same on every run and every rank, but dependent on algorithm and number of ranks.
     #[default]
     Any,
-    /// `(((c_0 . c_1) . c_2) ... . c_(N-1))` with every fold of two rounded to the type of the elements, as a loop over
-    /// the ranks gives it: the same bits with every algorithm and on every fabric.
+    /// `(((c_0 . c_1) . c_2) ... . c_(N-1))` with every fold of two rounded to the element type, as in a loop over the ranks: the
+    /// same bits with every algorithm and on every fabric.
     Rank,
 }
 

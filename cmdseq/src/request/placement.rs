@@ -1,15 +1,15 @@
-//! Where the data of a plan lies.
+//! The placement of a plan's data.
 
 use crate::Operand;
 use crate::ranges::Range;
 
-/// Where the data of a plan lies, if the planner is not to choose: the same addresses on every card.
+/// The placement of a plan's data, with the same addresses on every card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Placement {
-    /// The ranks' input. Several blocks may be striped; a single one is in block layout.
+    /// The input. Several blocks may be striped; a single block is not.
     pub input: Operand,
-    /// The ranks' output, likewise. It may be where the input is, for algorithms that work in place.
+    /// The output, likewise. It may equal the input, for algorithms that work in place.
     pub output: Operand,
-    /// Room for what lies between, apart from both.
+    /// Intermediate memory, disjoint from both.
     pub between: Range,
 }

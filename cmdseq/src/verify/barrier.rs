@@ -1,5 +1,5 @@
-//! Whether programs are a barrier together: none ends before all have begun. And whether what they do to each other's memory
-//! stays within the time in which both run.
+//! Checks by vector clocks at begin and end of programs: whether they are a barrier together, and whether one-sided operations
+//! reach a card only while its program runs.
 
 use std::collections::BTreeMap;
 use std::iter::once;
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Instruction, Operation};
 
-/// A rank whose program may end before that of the other rank begins, of programs that are verified.
+/// Returns a rank whose program may end before that of the other rank begins; the programs are verified.
 ///
 /// # Errors
 /// As [`Matching::step`].
@@ -31,7 +31,7 @@ pub(crate) fn early_end(
     })
 }
 
-/// A one-sided operation that may reach a card before its program begins or after it ends, of programs that are verified.
+/// Refuses a one-sided operation that may reach a card before its program begins or after it ends; the programs are verified.
 ///
 /// # Errors
 /// As [`Matching::step`].
@@ -43,7 +43,7 @@ pub(super) fn stray(
     let begun = Begun::new(programs, members, capabilities)?;
     begun.run_until_none(|signals| {
         let mut early = None;
-        // Of each rank that reaches another, the last instruction that does.
+        // The last instruction of each rank that reaches each other rank.
         let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let clocks = begun.run(signals, |rank, index, clocks| {
             let Some(peer) = begun.reached(rank, index) else { return };
@@ -61,17 +61,17 @@ pub(super) fn stray(
         let refusal = |(rank, index, peer): (usize, usize, usize), when: &str, where_to: &str| {
             let operation = begun.programs[rank].instructions[index].operation;
             let cause = format!(
-                "{operation} reaches rank {peer}, {when}, so another launch may use what it reads or writes there; a \
-                 barrier has to come {where_to}, or each launch only when the one before is finished"
+                "{operation} reaches rank {peer}, {when}, where another launch may use the same memory; add a barrier \
+                 {where_to}, or launch only after the last launch has finished"
             );
             Refusal::at(rank, index - 1, cause).because(Reason::Race)
         };
-        let early = early.map(|it| refusal(it, "which may not have begun", "before it"));
-        Ok(early.or_else(|| late().map(|it| refusal(it, "whose program may have ended", "after it"))))
+        let early = early.map(|it| refusal(it, "which may not have begun yet", "before it"));
+        Ok(early.or_else(|| late().map(|it| refusal(it, "whose program may have ended already", "after it"))))
     })
 }
 
-/// Programs with an instruction before their first: that it is over says of a program that it has begun.
+/// Programs with a nop before their first instruction: when the nop has ended, the program has begun.
 struct Begun<'a> {
     programs: Vec<Program>,
     members: &'a Members,
@@ -89,7 +89,7 @@ impl<'a> Begun<'a> {
         Ok(Begun { programs: programs.iter().map(begun).collect(), members, capabilities })
     }
 
-    /// The rank whose memory or signals an instruction of `rank` reaches.
+    /// Returns the rank whose memory or signals an instruction of `rank` reaches.
     fn reached(&self, rank: usize, index: usize) -> Option<usize> {
         let instruction = &self.programs[rank].instructions[index];
         let is_empty = instruction.bytes == 0 && instruction.signal_value == 0;

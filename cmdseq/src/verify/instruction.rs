@@ -1,4 +1,6 @@
-//! What a card would refuse of one instruction by itself: fields, communicator, ranks, links, addresses.
+//! Checks of a single instruction: fields, communicator, ranks, links, addresses.
+//!
+//! Most instructions need only a short check of their bounds (`is_plainly_right`). The others are checked block by block.
 
 use std::collections::HashSet;
 
@@ -6,7 +8,7 @@ use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
-use crate::ranges::{CardRanges, Context, Range, RangeError, Transfers, alltoallv_slots, card_ranges, transfers};
+use crate::ranges::{Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, transfers};
 use crate::refusal::{Fault, Reason};
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
@@ -18,10 +20,9 @@ const DELAY_MAX: u64 = 1 << 36;
 pub(super) struct Instructions<'a> {
     capabilities: &'a Capabilities,
     members: &'a Members,
-    /// Those that took a long look and are in order, by communicator and own rank there, which say whose tables they go
-    /// by: programs repeat themselves.
+    /// Instructions that passed the check of their blocks, by communicator and own rank: programs repeat instructions.
     known: HashSet<(usize, u32, Instruction)>,
-    /// Blocks of those that took a long look, one for each rank of the communicator.
+    /// Blocks checked so far, one for each rank of the communicator.
     blocks: u64,
 }
 
@@ -30,7 +31,7 @@ impl<'a> Instructions<'a> {
         Instructions { capabilities, members, known: HashSet::new(), blocks: 0 }
     }
 
-    /// What a card refuses of `instruction` of program rank `rank`, whose `tables` have these `spans`.
+    /// Checks `instruction` of rank `rank`, whose `tables` have these `spans`.
     pub(super) fn check(
         &mut self,
         rank: usize,
@@ -51,7 +52,7 @@ impl<'a> Instructions<'a> {
         }
         let membership = self.members.of(rank, instruction).ok_or_else(|| {
             let id = instruction.communicator;
-            let cause = format!("communicator {id} is not defined on this card, or it is not a member of it");
+            let cause = format!("communicator {id} is not defined on this card");
             Fault::new(Reason::Membership, cause)
         })?;
         check_ranks(instruction, &membership)?;
@@ -69,17 +70,17 @@ impl<'a> Instructions<'a> {
         if self.blocks > BLOCKS_MAX {
             return Err(Fault::new(
                 Reason::TooLong,
-                too_long("BLOCKS_MAX", BLOCKS_MAX, "looks at single blocks").cause,
+                too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks").cause,
             ));
         }
-        look_closely(instruction, &membership, &context, capabilities)?;
+        check_blocks(instruction, &membership, &context, capabilities)?;
         self.known.insert(key);
         Ok(())
     }
 }
 
-/// Looks at each block that `instruction` moves and at each range that it touches.
-fn look_closely(
+/// Checks each block that `instruction` moves and each range that it accesses.
+fn check_blocks(
     instruction: &Instruction,
     membership: &Membership<'_>,
     context: &Context<'_>,
@@ -103,7 +104,7 @@ fn range_fault(error: RangeError) -> Fault {
     Fault::new(reason, error.to_string())
 }
 
-/// What can be said without knowing who takes part.
+/// Checks what does not depend on the communicator's members.
 pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
     let operation = instruction.operation;
@@ -113,51 +114,51 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     }
     instruction.check_fields().map_err(|error| Fault::new(Reason::Field, error.to_string()))?;
     if !capabilities.runs(operation) {
-        return refuse(Reason::Unsupported, "the card does not run this operation".into());
+        return refuse(Reason::Unsupported, "the card does not support this operation".into());
     }
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
-        return refuse(Reason::Unsupported, format!("the card has no {combine} elements"));
+        return refuse(Reason::Unsupported, format!("the card does not support {combine} elements"));
     }
     if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
-        return refuse(Reason::Field, "it is flagged eager and rendezvous; it can be one of them".into());
+        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other".into());
     }
-    // What is left of a launch has them added already.
+    // Unrolling a launch has already added its arguments.
     let operands = [&instruction.source, &instruction.destination];
     if operands.iter().any(|one| one.argument.is_some()) || instruction.extent_argument.is_some() {
-        return refuse(Reason::Field, "a launch argument is only added in a resident program".into());
+        return refuse(Reason::Field, "launch arguments are only valid in a resident program".into());
     }
     check_numbers(instruction, capabilities)?;
     check_alignment(instruction, capabilities)
 }
 
-/// Slots, signals and lengths that the card has to have.
+/// Checks slots, signals and lengths against the card's.
 fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
     let Instruction { operation, extent, bytes, signal_id, .. } = *instruction;
     let slot = |what: &str, slots: u32| match extent < u64::from(slots) {
         true => Ok(()),
-        false => refuse(Reason::Unsupported, format!("there is no slot {extent} for a {what}; the card has {slots}")),
+        false => refuse(Reason::Unsupported, format!("no {what} slot {extent} (the card has {slots} slots)")),
     };
     let whole = |what: &str, each: u64, most: u64| match bytes % each == 0 && bytes > 0 && bytes / each <= most {
         true => Ok(()),
-        false => refuse(Reason::Field, format!("{bytes} B are not 1 to {most} {what} of {each} B")),
+        false => refuse(Reason::Field, format!("invalid length {bytes} B: expected 1 to {most} {what} of {each} B")),
     };
-    // More than there are cards no communicator has.
+    // A communicator has at most as many ranks as there are cards.
     let ranks = u64::from(capabilities.communicator_ranks.min(capabilities.nodes));
     match operation {
         Operation::Delay if extent > DELAY_MAX => {
-            refuse(Reason::Field, format!("{extent} cycles are more than a card waits; at most {DELAY_MAX}"))
+            refuse(Reason::Field, format!("{extent} cycles exceed the longest delay of {DELAY_MAX}"))
         }
         Operation::PutSignal | Operation::WaitSignal if u32::from(signal_id) >= capabilities.signals => {
-            let cause = format!("there is no signal {signal_id}; the card has {}", capabilities.signals);
+            let cause = format!("no signal {signal_id} (the card has {} signals)", capabilities.signals);
             refuse(Reason::Unsupported, cause)
         }
         Operation::Group if !is_id(instruction.communicator, capabilities) => {
-            let cause = format!("the card's table has no entry for communicator {}", instruction.communicator);
+            let cause = format!("the card's table has no entry for communicator id {}", instruction.communicator);
             refuse(Reason::Communicators, cause)
         }
         Operation::Free if instruction.communicator == WORLD => {
-            refuse(Reason::Communicators, "communicator 0 always is; it cannot be freed".into())
+            refuse(Reason::Communicators, "communicator 0 is permanent and cannot be freed".into())
         }
         Operation::Group => whole("node numbers", 2, ranks),
         Operation::Store => {
@@ -169,13 +170,13 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
             slot("table", capabilities.tables)?;
             whole("entries", ENTRY_BYTES as u64, ranks)
         }
-        Operation::Loop => refuse(Reason::Stored, "it only works in a resident program".into()),
+        Operation::Loop => refuse(Reason::Stored, "only valid in a resident program".into()),
         _ => Ok(()),
     }
 }
 
-/// Most instructions are in order as a short look tells: if every byte that their sides could touch lies in memory, and
-/// the two sides nowhere meet, or the own block lies in place.
+/// Whether the instruction is right by its bounds alone: both sides are inside of memory, and disjoint except for an own block
+/// in place. If not, it may still be right.
 fn is_plainly_right(
     instruction: &Instruction,
     context: &Context<'_>,
@@ -189,7 +190,7 @@ fn is_plainly_right(
     }
     let (memory, stripe) = (capabilities.memory_bytes, capabilities.stripe_bytes());
     if is_one_sided(operation) {
-        // Its sides are on two cards.
+        // The two sides are on different cards.
         let sides = [&instruction.source, &instruction.destination];
         let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
         return !is_striped && sides.iter().all(|side| Spread::of(side, 1, bytes, stripe).is_inside(memory));
@@ -203,38 +204,37 @@ fn is_plainly_right(
     }
     let (Some(source), Some(destination)) = (source, destination) else { return true };
     let is_clear = match own {
-        // Over the own contribution, a result is written where only the fold itself has read.
+        // The result may overwrite the own contribution: only the fold reads it.
         Some(own) => own.is_apart_from(&destination, stripe) || instruction.destination.address == instruction.extent,
         None => true,
     };
     (is_clear && source.is_apart_from(&destination, stripe)) || is_own_block_in_place(instruction, context)
 }
 
-/// Of a vector form whose tables are there: whether the blocks it writes lie apart, and the own one is as long as it says.
+/// Whether a vector form with known tables writes disjoint blocks, and its own block has the right length.
 fn are_listed_blocks_right(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
-    let Instruction { operation, bytes, extent, .. } = *instruction;
-    let is_root = u32::from(instruction.root) == context.rank;
+    let Some(exchange) = Exchange::of(instruction) else { return false };
     let own = |slot| listed_own(slot, context).map(|entry| entry.bytes);
     let is_apart = |slot| spans.get(slot, context.ranks).is_some_and(|span| span.is_apart);
-    match operation {
-        Operation::Scatterv => !is_root || own(extent) == Some(bytes),
-        Operation::Gatherv => !is_root || (own(extent) == Some(bytes) && is_apart(extent)),
-        Operation::Allgatherv => own(extent) == Some(bytes) && is_apart(extent),
-        Operation::Alltoallv => {
-            let (sends, receives) = alltoallv_slots(extent);
-            own(sends).is_some() && own(sends) == own(receives) && is_apart(receives)
-        }
-        _ => false,
+    let slot = |blocks| match blocks {
+        Some(Blocks::Listed(slot)) => Some(slot),
+        _ => None,
+    };
+    match (slot(exchange.source(context.rank)), slot(exchange.destination(context.rank))) {
+        (None, None) => true,
+        (Some(sends), None) => own(sends) == Some(instruction.bytes),
+        (None, Some(receives)) => own(receives) == Some(instruction.bytes) && is_apart(receives),
+        (Some(sends), Some(receives)) => own(sends).is_some() && own(sends) == own(receives) && is_apart(receives),
     }
 }
 
-/// What the table in a slot says of the own block.
+/// Returns the table entry of the own block.
 fn listed_own(slot: u64, context: &Context<'_>) -> Option<Entry> {
     context.tables.get(&u16::try_from(slot).ok()?)?.get(context.rank)
 }
 
-/// Whether the own block lies in place among others that lie apart, which is right: it is not written, or only where the
-/// fold has read it.
+/// Whether the own block is in place, and the others are consecutive. This is right: the own block is not written, or only
+/// after the fold read it.
 fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bool {
     let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
     if source.layout != Layout::Block || destination.layout != Layout::Block {
@@ -245,7 +245,7 @@ fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bo
         distance.and_then(|distance| many.address.checked_add(distance))
     };
     let listed = |many: Operand| many.address.checked_add(listed_own(extent, context)?.displacement);
-    // Roots only: of the others, one of the sides is not there.
+    // For roots only: other ranks have one side.
     match operation {
         Operation::Allgather | Operation::Gather => within(destination) == Some(source.address),
         Operation::Scatter | Operation::ReduceScatter => within(source) == Some(destination.address),
@@ -256,7 +256,7 @@ fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bo
     }
 }
 
-/// What is sent at once has to fit the receive buffer of a link, which holds one piece at a time.
+/// Checks that eager pieces fit the receive buffer of a link, which holds one piece at a time.
 fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capabilities) -> Result<(), Fault> {
     if is_one_sided(instruction.operation) || is_rendezvous(instruction, capabilities) {
         return Ok(());
@@ -266,20 +266,19 @@ fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capa
         return Ok(());
     }
     let cause = format!(
-        "{longest} B do not fit the receive buffer of a link, {} B; without the eager flag they are sent by rendezvous",
+        "{longest} B exceed the receive buffer of a link, {} B; without the flag eager, they are sent by rendezvous",
         capabilities.eager_bytes
     );
     Err(Fault::new(Reason::EagerOverrun, cause))
 }
 
-/// What a card refuses as a bad field, in words: a type that the reduction does not take, and `sizes` that are not whole
-/// elements.
+/// Checks that the reduction accepts the element type, and that `sizes` are whole elements.
 pub(crate) fn check_combine(combine: Combine, sizes: impl IntoIterator<Item = u64>) -> Result<(), Fault> {
     let Combine { reduction, element } = combine;
     if !reduction.takes(element) {
         let fitting = Element::ALL.iter().filter(|element| reduction.takes(**element));
         let names: Vec<&str> = fitting.map(|element| element.name()).collect();
-        let cause = format!("{reduction} is not defined for {element}; it takes {}", names.join(", "));
+        let cause = format!("{reduction} is not defined for {element} (available: {})", names.join(", "));
         return Err(Fault::new(Reason::Field, cause));
     }
     match sizes.into_iter().find(|bytes| !bytes.is_multiple_of(element.bytes())) {
@@ -297,7 +296,7 @@ fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Re
         // A launch passes values, not addresses, in these fields.
         let is_card = operand.space == AddressSpace::Card && instruction.operation != Operation::Launch;
         if is_card && !operand.address.is_multiple_of(align) {
-            let cause = format!("{name} {:#x} is not a multiple of {align}", operand.address);
+            let cause = format!("{name} {:#x} is misaligned: expected a multiple of {align}", operand.address);
             return Err(Fault::new(Reason::Field, cause));
         }
     }
@@ -311,7 +310,7 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
     for (is_read, name, rank) in [(fields.root, "root", instruction.root), (fields.peer, "peer", instruction.peer)] {
         if is_read && usize::from(rank) >= ranks {
             let cause = format!(
-                "{name} {rank} is not a rank of communicator {}, whose last is {}",
+                "{name} {rank} is not a rank of communicator {} (the last is {})",
                 instruction.communicator,
                 ranks - 1
             );
@@ -321,20 +320,20 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
     let own = membership.own;
     let is_self = |rank: u16| u32::from(rank) == own;
     let is_wrong = match instruction.operation {
-        // A shift by nothing is a copy; anything else with oneself would wait for ever.
+        // A sendrecv with the own rank on both sides copies; with one side, it would wait forever.
         Operation::Sendrecv => is_self(instruction.peer) != is_self(instruction.root),
-        // What a rank has it need not send itself to fold it.
+        // A fold with itself needs no transfer.
         Operation::SendrecvReduce => is_self(instruction.peer) || is_self(instruction.root),
         _ => fields.peer && is_self(instruction.peer),
     };
     if is_wrong {
-        let cause = format!("peer {own} is this rank itself; a copy moves data within a card");
+        let cause = format!("peer {own} is the own rank; use `copy` within a card");
         return Err(Fault::new(Reason::Rank, cause));
     }
     let held = instruction.bytes.saturating_mul(ranks as u64);
     if fields.extent && is_collective(operation) && !takes_tables(operation) && instruction.extent > held {
         let cause = format!(
-            "{} B do not fit {ranks} blocks of {} B; blocks need at least {} B",
+            "extent {} B exceeds {ranks} blocks of {} B: expected blocks of at least {} B",
             instruction.extent,
             instruction.bytes,
             instruction.extent.div_ceil(ranks as u64)
@@ -344,14 +343,14 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
     Ok(())
 }
 
-/// Memory of a card that no program is given for: others may use it as they like.
+/// Refuses one-sided access to a card without a program: its memory may be in use by others.
 fn check_peer(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Fault> {
     if !is_one_sided(instruction.operation) || membership.program_rank(instruction.peer.into()).is_some() {
         return Ok(());
     }
     let cause = format!(
-        "rank {} of communicator {} has no program here, so who else uses its memory and signals is not known; \
-         one-sided operations reach cards that have a program, which may be empty",
+        "rank {} of communicator {} has no program, so other uses of its memory and signals are unknown; give it an \
+         empty program if it does nothing",
         instruction.peer, instruction.communicator
     );
     Err(Fault::new(Reason::Programs, cause))
@@ -361,7 +360,7 @@ fn check_stripes(instruction: &Instruction, capabilities: &Capabilities) -> Resu
     let is_striped = [&instruction.source, &instruction.destination].iter().any(|one| one.layout == Layout::Striped);
     if is_striped && instruction.bytes > capabilities.stripe_half_bytes {
         let cause = format!(
-            "a block of {} B does not fit half a stripe; striped blocks have at most {} B",
+            "a block of {} B exceeds half a stripe: striped blocks have at most {} B",
             instruction.bytes, capabilities.stripe_half_bytes
         );
         return Err(Fault::new(Reason::Stripe, cause));
@@ -386,8 +385,7 @@ fn check_links(
         let there = nodes[partner as usize];
         if !capabilities.topology.linked(here, there, capabilities.nodes) {
             let cause = format!(
-                "there is no link from node {here} to node {there} (rank {partner}); a way over other cards is needed, \
-                 such as two-level"
+                "no link from node {here} to node {there} (rank {partner}); use an algorithm over other cards, such as two-level"
             );
             return Err(Fault::new(Reason::Link, cause));
         }
@@ -405,7 +403,7 @@ fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(),
     touched.reads.iter().chain(&touched.writes).try_for_each(|range| inside(*range, capabilities))
 }
 
-/// A card looks at where a copy or fill begins even if it has no bytes.
+/// Checks where copy and fill begin, which a card checks even for 0 bytes.
 fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     if !matches!(instruction.operation, Operation::Copy | Operation::Fill) {
         return Ok(());
@@ -414,7 +412,7 @@ fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Resul
     on_card.into_iter().try_for_each(|it| inside(Range { address: it.address, bytes: 0 }, capabilities))
 }
 
-/// A copy within host memory moves piece by piece, so that ranges which overlap would come out as the pieces lie.
+/// Refuses a copy between overlapping ranges of host memory: the result would depend on the pieces in which a card copies.
 fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
     let Instruction { source, destination, bytes, .. } = *instruction;
     let are_on_host = [source, destination].iter().all(|it| it.space == AddressSpace::Host);
@@ -423,7 +421,7 @@ fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
         return Ok(());
     }
     let cause = format!(
-        "{bytes} B of host memory at {:#x} and at {:#x} overlap, and one of them is written; they must lie apart",
+        "{bytes} B of host memory at {:#x} and at {:#x} overlap, and one of them is written",
         from.address, to.address
     );
     Err(Fault::new(Reason::Overlap, cause))
@@ -434,24 +432,24 @@ fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Fault> {
         return Ok(());
     }
     let cause = format!(
-        "{} B at {:#x} leave card memory, which ends at {:#x}",
+        "{} B at {:#x} exceed card memory, which ends at {:#x}",
         range.bytes, range.address, capabilities.memory_bytes
     );
     Err(Fault::new(Reason::Memory, cause))
 }
 
-/// Nothing is written that is also read, or written twice. The own block may lie in place, except in an exchange.
+/// Checks that no written range overlaps another. The own block may be in place, except in an alltoall.
 fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) -> Result<(), Fault> {
     if instruction.operation == Operation::Alltoall && ranks > 1 && touched.in_place.is_some() {
-        let cause = "source and destination are the same; an exchange needs a destination of its own";
+        let cause = "source and destination are the same; alltoall does not work in place";
         return Err(Fault::new(Reason::Overlap, cause));
     }
-    // Blocks one after another leave it alone; those of a table lie anywhere. Data of two ranks would be in one place.
+    // Consecutive blocks never overlap the own block, but those of a table can.
     if let Some(own) = touched.in_place
         && let Some(other) = touched.writes.iter().find(|range| range.overlaps(own))
     {
         let cause = format!(
-            "{} B at {:#x} overlap the own block, which lies in place at {:#x}, and overwrite it; they must lie apart",
+            "{} B at {:#x} overwrite the own block, which is in place at {:#x}",
             other.bytes, other.address, own.address
         );
         return Err(Fault::new(Reason::Overlap, cause));
@@ -464,7 +462,7 @@ fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) ->
         let hit = |last: Option<Range>| last.filter(|last| last.overlaps(range));
         if let Some(last) = hit(written).or_else(|| if is_write { hit(read) } else { None }) {
             let cause = format!(
-                "{} B at {:#x} and {} B at {:#x} overlap, and one of them is written; they must lie apart",
+                "{} B at {:#x} and {} B at {:#x} overlap, and one of them is written",
                 last.bytes, last.address, range.bytes, range.address
             );
             return Err(Fault::new(Reason::Overlap, cause));

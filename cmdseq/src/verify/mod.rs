@@ -1,8 +1,10 @@
-//! Checks the programs of all ranks together before any card gets them.
+//! The verifier: checks the programs of all ranks together before any card runs them.
 //!
-//! First each instruction by itself: fields, communicator, ranks, links, addresses. Then all programs side by side: whether
-//! every instruction finds its partners, in an order in which none waits for ever, and whether one-sided transfers and
-//! signals leave alone what others use. `docs/verifier.md` says what is claimed of programs that pass, and what is not.
+//! It checks each instruction by itself (`instruction`, `slots`), then all programs together: that every instruction meets its
+//! partners (`matching`), and that no one-sided transfer races (`races`, by the vector clocks of `order`).
+//! Resident programs are unrolled first (`resident`). `docs/verifier.md` lists the guarantees.
+//!
+//! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
 
 mod barrier;
 mod instruction;
@@ -30,13 +32,12 @@ pub(crate) use instruction::check_combine;
 pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 
-/// Verifies one program for each rank of `group`, with `communicators` defined on their members and the tables of the
-/// programs in their slots. All signals are zero before.
+/// Verifies one program for each rank of `group`. Before the programs, `communicators` are defined on their members, the
+/// programs' tables are in their slots, and all signals are zero.
 ///
 /// # Errors
-/// The first thing that a card would refuse or wait for in vain, or that would come out differently from run to run: which
-/// rank, which instruction, why, and what would be right. Of partners that disagree, the one that is alone with what it
-/// says is named.
+/// The first instruction that a card would refuse, that would wait forever, or whose result could differ between runs. If
+/// partners disagree, the one that disagrees with most others is named.
 pub fn verify(
     programs: &[Program],
     communicators: &[Communicator],
@@ -46,7 +47,7 @@ pub fn verify(
     check(programs, communicators, group, capabilities).map(|_| ())
 }
 
-/// As [`verify`], and gives who is a member of what.
+/// As [`verify`]; returns the members of all communicators.
 pub(crate) fn check(
     programs: &[Program],
     communicators: &[Communicator],
@@ -54,11 +55,11 @@ pub(crate) fn check(
     capabilities: &Capabilities,
 ) -> Result<Members, Refusal> {
     if programs.len() != group.len() {
-        let cause = format!("{} programs for {} ranks; each rank needs one", programs.len(), group.len());
+        let cause = format!("{} programs for {} ranks: each rank needs one", programs.len(), group.len());
         return Err(Refusal::general(cause).because(Reason::Programs));
     }
     if let Some(rank) = group.iter().position(|node| *node >= capabilities.nodes) {
-        let cause = format!("there is no node {}; the fabric has {}", group[rank], capabilities.nodes);
+        let cause = format!("no node {} (the fabric has {} nodes)", group[rank], capabilities.nodes);
         return Err(Refusal::of(rank, cause).because(Reason::Programs));
     }
     let members = Members::new(communicators, group, capabilities)?;

@@ -1,7 +1,8 @@
-//! What is over when an instruction begins: vector clocks over the instructions of all ranks.
+//! Vector clocks: which instructions of all ranks have ended when an instruction begins.
 //!
-//! An instruction that moves bytes to or from another card, or a barrier, ends after the other one's instruction has begun,
-//! and so after all that the other rank ran before. A wait for a signal ends after the puts that it cannot do without.
+//! An instruction that exchanges bytes with another card, or a barrier, ends after the partner's instruction has begun, and so
+//! after all earlier instructions of the partner. A wait for a signal ends after the puts without which its value is not
+//! reached.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use crate::ranges::{lengths, transfers};
 use crate::refusal::Refusal;
 use crate::{Capabilities, Instruction, Operation};
 
-/// Refuses programs of which it would take too long, or too much memory, to know what is over when.
+/// Refuses programs whose vector clocks would take too much time or memory.
 pub(super) fn check_size(programs: &[Program]) -> Result<(), Refusal> {
     let instructions: u64 = programs.iter().map(|program| program.instructions.len() as u64).sum();
     let ranks = programs.len();
@@ -28,13 +29,13 @@ pub(super) fn check_size(programs: &[Program]) -> Result<(), Refusal> {
 /// A signal: rank of the programs, and number.
 type Signal = (usize, u16);
 
-/// How many instructions of each rank are over when the next one of a rank begins.
+/// The vector clock of each rank: how many instructions of every rank have ended when its next one begins.
 #[derive(Debug)]
 pub(super) struct Clocks {
     ranks: usize,
-    /// By rank, then by the rank that is known of.
+    /// By rank; each clock has an entry for every rank.
     over: Vec<u32>,
-    /// Of instructions that end together: what was over when they began.
+    /// Clocks at the begin of instructions that end together.
     before: Vec<u32>,
 }
 
@@ -43,7 +44,7 @@ impl Clocks {
         Clocks { ranks, over: vec![0; ranks * ranks], before: Vec::new() }
     }
 
-    /// What is over when `rank`'s next instruction begins.
+    /// Returns the clock of `rank`: instructions that have ended when its next one begins.
     pub(super) fn of(&self, rank: usize) -> &[u32] {
         &self.over[rank * self.ranks..][..self.ranks]
     }
@@ -52,33 +53,33 @@ impl Clocks {
         &mut self.over[rank * self.ranks..][..self.ranks]
     }
 
-    /// Whether instruction `index` of `other` is over when `rank`'s next one begins.
+    /// Whether instruction `index` of `other` has ended when `rank`'s next one begins.
     pub(super) fn is_over(&self, other: usize, index: usize, rank: usize) -> bool {
         other == rank || self.of(rank)[other] as usize > index
     }
 
-    /// `rank` knows all that `known` says.
+    /// Merges `known` into the clock of `rank`.
     pub(super) fn learn(&mut self, rank: usize, known: &[u32]) {
         join(self.of_mut(rank), known);
     }
 
-    /// `rank` knows that instruction `index` of `other` is over.
+    /// Notes for `rank` that instruction `index` of `other` has ended.
     fn learn_end(&mut self, rank: usize, (other, index): (usize, usize)) {
         let known = &mut self.of_mut(rank)[other];
         *known = (*known).max(index as u32 + 1);
     }
 
-    /// Instruction `index` of `rank` has ended.
+    /// Ends instruction `index` of `rank`.
     pub(super) fn end(&mut self, rank: usize, index: usize) {
         self.of_mut(rank)[rank] = index as u32 + 1;
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub(super) fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// By rank, how many instructions of it every rank knows to be over.
+    /// Returns how many instructions of each rank have ended by every clock.
     pub(super) fn known_to_all(&self) -> Vec<u32> {
         let mut floor = self.over.get(..self.ranks).unwrap_or_default().to_vec();
         for known in self.over.chunks_exact(self.ranks.max(1)) {
@@ -87,7 +88,7 @@ impl Clocks {
         floor
     }
 
-    /// Instructions that run together have ended.
+    /// Ends instructions that run together.
     pub(super) fn end_together(
         &mut self,
         together: &[(usize, usize)],
@@ -114,7 +115,8 @@ impl Clocks {
         self.before = before;
     }
 
-    /// Members that exchange something with all others learn all, and the others what those knew.
+    /// Merges the clocks of a collective in which each member exchanges data either with all others (a speaker), or only with
+    /// speakers.
     fn end_spoken(&mut self, together: &Together<'_>) {
         let (mut all, mut of_speakers) = (vec![0; self.ranks], vec![0; self.ranks]);
         let speaks: Vec<bool> = (0..together.all.len()).map(|place| together.speaks(place)).collect();
@@ -127,9 +129,9 @@ impl Clocks {
         }
     }
 
-    /// Of an alltoallv each member learns from those with which it exchanges something, which mostly are all.
+    /// Merges the clocks of an alltoallv: each member with those of its partners, which mostly are all.
     fn end_listed(&mut self, together: &Together<'_>) {
-        // By rank of the communicator, of which all members are here: which of `together` it is, and whom it meets.
+        // By rank of the communicator: its index in `together`, and its partners.
         let count = together.all.len();
         let (mut places, mut meets) = (vec![0; count], vec![false; count * count]);
         for place in 0..count {
@@ -157,7 +159,7 @@ impl Clocks {
         }
     }
 
-    /// Those that exchange something learn from each other.
+    /// Merges the clocks of partners that exchange data.
     fn end_paired(&mut self, together: &Together<'_>) {
         let mut partners = Vec::new();
         for (place, (rank, _)) in together.all.iter().enumerate() {
@@ -175,7 +177,7 @@ impl Clocks {
 struct Together<'a> {
     /// Rank of the programs and index, by rank.
     all: &'a [(usize, usize)],
-    /// What was over when each of them began.
+    /// Their clocks at their begin.
     before: &'a [u32],
     ranks: usize,
     programs: &'a [Program],
@@ -184,18 +186,18 @@ struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// What was over when the one at `place` began.
+    /// Returns the clock of the instruction at `place` at its begin.
     fn began(&self, place: usize) -> &'a [u32] {
         &self.before[place * self.ranks..][..self.ranks]
     }
 
-    /// The operation of a collective, or of one of those that are paired.
+    /// Returns the operation of the collective, or of one of the pair.
     fn operation(&self) -> Option<Operation> {
         let (rank, index) = *self.all.first()?;
         Some(self.programs[rank].instructions[index].operation)
     }
 
-    /// The one at `place`, where it runs, and its program.
+    /// Returns the instruction at `place`, its membership and its program.
     fn member(&self, place: usize) -> Option<(&'a Instruction, Membership<'a>, &'a Program)> {
         let (rank, index) = self.all[place];
         let program = &self.programs[rank];
@@ -203,18 +205,18 @@ impl<'a> Together<'a> {
         Some((instruction, self.members.of(rank, instruction)?, program))
     }
 
-    /// Whether the one at `place` exchanges something with all others, in an operation that [has such](has_speakers).
+    /// Whether the instruction at `place` exchanges data with all others, in an operation that [has speakers](has_speakers).
     fn speaks(&self, place: usize) -> bool {
         let Some((instruction, membership, _)) = self.member(place) else { return false };
         match instruction.operation {
             Operation::Barrier => true,
-            // Its block goes to all, or comes of all.
+            // Its block goes to all ranks, or comes from all.
             Operation::Allgather | Operation::ReduceScatter => instruction.block_bytes(membership.own.into()) > 0,
             _ => instruction.bytes > 0,
         }
     }
 
-    /// Ranks of the programs with which the one at `place` exchanges something.
+    /// Lists the ranks with which the instruction at `place` exchanges data.
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership, program)) = self.member(place) else { return };
         if is_paired(instruction.operation) {
@@ -228,7 +230,7 @@ impl<'a> Together<'a> {
     }
 }
 
-/// Whether each member of an operation exchanges something either with all others, or only with those that do.
+/// Whether each member of the operation exchanges data either with all others (a speaker), or only with speakers.
 const fn has_speakers(operation: Operation) -> bool {
     use Operation::{Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Exscan, ReduceScatter, Scan};
     matches!(operation, Barrier | Alltoall | Allgather | Allgatherv | Allreduce | ReduceScatter | Scan | Exscan)
@@ -238,41 +240,41 @@ fn join(into: &mut [u32], from: &[u32]) {
     into.iter_mut().zip(from).for_each(|(into, from)| *into = (*into).max(*from));
 }
 
-/// One put, as the waits for its signal see it.
+/// One put_signal.
 #[derive(Debug)]
 struct Put {
     index: usize,
-    /// Values of this and all earlier puts of the same rank to the same signal.
+    /// Sum of this and all earlier puts of the same rank to the same signal.
     sum: u64,
-    /// From an earlier run: how many instructions of the waiting rank are over when the put begins.
+    /// From an earlier run: instructions of the waiting rank that have ended when the put begins.
     seen: Option<u32>,
-    /// The same, of this run.
+    /// The same in this run.
     seeing: Option<u32>,
 }
 
-/// What one rank adds to one signal.
+/// The puts of one rank to one signal.
 #[derive(Debug)]
 struct Putter {
     rank: usize,
     /// In order.
     puts: Vec<Put>,
-    /// What the rank knew when each of the puts began that have ended: where in [`Signals::knew`].
+    /// The rank's clock at the begin of each put that has ended, by its position in [`Signals::clocks`].
     knew: Vec<usize>,
 }
 
 impl Putter {
-    /// What the first `count` puts add.
+    /// Returns the sum of the first `count` puts.
     fn sum(&self, count: usize) -> u64 {
         count.checked_sub(1).map_or(0, |last| self.puts[last].sum)
     }
 
-    /// Puts that may come before instruction `index` of the waiting rank ends: not those that are known to begin behind it.
+    /// Returns how many puts may precede the end of instruction `index` of the waiting rank.
     fn may_come(&self, index: usize) -> usize {
         self.puts.partition_point(|put| put.seen.is_none_or(|seen| seen as usize <= index))
     }
 }
 
-/// What is added to one signal.
+/// The puts to one signal.
 #[derive(Debug, Default)]
 struct Puts {
     /// By rank.
@@ -284,18 +286,18 @@ struct Puts {
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     puts: HashMap<Signal, Puts>,
-    /// What ranks knew when they put, each as long as there are ranks, one behind the other.
-    knew: Vec<u32>,
-    /// By rank, where the last of it is.
-    last_knew: HashMap<usize, usize>,
-    /// Used again and again.
+    /// Clocks of ranks at their puts, one after another.
+    clocks: Vec<u32>,
+    /// Position of the last clock of each rank.
+    last_clock: HashMap<usize, usize>,
+    /// Reused between calls.
     may_come: Vec<usize>,
-    /// Ranks that add to signals, each as often as a wait has looked at what it adds.
+    /// Number of comparisons of a wait with a putter.
     compared: u64,
 }
 
 impl Signals {
-    /// Finds all puts.
+    /// Finds all puts of the programs.
     pub(super) fn new(programs: &[Program], members: &Members) -> Self {
         let mut signals = Signals::default();
         for (rank, program) in programs.iter().enumerate() {
@@ -313,7 +315,7 @@ impl Signals {
         signals
     }
 
-    /// A signal to which more is added than 32 bits hold, the last rank that does, and where.
+    /// Returns a signal whose puts exceed 32 bits, the last rank that puts, and the index of its last put.
     pub(super) fn overflow(&self) -> Option<(Signal, usize, usize)> {
         let total = |puts: &Puts| {
             let sums = puts.by_rank.iter().map(|putter| putter.sum(putter.puts.len()));
@@ -324,21 +326,21 @@ impl Signals {
         Some((*over.0, putter.rank, putter.puts.last()?.index))
     }
 
-    /// Refuses to go on when too much is kept of what ranks knew, or was compared.
+    /// Refuses programs with too many stored clocks or comparisons.
     pub(super) fn check_work(&self) -> Result<(), Refusal> {
-        if self.knew.len() > KNOWN_MAX {
-            return Err(too_long("KNOWN_MAX", KNOWN_MAX, "numbers of what ranks know when they put a signal"));
+        if self.clocks.len() > KNOWN_MAX {
+            return Err(too_long("KNOWN_MAX", KNOWN_MAX, "entries of vector clocks at puts"));
         }
         if self.compared > COMPARED_MAX {
-            return Err(too_long("COMPARED_MAX", COMPARED_MAX, "comparisons of a wait with who adds to its signal"));
+            return Err(too_long("COMPARED_MAX", COMPARED_MAX, "comparisons of waits with putters"));
         }
         Ok(())
     }
 
-    /// Begins anew with what was learned.
+    /// Begins another run with the order found in this one.
     pub(super) fn again(&mut self) {
-        self.knew.clear();
-        self.last_knew.clear();
+        self.clocks.clear();
+        self.last_clock.clear();
         for puts in self.puts.values_mut() {
             puts.waited = 0;
             for putter in &mut puts.by_rank {
@@ -348,7 +350,7 @@ impl Signals {
         }
     }
 
-    /// The next put of `rank` to `signal` is about to end: what is known behind it.
+    /// Notes the clock of `rank` at its next put to `signal`, which is about to end.
     pub(super) fn put(&mut self, rank: usize, signal: Signal, clocks: &Clocks) {
         let Some(puts) = self.puts.get_mut(&signal) else { return };
         let Ok(place) = puts.by_rank.binary_search_by_key(&rank, |putter| putter.rank) else { return };
@@ -356,21 +358,21 @@ impl Signals {
         let Some(put) = putter.puts.get_mut(putter.knew.len()) else { return };
         let known = clocks.of(rank);
         put.seeing = Some(known[signal.0]);
-        // Mostly it is what the rank knew at its last put, but for how far it has come itself.
-        let last = self.last_knew.get(&rank).copied();
+        // Mostly the clock is that of the rank's last put, except for its own entry.
+        let last = self.last_clock.get(&rank).copied();
         let same = last.filter(|at| {
-            let last = &self.knew[*at..][..known.len()];
+            let last = &self.clocks[*at..][..known.len()];
             last[..rank] == known[..rank] && last[rank + 1..] == known[rank + 1..]
         });
         let at = same.unwrap_or_else(|| {
-            self.knew.extend_from_slice(known);
-            self.knew.len() - known.len()
+            self.clocks.extend_from_slice(known);
+            self.clocks.len() - known.len()
         });
-        self.last_knew.insert(rank, at);
+        self.last_clock.insert(rank, at);
         putter.knew.push(at);
     }
 
-    /// A wait is about to end: its rank learns what the puts knew that must have come before.
+    /// Merges into the clock of a wait, which is about to end, the clocks of all puts that must precede it.
     pub(super) fn wait(&mut self, (rank, index): (usize, usize), instruction: &Instruction, clocks: &mut Clocks) {
         let Some(puts) = self.puts.get_mut(&(rank, instruction.signal_id)) else { return };
         puts.waited = puts.waited.saturating_add(instruction.signal_value.into());
@@ -380,19 +382,19 @@ impl Signals {
         let sums = puts.by_rank.iter().zip(&self.may_come).map(|(putter, count)| putter.sum(*count));
         let spare = sums.fold(0, u64::saturating_add).saturating_sub(puts.waited);
         for (putter, count) in puts.by_rank.iter().zip(&self.may_come) {
-            // Without a put there are neither it nor those behind it: it came if the rest is not enough.
+            // Without a put, its later ones are missing too: it must precede if the rest is not sufficient.
             let needed = putter.sum(*count).saturating_sub(spare);
             let came = putter.puts[..*count].partition_point(|put| put.sum < needed);
             let Some(put) = putter.puts.get(came).filter(|_| needed > 0) else { continue };
             if let Some(at) = putter.knew.get(came) {
-                clocks.learn(rank, &self.knew[*at..][..clocks.ranks]);
+                clocks.learn(rank, &self.clocks[*at..][..clocks.ranks]);
                 clocks.learn_end(rank, (putter.rank, put.index));
             }
         }
     }
 }
 
-/// The signal that an instruction of `rank` adds to.
+/// Returns the signal that an instruction of `rank` adds to.
 pub(super) fn signal_of_put(rank: usize, instruction: &Instruction, members: &Members) -> Option<Signal> {
     if instruction.operation != Operation::PutSignal {
         return None;
@@ -521,7 +523,7 @@ mod tests {
         let put = |signals: &mut Signals, clocks: &mut Clocks, rank: usize, index: usize| {
             signals.put(rank, (0, 0), clocks);
             clocks.end(rank, index);
-            signals.knew.len()
+            signals.clocks.len()
         };
         clocks.learn(1, &[7, 0, 7]);
         assert_eq!(put(&mut signals, &mut clocks, 1, 0), 3);
@@ -531,7 +533,7 @@ mod tests {
         clocks.learn(1, &[0, 0, 9]);
         assert_eq!(put(&mut signals, &mut clocks, 1, 3), 9);
         assert_eq!(put(&mut signals, &mut clocks, 2, 0), 12);
-        assert_eq!(signals.knew[..9], [7, 0, 7, 8, 2, 7, 8, 3, 9]);
+        assert_eq!(signals.clocks[..9], [7, 0, 7, 8, 2, 7, 8, 3, 9]);
         // Of three that came, two are of rank 1 at least.
         signals.wait((0, 0), &programs[0].instructions[0], &mut clocks);
         assert_eq!(clocks.of(0), [7, 2, 7]);
@@ -564,13 +566,13 @@ mod tests {
     #[test]
     fn what_is_kept_of_signals_has_a_limit() {
         // The memory is asked for, and not touched.
-        let mut signals = Signals { knew: vec![0; KNOWN_MAX], compared: COMPARED_MAX, ..Signals::default() };
+        let mut signals = Signals { clocks: vec![0; KNOWN_MAX], compared: COMPARED_MAX, ..Signals::default() };
         assert_eq!(signals.check_work(), Ok(()));
         for compared in [COMPARED_MAX + 1, COMPARED_MAX + 2] {
             signals.compared = compared;
             assert!(signals.check_work().unwrap_err().cause.contains("(limit COMPARED_MAX)"));
         }
-        let signals = Signals { knew: vec![0; KNOWN_MAX + 2], ..Signals::default() };
+        let signals = Signals { clocks: vec![0; KNOWN_MAX + 2], ..Signals::default() };
         assert!(signals.check_work().unwrap_err().cause.contains("(limit KNOWN_MAX)"));
     }
 }

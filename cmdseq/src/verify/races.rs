@@ -1,8 +1,8 @@
-//! Whether one-sided transfers leave alone what others use at the same time.
+//! Races of one-sided transfers.
 //!
-//! Only rdma_read, rdma_write and put_signal touch the memory of a card that runs something else. Of memory that they touch,
-//! a [`Shadow`] keeps who has used it. Programs are taken in an order in which they can run, so a range was used before only
-//! by what is over, or by what nothing orders with the new use.
+//! Only rdma_read, rdma_write and put_signal access the memory of a card that runs something else. For that memory, a
+//! [`Shadow`] records all uses. Programs run here in a possible order, so each earlier use has ended, or is not ordered with
+//! the new one: a race.
 
 use super::order::{Clocks, Signals, check_size, signal_of_put};
 use super::shadow::{Conflict, Shadow, Use};
@@ -15,7 +15,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
 
-/// Runs after the first in which what is known of shared signals may grow.
+/// Further runs if the first finds a race: each knows more of the order that shared signals imply.
 pub(super) const MORE_RUNS: usize = 3;
 
 pub(super) struct Races<'a> {
@@ -26,19 +26,19 @@ pub(super) struct Races<'a> {
     spans: &'a [Spans],
     clocks: Clocks,
     memory: Vec<Shadow>,
-    /// Ranges that are looked at.
+    /// The ranges of the current instruction, and whether each is written.
     list: Vec<(Range, bool)>,
-    /// Uses that were noted.
+    /// Number of recorded uses.
     uses: usize,
-    /// Ranges that were listed, and earlier uses that they were compared with.
+    /// Number of listed ranges, and of comparisons with earlier uses.
     compared: u64,
 }
 
 impl<'a> Races<'a> {
-    /// Takes the programs to their ends, with their one-sided transfers.
+    /// Runs the programs to their ends.
     ///
     /// # Errors
-    /// As [`Matching::step`]; and a race, a use before a signal, or an overflow of one.
+    /// As [`Matching::step`]; and a race, a use before a signal, or an overflow of a signal.
     pub(super) fn check(
         programs: &'a [Program],
         members: &'a Members,
@@ -48,10 +48,8 @@ impl<'a> Races<'a> {
         let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
         let mut signals = Signals::new(programs, members);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
-            let cause = format!(
-                "put_signal: together more is added to signal {signal} of rank {rank} than its 32 bits hold ({})",
-                u32::MAX
-            );
+            let cause =
+                format!("put_signal: all puts together add more than {} to signal {signal} of rank {rank}", u32::MAX);
             return Err(Refusal::at(putter, index, cause).because(Reason::SignalOverflow));
         }
         let mut runs = MORE_RUNS;
@@ -82,7 +80,7 @@ impl<'a> Races<'a> {
         races
     }
 
-    /// Notes which memory one-sided transfers touch: nothing else can race.
+    /// Finds the memory that one-sided transfers access: other memory cannot race.
     fn find_touched(&mut self) {
         for (rank, program) in self.programs.iter().enumerate() {
             for instruction in program.instructions.iter().filter(|one| is_one_sided(one.operation)) {
@@ -93,7 +91,7 @@ impl<'a> Races<'a> {
         }
     }
 
-    /// The rank of the programs whose memory is touched, and where.
+    /// Returns the rank whose memory `instruction` accesses, and the range.
     fn remote(&self, rank: usize, instruction: &Instruction, tables: &Tables) -> Option<(usize, Range)> {
         let membership = self.members.of(rank, instruction)?;
         let there = remote(instruction, &membership.context(tables, self.capabilities)).ok()??;
@@ -101,7 +99,7 @@ impl<'a> Races<'a> {
         Some((peer, Range { address: there.address, bytes: there.bytes }))
     }
 
-    /// The refusal comes as a value if another run may do without.
+    /// Runs all programs; returns a refusal as a value if another run may resolve it.
     fn run(&mut self, signals: &mut Signals) -> Result<Option<Refusal>, Refusal> {
         let mut found = None;
         let mut matching = Matching::new(self.programs, self.members, self.capabilities);
@@ -126,7 +124,7 @@ impl<'a> Races<'a> {
         Ok(found)
     }
 
-    /// Refuses to go on when too much is kept or was compared.
+    /// Refuses programs with too many uses or comparisons.
     fn check_work(&self) -> Result<(), Refusal> {
         if self.uses > USES_MAX {
             return Err(too_long("USES_MAX", USES_MAX, "uses of memory that one-sided operations touch"));
@@ -137,7 +135,7 @@ impl<'a> Races<'a> {
         Ok(())
     }
 
-    /// Notes a use of the memory of `card`; the first conflict with what was before.
+    /// Records a use of the memory of `card`; returns its first conflict with an earlier use.
     fn add(&mut self, card: usize, range: Range, now: Use) -> Option<Conflict> {
         let memory = &mut self.memory[card];
         let before = memory.compared();
@@ -147,7 +145,7 @@ impl<'a> Races<'a> {
         conflict
     }
 
-    /// All that instruction `index` of `rank` does to memory that others touch.
+    /// Records all uses by instruction `index` of `rank` of memory that others access.
     fn uses(&mut self, rank: usize, index: usize) -> Option<Refusal> {
         let program = &self.programs[rank];
         let instruction = &program.instructions[index];
@@ -182,7 +180,7 @@ impl<'a> Races<'a> {
         found
     }
 
-    /// Puts what the card at `context` uses of its own memory into `list`; `None` if that cannot be said.
+    /// Lists the ranges of its own memory that the card at `context` uses; `None` if they are unknown.
     fn list_ranges(&mut self, instruction: &Instruction, context: &Context<'_>) -> Option<()> {
         let Instruction { operation, source, destination, bytes, .. } = *instruction;
         self.list.clear();
@@ -195,11 +193,11 @@ impl<'a> Races<'a> {
         let ranges = card_ranges(instruction, context).ok()?;
         let reads = ranges.reads.iter().map(|range| (*range, false));
         let writes = ranges.writes.iter().map(|range| (*range, true));
-        // What lies in place is read, if it is sent, and else left alone.
+        // The own block in place is read if it is sent.
         let in_place = ranges.in_place.iter().map(|range| (*range, false));
         for (range, is_write) in reads.chain(writes).chain(in_place) {
             match self.list.last_mut() {
-                // Blocks one behind the other are one range.
+                // Consecutive blocks are one range.
                 Some((last, same)) if *same == is_write && last.end() == range.address => last.bytes += range.bytes,
                 _ => self.list.push((range, is_write)),
             }
@@ -210,7 +208,7 @@ impl<'a> Races<'a> {
     fn refusal(&self, card: usize, later: Use, conflict: &Conflict) -> Refusal {
         let operation = |it: Use| self.programs[it.rank].instructions[it.index].operation;
         let earlier = conflict.earlier;
-        // Named is the one-sided one, whose author can know; or the user of what a put brings.
+        // The refusal names the one-sided operation, or the use of the data of a put_signal.
         let is_put = |it: Use| operation(it) == Operation::PutSignal && it.is_write;
         let is_local = |it: Use| it.rank == card && !is_put(it);
         let (named, other) = match (is_local(earlier), is_local(later)) {
@@ -222,8 +220,8 @@ impl<'a> Races<'a> {
         if is_put(named) && is_local(other) {
             let (put, user) = (named, other);
             let cause = format!(
-                "{} {} {address:#x}, which instruction {} of rank {} (put_signal) writes, and no wait for its signal \
-                 orders the two; a wait_signal has to come in between, or the put only after",
+                "{} {} {address:#x}, which instruction {} of rank {} (put_signal) writes, without a wait for its signal; \
+                 add a wait_signal between the two, or put later",
                 operation(user),
                 verb(user),
                 put.index,
@@ -232,8 +230,8 @@ impl<'a> Races<'a> {
             return Refusal::at(user.rank, user.index, cause).because(Reason::UseBeforeSignal);
         }
         let cause = format!(
-            "{} {} {address:#x} of rank {card}, which instruction {} of rank {} ({}) {}, and nothing orders the two; a \
-             barrier has to come in between",
+            "{} {} {address:#x} of rank {card}, which instruction {} of rank {} ({}) {}, in no defined order; add a \
+             barrier between the two",
             operation(named),
             verb(named),
             other.index,

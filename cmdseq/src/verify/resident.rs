@@ -1,4 +1,4 @@
-//! Resident programs: launch arguments added, loops unrolled, and then verified as any others.
+//! Verifies resident programs: adds launch arguments and unrolls loops, then verifies the result like any program.
 
 use std::collections::HashSet;
 
@@ -17,15 +17,15 @@ use crate::{Capabilities, Flags, Instruction, Operation};
 pub struct Stored {
     /// The slot.
     pub slot: u64,
-    /// What is in it.
+    /// The stored program.
     pub instructions: Vec<Instruction>,
 }
 
-/// Verifies resident programs that are launched together, the one of each rank with its `arguments`. A rank without
-/// instructions launches nothing.
+/// Verifies resident programs that are launched together, one for each rank, with its `arguments`. A rank with an empty
+/// program launches nothing.
 ///
 /// # Errors
-/// As [`verify`]; instructions are counted as they are stored.
+/// As [`verify`], with indices of stored instructions.
 pub fn verify_resident(
     programs: &[Program],
     arguments: &[[u64; ARGUMENTS]],
@@ -37,12 +37,12 @@ pub fn verify_resident(
     unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
 }
 
-/// Verifies that launches of resident programs, which [`verify_resident`] has accepted, may be in flight together with each
-/// other and with launches of other such programs: cards run them in order, but not all cards at the same time.
+/// Verifies that launches of these resident programs, accepted by [`verify_resident`], may be in flight together, with each
+/// other and with launches of other such programs. Each card runs launches in order, but not all cards at the same time.
 ///
 /// # Errors
-/// A one-sided operation that may reach a card outside of the time in which that card runs the same launch. Such programs are
-/// launched only when nothing else is in flight.
+/// A one-sided operation that may reach a card while that card does not run the same launch. Launch such programs only while
+/// nothing else is in flight.
 pub fn verify_in_flight(
     programs: &[Program],
     arguments: &[[u64; ARGUMENTS]],
@@ -60,11 +60,11 @@ pub fn verify_in_flight(
     unrolled.located(found.and_then(|stray| stray.map_or(Ok(()), Err)))
 }
 
-/// Verifies programs that launch what is `stored` on their cards before them, by rank. Programs in other slots cannot be
-/// launched, nor what they store themselves.
+/// Verifies programs that launch the programs `stored` on their cards before, by rank. Launches of other slots are refused,
+/// and launches of what the programs store themselves.
 ///
 /// # Errors
-/// As [`verify`]; of a resident program, the instruction that launches it is named.
+/// As [`verify`]. An error in a stored program names the launching instruction.
 pub fn verify_launches(
     programs: &[Program],
     stored: &[Vec<Stored>],
@@ -85,7 +85,7 @@ pub fn verify_launches(
                 }
                 Operation::Launch if replaced.contains(&instruction.extent) => {
                     let cause = format!(
-                        "launch: the program has stored another in slot {} before, and what that does is not known here",
+                        "launch: an earlier store replaced the program in slot {}, whose content the verifier does not know",
                         instruction.extent
                     );
                     return Err(refusal(rank, index, Fault::new(Reason::Stored, cause)));
@@ -112,34 +112,34 @@ fn refusal(rank: usize, index: usize, fault: Fault) -> Refusal {
     Refusal::at(rank, index, fault.cause).because(fault.reason)
 }
 
-/// Programs of all ranks without loops and arguments.
+/// Programs of all ranks, with loops unrolled and arguments added.
 #[derive(Debug, Default)]
 pub(crate) struct Unrolled {
-    /// They do the same as those that they were made of. Inputs and outputs lie where they lay.
+    /// The unrolled programs, with the same inputs and outputs.
     pub(crate) programs: Vec<Program>,
-    /// By rank: where each instruction comes from.
+    /// Indices of the original instructions, by rank.
     origins: Vec<Vec<usize>>,
 }
 
 impl Unrolled {
-    /// Resident programs that are launched together, each with its `arguments`.
+    /// Unrolls resident programs that are launched together, each with its `arguments`.
     ///
     /// # Errors
-    /// What a card refuses to store, and what makes a second launch begin otherwise than the first.
+    /// Programs that a card refuses to store, and those that change the state in which the next launch begins.
     pub(crate) fn of_resident(
         programs: &[Program],
         arguments: &[[u64; ARGUMENTS]],
         capabilities: &Capabilities,
     ) -> Result<Self, Refusal> {
         if arguments.len() != programs.len() {
-            let cause = format!("arguments of {} launches for {} programs", arguments.len(), programs.len());
+            let cause = format!("{} sets of launch arguments for {} programs", arguments.len(), programs.len());
             return Err(Refusal::general(cause).because(Reason::Programs));
         }
         let mut unrolled = Unrolled::default();
         let mut room = EXPANDED_MAX;
         for (rank, (program, arguments)) in programs.iter().zip(arguments).enumerate() {
             let mut all = Expanded::default();
-            // Nothing is stored on a card without instructions, and nothing launched.
+            // An empty program is neither stored nor launched.
             if !program.instructions.is_empty() {
                 all.resident(&program.instructions, *arguments, None, capabilities, &mut room)
                     .map_err(|(index, fault)| refusal(rank, index, fault))?;
@@ -156,7 +156,7 @@ impl Unrolled {
         self.origins.push(origins);
     }
 
-    /// What was found of these programs, said of those that they were made of.
+    /// Converts a refusal of the unrolled programs to one of the original programs.
     pub(crate) fn located<T>(&self, found: Result<T, Refusal>) -> Result<T, Refusal> {
         found.map_err(|mut refusal| {
             let at = refusal.rank.zip(refusal.instruction);
@@ -165,29 +165,27 @@ impl Unrolled {
                 && origin != index
             {
                 refusal.instruction = Some(origin);
-                refusal.cause += "; instructions in this sentence are counted with loops unrolled";
+                refusal.cause += "; indices in this message count unrolled instructions";
             }
             refusal
         })
     }
 }
 
-/// A program without loops and arguments, and where each of its instructions comes from.
+/// An unrolled program, with the indices of its original instructions.
 #[derive(Debug, Default)]
 struct Expanded {
     instructions: Vec<Instruction>,
     origins: Vec<usize>,
 }
 
-/// Which instruction is wrong, and how.
+/// A wrong instruction, by index.
 type Misplaced = (usize, Fault);
 
 impl Expanded {
     fn push(&mut self, instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Misplaced> {
         *room = room.checked_sub(1).ok_or_else(|| {
-            let cause = format!(
-                "with its loops unrolled, more than {EXPANDED_MAX} instructions are to be verified (limit EXPANDED_MAX)"
-            );
+            let cause = format!("more than {EXPANDED_MAX} instructions with loops unrolled (limit EXPANDED_MAX)");
             (origin, Fault::new(Reason::TooLong, cause))
         })?;
         self.instructions.push(instruction);
@@ -195,7 +193,7 @@ impl Expanded {
         Ok(())
     }
 
-    /// Adds a resident program; all of it comes from instruction `origin`, or each from its own place.
+    /// Appends a resident program. Its instructions originate from instruction `origin`, or from their own index.
     fn resident(
         &mut self,
         program: &[Instruction],
@@ -227,19 +225,19 @@ impl Expanded {
     }
 }
 
-/// What a card refuses to store, and what changes what the next launch begins with.
+/// Refuses what a card refuses to store, and what changes the state in which the next launch begins.
 fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<(), Misplaced> {
     let refuse = |at: usize, reason, cause: String| Err((at, Fault::new(reason, cause)));
     if program.is_empty() || program.len() as u64 > u64::from(capabilities.resident_words) {
         let most = capabilities.resident_words;
-        let cause = format!("a resident program has 1 to {most} instructions, and this one {}", program.len());
+        let cause = format!("resident program of {} instructions: expected 1 to {most}", program.len());
         return refuse(0, Reason::Stored, cause);
     }
     let mut body_end = 0;
     for (at, instruction) in program.iter().enumerate() {
         let is_early = instruction.flags.contains(Flags::LAST) && at + 1 < program.len();
         if is_early || matches!(instruction.operation, Operation::Launch | Operation::Store) {
-            let what = if is_early { "ends before its end" } else { "starts or stores programs" };
+            let what = if is_early { "ends before its last instruction" } else { "launches or stores programs" };
             return refuse(at, Reason::Stored, format!("{}: a resident program never {what}", instruction.operation));
         }
         let lasting = match instruction.operation {
@@ -249,8 +247,7 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
         };
         if let Some(lasting) = lasting {
             let cause = format!(
-                "{}: the next launch would begin with other {lasting} than this one; a program that is launched again and \
-                 again leaves them as they are",
+                "{}: the next launch would begin with different {lasting}; a resident program must not change them",
                 instruction.operation
             );
             return refuse(at, Reason::Stored, cause);
@@ -262,7 +259,7 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
         let end = at + 1 + usize::from(instruction.loop_body);
         if at < body_end || instruction.loop_count == 0 || instruction.loop_body == 0 || end > program.len() {
             let cause = format!(
-                "loop: {} rounds of {} instructions, with {} behind it; a loop has rounds, a body that is there, and no loop in it",
+                "loop of {} rounds and {} instructions, with {} instructions after it: expected rounds, a complete body, and no loop in it",
                 instruction.loop_count,
                 instruction.loop_body,
                 program.len() - at - 1

@@ -1,15 +1,14 @@
-//! Memory of one card, as far as other cards touch it: who has used what, and which of it nothing orders with a new use.
+//! Shadow of one card's memory: its uses so far, to find those that are not ordered with a new use.
 //!
-//! Kept are who wrote each byte last, as a map of ranges, and every read as it was, so that reads that overlap do not cut
-//! each other up. What came before a use that all later ones are ordered behind is forgotten: they are ordered behind it
-//! too, because who learns that an instruction is over learns all that its rank knew.
+//! A map of ranges has the last writer of each byte; reads are stored whole, so that overlapping reads do not split each other.
+//! Uses that every rank knows to have ended are dropped: a clock that includes an instruction includes all that its rank knew.
 
 use std::collections::BTreeMap;
 
 use super::order::Clocks;
 use crate::ranges::Range;
 
-/// Who uses a range.
+/// A use of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) rank: usize,
@@ -17,14 +16,14 @@ pub(super) struct Use {
     pub(super) is_write: bool,
 }
 
-/// Two uses of a range that nothing orders.
+/// An earlier use that is not ordered with a new one.
 pub(super) struct Conflict {
     pub(super) earlier: Use,
-    /// The first byte of the later use at which they meet.
+    /// The first common byte.
     pub(super) address: u64,
 }
 
-/// The one whose first byte comes first.
+/// Returns the conflict with the lower address.
 fn first_of(one: Option<Conflict>, other: Option<Conflict>) -> Option<Conflict> {
     one.into_iter().chain(other).min_by_key(|conflict| conflict.address)
 }
@@ -37,10 +36,10 @@ struct Write {
     index: usize,
 }
 
-/// A read, in the order in which those that meet a range are looked for.
+/// A read, ordered for the search of reads that overlap a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Read {
-    /// Its length is at least 2 to the power of this, and less than twice that.
+    /// Binary logarithm of its length, rounded down.
     class: u32,
     start: u64,
     end: u64,
@@ -49,38 +48,38 @@ struct Read {
 
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
-    /// All that other cards ever touch of it lies in here.
+    /// Bounds of all accesses by other cards.
     pub(super) touched: Option<(u64, u64)>,
-    /// All uses, in the order in which they came.
+    /// All uses, in order.
     log: Vec<(Range, Use)>,
-    /// By where a range begins.
+    /// By first address.
     writes: BTreeMap<u64, Write>,
-    /// With the last instruction that did it.
+    /// The last instruction of each read.
     reads: BTreeMap<Read, usize>,
-    /// Bit by bit, the classes of which there are reads.
+    /// Bit set of the classes of all reads.
     classes: u64,
-    /// Uses in the log whose reads are in `reads`: the others wait until something is written near them.
+    /// Number of uses of the log whose reads are in `reads`: the others are added when a write comes near them.
     sorted: usize,
-    /// Where the reads of the others lie.
+    /// Bounds of the reads that are not added yet.
     unsorted: Option<(u64, u64)>,
-    /// Ranges that were added or looked at since what everybody knows of was forgotten.
+    /// Ranges added or compared since the last drop.
     work: usize,
-    /// The same, before.
+    /// The same before the last drop.
     past_work: usize,
-    /// Reads that lie in the range of the write that is looked at.
+    /// Reads inside of the current write.
     covered: Vec<Read>,
 }
 
 impl Shadow {
-    /// Notes a use of `range`; the first conflict with what was before.
+    /// Records a use of `range`; returns its first conflict with an earlier use.
     pub(super) fn add(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
         if range.bytes == 0 {
             return None;
         }
-        let write = self.loose_write(range, now, clocks);
-        let read = if now.is_write { self.loose_read(range, now, clocks) } else { None };
+        let write = self.conflicting_write(range, now, clocks);
+        let read = if now.is_write { self.conflicting_read(range, now, clocks) } else { None };
         if let Some(conflict) = first_of(write, read) {
-            let earlier = self.told(conflict.address, now, clocks).unwrap_or(conflict.earlier);
+            let earlier = self.named_use(conflict.address, now, clocks).unwrap_or(conflict.earlier);
             return Some(Conflict { earlier, ..conflict });
         }
         self.log.push((range, now));
@@ -90,17 +89,17 @@ impl Shadow {
             let unsorted = self.unsorted.get_or_insert((range.address, range.end()));
             *unsorted = (unsorted.0.min(range.address), unsorted.1.max(range.end()));
         }
-        self.forget(clocks);
+        self.drop_ended(clocks);
         None
     }
 
-    /// Ranges that were added or looked at.
+    /// Returns the number of ranges added or compared.
     pub(super) fn compared(&self) -> u64 {
         (self.past_work + self.work) as u64
     }
 
-    /// The first byte of `range` whose last write nothing orders with `now`.
-    fn loose_write(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
+    /// Returns the first conflict of `now` with the last writes of `range`.
+    fn conflicting_write(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
         let before = self.writes.range(..range.address).next_back().filter(|(_, write)| write.end > range.address);
         let from = before.map_or(range.address, |(start, _)| *start);
         for (start, write) in self.writes.range(from..range.end()) {
@@ -113,9 +112,8 @@ impl Shadow {
         None
     }
 
-    /// The first byte of `range` with a read that nothing orders with the write `now`. Reads that lie in `range` are put
-    /// into `covered`.
-    fn loose_read(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
+    /// Returns the first conflict of the write `now` with reads of `range`. Reads inside of `range` are put into `covered`.
+    fn conflicting_read(&mut self, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
         self.sort_reads(range, clocks);
         let mut first: Option<Conflict> = None;
         let mut covered = std::mem::take(&mut self.covered);
@@ -124,7 +122,7 @@ impl Shadow {
         while classes != 0 {
             let class = classes.trailing_zeros();
             classes &= classes - 1;
-            // Such reads are no longer than this.
+            // Longest read of this class.
             let longest = (1_u64 << class).saturating_mul(2);
             let from = Read { class, start: range.address.saturating_sub(longest), end: 0, rank: 0 };
             let until = Read { start: range.end(), ..from };
@@ -146,14 +144,14 @@ impl Shadow {
         first
     }
 
-    /// Sorts the reads of the log, if some of them may meet `range`.
+    /// Adds the reads of the log to `reads`, if some of them may overlap `range`.
     fn sort_reads(&mut self, range: Range, clocks: &Clocks) {
         let is_near = self.unsorted.is_some_and(|(start, end)| range.address < end && range.end() > start);
         if !is_near {
             return;
         }
         let unsorted = &self.log[self.sorted..];
-        // To find out what everybody knows has to be worth it.
+        // Computing the common clock pays for many reads only.
         let floor = if unsorted.len() >= clocks.ranks() { clocks.known_to_all() } else { Vec::new() };
         for (range, one) in unsorted.iter().filter(|(_, one)| !one.is_write) {
             if floor.get(one.rank).is_some_and(|over| *over as usize > one.index) {
@@ -168,14 +166,14 @@ impl Shadow {
         self.unsorted = None;
     }
 
-    /// Makes `now` the last write of `range`, and forgets the reads that it covers.
+    /// Makes `now` the last write of `range`, and drops the reads that it covers.
     fn write(&mut self, range: Range, now: Use) {
         let (start, end) = (range.address, range.end());
         self.work += 1;
         for read in self.covered.drain(..) {
             self.reads.remove(&read);
         }
-        // What it cuts in two, or off at its begin.
+        // Split the write that overlaps the begin.
         if let Some((_, before)) = self.writes.range_mut(..start).next_back() {
             let upper = *before;
             before.end = upper.end.min(start);
@@ -192,8 +190,8 @@ impl Shadow {
         self.writes.insert(start, Write { end, rank: now.rank, index: now.index });
     }
 
-    /// Forgets what everybody knows to be over, after as much work as it takes.
-    fn forget(&mut self, clocks: &Clocks) {
+    /// Drops uses that every rank knows to have ended, after as much work as this takes.
+    fn drop_ended(&mut self, clocks: &Clocks) {
         let kept = self.writes.len() + self.reads.len();
         if self.work <= 2 * kept + clocks.ranks() * clocks.ranks() {
             return;
@@ -206,9 +204,8 @@ impl Shadow {
         self.work = 0;
     }
 
-    /// Of the uses of a byte that nothing orders with `now`, the one that a refusal tells of: its last write, or of the
-    /// reads since the one whose rank was the first to read it.
-    fn told(&self, address: u64, now: Use, clocks: &Clocks) -> Option<Use> {
+    /// Returns the conflicting use of a byte that a refusal names: the last write, else the first reader since.
+    fn named_use(&self, address: u64, now: Use, clocks: &Clocks) -> Option<Use> {
         let (mut write, mut reads) = (None, Vec::<Use>::new());
         for (_, one) in self.log.iter().filter(|(range, _)| range.address <= address && address < range.end()) {
             if one.is_write {
@@ -253,7 +250,7 @@ mod tests {
         ]
     }
 
-    /// Each byte by itself: its last write, and of the reads since, the last of each rank.
+    /// Model of one byte: its last write, and the last read of each rank since.
     #[derive(Debug, Clone, Default)]
     struct Byte {
         write: Option<Use>,

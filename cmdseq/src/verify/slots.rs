@@ -1,29 +1,30 @@
-//! What a program changes on its card that later instructions name: communicators, tables, resident programs.
+//! Communicators, tables and resident programs that a program itself defines.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::instruction::takes_tables;
 use crate::matching::entry_of;
+use crate::ranges::alltoallv_slots;
 use crate::refusal::{Fault, Reason};
 use crate::{Instruction, Operation};
 
-/// What instructions before have put into a card's slots.
+/// The definitions by the instructions so far.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Communicators that were defined anew or freed last, and where.
+    /// The last `group` or `free` of each communicator, and its index.
     communicators: HashMap<u16, (usize, Operation)>,
-    /// Of the entries of the card's table, the communicator that was defined last and not freed since.
+    /// The communicator in each entry of the card's table that the program has defined and not freed.
     defined: HashMap<Option<u32>, u16>,
-    /// Tables that were stored, and where.
+    /// Index of the instruction that stored each table.
     tables: HashMap<u64, usize>,
-    /// Resident programs that were stored.
+    /// Slots with stored programs.
     programs: HashSet<u64>,
 }
 
 impl Slots {
-    /// What instruction `index` of the program finds and leaves.
+    /// Checks instruction `index` of the program and notes what it defines.
     ///
-    /// `occupant` says which communicator was in the same entry of the card's table before the program.
+    /// `occupant` returns the communicator in the same table entry before the program.
     pub(super) fn step(
         &mut self,
         index: usize,
@@ -47,7 +48,7 @@ impl Slots {
                 self.programs.insert(extent);
             }
             Operation::Launch if !self.programs.contains(&extent) => {
-                let cause = format!("no instruction before it has stored a program in slot {extent}");
+                let cause = format!("no program in slot {extent}; store one first");
                 return Err(Fault::new(Reason::Stored, cause));
             }
             _ => return self.check_use(instruction),
@@ -55,7 +56,7 @@ impl Slots {
         Ok(())
     }
 
-    /// A communicator is defined in an empty entry, and freed where it is.
+    /// Checks that `group` finds a free entry, and `free` its communicator.
     fn check_entry(&self, instruction: &Instruction, before: Option<u16>) -> Result<(), Fault> {
         let Instruction { operation, communicator, .. } = *instruction;
         let freed = |id: u16| self.communicators.get(&id).filter(|one| one.1 == Operation::Free).map(|one| one.0);
@@ -66,7 +67,7 @@ impl Slots {
             (Operation::Free, Some(id)) if id == communicator => Ok(()),
             (Operation::Free, _) => match freed(communicator) {
                 Some(at) => {
-                    let cause = format!("instruction {at} has freed communicator {communicator} already");
+                    let cause = format!("instruction {at} already freed communicator {communicator}");
                     refuse(Reason::Membership, cause)
                 }
                 None => {
@@ -75,31 +76,34 @@ impl Slots {
                 }
             },
             (_, Some(id)) => {
-                let cause =
-                    format!("communicator {id} is in the same entry of the card's table; it has to be freed before");
+                let cause = format!("communicator {id} occupies the same table entry; free it first");
                 refuse(Reason::Communicators, cause)
             }
             (_, None) => Ok(()),
         }
     }
 
-    /// What lies in host memory is not known here.
+    /// Refuses the use of definitions from host memory, whose content is unknown.
     fn check_use(&self, instruction: &Instruction) -> Result<(), Fault> {
         let Instruction { operation, communicator, extent, .. } = *instruction;
         if operation.fields().communicator
             && let Some((at, how)) = self.communicators.get(&communicator)
         {
-            let what = if *how == Operation::Free { "freed" } else { "defined out of host memory" };
-            let cause =
-                format!("instruction {at} has {what} communicator {communicator}; who is in it is not known here");
+            let what = if *how == Operation::Free { "freed" } else { "defined" };
+            let cause = format!(
+                "instruction {at} {what} communicator {communicator}, whose members the verifier does not know"
+            );
             return Err(Fault::new(Reason::Membership, cause));
         }
-        let named = if operation == Operation::Alltoallv { [extent & 0xffff, extent >> 16] } else { [extent; 2] };
+        let (sends, receives) =
+            if operation == Operation::Alltoallv { alltoallv_slots(extent) } else { (extent, extent) };
         if takes_tables(operation)
-            && let Some((slot, at)) = named.iter().find_map(|slot| Some((slot, self.tables.get(slot)?)))
+            && let Some((slot, at)) =
+                [sends, receives].into_iter().find_map(|slot| Some((slot, self.tables.get(&slot)?)))
         {
-            let cause =
-                format!("instruction {at} has stored table {slot} out of host memory; what it says is not known here");
+            let cause = format!(
+                "instruction {at} stored table {slot} from host memory, whose content the verifier does not know"
+            );
             return Err(Fault::new(Reason::Stored, cause));
         }
         Ok(())

@@ -1,18 +1,18 @@
-//! Where the blocks of an instruction lie at most: one range for each of its sides, found without a look at every block.
+//! Bounds of the blocks of an instruction: one range for each side, computed without its single blocks.
 
 use std::collections::BTreeMap;
 
-use crate::ranges::{Context, alltoallv_slots};
+use crate::ranges::{Blocks, Context, Exchange};
 use crate::table::{Table, Tables};
 use crate::{Instruction, Layout, Operand, Operation};
 
-/// A range that holds all blocks of a side.
+/// A range that contains all blocks of a side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spread {
     start: u64,
     /// `None` past the last 64-bit address.
     end: Option<u64>,
-    /// If the blocks lie striped in it, the bytes of each.
+    /// Bytes of each block, if they are striped.
     striped: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Spread {
         Spread { start: side.address, end, striped: is_striped.then_some(bytes) }
     }
 
-    /// Of what a table lists.
+    /// Of the blocks in a table.
     fn listed(side: &Operand, span: &Span) -> Self {
         let end = side.address.checked_add(span.end);
         let start = side.address.saturating_add(span.start);
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// What is touched of the own card at most, side by side.
+/// Bounds of what an instruction accesses on its own card.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sides {
     pub(super) source: Option<Spread>,
@@ -66,52 +66,28 @@ pub(super) struct Sides {
     pub(super) own: Option<Spread>,
 }
 
-/// Blocks of a side.
-enum Blocks {
-    None,
-    One,
-    /// One for each rank.
-    Many,
-    /// As the table in this slot says.
-    Listed(u64),
-}
-
 impl Sides {
-    /// Of an instruction on a communicator; `None` of others, and if a table is missing or does not fit.
+    /// Of an instruction on a communicator; `None` for others, and if a table is missing or does not fit.
     pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
-        use Blocks::{Listed, Many, One};
         let Instruction { operation, bytes, extent, .. } = *instruction;
-        let is_root = u32::from(instruction.root) == context.rank;
-        let at_root = |blocks: Blocks| if is_root { blocks } else { Blocks::None };
-        let (from, to) = match operation {
-            Operation::Barrier => (Blocks::None, Blocks::None),
-            Operation::Send | Operation::RdmaWrite | Operation::PutSignal => (One, Blocks::None),
-            Operation::Recv | Operation::RdmaRead => (Blocks::None, One),
-            Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce => (One, One),
-            Operation::Allreduce | Operation::Scan | Operation::Exscan => (One, One),
-            Operation::Scatter => (at_root(Many), One),
-            Operation::Gather => (One, at_root(Many)),
-            Operation::Broadcast => (at_root(One), One),
-            Operation::Reduce => (One, at_root(One)),
-            Operation::Alltoall => (Many, Many),
-            Operation::Allgather => (One, Many),
-            Operation::ReduceScatter => (Many, One),
-            Operation::Scatterv => (at_root(Listed(extent)), One),
-            Operation::Gatherv => (One, at_root(Listed(extent))),
-            Operation::Allgatherv => (One, Listed(extent)),
-            Operation::Alltoallv => {
-                let (sends, receives) = alltoallv_slots(extent);
-                (Listed(sends), Listed(receives))
-            }
-            _ => return None,
+        let one = Some(Blocks::One);
+        let (from, to) = match (Exchange::of(instruction), operation) {
+            (Some(exchange), _) => (exchange.source(context.rank), exchange.destination(context.rank)),
+            (None, Operation::Barrier) => (None, None),
+            (None, Operation::Send | Operation::RdmaWrite | Operation::PutSignal) => (one, None),
+            (None, Operation::Recv | Operation::RdmaRead) => (None, one),
+            (None, Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce) => (one, one),
+            (None, _) => return None,
         };
-        let side = |operand: &Operand, blocks: Blocks| {
-            let several = if operand.layout == Layout::Striped { context.ranks } else { 1 };
+        let side = |operand: &Operand, blocks: Option<Blocks>| {
+            let is_striped = operand.layout == Layout::Striped;
             let count = match blocks {
-                Blocks::None => return Some(None),
-                One => several,
-                Many => context.ranks,
-                Listed(slot) => return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?))),
+                None => return Some(None),
+                Some(Blocks::One) if !is_striped => 1,
+                Some(Blocks::One | Blocks::Each) => context.ranks,
+                Some(Blocks::Listed(slot)) => {
+                    return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?)));
+                }
             };
             Some(Some(Spread::of(operand, count, bytes, context.stripe_bytes)))
         };
@@ -122,13 +98,13 @@ impl Sides {
         Some(Sides { source, destination, own })
     }
 
-    /// Whether something of them may lie from `touched.0` to before `touched.1`.
+    /// Whether some byte from `touched.0` to before `touched.1` may be accessed.
     pub(super) fn meet(&self, touched: (u64, u64)) -> bool {
         [&self.source, &self.destination, &self.own].into_iter().flatten().any(|side| side.meets(touched))
     }
 }
 
-/// What a table says in all.
+/// Bounds of a table's blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     entries: usize,
@@ -140,7 +116,7 @@ pub(super) struct Span {
     pub(super) is_apart: bool,
 }
 
-/// What the tables of a card say in all, by slot.
+/// Bounds of the blocks of a card's tables, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     of: BTreeMap<u16, Span>,
@@ -151,7 +127,7 @@ impl Spans {
         Spans { of: tables.iter().map(|(slot, table)| (*slot, span(table))).collect() }
     }
 
-    /// Of the table in a slot, if it has an entry for each of `ranks`.
+    /// Returns the bounds of the table in a slot, if it has an entry for each of `ranks`.
     pub(super) fn get(&self, slot: u64, ranks: u32) -> Option<&Span> {
         let span = self.of.get(&u16::try_from(slot).ok()?)?;
         (span.entries as u64 == u64::from(ranks)).then_some(span)

@@ -193,17 +193,17 @@ fn what_is_bound_ends_in_its_host_buffer() {
     };
     refused(
         &|program| program.instructions[0].bytes = 257,
-        "rank 1: instruction 0: the source has 257 B from byte 0 of host buffer `h` on, which has 256 B",
+        "rank 1: instruction 0: the source, 257 B from byte 0 on, exceeds host buffer `h` of 256 B",
     );
     refused(
         &|program| program.instructions[1].loop_count = 5,
-        "rank 1: instruction 2: the destination has 64 B from byte 256 of host buffer `h` on, which has 256 B",
+        "rank 1: instruction 2: the destination, 64 B from byte 256 on, exceeds host buffer `h` of 256 B",
     );
     refused(
         &|program| program.instructions[4].loop_count = 3,
-        "rank 1: instruction 6: the source has 256 B from byte 64 of host buffer `h` on, which has 256 B",
+        "rank 1: instruction 6: the source, 256 B from byte 64 on, exceeds host buffer `h` of 256 B",
     );
-    refused(&|program| program.bindings.swap(0, 1), "rank 1: bindings are not in order");
+    refused(&|program| program.bindings.swap(0, 1), "rank 1: the bindings are not sorted");
 }
 
 #[test]

@@ -190,13 +190,13 @@ fn refused(text: &str, options: &Options) -> String {
 
 #[test]
 fn the_number_of_ranks_must_be_known() {
-    assert!(plain("nop").unwrap_err().to_string().contains("how many ranks"));
+    assert!(plain("nop").unwrap_err().to_string().contains("number of ranks"));
     assert!(plain("ranks 0\nnop").unwrap_err().to_string().contains("1 to 65536"));
     assert!(plain("ranks ranks\nnop").unwrap_err().to_string().contains("numbers only"));
     let only = Options { ranks: Some(2), only: Some(2), ..Options::default() };
     assert!(refused("nop", &only).contains("no rank 2"));
     let other = Options { ranks: Some(2), ..Options::default() };
-    assert!(refused("ranks 4\nnop", &other).contains("for 4 ranks, and it is assembled for 2"));
+    assert!(refused("ranks 4\nnop", &other).contains("for 4 ranks, but is assembled for 2"));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn nothing_takes_for_ever() {
     assert!(many.ends_with("and 1 more"), "{many}");
     let fan = [("a.seq", "include \"b.seq\"\ninclude \"b.seq\""), ("b.seq", "include \"c.seq\""), ("c.seq", "")];
     let errors = assemble_with(&fan, "include \"a.seq\"", &options).unwrap_err().to_string();
-    assert!(errors.contains("2 deep") || errors.contains("3 files"), "{errors}");
+    assert!(errors.contains("2 levels") || errors.contains("3 files"), "{errors}");
 }
 
 #[test]

@@ -54,32 +54,32 @@ fn numbers_of_the_card_are_kept_to() {
         &capabilities,
         &[
             (&[Instruction::delay(1 << 36)], None),
-            (&[Instruction::delay((1 << 36) + 1)], field("68719476737 cycles are more than a card waits")),
+            (&[Instruction::delay((1 << 36) + 1)], field("68719476737 cycles exceed the longest delay")),
             (&[wait(63)], None),
             (&[put(63)], None),
-            (&[wait(64)], none("there is no signal 64; the card has 64")),
-            (&[put(64)], none("there is no signal 64; the card has 64")),
+            (&[wait(64)], none("no signal 64 (the card has 64 signals)")),
+            (&[put(64)], none("no signal 64 (the card has 64 signals)")),
             // As many as the card takes, and no more than there are.
             (&[table(15, 0, 1)], None),
             (&[table(15, 0, 3)], None),
-            (&[table(15, 0, 0)], field("0 B are not 1 to 3 entries of 16 B")),
-            (&[table(15, 0, 4)], field("64 B are not 1 to 3 entries of 16 B")),
-            (&[of_bytes(table(15, 0, 1), 24)], field("24 B are not 1 to 3 entries of 16 B")),
-            (&[table(16, 0, 1)], none("there is no slot 16 for a table; the card has 16")),
+            (&[table(15, 0, 0)], field("invalid length 0 B: expected 1 to 3 entries of 16 B")),
+            (&[table(15, 0, 4)], field("invalid length 64 B: expected 1 to 3 entries of 16 B")),
+            (&[of_bytes(table(15, 0, 1), 24)], field("invalid length 24 B: expected 1 to 3 entries of 16 B")),
+            (&[table(16, 0, 1)], none("no table slot 16 (the card has 16 slots)")),
             (&[group(5, 0, 1)], None),
             (&[group(5, 0, 3)], None),
-            (&[group(5, 0, 0)], field("0 B are not 1 to 3 node numbers of 2 B")),
-            (&[group(5, 0, 4)], field("8 B are not 1 to 3 node numbers of 2 B")),
-            (&[of_bytes(group(5, 0, 1), 3)], field("3 B are not 1 to 3 node numbers of 2 B")),
+            (&[group(5, 0, 0)], field("invalid length 0 B: expected 1 to 3 node numbers of 2 B")),
+            (&[group(5, 0, 4)], field("invalid length 8 B: expected 1 to 3 node numbers of 2 B")),
+            (&[of_bytes(group(5, 0, 1), 3)], field("invalid length 3 B: expected 1 to 3 node numbers of 2 B")),
             (&[store(7, 0, 1)], None),
             (&[store(7, 0, 256)], None),
-            (&[store(7, 0, 0)], field("0 B are not 1 to 256 instructions of 64 B")),
-            (&[store(7, 0, 257)], field("16448 B are not 1 to 256 instructions of 64 B")),
-            (&[of_bytes(store(7, 0, 1), 96)], field("96 B are not 1 to 256 instructions of 64 B")),
-            (&[store(8, 0, 1)], none("there is no slot 8 for a program; the card has 8")),
+            (&[store(7, 0, 0)], field("invalid length 0 B: expected 1 to 256 instructions of 64 B")),
+            (&[store(7, 0, 257)], field("invalid length 16448 B: expected 1 to 256 instructions of 64 B")),
+            (&[of_bytes(store(7, 0, 1), 96)], field("invalid length 96 B: expected 1 to 256 instructions of 64 B")),
+            (&[store(8, 0, 1)], none("no program slot 8 (the card has 8 slots)")),
             (&[store(7, 0, 1), launch(7)], None),
-            (&[store(6, 0, 1), launch(7)], Some((1, Reason::Stored, "has stored a program in slot 7"))),
-            (&[launch(8)], none("there is no slot 8 for a program")),
+            (&[store(6, 0, 1), launch(7)], Some((1, Reason::Stored, "no program in slot 7"))),
+            (&[launch(8)], none("no program slot 8")),
         ],
     );
     // What each alone allows, and the two together.
@@ -123,8 +123,9 @@ fn ids_of_communicators_name_an_entry_and_a_generation_that_there_is() {
         assert_eq!([given.is_ok(), grouped.is_ok()], [is_id; 2], "{id}: {given:?} {grouped:?}");
         if !is_id {
             let last = capabilities.communicators - 1;
-            let says =
-                format!("communicator {id}: the cards' tables take ids 1 to {last}, and those of later generations");
+            let says = format!(
+                "communicator {id}: invalid id: the cards' tables have entries 1 to {last}, with later generations"
+            );
             assert_eq!((given.unwrap_err().to_string(), grouped.unwrap_err().reason), (says, Reason::Communicators));
         }
     }
@@ -147,13 +148,13 @@ fn communicators_that_cannot_be_are_refused() {
     assert_eq!(given(&[(1, &[0, 1, 2]), (2, &[3, 1])]), Ok(()));
     // One entry, on different cards.
     assert_eq!(given(&[(1, &[0, 1]), (33, &[2, 3])]), Ok(()));
-    let same = "rank 0: communicators 1 and 33 take the same entry of a card's table";
+    let same = "rank 0: communicators 1 and 33 need the same table entry";
     assert_eq!(given(&[(1, &[0, 3]), (33, &[2, 3])]), refused(same));
-    let twice = "rank 1: communicator 4 has node 1 twice; a card is one rank of it";
+    let twice = "rank 1: communicator 4: duplicate node 1";
     assert_eq!(given(&[(4, &[1, 2, 1])]), refused(twice));
-    assert_eq!(given(&[(4, &[])]), refused("communicator 4: 0 ranks; the cards' tables take 1 to 3"));
-    assert_eq!(given(&[(4, &[0, 1, 2, 3])]), refused("communicator 4: 4 ranks; the cards' tables take 1 to 3"));
-    assert_eq!(given(&[(4, &[0, 4])]), refused("communicator 4: there is no node 4; the fabric has 4"));
+    assert_eq!(given(&[(4, &[])]), refused("communicator 4: 0 ranks: the cards' tables allow 1 to 3"));
+    assert_eq!(given(&[(4, &[0, 1, 2, 3])]), refused("communicator 4: 4 ranks: the cards' tables allow 1 to 3"));
+    assert_eq!(given(&[(4, &[0, 4])]), refused("communicator 4: no node 4 (the fabric has 4 nodes)"));
 }
 
 #[test]
@@ -168,12 +169,15 @@ fn addresses_are_aligned_as_the_card_asks() {
         &capabilities,
         &[
             (&[copy(at(32), at(96), 8)], None),
-            (&[copy(at(33), at(96), 8)], field("source 0x21 is not a multiple of 32")),
-            (&[copy(at(32), at(80), 8)], field("destination 0x50 is not a multiple of 32")),
+            (&[copy(at(33), at(96), 8)], field("source 0x21 is misaligned: expected a multiple of 32")),
+            (&[copy(at(32), at(80), 8)], field("destination 0x50 is misaligned: expected a multiple of 32")),
             (&[copy(host(33), at(96), 8)], None),
             (&[copy(at(32), host(33), 8)], None),
-            (&[copy(host(33), at(80), 8)], field("destination 0x50 is not a multiple of 32")),
-            (&[Instruction::rdma_write(1, at(0), at(16), 8)], field("destination 0x10 is not a multiple of 32")),
+            (&[copy(host(33), at(80), 8)], field("destination 0x50 is misaligned: expected a multiple of 32")),
+            (
+                &[Instruction::rdma_write(1, at(0), at(16), 8)],
+                field("destination 0x10 is misaligned: expected a multiple of 32"),
+            ),
             // A launch passes values.
             (&[store, Instruction::launch(0, [1, 2, 3])], None),
         ],
@@ -194,13 +198,13 @@ fn memory_ends_where_the_card_says() {
         &capabilities,
         &[
             (&[fill(at(end - 64), 64, 0)], None),
-            (&[fill(at(end - 63), 64, 0)], memory("64 B at 0x1ffffffc1 leave card memory, which ends at 0x200000000")),
+            (&[fill(at(end - 63), 64, 0)], memory("64 B at 0x1ffffffc1 exceed card memory, which ends at 0x200000000")),
             // A copy or fill of nothing begins somewhere too.
             (&[fill(at(end), 0, 0)], None),
-            (&[fill(at(end + 1), 0, 0)], memory("0 B at 0x200000001 leave card memory")),
+            (&[fill(at(end + 1), 0, 0)], memory("0 B at 0x200000001 exceed card memory")),
             (&[copy(at(end), at(end), 0)], None),
-            (&[copy(at(end + 1), at(0), 0)], memory("0 B at 0x200000001 leave card memory")),
-            (&[copy(at(0), at(end + 1), 0)], memory("0 B at 0x200000001 leave card memory")),
+            (&[copy(at(end + 1), at(0), 0)], memory("0 B at 0x200000001 exceed card memory")),
+            (&[copy(at(0), at(end + 1), 0)], memory("0 B at 0x200000001 exceed card memory")),
             (&[copy(host(end + 64), host(end + 128), 64)], None),
             (&[Instruction::user(at(end + 64), at(end + 64), 0, 0)], None),
             (&[Instruction::send(1, at(end + 64), 0)], None),
@@ -226,7 +230,7 @@ fn members_of_a_barrier_need_a_link_to_all_others() {
     let text = "communicator corner = 1 of 0, 1, 2\nif rank < 3\n barrier communicator corner\nend";
     let refusal = verified(4, text, &dragonfly(2, 2)).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(1), Some(0), Reason::Link), "{refusal}");
-    assert!(refusal.cause.contains("there is no link from node 1 to node 2 (rank 2)"), "{refusal}");
+    assert!(refusal.cause.contains("no link from node 1 to node 2 (rank 2)"), "{refusal}");
 }
 
 #[test]
@@ -258,22 +262,22 @@ fn what_a_program_changes_on_its_card_is_followed() {
         alone(vec![free(1), group(33), free(1)]),
         2,
         Reason::Membership,
-        "instruction 0 has freed communicator 1 already",
+        "instruction 0 already freed communicator 1",
     );
     refused(
         alone(vec![free(1), group(33), group(65)]),
         2,
         Reason::Communicators,
-        "communicator 33 is in the same entry",
+        "communicator 33 occupies the same table entry",
     );
-    refused(alone(vec![group(33)]), 0, Reason::Communicators, "communicator 1 is in the same entry");
+    refused(alone(vec![group(33)]), 0, Reason::Communicators, "communicator 1 occupies the same table entry");
     refused(
         alone(vec![free(1), group(1), barrier().on(1)]),
         2,
         Reason::Membership,
-        "instruction 1 has defined out of host memory communicator 1",
+        "instruction 1 defined communicator 1",
     );
-    refused(alone(vec![free(1), barrier().on(1)]), 1, Reason::Membership, "instruction 0 has freed communicator 1");
+    refused(alone(vec![free(1), barrier().on(1)]), 1, Reason::Membership, "instruction 0 freed communicator 1");
     // Tables that are stored are unknown; all others are what they were. These wait for the other cards in vain.
     for (stored, instruction) in [
         (3, exchange(0, 1)),
@@ -283,15 +287,10 @@ fn what_a_program_changes_on_its_card_is_followed() {
         (1, gather(0)),
         (0, barrier().on(2)),
     ] {
-        refused(alone(vec![table(stored), instruction]), 1, Reason::Unmatched, "finds no partner");
+        refused(alone(vec![table(stored), instruction]), 1, Reason::Unmatched, "has no partner");
     }
     for (stored, instruction) in [(1, exchange(0, 1)), (1, exchange(1, 0)), (1, exchange(1, 1)), (1, gather(1))] {
-        refused(
-            alone(vec![table(stored), instruction]),
-            1,
-            Reason::Stored,
-            "instruction 0 has stored table 1 out of host",
-        );
+        refused(alone(vec![table(stored), instruction]), 1, Reason::Stored, "instruction 0 stored table 1 from host");
     }
 }
 
@@ -335,17 +334,17 @@ fn resident_programs_are_as_long_and_as_deep_as_a_card_stores() {
         verify_resident(&programs, &[[0; 3]], &[], &[0], &connected(1)).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(resident(vec![nop(); 256]), Ok(()));
-    let long = "rank 0, instruction 0: a resident program has 1 to 256 instructions, and this one 257";
+    let long = "rank 0, instruction 0: resident program of 257 instructions: expected 1 to 256";
     assert_eq!(resident(vec![nop(); 257]), Err(long.to_owned()));
     // Loops one after another, and with something in between.
     let round = Instruction::repeat(2, 1);
     assert_eq!(resident(vec![round, nop(), round, nop(), nop(), round, nop()]), Ok(()));
     assert_eq!(resident(vec![Instruction::repeat(3, 2), nop(), nop()]), Ok(()));
-    let nested = "rank 0, instruction 1: loop: 2 rounds of 1 instructions, with 2 behind it; a loop has rounds, a body that is \
-                  there, and no loop in it";
+    let nested = "rank 0, instruction 1: loop of 2 rounds and 1 instructions, with 2 instructions after it: expected \
+                  rounds, a complete body, and no loop in it";
     assert_eq!(resident(vec![Instruction::repeat(2, 3), round, nop(), nop()]), Err(nested.to_owned()));
-    let short = "rank 0, instruction 1: loop: 2 rounds of 2 instructions, with 1 behind it; a loop has rounds, a body that is \
-                 there, and no loop in it";
+    let short = "rank 0, instruction 1: loop of 2 rounds and 2 instructions, with 1 instructions after it: expected \
+                 rounds, a complete body, and no loop in it";
     assert_eq!(resident(vec![nop(), Instruction::repeat(2, 2), nop()]), Err(short.to_owned()));
     // Each instruction of a body is named by its own place.
     for wrong in 0..3 {
@@ -353,7 +352,7 @@ fn resident_programs_are_as_long_and_as_deep_as_a_card_stores() {
         program[2 + wrong] = Instruction::fill(at(9 << 30), 8, 0);
         let refusal = resident(program).unwrap_err();
         assert!(
-            refusal.starts_with(&format!("rank 0, instruction {}: fill: 8 B at 0x240000000 leave", 2 + wrong)),
+            refusal.starts_with(&format!("rank 0, instruction {}: fill: 8 B at 0x240000000 exceed", 2 + wrong)),
             "{refusal}"
         );
     }

@@ -69,27 +69,27 @@ const WRONG: &[Wrong] = wrong! {
         "communicator a = 1 of 0, 1\nif rank == 0\n send peer 1, source 0, bytes 64, communicator a\nelse\n recv peer 0, destination 0, bytes 64\nend";
     "a barrier on another communicator": 3 ranks, 2 at 0, CommunicatorMismatch, "which is on communicator 1",
         "communicator a = 1 of 0, 1, 2\nif rank == 2\n barrier\nelse\n barrier communicator a\nend";
-    "an empty send for a receive that is not": 2 ranks, 1 at 0, Unmatched, "no send to here is left at rank 0",
+    "an empty send for a receive that is not": 2 ranks, 1 at 0, Unmatched, "rank 0 has no further send to this rank",
         "if rank == 0\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 8\nend";
     "an empty send orders nothing": 2 ranks, 0 at 0, Race, "which instruction 1 of rank 1 (fill) writes",
         "if rank == 0\n rdma_write peer 1, source 0, destination 0x8000, bytes 64\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 0\n fill destination 0x8000, bytes 64, extent 7\nend";
     "a copy within host memory onto itself": 2 ranks, 1 at 1, Overlap, "64 B of host memory at 0x1020 and at 0x1000 overlap",
         "nop\nif rank == 1\n copy source host 0x1020, destination host 0x1000, bytes 64\nend";
-    "a send without receive": 2 ranks, 0 at 0, Unmatched, "no recv from here is left at rank 1; the program of rank 1 has ended",
+    "a send without receive": 2 ranks, 0 at 0, Unmatched, "rank 1 has no further recv from this rank; the program of rank 1 has ended",
         "if rank == 0\n send peer 1, source 0, bytes 64\nend";
-    "a receive without send": 3 ranks, 2 at 1, Unmatched, "no send to here is left at rank 1",
+    "a receive without send": 3 ranks, 2 at 1, Unmatched, "rank 1 has no further send to this rank",
         "barrier\nif rank == 2\n recv peer 1, destination 0, bytes 64\nend";
     "a send too many": 2 ranks, 0 at 2, Unmatched, "the program of rank 1 has ended",
         "for k in 0 .. 2\n if rank == 0\n  send peer 1, source 0, bytes 64\n else\n  recv peer 0, destination 0, bytes 64\n end\nend\nif rank == 0\n send peer 1, source 0, bytes 64\nend";
-    "one receives from the wrong rank": 3 ranks, 1 at 0, Unmatched, "recv from 2 finds no partner",
+    "one receives from the wrong rank": 3 ranks, 1 at 0, Unmatched, "recv from 2 has no partner",
         "if rank == 0\n send peer 1, source 0, bytes 64\nelse if rank == 1\n recv peer 2, destination 0, bytes 64\nend";
-    "a barrier that one rank leaves out": 4 ranks, 0 at 0, Unmatched, "no collective of communicator 0 is left at rank 3",
+    "a barrier that one rank leaves out": 4 ranks, 0 at 0, Unmatched, "rank 3 has no further collective on communicator 0",
         "if rank != 3\n barrier\nend";
     "a ring with a wrong neighbour": 4 ranks, 2 at 0, Unmatched, "sendrecv to 0, from 1",
         "if rank == 2\n sendrecv peer 0, root 1, source 0, destination 4096, bytes 64\nelse\n sendrecv peer (rank + 1) % 4, root (rank - 1) % 4, source 0, destination 4096, bytes 64\nend";
-    "two that both send": 2 ranks, 1 at 0, Unmatched, "send to 0 finds no partner",
+    "two that both send": 2 ranks, 1 at 0, Unmatched, "send to 0 has no partner",
         "send peer 1 - rank, source 0, bytes 64";
-    "a fold that nobody sends to": 2 ranks, 1 at 0, Unmatched, "recv_reduce from 0 finds no partner",
+    "a fold that nobody sends to": 2 ranks, 1 at 0, Unmatched, "recv_reduce from 0 has no partner",
         "if rank == 1\n recv_reduce peer 0, source 0, destination 64, bytes 64, element f32, reduction sum\nend";
     "two that send before they receive": 2 ranks, 0 at 0, Deadlock, "rank 0 instruction 0 (send to 1) waits for rank 1 instruction 0 (send to 0), which waits for rank 0 instruction 0",
         "send peer 1 - rank, source 0, bytes 64\nrecv peer 1 - rank, destination 64, bytes 64";
@@ -107,13 +107,13 @@ const WRONG: &[Wrong] = wrong! {
         "wait_signal signal 3 + rank, value 1\nput_signal peer 1 - rank, source 0, destination 64, bytes 8, signal 4 - rank, value 1";
     "a wait for a barrier that waits for the put": 2 ranks, 0 at 0, Deadlock, "(wait_signal 0) waits for rank 1 instruction 0 (barrier)",
         "if rank == 0\n wait_signal signal 0, value 1\n barrier\nelse\n barrier\n put_signal peer 0, source 0, destination 64, bytes 8, signal 0, value 1\nend";
-    "a wait that nobody signals": 2 ranks, 1 at 0, NoSignal, "which is 0, and no put_signal that adds to it is left",
+    "a wait that nobody signals": 2 ranks, 1 at 0, NoSignal, "which is 0, and no put_signal to it follows",
         "if rank == 1\n wait_signal signal 2, value 1\nend";
     "a wait for more than comes": 2 ranks, 1 at 0, NoSignal, "waits for 3 of signal 2, which is 2",
         "if rank == 1\n wait_signal signal 2, value 3\nelse\n put_signal peer 1, source 0, destination 0, bytes 0, signal 2, value 2\nend";
     "a wait for another signal": 2 ranks, 1 at 0, NoSignal, "waits for 1 of signal 3, which is 0",
         "if rank == 1\n wait_signal signal 3, value 1\nelse\n put_signal peer 1, source 0, destination 0, bytes 8, signal 2, value 1\nend";
-    "a signal that is left": 2 ranks, 0 at 1, SignalLeft, "signal 2 of rank 1, of which 1 are left",
+    "a signal that is left": 2 ranks, 0 at 1, SignalLeft, "signal 2 of rank 1, which is 1 at the end",
         "if rank == 1\n wait_signal signal 2, value 1\nelse\n put_signal peer 1, source 0, destination 0, bytes 8, signal 2, value 1\n put_signal peer 1, source 0, destination 8, bytes 8, signal 2, value 1\nend";
     "a signal past 32 bits": 3 ranks, 1 at 0, SignalOverflow, "signal 0 of rank 2",
         "if rank == 2\n wait_signal signal 0, value 0xffff_ffff\n wait_signal signal 0, value 1\nelse\n put_signal peer 2, source 0, destination 8 * rank, bytes 8, signal 0, value 0x8000_0000\nend";
@@ -137,11 +137,11 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 0\n rdma_write peer 1, source 0, destination 0, bytes 64\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 0\n fill destination 0, bytes 64, extent 7\nend";
     "leaves of a scatter do not wait for each other": 3 ranks, 1 at 0, Race, "which instruction 1 of rank 2 (fill) writes",
         "if rank == 1\n rdma_write peer 2, source 0, destination 0x8000, bytes 64\nend\nscatter root 0, source 0, destination 0x1000, bytes 64\nif rank == 2\n fill destination 0x8000, bytes 64, extent 7\nend";
-    "a range past the end of memory": 2 ranks, 1 at 0, Memory, "64 B at 0x1ffffffe0 leave card memory",
+    "a range past the end of memory": 2 ranks, 1 at 0, Memory, "64 B at 0x1ffffffe0 exceed card memory",
         "if rank == 1\n recv peer 0, destination 8GiB - 32, bytes 64\nelse\n send peer 1, source 0, bytes 64\nend";
-    "the last block past the end of memory": 4 ranks, 0 at 0, Memory, "leave card memory",
+    "the last block past the end of memory": 4 ranks, 0 at 0, Memory, "exceed card memory",
         "gather root 0, source 0, destination 8GiB - 200, bytes 64";
-    "a range that wraps": 2 ranks, 0 at 0, Memory, "ends past the last 64-bit address",
+    "a range that wraps": 2 ranks, 0 at 0, Memory, "exceeds 64-bit addresses",
         "alltoall source 0xffff_ffff_ffff_fff0, destination 0, bytes 64";
     "past the end of the peer's memory": 2 ranks, 0 at 0, Memory, "at rank 1, 64 B",
         "if rank == 0\n rdma_write peer 1, source 0, destination 8GiB - 8, bytes 64\nend";
@@ -149,7 +149,7 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 1\n put_signal peer 0, source 0, destination 8GiB, bytes 16, signal 0, value 1\nelse\n wait_signal signal 0, value 1\nend";
     "a block longer than half a stripe": 2 ranks, 0 at 0, Stripe, "striped blocks have at most 268435456 B",
         "scatter root 0, source 0 striped, destination 0x1000_0000, bytes 257MiB";
-    "an exchange in place": 4 ranks, 0 at 0, Overlap, "an exchange needs a destination of its own",
+    "an exchange in place": 4 ranks, 0 at 0, Overlap, "alltoall does not work in place",
         "alltoall source 0, destination 0, bytes 64";
     "a result over what is sent": 4 ranks, 0 at 0, Overlap, "overlap, and one of them is written",
         "allreduce source 0, destination 32, bytes 64, element f32, reduction sum";
@@ -157,95 +157,95 @@ const WRONG: &[Wrong] = wrong! {
         "nop\ncopy source 0, destination 32, bytes 64";
     "a ring that writes what it sends": 3 ranks, 0 at 0, Overlap, "overlap",
         "sendrecv peer (rank + 1) % 3, root (rank - 1) % 3, source 0, destination 63, bytes 64";
-    "an eager piece too long": 2 ranks, 0 at 0, EagerOverrun, "16385 B do not fit the receive buffer",
+    "an eager piece too long": 2 ranks, 0 at 0, EagerOverrun, "16385 B exceed the receive buffer",
         "if rank == 0\n send peer 1, source 0, bytes 16385, eager\nelse\n recv peer 0, destination 0, bytes 16385, eager\nend";
-    "a rank that is not there": 2 ranks, 1 at 0, Rank, "peer 2 is not a rank of communicator 0, whose last is 1",
+    "a rank that is not there": 2 ranks, 1 at 0, Rank, "peer 2 is not a rank of communicator 0 (the last is 1)",
         "if rank == 1\n recv peer 2, destination 0, bytes 64\nend";
     "a root that is not there": 2 ranks, 0 at 0, Rank, "root 2 is not a rank",
         "scatter root 2, source 0, destination 4096, bytes 64";
-    "a send to oneself": 2 ranks, 0 at 0, Rank, "peer 0 is this rank itself",
+    "a send to oneself": 2 ranks, 0 at 0, Rank, "peer 0 is the own rank",
         "send peer 0, source 0, bytes 64";
     "a rank that is not in the communicator": 3 ranks, 0 at 0, Rank, "peer 2 is not a rank of communicator 1",
         "communicator pair = 1 of 0, 1\nif rank < 2\n send peer 2, source 0, bytes 64, communicator pair\nend";
     "a communicator of others": 3 ranks, 2 at 0, Membership, "communicator 1 is not defined on this card",
         "communicator pair = 1 of 0, 1\nbarrier communicator pair";
-    "a communicator that was freed": 2 ranks, 0 at 1, Membership, "instruction 0 has freed communicator 1",
+    "a communicator that was freed": 2 ranks, 0 at 1, Membership, "instruction 0 freed communicator 1",
         "communicator pair = 1 of 0, 1\nfree communicator pair\nbarrier communicator pair";
-    "a communicator that was freed twice": 2 ranks, 0 at 1, Membership, "has freed communicator 1 already",
+    "a communicator that was freed twice": 2 ranks, 0 at 1, Membership, "already freed communicator 1",
         "communicator pair = 1 of 0, 1\nfree communicator pair\nfree communicator pair";
     "a communicator that is not there cannot be freed": 2 ranks, 0 at 0, Membership, "communicator 5 is not defined",
         "free communicator 5";
-    "a communicator in the place of another": 2 ranks, 0 at 0, Communicators, "communicator 1 is in the same entry",
+    "a communicator in the place of another": 2 ranks, 0 at 0, Communicators, "communicator 1 occupies the same table entry",
         "communicator pair = 1 of 0, 1\nbuffer nodes = host size 64\ngroup communicator 33, source nodes, bytes 4";
     "a communicator that the program defines itself": 2 ranks, 0 at 1, Membership, "communicator 3 is not defined on this card",
         "buffer nodes = host size 64\ngroup communicator 3, source nodes, bytes 4\nbarrier communicator 3";
     "the world cannot be freed": 2 ranks, 0 at 0, Communicators, "cannot be freed",
         "free communicator 0";
-    "more to divide than there are blocks": 4 ranks, 0 at 0, Field, "blocks need at least 65 B",
+    "more to divide than there are blocks": 4 ranks, 0 at 0, Field, "expected blocks of at least 65 B",
         "gather root 0, source 0, destination 4096, bytes 64, extent 257";
-    "an argument without a launch": 2 ranks, 0 at 0, Field, "only added in a resident program",
+    "an argument without a launch": 2 ranks, 0 at 0, Field, "only valid in a resident program",
         "copy source 0 argument 1, destination 4096, bytes 64";
-    "too long a delay": 1 ranks, 0 at 0, Field, "more than a card waits",
+    "too long a delay": 1 ranks, 0 at 0, Field, "exceed the longest delay",
         "delay extent 1 << 40";
-    "a signal that the card does not have": 2 ranks, 0 at 0, Unsupported, "there is no signal 64; the card has 64",
+    "a signal that the card does not have": 2 ranks, 0 at 0, Unsupported, "no signal 64 (the card has 64 signals)",
         "wait_signal signal 64, value 1";
-    "a slot that the card does not have": 1 ranks, 0 at 0, Unsupported, "there is no slot 8 for a program; the card has 8",
+    "a slot that the card does not have": 1 ranks, 0 at 0, Unsupported, "no program slot 8 (the card has 8 slots)",
         "launch source 0, destination 0, bytes 0, extent 8";
-    "a program that nobody has stored": 1 ranks, 0 at 0, Stored, "no instruction before it has stored a program in slot 3",
+    "a program that nobody has stored": 1 ranks, 0 at 0, Stored, "no program in slot 3",
         "launch source 0, destination 0, bytes 0, extent 3";
-    "a loop outside of a resident program": 1 ranks, 0 at 0, Stored, "only works in a resident program",
+    "a loop outside of a resident program": 1 ranks, 0 at 0, Stored, "only valid in a resident program",
         "loop count 2, body 1, extent 0\nnop";
-    "a vector form without a table": 3 ranks, 0 at 0, Stored, "there is no table in slot 4",
+    "a vector form without a table": 3 ranks, 0 at 0, Stored, "no table in slot 4",
         "allgatherv source 0, destination 4096, bytes 64, extent 4";
-    "a root without its table": 3 ranks, 1 at 1, Stored, "there is no table in slot 2",
+    "a root without its table": 3 ranks, 1 at 1, Stored, "no table in slot 2",
         "nop\nif rank == 0\n blocks b = 2 of 8, 8, 8\nend\nscatterv root 1, source 0, destination 4096, bytes 8, extent 2";
-    "an exchange with one table of two": 3 ranks, 0 at 0, Stored, "there is no table in slot 3",
+    "an exchange with one table of two": 3 ranks, 0 at 0, Stored, "no table in slot 3",
         "blocks b = 0 of 8, 8, 8\nalltoallv source 0, destination 4096, extent b | 3 << 16";
-    "an exchange with bits that name no slot": 3 ranks, 0 at 0, Stored, "there is no table in slot 65537",
+    "an exchange with bits that name no slot": 3 ranks, 0 at 0, Stored, "no table in slot 65537",
         "blocks a = 0 of 8, 8, 8\nblocks b = 1 of 8, 8, 8\nalltoallv source 0, destination 4096, extent a | b << 16 | 1 << 32";
-    "a table that the program stores itself": 2 ranks, 0 at 1, Stored, "has stored table 0 out of host memory",
+    "a table that the program stores itself": 2 ranks, 0 at 1, Stored, "stored table 0 from host memory",
         "buffer lengths = host size 64\nblocks b = 0 of 8, 8\ntable source lengths, bytes 32, extent b\nallgatherv source 0, destination 4096, bytes 8, extent b";
-    "a table too short": 3 ranks, 0 at 0, TableMismatch, "the table in slot 0 has 2 entries, and the communicator 3 ranks",
+    "a table too short": 3 ranks, 0 at 0, TableMismatch, "the table in slot 0 has 2 entries for 3 ranks",
         "blocks b = 0 of 8, 8\nallgatherv source 0, destination 4096, bytes 8, extent b";
-    "a table of all ranks for a pair": 3 ranks, 1 at 0, TableMismatch, "the table in slot 7 has 3 entries, and the communicator 2 ranks",
+    "a table of all ranks for a pair": 3 ranks, 1 at 0, TableMismatch, "the table in slot 7 has 3 entries for 2 ranks",
         "communicator pair = 1 of 0, 1\nif rank < 2\n blocks b = 7 of 8, 8, 8\n gatherv communicator pair, root 1, source 0, destination 4096, bytes 8, extent b\nend";
-    "a scatterv of two lengths": 3 ranks, 2 at 0, TableMismatch, "scatterv is to receive 32 B from rank 0 of communicator 0, which sends 24 B",
+    "a scatterv of two lengths": 3 ranks, 2 at 0, TableMismatch, "scatterv expects 32 B from rank 0 of communicator 0, which sends 24 B",
         "if rank == 0\n blocks b = 0 of 8, 16, 24\nend\nif rank == 2\n scatterv root 0, source 0, destination 4096, bytes 32, extent 0\nelse\n scatterv root 0, source 0, destination 4096, bytes 8 * (rank + 1), extent 0\nend";
-    "a scatterv to one who wants nothing": 3 ranks, 1 at 0, TableMismatch, "is to receive 0 B from rank 0 of communicator 0, which sends 16 B",
+    "a scatterv to one who wants nothing": 3 ranks, 1 at 0, TableMismatch, "expects 0 B from rank 0 of communicator 0, which sends 16 B",
         "if rank == 0\n blocks b = 0 of 0, 16, 0\nend\nscatterv root 0, source 0, destination 4096, bytes 0, extent 0";
-    "a gatherv of two lengths": 3 ranks, 0 at 0, TableMismatch, "gatherv is to receive 24 B from rank 2 of communicator 0, which sends 16 B",
+    "a gatherv of two lengths": 3 ranks, 0 at 0, TableMismatch, "gatherv expects 24 B from rank 2 of communicator 0, which sends 16 B",
         "if rank == 0\n blocks b = 0 of 8, 16, 24\n gatherv root 0, source 0, destination 4096, bytes 8, extent b\nelse\n gatherv root 0, source 0, destination 4096, bytes 16, extent 0\nend";
-    "a gatherv from one who has nothing": 3 ranks, 1 at 1, TableMismatch, "is to receive 16 B from rank 0 of communicator 0, which sends 0 B",
+    "a gatherv from one who has nothing": 3 ranks, 1 at 1, TableMismatch, "expects 16 B from rank 0 of communicator 0, which sends 0 B",
         "nop\nif rank == 1\n blocks b = 0 of 16, 0, 0\nend\ngatherv root 1, source 0, destination 4096, bytes 0, extent 0";
-    "an allgatherv in which one has more": 4 ranks, 2 at 0, TableMismatch, "allgatherv sends 80 B to rank 0 of communicator 0, which is to receive 64 B",
+    "an allgatherv in which one has more": 4 ranks, 2 at 0, TableMismatch, "allgatherv sends 80 B to rank 0 of communicator 0, which expects 64 B",
         "if rank == 2\n blocks b = 0 of 64, 64, 80, 64\n allgatherv source 0, destination 4096, bytes 80, extent b\nelse\n blocks b = 0 of 64, 64, 64, 64\n allgatherv source 0, destination 4096, bytes 64, extent b\nend";
-    "an allgatherv with a length of its own": 4 ranks, 2 at 0, TableMismatch, "allgatherv is to receive 60 B from rank 0 of communicator 0, which sends 64 B",
+    "an allgatherv with a length of its own": 4 ranks, 2 at 0, TableMismatch, "allgatherv expects 60 B from rank 0 of communicator 0, which sends 64 B",
         "if rank == 2\n blocks b = 0 of 60, 64, 64, 64\nelse\n blocks b = 0 of 64, 64, 64, 64\nend\nallgatherv source 0, destination 4096, bytes 64, extent 0";
-    "an alltoallv of two lengths": 3 ranks, 1 at 0, TableMismatch, "alltoallv is to receive 9 B from rank 2 of communicator 0, which sends 8 B",
+    "an alltoallv of two lengths": 3 ranks, 1 at 0, TableMismatch, "alltoallv expects 9 B from rank 2 of communicator 0, which sends 8 B",
         "blocks sends = 0 of 8, 8, 8\nif rank == 1\n blocks receives = 1 of 8, 8, 9\nelse\n blocks receives = 1 of 8, 8, 8\nend\nalltoallv source 0, destination 4096, extent 1 << 16";
-    "an alltoallv that sends all another length": 4 ranks, 3 at 0, TableMismatch, "alltoallv sends 4 B to rank 0 of communicator 0, which is to receive 8 B",
+    "an alltoallv that sends all another length": 4 ranks, 3 at 0, TableMismatch, "alltoallv sends 4 B to rank 0 of communicator 0, which expects 8 B",
         "if rank == 3\n blocks sends = 0 of 4, 4, 4, 8\nelse\n blocks sends = 0 of 8, 8, 8, 8\nend\nblocks receives = 1 of 8, 8, 8, 8\nalltoallv source 0, destination 4096, extent 1 << 16";
-    "an alltoallv whose own block has two lengths": 3 ranks, 2 at 0, TableMismatch, "the table in slot 1 says that the own block has 9 B, and the instruction says 8 B",
+    "an alltoallv whose own block has two lengths": 3 ranks, 2 at 0, TableMismatch, "the own block has 9 B in the table in slot 1, but 8 B in the instruction",
         "blocks sends = 0 of 8, 8, 8\nif rank == 2\n blocks receives = 1 of 8, 8, 9\nelse\n blocks receives = 1 of 8, 8, 8\nend\nalltoallv source 0, destination 4096, extent 1 << 16";
-    "an own length that is not the own entry": 3 ranks, 1 at 0, TableMismatch, "the table in slot 0 says that the own block has 64 B, and the instruction says 65 B",
+    "an own length that is not the own entry": 3 ranks, 1 at 0, TableMismatch, "the own block has 64 B in the table in slot 0, but 65 B in the instruction",
         "blocks b = 0 of 64, 64, 64\nif rank == 1\n allgatherv source 0, destination 4096, bytes 65, extent b\nelse\n allgatherv source 0, destination 4096, bytes 64, extent b\nend";
-    "a root's own length that is not its entry": 3 ranks, 2 at 0, TableMismatch, "says that the own block has 24 B, and the instruction says 8 B",
+    "a root's own length that is not its entry": 3 ranks, 2 at 0, TableMismatch, "but 8 B in the instruction",
         "blocks b = 0 of 8, 8, 24\ngatherv root 2, source 0, destination 4096, bytes 8, extent b";
-    "a block that is received past the end of memory": 3 ranks, 0 at 0, Memory, "8 B at 0x1fffffffc leave card memory",
+    "a block that is received past the end of memory": 3 ranks, 0 at 0, Memory, "8 B at 0x1fffffffc exceed card memory",
         "blocks b = 0 of 8, 8 at 4GiB, 8 at 8GiB - 4100\nallgatherv source 0, destination 4096, bytes 8, extent b";
-    "a block that is sent past the end of memory": 3 ranks, 1 at 0, Memory, "leave card memory",
+    "a block that is sent past the end of memory": 3 ranks, 1 at 0, Memory, "exceed card memory",
         "blocks b = 0 of 8, 8, 8 at 8GiB\nif rank == 1\n scatterv root 1, source 0, destination 4096, bytes 8, extent b\nelse\n scatterv root 1, source 0, destination 4096, bytes 8, extent 0\nend";
-    "a block that wraps": 2 ranks, 0 at 0, Memory, "block 1 of 8 B, counted from address 0x1000, ends past the last 64-bit address",
+    "a block that wraps": 2 ranks, 0 at 0, Memory, "exceeds 64-bit addresses",
         "blocks b = 0 of 8, 8 at 0xffff_ffff_ffff_f000\nallgatherv source 0, destination 4096, bytes 8, extent b";
     "received blocks that overlap": 3 ranks, 1 at 0, Overlap, "overlap, and one of them is written",
         "if rank == 1\n blocks b = 0 of 8, 8, 8 at 15\nelse\n blocks b = 0 of 8, 8, 8\nend\nallgatherv source 0, destination 4096, bytes 8, extent b";
     "a received block over what is sent": 3 ranks, 0 at 0, Overlap, "overlap, and one of them is written",
         "blocks sends = 0 of 8, 8, 8\nblocks receives = 1 of 8 at 4096, 8 at 0, 8 at 4200\nalltoallv source 0, destination 8, extent 1 << 16";
-    "a received block over the own one in place": 3 ranks, 1 at 0, Overlap, "the own block, which lies in place",
+    "a received block over the own one in place": 3 ranks, 1 at 0, Overlap, "the own block, which is in place",
         "blocks b = 0 of 8, 8 at 64, 8 at 68\ngatherv root 1, source 4096 + 64, destination 4096, bytes 8, extent b";
-    "an exchange over an own block in place": 2 ranks, 0 at 0, Overlap, "the own block, which lies in place",
+    "an exchange over an own block in place": 2 ranks, 0 at 0, Overlap, "the own block, which is in place",
         "blocks sends = 0 of 8 at 8 * rank, 8 at 64 - 56 * rank\nif rank == 0\n blocks receives = 1 of 8, 8 at 4\nelse\n blocks receives = 1 of 8 at 4096, 8 at 1024\nend\nalltoallv source 0, destination 0, extent 1 << 16";
-    "an eager block that only the root knows": 3 ranks, 0 at 0, EagerOverrun, "16385 B do not fit the receive buffer",
+    "an eager block that only the root knows": 3 ranks, 0 at 0, EagerOverrun, "16385 B exceed the receive buffer",
         "blocks b = 0 of 8, 8, 16385\ngatherv root 0, source 0, destination 4096, bytes 8, extent b, eager";
     "a scatterv and a gatherv": 3 ranks, 2 at 0, OperationMismatch, "operation gatherv here, operation scatterv there",
         "blocks b = 0 of 8, 8, 8\nif rank == 2\n gatherv root 0, source 0, destination 4096, bytes 8, extent b\nelse\n scatterv root 0, source 0, destination 4096, bytes 8, extent b\nend";
@@ -344,13 +344,9 @@ fn tables_that_a_card_does_not_take_are_refused() {
     let mut few = connected(2);
     few.communicator_ranks = 2;
     for (text, capabilities, says) in [
-        (
-            "if rank == 1\n blocks b = 16 of 8, 8\nend",
-            &connected(2),
-            "there is no slot 16 for a table; the card has 16",
-        ),
-        ("if rank == 1\n blocks b = 0 of 8, 8\nend", &aligned, "the block of rank 1 lies at 8"),
-        ("if rank == 1\n blocks b = 0 of 8, 8, 8\nend", &few, "the table has 3 entries"),
+        ("if rank == 1\n blocks b = 16 of 8, 8\nend", &connected(2), "no table slot 16 (the card has 16 slots)"),
+        ("if rank == 1\n blocks b = 0 of 8, 8\nend", &aligned, "the block of rank 1 has displacement 8"),
+        ("if rank == 1\n blocks b = 0 of 8, 8, 8\nend", &few, "table of 3 entries"),
     ] {
         let refusal = verified(2, text, capabilities).expect_err(text);
         assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(1), None, Reason::Stored), "{refusal}");

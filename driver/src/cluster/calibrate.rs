@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cmdseq::calibration::{Calibration, Line, Parameter, Unmeasured, facts};
+use cmdseq::calibration::{Calibration, LinearFit, Parameter, Unmeasured, facts};
 use cmdseq::capability::{Timing, TimingField};
 use cmdseq::instruction::WORLD;
 use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, predict_with};
@@ -252,8 +252,8 @@ impl Measuring<'_> {
     }
 
     /// Keeps the rate of a line of times by bytes; what the line is, if there is one.
-    fn keep_rate(&mut self, name: &'static str, points: &[(f64, f64)]) -> Option<Line> {
-        let line = Line::through(points).filter(|line| line.slope > 0.0);
+    fn keep_rate(&mut self, name: &'static str, points: &[(f64, f64)]) -> Option<LinearFit> {
+        let line = LinearFit::of(points).filter(|line| line.slope > 0.0);
         match line {
             Some(line) => self.keep(name, mbps(line.slope), points.len(), line.residual_percent),
             None => self.skip(name, "times did not rise with sizes"),
@@ -326,7 +326,7 @@ impl Measuring<'_> {
         let received = delayed(&late[1]);
         let counts: Vec<(u64, u64)> = sizes.iter().zip(&received).map(|(bytes, one)| (*bytes, one.arrival)).collect();
         let points: Vec<(f64, f64)> = counts.iter().map(|one| (one.0 as f64, self.picoseconds(one.1))).collect();
-        let line = Line::through(&points);
+        let line = LinearFit::of(&points);
         let to_memory = 8e6 / f64::from(self.model.timing.channel_mbps.max(1));
         match line.and_then(|line| Some((self.before(&counts, to_memory)?, line.residual_percent))) {
             Some((before, residual)) => {
@@ -365,7 +365,7 @@ impl Measuring<'_> {
             .zip(delayed(&counted[1]))
             .map(|(bytes, one)| (*bytes as f64, self.picoseconds(one.arrival)))
             .collect();
-        let beats = Line::through(&points).map(|line| {
+        let beats = LinearFit::of(&points).map(|line| {
             let rate = mbps(line.slope);
             let beat_ps = f64::from(self.stated.beat_bytes) * 8e6 / rate;
             (rate, beat_ps / self.cycle_ps(), line.residual_percent)

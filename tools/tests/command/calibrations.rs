@@ -48,7 +48,7 @@ fn files_that_do_not_fit_are_refused_with_the_reason() {
     let text = std::fs::read_to_string(&good).unwrap();
     std::fs::write(&torn, &text[..text.len() / 2]).unwrap();
     for (file, cards, exit, reason) in [
-        (&good, "mock:optweb:3", 7, "nodes was 2 there and is 3 here"),
+        (&good, "mock:optweb:3", 7, "nodes is 2 there, 3 here"),
         (&good, "mock:optweb:2x2", 7, "another fabric"),
         (&torn, "mock:optweb:2", 7, "invalid calibration"),
         (&gone, "mock:optweb:2", 4, "No such file"),

@@ -141,7 +141,7 @@ fn a_copy_past_its_host_buffer_is_refused() {
     assert_eq!(output.status.code(), Some(7));
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(error["places"][0]["line"], 5, "{error}");
-    let expected = "the destination has 8192 B from byte 0 of host buffer `a` on, which has 4096 B";
+    let expected = "the destination, 8192 B from byte 0 on, exceeds host buffer `a` of 4096 B";
     assert_eq!(error["places"][0]["message"], expected);
 }
 
@@ -160,7 +160,7 @@ fn what_is_wrong_is_refused_with_its_place() {
     let error = refused("wrong.seq", "ranks 2\nsned\nsend peer 1\n", &["asm"]);
     let lines: Vec<_> = error["places"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
     assert_eq!(lines, [2, 3]);
-    assert_eq!(error["places"][0]["message"], "there is no operation `sned`; did you mean `send`?");
+    assert_eq!(error["places"][0]["message"], "unknown operation `sned`; did you mean `send`?");
     let alone = "ranks 2\nnop\nif rank == 1\n  fill destination 1 << 60, bytes 64, extent 0\nend\n";
     let error = refused("alone.seq", alone, &["run", "--cards", "mock:optweb:2"]);
     assert_eq!((&error["rank"], &error["instruction"]), (&1.into(), &1.into()), "{error}");

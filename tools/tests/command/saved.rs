@@ -241,7 +241,7 @@ fn stored_programs_with_loops_may_be_expected() {
     let output = run(&expecting("allreduce,bytes=192"));
     assert_eq!(output.status.code(), Some(7));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("has to be the sum of f32 of byte 0"), "{said}");
+    assert!(said.contains("must be the sum of f32 of byte 0"), "{said}");
 }
 
 /// It would end well once, and find its communicator gone when it is launched again.
@@ -255,7 +255,7 @@ fn what_cannot_be_launched_twice_is_not_stored() {
     let output = run(&command);
     assert_eq!(output.status.code(), Some(7));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("the next launch would begin with other communicators"), "{said}");
+    assert!(said.contains("the next launch would begin with different communicators"), "{said}");
     // Not stored, it is run once.
     stdout(&command[..4]);
 }

@@ -1,4 +1,4 @@
-//! The short look at an instruction against the long one.
+//! The short check of an instruction against the check of its blocks.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn listed(blocks: &[(u64, u64)]) -> Table {
     Table { entries: blocks.iter().map(entry).collect() }
 }
 
-/// What the short look and the long one say of an instruction of `rank`; `None` if it does not come so far.
+/// The results of both checks for an instruction of `rank`; `None` if an earlier check refuses it.
 fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> Option<(bool, Result<(), Fault>)> {
     let capabilities = card(ranks);
     let members = members(&capabilities, &[]);
@@ -28,13 +28,13 @@ fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> O
     check_stripes(instruction, &capabilities).ok()?;
     let context = membership.context(tables, &capabilities);
     let short = is_plainly_right(instruction, &context, &Spans::new(tables), &capabilities);
-    Some((short, look_closely(instruction, &membership, &context, &capabilities)))
+    Some((short, check_blocks(instruction, &membership, &context, &capabilities)))
 }
 
-/// What most programs are made of. A long look at all of it would take the time that `docs/verifier.md` gives, many times
-/// over.
+/// Common instructions. Checking their blocks would take many times the time in `docs/verifier.md`.
 #[test]
-fn common_forms_need_only_the_short_look() {
+#[expect(clippy::too_many_lines, reason = "a list of instructions")]
+fn common_instructions_need_only_the_short_check() {
     let (a, b, far) = (at(0), at(1024), at(MEMORY - 256));
     let late = |it: Instruction| it.with_flags(Flags::RENDEZVOUS);
     let eager = |it: Instruction| it.with_flags(Flags::EAGER);
@@ -123,9 +123,9 @@ fn common_forms_need_only_the_short_look() {
     }
 }
 
-/// The short look does not say it of what has to be looked at block by block, or is wrong.
+/// The short check does not accept instructions that are wrong, or need a check of their blocks.
 #[test]
-fn other_forms_are_left_to_the_long_look() {
+fn other_instructions_need_the_check_of_their_blocks() {
     let (a, b) = (at(0), at(1024));
     let eager = |it: Instruction| it.with_flags(Flags::EAGER);
     let tables = Tables::from([
@@ -137,7 +137,7 @@ fn other_forms_are_left_to_the_long_look() {
     ]);
     let (right, overlap) = (None, Some(Reason::Overlap));
     for (instruction, refused) in [
-        // Right, but not at first sight.
+        // Right, by the check of their blocks.
         (eager(Instruction::allgatherv(a, b, 8, 0)), right),
         (eager(Instruction::scatterv(0, a, b, 8, 0)), right),
         (Instruction::rdma_write(1, a.striped(), b, 8), right),
@@ -176,11 +176,11 @@ fn other_forms_are_left_to_the_long_look() {
         let (short, long) = looks(&instruction, 0, 3, &tables).unwrap();
         assert_eq!((short, long.err().map(|fault| fault.reason)), (false, refused), "{instruction:?}");
     }
-    // A single block that is striped does not lie at its address: here it lies where that of rank 3 is written.
+    // A single striped block is not at its operand's address: here it is where the block of rank 3 is written.
     let striped = Instruction::allgather(at(STRIPE / 2).striped(), a, STRIPE / 2);
     let (short, long) = looks(&striped, 1, 4, &tables).unwrap();
     assert_eq!((short, long.map_err(|fault| fault.reason)), (false, Err(Reason::Overlap)));
-    // Nothing of an own block that is empty is read, wherever it would be.
+    // An empty own block is not read, at any address.
     let empty = Instruction::allgatherv(at(12), a, 0, 4);
     assert_eq!(looks(&empty, 0, 3, &tables), Some((false, Ok(()))));
 }
@@ -236,7 +236,7 @@ fn instruction(ranks: u32) -> impl Strategy<Value = Instruction> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20000) })]
 
-    /// The short look never says of a wrong instruction that it is right.
+    /// The short check never accepts a wrong instruction.
     #[test]
     fn what_is_plainly_right_is_right(
         (ranks, rank, instruction, tables) in (1..5_u32)

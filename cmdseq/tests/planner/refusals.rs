@@ -1,0 +1,166 @@
+//! What the planner refuses, and why.
+
+use cmdseq::plan::{Algorithm, Collective, Order, Request, plan};
+use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction};
+
+use crate::cards::{connected, dragonfly, request};
+use crate::verified;
+
+fn cause(request: &Request, capabilities: &Capabilities) -> String {
+    plan(request, capabilities).unwrap_err().to_string()
+}
+
+#[test]
+fn refusals_say_what_is_wrong_and_what_would_be_right() {
+    let capabilities = connected(4);
+    let good = request(Collective::Scatter, 4, 64, None);
+    for (wrong, part) in [
+        (Request { group: vec![], ..good.clone() }, "at least one node"),
+        (Request { group: vec![0, 1, 4], ..good.clone() }, "rank 2: no node 4 (the last is 3)"),
+        (Request { group: vec![0, 1, 0], ..good.clone() }, "rank 2: duplicate node 0"),
+        (Request { root: 4, ..good.clone() }, "root 4 is not a rank (the last is 3)"),
+        (
+            Request { bytes: (256 << 20) + 1, algorithm: Some(Algorithm::Direct), ..good.clone() },
+            "striped blocks have at most 268435456 B",
+        ),
+        (Request { eager_limit: Some(16385), ..good.clone() }, "16384 B"),
+        (Request { algorithm: Some(Algorithm::Multipath), ..good.clone() }, "not for scatter"),
+        (Request { algorithm: Some(Algorithm::TwoLevel), ..good.clone() }, "fully connected"),
+    ] {
+        let cause = cause(&wrong, &capabilities);
+        assert!(cause.contains(part), "{cause}");
+    }
+    let good = request(Collective::Allreduce, 4, 64, None);
+    let how = |reduction, element| Request { combine: Some(Combine::new(reduction, element)), ..good.clone() };
+    for (wrong, part) in [
+        (Request { combine: None, ..good.clone() }, "allreduce needs a reduction"),
+        (Request { collective: Collective::Alltoall, ..good.clone() }, "alltoall does not reduce"),
+        (how(Reduction::Xor, Element::F32), "xor is not defined for f32 (available: i8, u8"),
+        (how(Reduction::Minloc, Element::I32), "minloc is not defined for i32 (available: i16i32"),
+        (Request { bytes: 12, ..how(Reduction::Sum, Element::F64) }, "12 B are not a whole number of f64 elements"),
+    ] {
+        let cause = cause(&wrong, &capabilities);
+        assert!(cause.contains(part), "{cause}");
+    }
+    let sum = how(Reduction::Sum, Element::F32);
+    let mut old = capabilities.clone();
+    old.reductions = 0;
+    assert!(cause(&sum, &old).contains("do not support sum of f32"));
+    old = capabilities.clone();
+    old.element_types &= !Element::F32.bit();
+    assert!(cause(&sum, &old).contains("do not support sum of f32"));
+    old = capabilities.clone();
+    for operation in [Operation::Allreduce, Operation::ReduceScatter, Operation::RecvReduce, Operation::SendrecvReduce]
+    {
+        old.operations &= !(1 << operation as u8);
+    }
+    assert!(cause(&sum, &old).contains("does not support this operation"));
+    let apart = Request { group: vec![0, 5, 10], ..request(Collective::Allreduce, 3, 64, None) };
+    let many = cause(&apart, &dragonfly(4, 4));
+    assert!(many.contains("no link") && many.contains("needs all 16 cards"), "{many}");
+    let group = Request { group: vec![0, 5], ..request(Collective::Barrier, 2, 0, None) };
+    let cause = cause(&group, &dragonfly(4, 4));
+    assert!(cause.contains("no link from node 0 to node 5") && cause.contains("needs all 16 cards"), "{cause}");
+}
+
+#[test]
+fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
+    let sum = |element| Some(Combine::new(Reduction::Sum, element));
+    let forced = |algorithm, collective, ranks| request(collective, ranks, 64, Some(algorithm));
+    let in_order = |algorithm, element| Request {
+        order: Order::Rank,
+        combine: sum(element),
+        ..forced(algorithm, Collective::Allreduce, 4)
+    };
+    for (wrong, part) in [
+        (forced(Algorithm::Binomial, Collective::Alltoall, 4), "binomial is for barrier, broadcast, scatter"),
+        (forced(Algorithm::RecursiveDoubling, Collective::Reduce, 4), "not for reduce"),
+        (forced(Algorithm::HalvingDoubling, Collective::Scan, 4), "not for scan"),
+        (forced(Algorithm::Ring, Collective::Barrier, 4), "not for barrier"),
+        (forced(Algorithm::Ring, Collective::Allgather, 1), "ring needs two ranks"),
+        (forced(Algorithm::Ring, Collective::Gatherv, 4), "not for gatherv"),
+        (
+            forced(Algorithm::Pairwise, Collective::Allgather, 4),
+            "pairwise is for alltoall and alltoallv, not for allgather",
+        ),
+        (forced(Algorithm::Pairwise, Collective::Alltoallv, 1), "pairwise needs two ranks"),
+        (Request { counts: vec![0; 4], ..forced(Algorithm::Ring, Collective::Allgatherv, 4) }, "nothing to send"),
+        (Request { bytes: 0, ..forced(Algorithm::Binomial, Collective::Gather, 4) }, "has nothing to send"),
+        (in_order(Algorithm::Binomial, Element::F32), "folds pairs of ranks first"),
+        (in_order(Algorithm::RecursiveDoubling, Element::F64), "folds pairs of ranks first"),
+        (in_order(Algorithm::HalvingDoubling, Element::F16), "ring and two-level keep rank order"),
+        (in_order(Algorithm::Direct, Element::Bf16), "rounds a sum of bf16 once"),
+    ] {
+        let cause = cause(&wrong, &connected(wrong.ranks().max(2)));
+        assert!(cause.contains(part), "{cause}");
+    }
+    let ring = cause(&forced(Algorithm::Ring, Collective::Allgather, 16), &dragonfly(4, 4));
+    assert!(ring.contains("rank 3: no link from node 3 to node 4"), "{ring}");
+    let pairs = cause(&forced(Algorithm::Pairwise, Collective::Alltoallv, 16), &dragonfly(4, 4));
+    assert!(pairs.contains("needs a link between every two cards"), "{pairs}");
+    let tree = cause(&forced(Algorithm::Binomial, Collective::Broadcast, 15), &dragonfly(3, 5));
+    assert!(tree.contains("no link from node"), "{tree}");
+    // What does not round can be in any order; two ranks have only one.
+    for right in [
+        Request { combine: sum(Element::I32), ..in_order(Algorithm::Binomial, Element::F32) },
+        Request { group: vec![0, 1], peer: 1, ..in_order(Algorithm::RecursiveDoubling, Element::F16) },
+        in_order(Algorithm::Direct, Element::F32),
+        in_order(Algorithm::Ring, Element::F16),
+    ] {
+        plan(&right, &connected(4)).unwrap();
+    }
+}
+
+#[test]
+fn programs_that_wait_for_each_other_are_refused() {
+    let capabilities = connected(2);
+    let mut plan = plan(&request(Collective::Send, 2, 64, Some(Algorithm::Direct)), &capabilities).unwrap();
+    let there = Instruction::send(1, Operand::card(0), 64);
+    let back = Instruction::send(0, Operand::card(0), 64);
+    plan.programs[0].instructions = vec![there, Instruction::recv(1, Operand::card(4096), 64)];
+    plan.programs[1].instructions = vec![back, Instruction::recv(0, Operand::card(4096), 64)];
+    let refusal = verified(&plan, &capabilities).unwrap_err();
+    assert!(refusal.cause.contains("waits for rank 1 instruction 0 (send to 0)"), "{refusal}");
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Deadlock));
+    plan.programs[1].instructions.swap(0, 1);
+    verified(&plan, &capabilities).unwrap();
+}
+
+#[test]
+fn overlaps_are_refused_and_places_of_own_blocks_are_not() {
+    let capabilities = connected(4);
+    let programs = |instruction: Instruction| {
+        let mut plan = plan(&request(Collective::Barrier, 4, 0, None), &capabilities).unwrap();
+        plan.programs.iter_mut().for_each(|program| program.instructions = vec![instruction]);
+        verified(&plan, &capabilities)
+    };
+    let at = Operand::card;
+    let xor = Combine::new(Reduction::Xor, Element::U8);
+    for fine in [
+        Instruction::reduce(xor, 2, at(0), at(0), 64),
+        Instruction::reduce_scatter(xor, at(0), at(256), 64),
+        Instruction::broadcast(1, at(0), at(0), 64),
+        Instruction::scatter(0, at(0), at(0), 64),
+        Instruction::gather(0, at(0), at(0), 64),
+    ] {
+        programs(fine).unwrap();
+    }
+    for (wrong, part) in [
+        (Instruction::allreduce(xor, at(0), at(0), 64), "overlap"),
+        (Instruction::scan(xor, at(0), at(0), 64), "overlap"),
+        (Instruction::exscan(xor, at(0), at(63), 64), "overlap"),
+        (Instruction::reduce(xor, 0, at(0), at(1), 64), "overlap"),
+        (Instruction::reduce_scatter(xor, at(0), at(0), 64), "overlap"),
+        (Instruction::allreduce(Combine::new(Reduction::And, Element::F64), at(0), at(64), 64), "not defined for f64"),
+        (Instruction::allreduce(Combine::new(Reduction::Sum, Element::F64), at(0), at(64), 63), "whole number of f64"),
+        (Instruction::alltoall(at(0), at(0), 64), "overlap"),
+        (Instruction::alltoall(at(0), at(255), 64), "overlap"),
+        (Instruction::broadcast(1, at(0), at(32), 64), "overlap"),
+        (Instruction::scatter(0, at(0), at(64), 64), "overlap"),
+        (Instruction::allgather(at(0).striped(), at(0), (256 << 20) + 1), "half a stripe"),
+        (Instruction::gather(0, at(0), at(64), 64).dividing(257), "at least 65 B"),
+    ] {
+        let cause = programs(wrong).unwrap_err().to_string();
+        assert!(cause.contains(part) || cause.contains("in place"), "{wrong:?}: {cause}");
+    }
+}
