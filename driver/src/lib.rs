@@ -1,10 +1,10 @@
 //! Userspace driver for FPGA cards with a command sequencer.
 //!
-//! What lives here: finding the sequencer on a card and reading what it can do ([`Card`]), its submission and completion
-//! rings ([`QueuePair`], [`Bound`], [`Token`]), moving data between host and card memory, resident programs ([`Resident`]),
-//! communicators ([`Communicator`]), collectives that are launched again and again ([`Prepared`]), and running the planner's
-//! programs on the cards of a group and timing them ([`Cluster`], [`Report`]). How a card is reached is `fpga-hal`'s, what an
-//! instruction means is `cmdseq`'s.
+//! It finds the sequencer on a card and reads its capabilities ([`Card`]), submits instructions and takes completions
+//! ([`QueuePair`], [`Bound`], [`Token`]), moves data between host and card memory, stores resident programs ([`Resident`]),
+//! defines communicators ([`Communicator`]), and runs programs on the cards of a group: plans with their times
+//! ([`Cluster::execute`], [`Report`]), a caller's own ([`Cluster::run`]), and stored ones that are launched repeatedly
+//! ([`Prepared`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
 //!
 //! ```text
 //!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
@@ -31,9 +31,31 @@
 //! # }
 //! ```
 //!
-//! Submitting costs one MMIO write and no MMIO read, lock, allocation or system call; taking completions costs one MMIO
-//! write for every half ring. Every wait is bounded. Host memory that an instruction names is kept until the card has
-//! completed the instruction, or has stopped for sure: see [`Bound`] and [`State`].
+//! With rings in host memory, submitting costs one MMIO write and no MMIO read, lock, allocation or system call, and taking
+//! completions costs one MMIO write for every half ring. Every wait is bounded. Host memory that an instruction names is kept
+//! until the card has completed the instruction, or has certainly stopped: see [`Bound`] and [`State`].
+//!
+//! # Modules
+//!
+//! Each folder uses only those to its left; no two files use each other.
+//!
+//! ```text
+//! sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
+//! registers   host ring  tags     push    memory   registry     times    execute, run
+//! of the      card ring  cells    poll    programs contexts     summary  prepare, launch
+//! block                  buffers  wait    tables                         calibrate
+//! ```
+//!
+//! # Threads and locks
+//!
+//! The driver starts no thread and has no lock. A [`Card`] and its queue have one owner at a time, which the borrow checker
+//! enforces: every call that changes something takes `&mut self`. They may be moved to another thread. The one thing that
+//! threads share is the state of a queue's cells, because a [`Token`] may be dropped on any thread; it is atomic, and its order
+//! is checked by a model.
+//!
+//! `fpga-hal` has locks, of its own, for mapping memory, interrupts and connections. The driver holds nothing of its own while
+//! it calls `fpga-hal`, and `fpga-hal` never calls the driver, so no order of locks spans the two crates. Mapped registers, rings
+//! in host memory and completions take no lock at all.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -54,6 +76,7 @@ pub use cluster::Cluster;
 pub use cluster::blame::Unfinished;
 pub use cluster::calibrate::calibrate;
 pub use cluster::persistent::Prepared;
+pub use cluster::run::Outcome;
 pub use communicators::contexts::Contexts;
 pub use communicators::{Choice, Communicator};
 pub use error::{Error, NO_DETAIL, Result};

@@ -1,11 +1,11 @@
-//! Sixteen clients come and go on four cards, while a fifth card is used without a fault; afterwards this process holds
-//! what it held before: descriptors, mappings, threads, and bytes of its heap. Alone in its file, since it counts. Some
-//! seconds; a minute by
+//! Sixteen clients connect and leave on four cards, while a fifth card works without a fault. Afterwards this process holds as
+//! many descriptors, mappings, threads and heap bytes as before. Alone in its file, since it counts for the process. It takes
+//! some seconds, or a minute with
 //!
 //! ```sh
 //! FPGA_TESTS_FULL=1 cargo test -p fpga-hal --test vfio_user_clients -- --nocapture
 //! ```
-#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and not all of it is used here")]
+#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and this test uses only part")]
 
 #[path = "vfio_user/card.rs"]
 mod card;
@@ -26,8 +26,8 @@ use fpga_hal::{BarIndex, Domain, Error, Function};
 use raw::{DMA_MAP, Raw, VERSION, access, map, message, version};
 use setting::{Served, counter, memory, pattern};
 
-/// The heap, and how many bytes of it are in use. What is resident tells little of what a visit leaves behind: it is a
-/// matter of pages, and of what allocators keep.
+/// The heap, and how many of its bytes are in use. Resident bytes are too coarse for this: they are pages, and include what
+/// allocators keep.
 struct Heap {
     used: AtomicUsize,
 }
@@ -35,29 +35,28 @@ struct Heap {
 #[global_allocator]
 static HEAP: Heap = Heap { used: AtomicUsize::new(0) };
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: every method forwards to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.used.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps the contract of the same method.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         self.used.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps the contract of the same method.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
-/// Bytes of the heap that a visit that was served may leave behind, and that all of them may: for tables and lists that have
-/// grown.
+/// Heap bytes that each served visit may leave, and that all visits may: for tables and lists that have grown.
 const HEAP_PER_VISIT: usize = 64;
 const HEAP_AT_ALL: usize = 128 << 10;
-/// Of what is resident, the same: it is coarse.
+/// Resident bytes that all visits may leave.
 const RESIDENT_AT_ALL: usize = 64 << 20;
 
-/// Descriptors, mappings, threads, bytes resident, and bytes of the heap.
+/// Returns descriptors, mappings, threads, resident bytes, and heap bytes.
 fn held() -> (usize, usize, usize, usize, usize) {
     let entries = |path| fs::read_dir(path).unwrap().count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -72,7 +71,7 @@ fn bar(index: u8) -> BarIndex {
     BarIndex::new(index).unwrap()
 }
 
-/// Has the card copy within a buffer, and checks it.
+/// Makes the card copy within a buffer, and checks the result.
 fn copy(function: &Function, seed: u64) -> fpga_hal::Result<()> {
     let (domain, registers) = (function.domain(), function.window(bar(0))?);
     let bytes = 1 + (seed as usize * 7919) % 100_000;
@@ -94,7 +93,7 @@ fn copy(function: &Function, seed: u64) -> fpga_hal::Result<()> {
     Ok(())
 }
 
-/// Comes, does something, and goes; whether the card was free.
+/// Connects, does something, and leaves. Returns whether the card was free.
 fn visit(path: &Path, seed: u64) -> bool {
     let kind = seed % 5;
     if kind < 3 {
@@ -106,7 +105,7 @@ fn visit(path: &Path, seed: u64) -> bool {
                 true
             }
             Err(Error::Busy { .. }) => false,
-            // More knock than can be told so: those are hung up on.
+            // Beyond the number of clients being refused, the server disconnects without a reply.
             Err(Error::Socket { .. }) => false,
             Err(error) => panic!("{error:?}"),
         };
@@ -127,7 +126,7 @@ fn visit(path: &Path, seed: u64) -> bool {
         raw.write(0, card::TARGET, &0x10_0000u64.to_le_bytes());
         raw.write_u32(0, card::BYTES, 300_000);
         raw.write_u32(0, card::DOORBELL, 1);
-        // And goes with requests for its memory out, and half a message in.
+        // Leaves with requests for its memory out, and half a message in.
         let _ = raw.send(&message(1, raw::REGION_WRITE, 0, &access(0, 0, 64, &[0; 64]))[..33]);
     }
     served
@@ -167,12 +166,12 @@ fn crowd(cards: &[Served], neighbour: &Served, duration: Duration) -> (u64, u64,
 }
 
 #[test]
-fn clients_come_and_go() {
+fn clients_that_connect_and_leave_leave_nothing_behind() {
     let full = std::env::var_os("FPGA_TESTS_FULL").is_some();
     let cards: Vec<_> = (0..4).map(|_| Served::new()).collect();
     let neighbour = Served::new();
     let settled = || {
-        // The last clients are cleaned up after once each card is free again.
+        // Once each card is free again, the last clients are cleaned up.
         for served in cards.iter().chain([&neighbour]) {
             let deadline = Instant::now() + Duration::from_secs(20);
             while !visit(served.path(), 0) {
@@ -182,7 +181,7 @@ fn clients_come_and_go() {
             let lost = served.card.owners_lost.load(Ordering::Relaxed);
             served.card.wait("cleaning up", |card| card.owners_lost.load(Ordering::Relaxed) >= lost);
         }
-        // Threads end a little after what they served.
+        // Threads end shortly after their sessions.
         let mut before = held();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -194,7 +193,7 @@ fn clients_come_and_go() {
             before = now;
         }
     };
-    // What allocators and thread pools take once, they take now.
+    // What allocators take once, they take now.
     crowd(&cards, &neighbour, Duration::from_millis(1500));
     let before = settled();
     let duration = if full { Duration::from_secs(60) } else { Duration::from_secs(4) };

@@ -1,6 +1,6 @@
 //! A forked child does not disturb its parent's connection. Alone in its file: the child inherits only the thread that
 //! forked it.
-#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and not all of it is used here")]
+#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and this test uses only part")]
 
 #[path = "vfio_user/card.rs"]
 mod card;
@@ -14,7 +14,7 @@ use nix::unistd::{ForkResult, fork};
 use setting::Served;
 
 #[test]
-fn a_forked_child_is_told_and_changes_nothing() {
+fn a_forked_child_gets_errors_and_changes_nothing() {
     let served = Served::new();
     let domain = Domain::vfio_user();
     let function = connect(served.path(), &domain).unwrap();
@@ -23,7 +23,8 @@ fn a_forked_child_is_told_and_changes_nothing() {
     let buffer = domain.allocate(4096, 1).unwrap();
     registers.write_u32(card::SCRATCH, 77).unwrap();
     for _ in 0..5 {
-        // SAFETY: the child calls nothing that a lock of another thread could block: it is told before it takes one.
+        // SAFETY: the child only makes calls that check the owner before they lock or allocate, and then exits. So it takes no
+        // lock that another thread held at the fork.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
@@ -35,7 +36,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
                     && forked(buffer.read(0, &mut [0; 4]))
                     && forked(domain.allocate(4096, 1).map(drop));
                 drop((registers, lent, buffer, function, domain));
-                // SAFETY: ends the child at once, without the harness's own end.
+                // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
                 unsafe { nix::libc::_exit(i32::from(!told)) }
             }
             ForkResult::Parent { child } => {

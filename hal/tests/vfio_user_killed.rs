@@ -1,5 +1,5 @@
 //! Processes that use a card, and are killed.
-#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and not all of it is used here")]
+#![allow(dead_code, unreachable_pub, reason = "shared with other tests, and this test uses only part")]
 
 #[path = "vfio_user/card.rs"]
 mod card;
@@ -18,7 +18,7 @@ use setting::Served;
 
 const VICTIM: &str = "FPGA_TESTS_VICTIM";
 
-/// What a victim does: it copies for ever.
+/// The victim: copies for ever.
 fn use_forever(path: &str) -> ! {
     let domain = Domain::vfio_user();
     let function = connect(path.as_ref(), &domain).unwrap();
@@ -50,14 +50,14 @@ fn the_next_open_works() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("victim ready")), "the victim did not come so far");
+        assert!(lines.any(|line| line.unwrap().contains("victim ready")), "the victim did not start");
         thread::sleep(Duration::from_micros(round * 211));
         victim.kill().unwrap();
         victim.wait().unwrap();
-        // At once, without another try.
+        // At the first attempt.
         let function = connect(served.path(), &Domain::vfio_user()).unwrap();
         let registers = function.window(BarIndex::new(0).unwrap()).unwrap();
-        assert_eq!(registers.read_u32(card::DONE).unwrap(), 0, "the card is as new");
+        assert_eq!(registers.read_u32(card::DONE).unwrap(), 0, "the card was reset");
         assert!(served.card.owners_lost.load(Ordering::Relaxed) > round);
         drop((registers, function));
         served.wait_for_end(2 * (round + 1));

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use cmdseq::graph::Schedule;
-use cmdseq::plan::{Communicator, Prediction, Program};
-use cmdseq::ranges::Range;
+use cmdseq::plan::{Communicator, Program};
 use cmdseq::{Completion, Instruction};
 use fpga_driver::Summary;
 use serde::Serialize;
@@ -58,16 +56,9 @@ pub(crate) fn run(
     timeout: Duration,
     interrupt: &Interrupt,
 ) -> Result<Printed> {
-    let schedule = Schedule {
-        group: cards.nodes(),
-        programs,
-        communicators,
-        buffers: Vec::new(),
-        between: Range { address: 0, bytes: 0 },
-        steps: Vec::new(),
-        predicted: Prediction::default(),
-    };
-    let mut prepared = cards.cluster.prepare(&schedule).map_err(|error| cards.failure(error))?;
+    let nodes = cards.nodes();
+    let prepared = cards.cluster.prepare_programs(&nodes, programs, communicators);
+    let mut prepared = prepared.map_err(|error| cards.failure(error))?;
     let mut all = Summary::default();
     let mut first = None;
     for _ in 0..repeat {
@@ -89,18 +80,19 @@ pub(crate) fn run(
     };
     let rank = |(rank, one): (u32, Completion)| PrintedRank {
         rank,
-        node: schedule.group[rank as usize],
+        node: nodes[rank as usize],
         t1_us: us(one.t1),
         t2_us: us(one.t2),
         arrival_us: us(one.arrival),
         bytes: one.bytes,
     };
+    let programs = &prepared.schedule().programs;
     Ok(Printed {
         launches: repeat,
         cards: prepared.cards(),
         doorbells: u64::from(repeat) * prepared.cards() as u64,
-        stored: schedule.programs.iter().map(|program| program.instructions.len()).sum(),
-        instructions: schedule.programs.iter().map(|program| instructions_run(&program.instructions)).sum(),
+        stored: programs.iter().map(|program| program.instructions.len()).sum(),
+        instructions: programs.iter().map(|program| instructions_run(&program.instructions)).sum(),
         t2_us,
         ranks: prepared.completions().map(rank).collect(),
     })

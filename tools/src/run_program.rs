@@ -1,16 +1,16 @@
 //! `fpgactl run FILE`: runs a program on the cards and prints the times of each instruction.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
 use cmdseq::plan::Program;
-use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_driver::{Bound, Card, Cluster, Error, Token, Unfinished, check};
+use cmdseq::{AddressSpace, Completion, Instruction};
+use fpga_driver::{Bound, Card, Cluster, Error, Outcome};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
 
@@ -31,10 +31,6 @@ use crate::verification::verify_programs;
 
 /// Alignment of host buffers.
 const PAGE: u64 = 4096;
-/// Time for other ranks to finish after one has failed.
-const GRACE: Duration = Duration::from_millis(50);
-/// Longest sleep on one card before the other cards are polled.
-const SLEEP: Duration = Duration::from_millis(1);
 /// Width of the cards' cycle counter: 48 bits.
 const CYCLES_MASK: u64 = (1 << 48) - 1;
 
@@ -116,8 +112,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         let launched = run_persistent::run(&mut cards, programs, communicators, arguments.repeat, timeout, &interrupt)?;
         (Some(launched), None)
     } else {
-        let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &mut runs, timeout))?;
-        (None, failure(&cards, &runs, &nodes, outcome, &loaded))
+        let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &nodes, &runs, timeout))?;
+        runs.iter_mut().zip(outcome.completions).for_each(|(run, completions)| run.completions = completions);
+        (None, outcome.result.err().map(|error| failure(&cards, error, &loaded)))
     };
     let mut outputs = Vec::new();
     if failure.is_none() {
@@ -154,8 +151,6 @@ struct RankRun<'p> {
     /// Contains all host buffers of the rank; `None` without host buffers.
     region: Option<Arc<DmaBuffer>>,
     offsets: Vec<u64>,
-    next: usize,
-    tokens: VecDeque<Token>,
     completions: Vec<Completion>,
 }
 
@@ -191,143 +186,37 @@ impl<'p> RankRun<'p> {
         let region = (bytes > 0).then(|| card.allocate(bytes)).transpose()?;
         let base = region.as_ref().map_or(0, |region| region.iova().0);
         let instructions = program.bound(|buffer| base + offsets[buffer]).map_err(Failure::refused)?;
-        let (tokens, completions) = (VecDeque::new(), Vec::new());
-        Ok(RankRun { program, instructions, region, offsets, next: 0, tokens, completions })
+        Ok(RankRun { program, instructions, region, offsets, completions: Vec::new() })
     }
 
-    /// Submits as many instructions as fit into the ring, and takes available completions. Returns whether there was
-    /// progress.
-    fn advance(&mut self, card: &mut Card) -> fpga_driver::Result<bool> {
-        let (queue, mut is_busy) = (card.queue_mut(), false);
-        while let Some(instruction) = self.instructions.get(self.next) {
-            if !queue.has_room() {
-                break;
-            }
+    /// Returns the instructions with the host memory that they name.
+    fn bound(&self) -> Vec<Bound> {
+        let bound = |(index, instruction): (usize, &Instruction)| match self.program.names_raw_host(index) {
             // Loading has refused host addresses outside of host buffers, unless --allow-raw-host is given.
-            let bound = match self.program.names_raw_host(self.next) {
-                true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
-                false => Bound::covered_by(instruction, self.region.as_slice()),
-            };
-            self.tokens.push_back(queue.push(bound)?);
-            self.next += 1;
-            is_busy = true;
-        }
-        queue.ring()?;
-        queue.poll()?;
-        while let Some(token) = self.tokens.pop_front() {
-            match queue.take(token)? {
-                Ok(completion) => self.completions.push(completion),
-                Err(token) => {
-                    self.tokens.push_front(token);
-                    break;
-                }
-            }
-            is_busy = true;
-        }
-        Ok(is_busy)
-    }
-
-    fn is_done(&self) -> bool {
-        self.completions.len() == self.instructions.len()
-    }
-
-    fn has_failed(&self) -> bool {
-        self.completions.iter().any(|completion| completion.status != Status::Done)
+            true => self.region.iter().cloned().fold(Bound::dangerously_unowned(*instruction), Bound::holding),
+            false => Bound::covered_by(instruction, self.region.as_slice()),
+        };
+        self.instructions.iter().enumerate().map(bound).collect()
     }
 }
 
-/// Runs all programs until they end, the time limit expires, or [`GRACE`] has passed since a failure. Then aborts
-/// unfinished instructions on all cards.
-fn run_ranks(cluster: &mut Cluster, runs: &mut [RankRun<'_>], timeout: Duration) -> fpga_driver::Result<()> {
-    let mut outcome = advance_all(cluster, runs, timeout);
-    if outcome.is_err() || !runs.iter().all(RankRun::is_done) {
-        runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
-        outcome = outcome.and(cluster.abort(0..runs.len()));
-    }
-    outcome
+/// Runs all programs.
+fn run_ranks(cluster: &mut Cluster, nodes: &[u32], runs: &[RankRun<'_>], timeout: Duration) -> Outcome {
+    let programs: Vec<_> = runs.iter().map(RankRun::bound).collect();
+    let refused = |error| Outcome { completions: vec![Vec::new(); runs.len()], result: Err(error) };
+    cluster.run(nodes, &programs, timeout).unwrap_or_else(refused)
 }
 
-fn advance_all(cluster: &mut Cluster, runs: &mut [RankRun<'_>], timeout: Duration) -> fpga_driver::Result<()> {
-    let began = Instant::now();
-    let mut failed_at: Option<Instant> = None;
-    let mut sleeper = 0;
-    loop {
-        let mut is_busy = false;
-        for (index, run) in runs.iter_mut().enumerate() {
-            is_busy |= run.advance(cluster.card_mut(index))?;
+/// Returns the failure of a run, with its location in the source.
+fn failure(cards: &Cards, error: Error, loaded: &Loaded) -> Failure {
+    match error {
+        Error::Failed { rank: Some(rank), instruction: index, .. }
+        | Error::Timeout { rank: Some(rank), instruction: Some(index), .. } => {
+            let failure = Failure::from(error);
+            let message = failure.message().to_owned();
+            failure.at_locations(loaded.diagnose(rank, index, &message).into_iter().collect())
         }
-        if runs.iter().all(RankRun::is_done) {
-            return Ok(());
-        }
-        if failed_at.is_none() && runs.iter().any(RankRun::has_failed) {
-            failed_at = Some(Instant::now());
-        }
-        if failed_at.is_some_and(|at| at.elapsed() >= GRACE) {
-            return Ok(());
-        }
-        if began.elapsed() >= timeout {
-            return match failed_at {
-                Some(_) => Ok(()),
-                None => Err(timeout_error(cluster, runs, began.elapsed())),
-            };
-        }
-        if is_busy {
-            continue;
-        }
-        // Wait on each unfinished card in turn, to detect a card that is gone or halted.
-        let turns = (1..=runs.len()).map(|step| (sleeper + step) % runs.len());
-        sleeper = turns.into_iter().find(|run| !runs[*run].is_done()).unwrap_or(0);
-        cluster.card_mut(sleeper).queue_mut().wait_progress(SLEEP)?;
-    }
-}
-
-/// Returns the error of an expired time limit.
-fn timeout_error(cluster: &Cluster, runs: &[RankRun<'_>], waited: Duration) -> Error {
-    let group: Vec<u32> = cluster.cards().iter().map(Card::node).collect();
-    let unfinished = |(place, run): (usize, &RankRun<'_>)| Unfinished {
-        rank: place as u32,
-        card: place,
-        phase: "program",
-        instruction: Some(run.completions.len()),
-        operation: run.instructions[run.completions.len()].operation,
-        completed: run.completions.len() as u64,
-    };
-    let unfinished: Vec<_> = runs.iter().enumerate().filter(|(_, run)| !run.is_done()).map(unfinished).collect();
-    cluster.timeout(&group, &unfinished, waited)
-}
-
-/// Returns the failure: from a completion, else from the driver's error.
-fn failure(
-    cards: &Cards,
-    runs: &[RankRun<'_>],
-    nodes: &[u32],
-    outcome: fpga_driver::Result<()>,
-    loaded: &Loaded,
-) -> Option<Failure> {
-    let locate = |rank: usize, index: usize, failure: Failure| {
-        let message = failure.message().to_owned();
-        failure.at_locations(loaded.diagnose(rank as u32, index, &message).into_iter().collect())
-    };
-    // An aborted instruction is a consequence: report other failures first.
-    for aborted in [false, true] {
-        for (rank, run) in runs.iter().enumerate() {
-            for (index, completion) in run.completions.iter().enumerate() {
-                if !aborted && completion.status == Status::Aborted {
-                    continue;
-                }
-                let operation = run.instructions[index].operation;
-                if let Err(error) = check(*completion, nodes[rank], index, operation) {
-                    let failure = Failure::from(error).of_instruction(rank as u32, index);
-                    return Some(locate(rank, index, failure));
-                }
-            }
-        }
-    }
-    match outcome.err()? {
-        error @ Error::Timeout { rank: Some(rank), instruction: Some(index), .. } => {
-            Some(locate(rank as usize, index, error.into()))
-        }
-        error => Some(cards.failure(error)),
+        error => cards.failure(error),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ledger::state::State;
 use crate::queue::stopping::STOP;
 
 /// Time for other ranks to end after one has failed: their own failures tell more than that they were aborted.
-const GRACE: Duration = Duration::from_millis(20);
+const GRACE: Duration = Duration::from_millis(50);
 /// Longest sleep on one card while another has instructions that are not yet in its ring, or after a failure.
 const SLEEP_SHORT: Duration = Duration::from_millis(1);
 /// Longest sleep on one card otherwise.

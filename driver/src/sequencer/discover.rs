@@ -86,23 +86,7 @@ pub(crate) struct Described {
 /// Reads and checks what the card says of itself. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
 /// [`Features::CARD_RING`].
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
-    let name = || block.name().to_owned();
-    let magic = block.read_present(registers::MAGIC)?;
-    if magic != registers::MAGIC_VALUE {
-        let looked = format!("the block with its GUID begins with {magic:#010x} and not with FSEQ");
-        return Err(Error::NoSequencer { name: name(), looked });
-    }
-    let version = block.read_present(registers::VERSION)?;
-    if version >> 16 != registers::VERSION_VALUE >> 16 {
-        let known = registers::VERSION_VALUE;
-        return Err(Error::Version { name: name(), what: "version of the registers", found: version, known });
-    }
-    let isa = block.read(registers::ISA)?;
-    let known = u32::from(instruction::VERSION);
-    if isa != known {
-        return Err(Error::Version { name: name(), what: "version of the instruction word", found: isa, known });
-    }
-
+    let version = check_version(block)?;
     let check = Checked { block };
     let features = Features::from_bits_retain(check.value(
         "FEATURES",
@@ -123,9 +107,8 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let eager_bytes = u64::from(check.count("EAGER_BYTES", registers::EAGER_BYTES)?);
     let memory_mib =
         check.up_to("MEMORY_MIB", registers::MEMORY_MIB, MEMORY_MIB_MAX, "1 to 16777216, which is 16 TiB")?;
-    let cycles = |name, offset| check.value(name, offset, "at most 16777216 cycles", |count| count <= CYCLES_MAX);
     let capabilities = Capabilities {
-        isa,
+        isa: u32::from(instruction::VERSION),
         clock_khz: check.up_to("CLOCK_KHZ", registers::CLOCK_KHZ, CLOCK_KHZ_MAX, "1 to 10000000")?,
         nodes,
         topology,
@@ -179,30 +162,60 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
         reductions: block.read(registers::REDUCTIONS)?,
         reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
-        timing: Timing {
-            dispatch_cycles: cycles("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
-            memory_read_cycles: cycles("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
-            handover_cycles: cycles("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
-            switch_cycles: cycles("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
-            control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
-            data_ps: check.count("DATA_PS", registers::DATA_PS)?,
-            acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
-            link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
-            channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
-            host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
-            beat_bytes: check.up_to("BEAT_BYTES", registers::BEAT_BYTES, BEAT_BYTES_MAX, "1 to 4096")?,
-            reduce_beat_cycles: cycles("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
-            reduce_unit_cycles: cycles("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
-        },
+        timing: timing(&check)?,
     };
     check.up_to("QUEUES", registers::QUEUES, registers::queue::MAX, "1 to as many as the block has registers for")?;
-    let dma_bits = match check.value("DMA_BITS", registers::DMA_BITS, "12 to 64, or 0 for not said", |bits| {
-        bits == 0 || (12..=64).contains(&bits)
-    })? {
-        0 => 64,
-        bits => bits as u8,
-    };
-    Ok(Described { version, features, node, dma_bits, capabilities })
+    Ok(Described { version, features, node, dma_bits: dma_bits(&check)?, capabilities })
+}
+
+/// Makes sure that the block is a sequencer's, and that this driver knows its registers and its instructions. Returns the
+/// version of the registers.
+fn check_version(block: &Block) -> Result<u32> {
+    let name = || block.name().to_owned();
+    let magic = block.read_present(registers::MAGIC)?;
+    if magic != registers::MAGIC_VALUE {
+        let looked = format!("the block with its GUID begins with {magic:#010x} and not with FSEQ");
+        return Err(Error::NoSequencer { name: name(), looked });
+    }
+    let version = block.read_present(registers::VERSION)?;
+    if version >> 16 != registers::VERSION_VALUE >> 16 {
+        let known = registers::VERSION_VALUE;
+        return Err(Error::Version { name: name(), what: "version of the registers", found: version, known });
+    }
+    let isa = block.read(registers::ISA)?;
+    let known = u32::from(instruction::VERSION);
+    if isa != known {
+        return Err(Error::Version { name: name(), what: "version of the instruction word", found: isa, known });
+    }
+    Ok(version)
+}
+
+fn timing(check: &Checked<'_>) -> Result<Timing> {
+    let cycles = |name, offset| check.value(name, offset, "at most 16777216 cycles", |count| count <= CYCLES_MAX);
+    Ok(Timing {
+        dispatch_cycles: cycles("DISPATCH_CYCLES", registers::DISPATCH_CYCLES)?,
+        memory_read_cycles: cycles("MEMORY_READ_CYCLES", registers::MEMORY_READ_CYCLES)?,
+        handover_cycles: cycles("HANDOVER_CYCLES", registers::HANDOVER_CYCLES)?,
+        switch_cycles: cycles("SWITCH_CYCLES", registers::SWITCH_CYCLES)?,
+        control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
+        data_ps: check.count("DATA_PS", registers::DATA_PS)?,
+        acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
+        link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
+        channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
+        host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
+        beat_bytes: check.up_to("BEAT_BYTES", registers::BEAT_BYTES, BEAT_BYTES_MAX, "1 to 4096")?,
+        reduce_beat_cycles: cycles("REDUCE_BEAT_CYCLES", registers::REDUCE_BEAT_CYCLES)?,
+        reduce_unit_cycles: cycles("REDUCE_UNIT_CYCLES", registers::REDUCE_UNIT_CYCLES)?,
+    })
+}
+
+/// Address bits the card masters.
+fn dma_bits(check: &Checked<'_>) -> Result<u8> {
+    let is_possible = |bits: u32| bits == 0 || (12..=64).contains(&bits);
+    match check.value("DMA_BITS", registers::DMA_BITS, "12 to 64, or 0 for not said", is_possible)? {
+        0 => Ok(64),
+        bits => Ok(bits as u8),
+    }
 }
 
 fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {

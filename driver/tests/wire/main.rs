@@ -18,6 +18,7 @@ mod launches;
 mod lifetime;
 mod malformed;
 mod memory;
+mod programs;
 mod queue;
 
 use fpga_driver::{Card, Result};

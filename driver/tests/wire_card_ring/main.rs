@@ -22,6 +22,8 @@ mod launches;
 mod lifetime;
 #[path = "../wire/memory.rs"]
 mod memory;
+#[path = "../wire/programs.rs"]
+mod programs;
 #[path = "../wire/queue.rs"]
 mod queue;
 

@@ -1,4 +1,4 @@
-//! Our client at servers that are slow, or gone.
+//! The client, with servers that are slow or gone.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -22,8 +22,8 @@ fn options(patience: Duration) -> Options {
     options
 }
 
-/// Serves one client in front of a card's server: has `watch` see each command, and holds back each answer for as many
-/// milliseconds as `delay` says.
+/// Relays one client's messages to a card's server: `watch` sees each command, and each reply is delayed by `delay`
+/// milliseconds.
 fn hold_back(listener: &UnixListener, card: &Path, delay: &AtomicU64, watch: impl Fn(&Reply)) {
     let (client, server) = (Raw::over(listener.accept().unwrap().0), Raw::over(UnixStream::connect(card).unwrap()));
     client.stream.set_read_timeout(None).unwrap();
@@ -43,11 +43,11 @@ fn hold_back(listener: &UnixListener, card: &Path, delay: &AtomicU64, watch: imp
 }
 
 #[test]
-fn opening_has_one_limit_for_all_answers() {
+fn opening_has_one_limit_for_all_replies() {
     let (served, directory) = (Served::new(), Directory::new());
     let front = directory.0.join("front");
     let listener = UnixListener::bind(&front).unwrap();
-    // None of the answers is late by itself.
+    // Each reply alone is in time.
     let delay = AtomicU64::new(150);
     thread::scope(|scope| {
         scope.spawn(|| hold_back(&listener, served.path(), &delay, |_| ()));
@@ -67,7 +67,7 @@ fn a_server_that_never_accepts_is_unresponsive() {
 }
 
 #[test]
-fn slow_answers_of_an_open_function_share_a_limit() {
+fn slow_replies_of_an_open_function_share_a_limit() {
     let (served, directory) = (Served::new(), Directory::new());
     let front = directory.0.join("front");
     let listener = UnixListener::bind(&front).unwrap();
@@ -84,13 +84,13 @@ fn slow_answers_of_an_open_function_share_a_limit() {
             assert!(reads < 20, "each answer is waited for");
         }
         assert!(function.is_removed());
-        // The last answer is on its way when it is given up.
+        // The last reply is on its way when the client gives up.
         drop((registers, function));
     });
 }
 
 #[test]
-fn what_was_mapped_reads_all_ones_once_the_server_is_gone() {
+fn mapped_memory_reads_all_ones_once_the_server_is_gone() {
     let mut served = Served::new();
     let domain = Domain::vfio_user();
     let function = connect(served.path(), &domain).unwrap();
@@ -104,7 +104,7 @@ fn what_was_mapped_reads_all_ones_once_the_server_is_gone() {
     buffer.write(100, b"kept").unwrap();
     drop(served.serving.take());
     let begin = Instant::now();
-    // Nobody asks the function anything: its connection notices by itself.
+    // No call is made: the connection notices by itself.
     while memory.read_u32(0x100).unwrap() != u32::MAX {
         assert!(begin.elapsed() < LONG, "the memory of a server that is gone is still read");
         thread::sleep(Duration::from_millis(1));
@@ -114,11 +114,11 @@ fn what_was_mapped_reads_all_ones_once_the_server_is_gone() {
     }
     assert!(matches!(function.check_alive(u32::MAX), Err(Error::Removed)));
     memory.slice(0x2000, 64).unwrap().write_u32(0, 1).unwrap();
-    // The server's own memory has what was written before.
+    // The server's memory has what was written before.
     let mut seen = [0; 8];
     served.card.memory().read(0x1000, &mut seen).unwrap();
     assert_eq!(u64::from_le_bytes(seen), 0x1122_3344_5566_7788);
-    // Buffers are the domain's, and stay.
+    // Buffers belong to the domain, and stay.
     let mut kept = [0; 4];
     buffer.read(100, &mut kept).unwrap();
     assert_eq!(&kept, b"kept");
@@ -147,7 +147,7 @@ fn a_trapped_access_is_one_message_of_its_width() {
         assert_eq!(registers.read_u64(card::SCRATCH).unwrap(), 0x1122_3344_5566_7788);
         registers.write_u32(card::SCRATCH, 7).unwrap();
         assert_eq!(registers.read_u32(card::SCRATCH).unwrap(), 7);
-        // Across two aligned words there is no one access.
+        // No single access crosses aligned words.
         for result in [registers.read_u64(card::SCRATCH + 4).map(drop), registers.write_u64(card::SCRATCH + 4, 1)] {
             assert!(matches!(result, Err(Error::Misaligned { bytes: 8, .. })), "{result:?}");
         }
@@ -155,6 +155,6 @@ fn a_trapped_access_is_one_message_of_its_width() {
         let expected = [(REGION_WRITE, at, 8), (REGION_READ, at, 8), (REGION_WRITE, at, 4), (REGION_READ, at, 4)];
         assert_eq!(*seen.lock().unwrap(), expected);
     });
-    // The server makes one access to the card of it, too.
+    // The server also makes one access to the card.
     assert_eq!(served.card.widths(), [8, 8, 4, 4]);
 }

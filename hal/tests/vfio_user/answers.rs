@@ -1,4 +1,4 @@
-//! Answers to the server's requests for memory: right ones in whatever pieces, and those that no client should give.
+//! Replies to the server's requests for memory: correct ones in any parts, and incorrect ones.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -10,21 +10,21 @@ use crate::protocol::copy;
 use crate::raw::*;
 use crate::setting::{Served, memory, peek, poke};
 
-/// Memory that the server has a descriptor of, and memory that it has to ask for.
+/// Memory that the client has passed as a file, and memory that is accessed by messages.
 const PASSED: u64 = 0x10_0000;
 const ASKED: u64 = 0x20_0000;
 const BYTES: usize = 16;
 
-/// A client whose card is amid a copy.
+/// A client whose card is copying.
 struct Amid {
     raw: Raw,
     file: OwnedFd,
-    /// What the server asks.
+    /// The request of the server.
     request: Reply,
 }
 
 impl Amid {
-    /// Has the card read memory that it has to ask for, or write it.
+    /// Makes the card read or write memory that is accessed by messages.
     fn new(served: &Served, command: u16) -> Self {
         let mut raw = Raw::open(served.path());
         raw.enable();
@@ -45,33 +45,33 @@ impl Amid {
         request
     }
 
-    /// The copy is over, with this in the card's status register.
+    /// Waits for the end of the copy, with this in the card's status register.
     fn expect(&mut self, status: u32) {
         assert_eq!(self.raw.read_u32(0, card::STATUS), status);
     }
 }
 
-/// Makes an answer under the number of a request.
+/// Makes a reply from the id of a request.
 type Answer<'a> = dyn Fn(u16) -> Vec<u8> + 'a;
 
-/// What answers a request rightly.
+/// The correct body of a reply.
 fn right(command: u16) -> Vec<u8> {
     let head = body().u64(ASKED).u64(BYTES as u64);
     if command == DMA_READ { head.bytes(&[5; BYTES]).0 } else { head.0 }
 }
 
-/// Sees that the server hangs up, and that the card is as if nobody had been there.
+/// Checks that the server disconnects, and that the card is clean.
 fn expect_end(served: &Served, raw: &Raw) {
     let lost = served.card.owners_lost.load(Ordering::Relaxed);
     raw.expect_end();
-    // It may have been counted before.
+    // The end may have been counted before.
     served.card.wait("cleaning up", |card| {
         card.outstanding() == 0 && card.command() == 0 && card.owners_lost.load(Ordering::Relaxed) >= lost.max(1)
     });
 }
 
 #[test]
-fn answers_to_nothing_end_the_connection() {
+fn replies_to_no_request_end_the_connection() {
     let served = Served::new();
     for reply in [
         message(0, DMA_READ, 1, &right(DMA_READ)),
@@ -87,7 +87,7 @@ fn answers_to_nothing_end_the_connection() {
 }
 
 #[test]
-fn answers_that_say_something_else_end_the_connection() {
+fn replies_with_another_range_end_the_connection() {
     let served = Served::new();
     let head = |address: u64, count: u64| body().u64(address).u64(count);
     let read = |address, count, bytes: usize| head(address, count).bytes(&vec![1; bytes]).0;
@@ -129,13 +129,13 @@ fn answers_that_say_something_else_end_the_connection() {
         let amid = Amid::new(&served, command);
         amid.raw.send(&message(amid.request.id, command, 1, &wrong)).unwrap();
         expect_end(&served, &amid.raw);
-        // Nothing of it has gone anywhere.
+        // None of its data was used.
         assert_eq!(peek(&amid.file, 0x800, BYTES), [0; BYTES], "{command}: {wrong:x?}");
     }
 }
 
 #[test]
-fn answers_under_a_wrong_header_end_the_connection() {
+fn replies_with_a_wrong_header_end_the_connection() {
     let served = Served::new();
     for command in [DMA_READ, DMA_WRITE] {
         let other = DMA_READ + DMA_WRITE - command;
@@ -151,22 +151,22 @@ fn answers_under_a_wrong_header_end_the_connection() {
         let wrong: [(&str, &Answer<'_>); 12] = [
             ("the other command", &|id| message(id, other, 1, &right(command))),
             ("the other command and its body", &|id| message(id, other, 1, &right(other))),
-            ("no such command", &|id| message(id, 99, 1, &right(command))),
+            ("an unknown command", &|id| message(id, 99, 1, &right(command))),
             ("another number", &|id| message(id.wrapping_add(1), command, 1, &right(command))),
             ("neither command nor reply", &change(8, 2)),
-            ("no kind there is", &change(8, 0xf)),
-            ("a size of nothing", &change(4, 0)),
+            ("an unknown type", &change(8, 0xf)),
+            ("a size of 0", &change(4, 0)),
             ("a size of less than a header", &change(4, 15)),
             ("a size of the header alone, and more", &|id| {
                 let mut bytes = good(id);
                 bytes[4..8].copy_from_slice(&16u32.to_ne_bytes());
-                // What follows is no message: it has no kind.
+                // What follows is no message: its type is unknown.
                 bytes.extend([0xff; 16]);
                 bytes
             }),
             ("a size of more than any message", &change(4, u32::MAX)),
-            ("a size of all that is allowed and one", &change(4, 16 + 33 + (1 << 20))),
-            // The rest never comes: the client goes.
+            ("a size of one more than allowed", &change(4, 16 + 33 + (1 << 20))),
+            // The rest never arrives, since the client leaves.
             ("a size of one more", &change(4, size + 1)),
         ];
         for (what, wrong) in wrong {
@@ -182,7 +182,7 @@ fn answers_under_a_wrong_header_end_the_connection() {
 }
 
 #[test]
-fn a_refusal_is_a_fault_whatever_else_it_says() {
+fn an_error_reply_is_a_fault_whatever_its_errno() {
     let served = Served::new();
     for command in [DMA_READ, DMA_WRITE] {
         // The errno "may be zero even if the Error bit is set".
@@ -200,11 +200,11 @@ fn a_refusal_is_a_fault_whatever_else_it_says() {
 }
 
 #[test]
-fn a_command_is_no_answer() {
+fn a_command_is_no_reply() {
     let served = Served::new();
     for command in [DMA_READ, DMA_WRITE] {
         let mut amid = Amid::new(&served, command);
-        // Right but for its kind: such a command there is not, and the request goes on waiting.
+        // Correct except for its type: clients send no such command, and the request still waits.
         amid.raw.send(&message(amid.request.id, command, 0, &right(command))).unwrap();
         assert_eq!(amid.raw.receive().unwrap().errno(), EINVAL);
         assert_eq!((amid.raw.read_u32(0, card::DONE), served.card.outstanding()), (0, 1));
@@ -214,11 +214,11 @@ fn a_command_is_no_answer() {
 }
 
 #[test]
-fn a_second_answer_ends_the_connection() {
+fn a_second_reply_ends_the_connection() {
     let served = Served::new();
     for command in [DMA_READ, DMA_WRITE] {
         for refused_first in [false, true] {
-            // At once, or late: when the card is amid its next copy.
+            // At once, or late, during the next copy.
             for late in [false, true] {
                 let mut amid = Amid::new(&served, command);
                 let answer = message(amid.request.id, command, 1, &right(command));
@@ -229,7 +229,7 @@ fn a_second_answer_ends_the_connection() {
                     let next = Amid::ask(&mut amid.raw, command);
                     assert_ne!(next.id, amid.request.id);
                 }
-                // It may be hung up on before this is sent.
+                // The server may disconnect before this is sent.
                 let _ = amid.raw.send(&answer);
                 expect_end(&served, &amid.raw);
             }
@@ -238,12 +238,12 @@ fn a_second_answer_ends_the_connection() {
 }
 
 #[test]
-fn answers_that_are_exchanged_end_the_connection() {
+fn exchanged_replies_end_the_connection() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     raw.enable();
     assert_eq!(raw.call(DMA_MAP, &map(3, 0, ASKED, 0x10_0000)).errno(), 0);
-    // Two are asked at a time.
+    // Two requests are out at a time.
     copy(&mut raw, ASKED, ASKED + 0x8_0000, 64 << 10);
     let [first, second] = [raw.receive().unwrap(), raw.receive().unwrap()];
     assert_eq!((first.command, second.command), (DMA_READ, DMA_READ));
@@ -254,12 +254,12 @@ fn answers_that_are_exchanged_end_the_connection() {
 }
 
 #[test]
-fn answers_come_in_any_pieces() {
+fn replies_may_arrive_in_any_parts() {
     let served = Served::new();
     let mut cases = 0;
     for command in [DMA_READ, DMA_WRITE] {
         let mut amid = Amid::new(&served, command);
-        // The three forms that there are of the answer to a write, the one of that to a read.
+        // The three forms of a reply to a write, and the one form of a reply to a read.
         let short = body().u64(ASKED).u32(BYTES as u32).0;
         let forms = if command == DMA_READ { vec![right(command)] } else { vec![right(command), short, Vec::new()] };
         for form in forms {
@@ -286,5 +286,5 @@ fn answers_come_in_any_pieces() {
             assert_eq!(peek(&amid.file, 0x800, BYTES), [5; BYTES]);
         }
     }
-    println!("{cases} answers in pieces");
+    println!("{cases} replies in parts");
 }

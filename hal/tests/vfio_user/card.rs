@@ -1,4 +1,4 @@
-//! A card to serve: BAR 0 holds registers, a DMA engine and, at 0x800, the MSI-X table; BAR 2 is memory to be mapped.
+//! A card to serve: BAR 0 has registers, a DMA engine and, at 0x800, the MSI-X table; BAR 2 is memory that can be mapped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,15 +19,15 @@ pub const EXPRESS: u64 = 0x60;
 
 pub const ID: u64 = 0x00;
 pub const ID_VALUE: u32 = 0x6b69_7761;
-/// 64 bits that keep what is written.
+/// A register of 64 bits that keeps what is written.
 pub const SCRATCH: u64 = 0x08;
-/// 64-bit IOVAs the engine copies from and to, and how many bytes.
+/// The 64-bit IOVAs that the engine copies from and to, and the bytes to copy.
 pub const SOURCE: u64 = 0x10;
 pub const TARGET: u64 = 0x18;
 pub const BYTES: u64 = 0x20;
-/// Starts a copy, and raises the vector written here when it is over.
+/// Starts a copy, and raises the written vector when it ends.
 pub const DOORBELL: u64 = 0x24;
-/// Copies that are over, and whether the last went well (1) or what it met (2: unmapped, 3: no master, 4: no host).
+/// The number of copies that have ended, and the status of the last: 1 done, 2 unmapped, 3 not bus master, 4 no host.
 pub const DONE: u64 = 0x28;
 pub const STATUS: u64 = 0x2c;
 /// The INTx line.
@@ -41,11 +41,11 @@ pub struct Card {
     memory: Option<Arc<SharedMemory>>,
     pub resets: AtomicU64,
     pub owners_lost: AtomicU64,
-    /// Whether it was pulled out of its slot.
+    /// Whether the card was removed.
     pub is_gone: AtomicBool,
     /// Whether reads of its registers panic.
     pub panics: AtomicBool,
-    /// Whether it answers accesses to its BARs only while memory decoding is on, as functions do.
+    /// Whether its BARs respond only while memory decoding is on, as those of functions do.
     pub needs_decoding: AtomicBool,
     /// Bytes of each access to its scratch register.
     widths: Mutex<Vec<usize>>,
@@ -207,14 +207,14 @@ impl Card {
         let tag = state.next_tag;
         state.copies.push_back(Copy { tag, target, vector, writing: false });
         let mut data = vec![0; bytes as usize];
-        // The lock is held, so that an answer that comes early finds the copy.
+        // Under the lock, so that an early reply finds the copy.
         match ports.dma.read(DmaTag(tag), Iova(source), &mut data) {
             DmaProgress::Done(result) => self.went_on(state, tag, result.map(|()| &data[..])),
             DmaProgress::Pending => {}
         }
     }
 
-    /// A copy's read or write is over.
+    /// Handles the end of a copy's read or write.
     fn went_on(&self, mut state: MutexGuard<'_, State>, tag: u64, result: Result<&[u8], DmaFault>) {
         let Some(ports) = self.ports() else { return };
         let Some(at) = state.copies.iter().position(|copy| copy.tag == tag) else { return };
@@ -283,7 +283,7 @@ impl Endpoint for Card {
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
+        assert!(!self.panics.load(Ordering::Relaxed), "as the test has asked for");
         assert!(data.len() <= 8 && offset % data.len() as u64 == 0, "{} at {offset:#x}", data.len());
         if !self.is_gone.load(Ordering::Relaxed) && bar.index() == 0 && self.decodes() {
             self.note_width(offset, data.len());

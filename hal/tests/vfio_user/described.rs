@@ -1,4 +1,4 @@
-//! What our client makes of what a server says of itself: each field right, at its limit, and beyond.
+//! The client, with every field of a server's descriptions correct, at its limit, and beyond.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ const MEGABYTE: u64 = 1 << 20;
 
 fn options(map_bars: bool) -> Options {
     let mut options = Options::default();
-    // A busy machine is not what this is about.
+    // Long, since a busy machine is not what this tests.
     (options.patience, options.map_bars, options.share_memory) = (Duration::from_secs(60), map_bars, false);
     options
 }
@@ -66,7 +66,7 @@ fn set_u64(reply: &mut Reply, at: usize, value: u64) {
     reply.body[at..at + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// What is nonsense of a server whose replies are changed; `None`: nothing.
+/// Opens the function of a server whose replies are changed, and returns what [`Error::Nonsense`] names. `None`: it opens.
 fn nonsense(map_bars: bool, change: impl Fn(&Reply, &mut Reply) + Sync) -> Option<&'static str> {
     let mut what = None;
     with_changed(map_bars, change, |opened, _| match opened {
@@ -104,7 +104,7 @@ fn a_version_is_agreed_on_or_refused() {
         };
         assert_eq!(nonsense(false, changed), expected, "{major}.{minor} {}", String::from_utf8_lossy(&data));
     }
-    // Half a number.
+    // Half of a version.
     let changed = |command: &Reply, reply: &mut Reply| {
         if command.command == VERSION {
             reply.body.truncate(3);
@@ -114,7 +114,7 @@ fn a_version_is_agreed_on_or_refused() {
 }
 
 #[test]
-fn a_description_is_taken_or_refused() {
+fn a_description_is_accepted_or_refused() {
     for (at, value, expected) in [
         (4, 3, None),
         (4, 1, Some("description")),
@@ -151,7 +151,7 @@ fn a_configuration_space_has_256_bytes_at_least() {
             with_changed(false, changed, |function, _| {
                 let function = function.unwrap();
                 assert_eq!(function.config_read_u32(0).unwrap(), 0x5020_10ee);
-                // The card has zeros there; beyond what the server has nobody answers.
+                // The card has zeros there; beyond the region, all-ones.
                 assert_eq!(function.config_read_u32(252).unwrap(), 0);
                 let beyond = if bytes == 256 { u32::MAX } else { 0 };
                 assert_eq!(function.config_read_u32(256).unwrap(), beyond);
@@ -162,7 +162,7 @@ fn a_configuration_space_has_256_bytes_at_least() {
 }
 
 #[test]
-fn interrupts_are_counted_or_refused() {
+fn descriptions_of_interrupts_are_accepted_or_refused() {
     let wrong = Some("description of interrupts");
     for (at, value, expected) in [
         (8, 2, Ok(40)),
@@ -172,7 +172,7 @@ fn interrupts_are_counted_or_refused() {
         (12, 2048, Ok(2048)),
         (12, 2049, Err(wrong)),
         (12, u32::MAX, Err(wrong)),
-        // Without descriptors there is no telling of them.
+        // Without eventfds they cannot be used.
         (4, 0, Ok(0)),
         (4, 0xffff_fffe, Ok(0)),
         (4, 1, Ok(40)),
@@ -188,7 +188,7 @@ fn interrupts_are_counted_or_refused() {
             assert_eq!(found, expected, "{value:#x} at {at}");
         });
     }
-    // Not even asked of a server that has no such index.
+    // A server without this index is not asked.
     let changed = |command: &Reply, reply: &mut Reply| {
         if command.command == GET_INFO {
             set(reply, 12, 2);
@@ -203,13 +203,13 @@ fn interrupts_are_counted_or_refused() {
 }
 
 #[test]
-fn a_region_is_mapped_as_its_server_says() {
+fn a_region_is_mapped_as_described() {
     let whole = |command: &Reply| command.command == GET_REGION_INFO && command.u32(8) == 2;
     let is_mapped = |map_bars, change: &(dyn Fn(&mut Reply) + Sync)| {
         let mut mapped = Ok(false);
         let changed = |command: &Reply, reply: &mut Reply| {
             if whole(command) {
-                // Room for a thousand stretches.
+                // Room for a thousand areas.
                 assert_eq!(command.u32(0), 32 + 16 + 1024 * 16);
                 change(reply);
             }
@@ -237,18 +237,18 @@ fn a_region_is_mapped_as_its_server_says() {
     };
     assert_eq!(is_mapped(true, &|_| ()), Ok(true));
     assert_eq!(is_mapped(false, &|_| ()), Ok(false));
-    assert_eq!(is_mapped(true, &|reply| set(reply, 8, 1)), wrong, "it is of another region");
+    assert_eq!(is_mapped(true, &|reply| set(reply, 8, 1)), wrong, "a description of another region");
     assert_eq!(is_mapped(true, &|reply| reply.body.truncate(31)), wrong);
-    // Where capabilities lie says nothing without their flag.
+    // Without its flag, the offset of capabilities is ignored.
     assert_eq!(is_mapped(true, &|reply| set(reply, 12, 5)), Ok(true));
-    assert_eq!(is_mapped(true, &|reply| set(reply, 4, 3)), Ok(false), "it may not be mapped");
-    assert_eq!(is_mapped(true, &|reply| set(reply, 4, 0xf)), Ok(true), "no list says which part");
+    assert_eq!(is_mapped(true, &|reply| set(reply, 4, 3)), Ok(false), "without the flag for mapping");
+    assert_eq!(is_mapped(true, &|reply| set(reply, 4, 0xf)), Ok(true), "without a list of areas");
     assert_eq!(is_mapped(true, &|reply| reply.descriptors.clear()), Ok(false));
     assert_eq!(is_mapped(true, &listed(areas(&[(0, 1 << 16)]))), Ok(true));
     assert_eq!(is_mapped(true, &listed(areas(&[(0, (1 << 16) + 4096)]))), wrong);
     assert_eq!(is_mapped(true, &listed(areas(&[]))), Ok(false));
     assert_eq!(is_mapped(true, &listed(vec![0; 7])), wrong);
-    // What could be taken away is reached by message.
+    // Memory that could shrink is accessed by messages.
     assert_eq!(is_mapped(true, &|reply| reply.descriptors = vec![memory(1 << 16, false)]), Ok(false));
     let huge = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_ALLOW_SEALING;
     if let Ok(file) = memfd_create("huge", huge) {
@@ -263,7 +263,7 @@ fn a_region_is_mapped_as_its_server_says() {
 }
 
 #[test]
-fn vectors_are_connected_as_many_at_a_time_as_the_server_takes() {
+fn as_many_vectors_are_connected_at_a_time_as_the_server_accepts() {
     for (most, batches) in
         [(16, vec![16, 16, 8]), (100, vec![16, 16, 8]), (7, vec![7, 7, 7, 7, 7, 5]), (40, vec![16, 16, 8])]
     {
@@ -287,7 +287,7 @@ fn vectors_are_connected_as_many_at_a_time_as_the_server_takes() {
             batches.iter().enumerate().map(|(at, count)| (batches[..at].iter().sum::<u32>(), *count)).collect();
         assert_eq!(*seen.lock().unwrap(), expected, "{most}");
     }
-    // None at all.
+    // A server that accepts no descriptors.
     let changed = |command: &Reply, reply: &mut Reply| {
         if command.command == VERSION {
             reply.body = body().u16(0).u16(1).bytes(b"{\"capabilities\":{\"max_msg_fds\":0}}\0").0;
@@ -300,10 +300,10 @@ fn vectors_are_connected_as_many_at_a_time_as_the_server_takes() {
 }
 
 #[test]
-fn a_body_may_have_all_that_one_transfer_moves() {
+fn a_body_may_have_as_many_bytes_as_one_transfer() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
-    // Too long for any command, but no longer than a message may be.
+    // Too long for this command, but not for a message.
     let most = vec![0; 32 + MEGABYTE as usize];
     assert_eq!(raw.call(GET_INFO, &most).errno(), EINVAL);
     assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
@@ -321,7 +321,7 @@ fn a_request_about_interrupts_is_exact() {
     raw.connect_vectors(0, &events);
     let last = u32::from(crate::card::VECTORS) - 1;
     for (flags, index, start, count, data, passed, expected) in [
-        // Each kind of data and each action, and none or two of either.
+        // Each kind of data and each action; none or two of either.
         (0x21, 2, 0, 1, &[][..], 0, 0),
         (0x22, 2, 0, 1, &[1][..], 0, 0),
         (0x24, 2, 0, 1, &[], 1, 0),
@@ -337,7 +337,7 @@ fn a_request_about_interrupts_is_exact() {
         (0x39, 0, 0, 1, &[], 0, EINVAL),
         (0x61, 2, 0, 1, &[], 0, EINVAL),
         (0x8000_0021, 2, 0, 1, &[], 0, EINVAL),
-        // Masks are the line's.
+        // Only the line can be masked.
         (0x09, 0, 0, 1, &[], 0, 0),
         (0x11, 0, 0, 1, &[], 0, 0),
         (0x0a, 0, 0, 1, &[1], 0, 0),
@@ -346,7 +346,7 @@ fn a_request_about_interrupts_is_exact() {
         (0x11, 3, 0, 1, &[], 0, ENOTSUP),
         (0x14, 0, 0, 1, &[], 1, ENOTSUP),
         (0x0c, 2, 0, 1, &[], 0, ENOTSUP),
-        // As much data as there are interrupts, and descriptors only where they belong.
+        // Data for each interrupt, and descriptors only with their flag.
         (0x22, 2, 0, 2, &[1], 0, EINVAL),
         (0x22, 2, 0, 1, &[1, 1], 0, EINVAL),
         (0x22, 2, 0, 0, &[], 0, EINVAL),
@@ -357,7 +357,7 @@ fn a_request_about_interrupts_is_exact() {
         (0x24, 2, 0, 2, &[], 1, EINVAL),
         (0x24, 2, 0, 1, &[], 2, EINVAL),
         (0x24, 2, 0, 0, &[], 0, EINVAL),
-        // As many as there are.
+        // As many interrupts as exist.
         (0x21, 2, last, 1, &[], 0, 0),
         (0x21, 2, last, 2, &[], 0, EINVAL),
         (0x21, 2, last + 1, 0, &[], 0, EINVAL),
@@ -366,7 +366,7 @@ fn a_request_about_interrupts_is_exact() {
         (0x21, 0, 0, 2, &[], 0, EINVAL),
         (0x21, 1, 0, 0, &[], 0, EINVAL),
         (0x21, 5, 0, 1, &[], 0, EINVAL),
-        // Nothing is not done to anything, but that all may be taken away.
+        // A count of zero is only for disconnecting all.
         (0x21, 2, 1, 0, &[], 0, EINVAL),
         (0x09, 0, 0, 0, &[], 0, EINVAL),
         (0x21, 0, 0, 0, &[], 0, 0),
@@ -380,7 +380,7 @@ fn a_request_about_interrupts_is_exact() {
         let found = raw.call_with(SET_IRQS, &set_irqs(flags, index, start, count, data), &passed).errno();
         assert_eq!(found, expected, "{flags:#x} {index} {start} {count} {data:?} {}", passed.len());
     }
-    // The room is for the structure and what follows it.
+    // argsz counts the structure and its data.
     raw.connect_vectors(0, &events);
     for (argsz, expected) in [(0, EINVAL), (21, EINVAL), (22, 0), (23, 0), (u32::MAX, 0)] {
         let request = body().u32(argsz).u32(0x22).u32(2).u32(0).u32(2).bytes(&[1, 0]).0;
@@ -401,27 +401,27 @@ fn descriptors_do_not_come_with_a_version() {
 }
 
 #[test]
-fn replies_wait_for_a_client_that_reads_late() {
+fn replies_are_kept_for_a_client_that_reads_late() {
     const READS: u16 = 120;
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     let data = crate::setting::pattern(5, 1 << 16);
     raw.write(2, 0, &data);
-    // More than the server keeps before it stops to listen.
+    // More than the server keeps until it stops reading.
     for id in 0..READS {
         raw.send(&message(id, REGION_READ, 0, &access(2, 0, 1 << 16, &[]))).unwrap();
     }
-    // What waits has begun to wait.
+    // Replies wait now.
     thread::sleep(Duration::from_millis(50));
     for id in 0..READS {
-        let reply = raw.receive().expect("it is waited for");
+        let reply = raw.receive().expect("the server waits for the client");
         assert_eq!((reply.id, reply.errno()), (id, 0));
         assert!(reply.body[16..] == data);
     }
     assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
 }
 
-/// What the library has logged.
+/// The lines that the library has logged.
 struct Lines(Mutex<Vec<String>>);
 
 impl log::Log for Lines {
@@ -435,7 +435,7 @@ impl log::Log for Lines {
 }
 
 #[test]
-fn a_server_that_ends_well_has_nothing_to_say() {
+fn a_server_that_ends_normally_logs_nothing() {
     static LINES: Lines = Lines(Mutex::new(Vec::new()));
     log::set_logger(&LINES).expect("no other logger");
     log::set_max_level(log::LevelFilter::Warn);
@@ -448,13 +448,13 @@ fn a_server_that_ends_well_has_nothing_to_say() {
     drop(served.serving.take());
     let said: Vec<_> = LINES.0.lock().unwrap().iter().filter(|line| line.contains(&path)).cloned().collect();
     assert!(said.is_empty(), "{said:?}");
-    // Other servers of this process have other clients, but can always accept.
+    // Other servers of this process may log about their clients, but not about accepting.
     let accepting = LINES.0.lock().unwrap().iter().filter(|line| line.starts_with("Accepting")).count();
     assert_eq!(accepting, 0);
 }
 
 #[test]
-fn a_client_on_a_stream_is_served_until_it_goes() {
+fn a_client_on_a_stream_is_served_until_it_leaves() {
     let card = Card::new();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let endpoint = card.clone();
@@ -462,7 +462,7 @@ fn a_client_on_a_stream_is_served_until_it_goes() {
     let mut raw = Raw::over(ours);
     assert_eq!(raw.call(VERSION, &version()).errno(), 0);
     raw.enable();
-    // Longer than it takes to look whether the client keeps the server waiting.
+    // Longer than the interval of the check for a blocked thread.
     thread::sleep(Duration::from_millis(600));
     assert_eq!((raw.read_u32(0, card::ID), card.command()), (card::ID_VALUE, 6));
     assert!(!serves.is_finished());
@@ -473,7 +473,7 @@ fn a_client_on_a_stream_is_served_until_it_goes() {
 }
 
 #[test]
-fn a_server_can_be_shown() {
+fn a_server_has_debug_text() {
     let directory = Directory::new();
     let server = Server::bind(directory.0.join("card"), Card::new()).unwrap();
     let shown = format!("{server:?}");

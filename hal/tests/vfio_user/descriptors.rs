@@ -1,4 +1,4 @@
-//! Descriptors that take a while to close, and more of everything than there is.
+//! Descriptors that take long to close, and the limits of what clients hold.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,10 +15,10 @@ use crate::card::{self, Card};
 use crate::raw::*;
 use crate::setting::{Directory, Served, counter, memory, pattern};
 
-/// Seconds that a socket of [`Lingering`] takes to close.
+/// How long a [`Lingering`] socket takes to close, in seconds.
 const LINGER: i32 = 120;
 
-/// A socket whose last descriptor takes [`LINGER`] to close, since its peer reads nothing of what is left to send.
+/// A socket whose last descriptor takes [`LINGER`] to close, since its peer does not read what is left to send.
 struct Lingering {
     socket: TcpStream,
     _peer: TcpStream,
@@ -35,21 +35,21 @@ impl Lingering {
         Lingering { socket, _peer: peer }
     }
 
-    /// Sends it with a message that is read: the server's is the last descriptor. The peer is to be kept.
+    /// Sends it with a message that is read, so that the server has the last descriptor. Returns the peer, to be kept open.
     fn send(self, raw: &Raw, bytes: &[u8]) -> TcpStream {
         self.send_beside(raw, bytes, &[])
     }
 
     fn send_beside(self, raw: &Raw, bytes: &[u8], others: &[BorrowedFd<'_>]) -> TcpStream {
         let descriptors: Vec<_> = others.iter().copied().chain([self.socket.as_fd()]).collect();
-        // The server has it until the message is whole, and does not close it before.
+        // The server keeps it until the message is whole.
         raw.send_with(&bytes[..1], &descriptors).unwrap();
         drop(self.socket);
         raw.send(&bytes[1..]).unwrap();
         self._peer
     }
 
-    /// Sends it with a message that nobody reads. Who closes it last is the server, or a thread that nobody waits for.
+    /// Sends it with a message that nobody reads. The server closes it last, or a thread that nobody waits for.
     fn send_unread(self, raw: &Raw, bytes: &[u8]) -> TcpStream {
         raw.send_with(bytes, &[self.socket.as_fd()]).unwrap();
         thread::spawn(move || drop(self.socket));
@@ -57,16 +57,16 @@ impl Lingering {
     }
 }
 
-/// What the tests here allow for what must not wait for such a socket.
+/// The time limit for what must not wait for such a socket.
 const PROMPT: Duration = Duration::from_secs(LINGER as u64 / 2);
 
 #[test]
-fn descriptors_that_do_not_close_stop_neither_session_nor_acceptor() {
+fn descriptors_that_do_not_close_delay_neither_session_nor_acceptor() {
     let served = Served::new();
     let begin = Instant::now();
     let mut raw = Raw::open(served.path());
     let mut peers = Vec::new();
-    // Of the wrong kind, where none is expected, and one too many.
+    // The wrong kind, an unexpected one, and one too many.
     for body in [message(1, DMA_MAP, 0, &map(3, 0, 0x1000, 0x1000)), message(2, GET_INFO, 0, &four(16, 0, 0, 0))] {
         peers.push(Lingering::new().send(&raw, &body));
         assert_eq!(raw.receive().unwrap().errno(), EINVAL);
@@ -76,7 +76,7 @@ fn descriptors_that_do_not_close_stop_neither_session_nor_acceptor() {
     peers.push(Lingering::new().send_beside(&raw, &connect, &[event.as_fd(); 20]));
     assert_eq!(raw.receive().unwrap().errno(), EINVAL);
     assert_eq!(raw.read_u32(0, card::ID), card::ID_VALUE);
-    // With a message of one who is refused, and with one that nobody reads any more.
+    // With a message of a refused client, and with one that nobody reads.
     let second = Raw::connect(served.path());
     peers.push(Lingering::new().send_unread(&second, &message(4, VERSION, 0, &version())));
     assert_eq!(second.receive().unwrap().errno(), EBUSY);
@@ -93,7 +93,7 @@ fn descriptors_that_do_not_close_stop_neither_session_nor_acceptor() {
 }
 
 #[test]
-fn a_client_whose_descriptors_do_not_close_is_hung_up_on() {
+fn a_client_whose_descriptors_do_not_close_is_disconnected() {
     let (served, neighbour) = (Served::new(), Served::new());
     let raw = Raw::open(served.path());
     let mut peers = Vec::new();
@@ -104,12 +104,12 @@ fn a_client_whose_descriptors_do_not_close_is_hung_up_on() {
             break;
         }
         sent += 1;
-        assert!(sent < 1000, "it may have any number of descriptors closed");
+        assert!(sent < 1000, "any number of descriptors may wait to be closed");
     }
     assert!(sent > 16);
     drop(raw);
     assert_eq!(Raw::open(neighbour.path()).read_u32(0, card::ID), card::ID_VALUE);
-    // Closed at once by their peers, they make room for the next client.
+    // Once their peers have closed, they close at once, and the next client is accepted.
     drop(peers);
     assert_eq!(Raw::open(served.path()).read_u32(0, card::ID), card::ID_VALUE);
 }
@@ -126,7 +126,7 @@ fn pair(limits: Limits) -> (Directory, [(Arc<Card>, std::path::PathBuf, fpga_hal
     (directory, served)
 }
 
-/// How often `more` is answered without an error, and the error then.
+/// Returns how often `more` succeeds, and then its error.
 fn until_refused(mut more: impl FnMut(u64) -> u32) -> (u64, u32) {
     (0..1000).find_map(|count| Some((count, more(count))).filter(|(_, errno)| *errno != 0)).expect("a limit")
 }
@@ -142,13 +142,13 @@ fn clients_of_one_budget_have_equal_shares_of_mappings() {
         assert_eq!((maps, errno), (10, 28));
         assert_eq!(raw.call(DMA_UNMAP, &unmap(0, 0, 4096)).errno(), 0);
         assert_eq!(raw.call(DMA_MAP, &map(3, 0, 1 << 30, 4096)).errno(), 0);
-        // Kept, while the other one comes.
+        // Stays connected beside the next client.
         std::mem::forget(raw);
     }
 }
 
 #[test]
-fn address_space_files_and_descriptors_have_an_end() {
+fn address_space_files_and_descriptors_have_limits() {
     let limits = Limits { address_space: 8 << 20, files: 8, descriptors: 12, ..Limits::of_process() };
     let (_directory, served) = pair(limits);
     let (card, path, _) = &served[0];
@@ -166,7 +166,7 @@ fn address_space_files_and_descriptors_have_an_end() {
     assert_eq!(raw.call(DMA_UNMAP, &unmap(2, 0, 0)).errno(), 0);
     assert_eq!(raw.call_with(SET_IRQS, &connect, &[event.as_fd()]).errno(), 0);
     assert_eq!(until_refused(|at| pass(&mut raw, at, 4096, false)), (5, 24), "beside an interrupt");
-    // The neighbour has its share all the same, and the next client gets back what this one had.
+    // The neighbour still has its share, and the next client gets what this one had.
     let mut other = Raw::open(&served[1].1);
     assert_eq!(until_refused(|at| pass(&mut other, at, 4096, true)), (4, 12));
     drop(raw);
@@ -177,8 +177,8 @@ fn address_space_files_and_descriptors_have_an_end() {
 }
 
 #[test]
-fn a_sparse_file_is_paid_for_by_its_client() {
-    // More than one client may have touched, though nothing of it is there yet.
+fn a_sparse_file_is_charged_to_its_client() {
+    // More than one client may have, although none of its pages exists.
     let (_directory, served) = pair(Limits { memory: 4 << 20, ..Limits::of_process() });
     let (card, path, _) = &served[0];
     let mut raw = Raw::open(path);
@@ -187,7 +187,7 @@ fn a_sparse_file_is_paid_for_by_its_client() {
     assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 0, 1 << 20), &[small.as_fd()]).errno(), 0);
     assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 1 << 40, 1 << 40), &[sparse.as_fd()]).errno(), 0);
     assert_eq!(card.dma_write(0, &pattern(1, 4096)), fpga_hal::endpoint::DmaProgress::Done(Ok(())));
-    // The card writes to it by asking its client.
+    // The card writes to it by messages.
     raw.write(0, card::SOURCE, &0u64.to_le_bytes());
     raw.write(0, card::TARGET, &(1u64 << 40).to_le_bytes());
     raw.write_u32(0, card::BYTES, 4096);
@@ -197,7 +197,7 @@ fn a_sparse_file_is_paid_for_by_its_client() {
     assert_eq!(nix::sys::stat::fstat(&sparse).unwrap().st_blocks, 0);
 }
 
-/// Sends so many commands that nobody reads their replies.
+/// Sends commands, and reads no reply.
 fn leave_unread(raw: &Raw, commands: u16, command: u16, body: &[u8]) {
     for id in 0..commands {
         // The server may have disconnected.
@@ -266,7 +266,7 @@ fn dma_that_waits_for_replies_has_a_limit_over_all_cards() {
 }
 
 #[test]
-fn a_busy_server_is_left_alone() {
+fn the_socket_of_a_busy_server_is_not_replaced() {
     use nix::errno::Errno;
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
     use std::os::fd::AsRawFd;
@@ -287,7 +287,7 @@ fn a_busy_server_is_left_alone() {
     }
     let (ended, done) = std::sync::mpsc::channel();
     thread::spawn(move || drop(ended.send(Server::bind(&path, Card::new()).map(drop).unwrap_err())));
-    let error = done.recv_timeout(PROMPT).expect("an answer although nobody accepts");
+    let error = done.recv_timeout(PROMPT).expect("an error although the server does not accept");
     let source = std::error::Error::source(&error).unwrap().downcast_ref::<std::io::Error>().unwrap();
     assert_eq!(source.raw_os_error(), Some(98), "{error:?}");
 }

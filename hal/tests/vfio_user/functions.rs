@@ -1,4 +1,4 @@
-//! Our own client at our own server, and what it makes of one that does not behave.
+//! The client with the server, and with servers that break the protocol.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Used {
         Ok(Used { function, registers, interrupts, buffer })
     }
 
-    /// Copies by the card's engine, waits for the interrupt, gives back the status register.
+    /// Copies by the card's engine, waits for the interrupt, and returns the status register.
     pub fn copy(&self, source: u64, target: u64, bytes: u32, vector: u16) -> fpga_hal::Result<u32> {
         self.registers.write_u64(card::SOURCE, source)?;
         self.registers.write_u64(card::TARGET, target)?;
@@ -53,7 +53,7 @@ impl Used {
         self.function.check_alive(self.registers.read_u32(card::STATUS)?)
     }
 
-    /// One copy of random bytes, checked.
+    /// Copies random bytes, and checks them.
     pub fn check(&self, seed: u64, bytes: usize) -> fpga_hal::Result<()> {
         let data = pattern(seed, bytes);
         let (from, to) = (seed as usize % 100, 500_000 + seed as usize % 77);
@@ -75,7 +75,7 @@ fn options(change: impl FnOnce(&mut Options)) -> Options {
 }
 
 #[test]
-fn a_function_is_used_from_afar() {
+fn a_served_function_is_used_as_any_other() {
     let served = Served::new();
     for by_message in [false, true] {
         let options = options(|options| (options.share_memory, options.map_bars) = (!by_message, !by_message));
@@ -101,7 +101,7 @@ fn a_function_is_used_from_afar() {
         for (seed, bytes) in [1usize, 8, 64, 4096, 130_000, 400_000].into_iter().enumerate() {
             used.check(seed as u64, bytes).unwrap();
         }
-        // What is not mapped is told by the card, and nothing else happens.
+        // The card reports an unmapped address, and nothing else happens.
         assert_eq!(used.copy(0x7fff_0000_0000, used.buffer.iova().0, 64, 0).unwrap(), 2);
         assert_eq!(function.vectors(InterruptKind::Msix).unwrap(), card::VECTORS);
         assert_eq!(function.enable_interrupts(card::VECTORS).unwrap().len(), usize::from(card::VECTORS));
@@ -118,7 +118,7 @@ fn a_function_is_used_from_afar() {
 }
 
 #[test]
-fn a_line_is_used_from_afar() {
+fn the_intx_line_of_a_served_function_is_used_as_any_other() {
     let served = Served::new();
     let domain = Domain::vfio_user();
     let function = connect(served.path(), &domain).unwrap();
@@ -138,7 +138,7 @@ fn functions_of_a_domain_share_its_buffers() {
     let (one, two) = (Served::new(), Served::new());
     let domain = Domain::vfio_user();
     let first = Used::of(connect(one.path(), &domain).unwrap(), &domain).unwrap();
-    // The second is told of what there is already.
+    // Memory that exists already is mapped at the second.
     let second = Used::of(connect(two.path(), &domain).unwrap(), &domain).unwrap();
     assert_eq!(domain.mappings(), 2);
     let (a, b) = (first.buffer.iova().0, second.buffer.iova().0);
@@ -147,7 +147,7 @@ fn functions_of_a_domain_share_its_buffers() {
     let mut read = [0; 21];
     second.buffer.read(0, &mut read).unwrap();
     assert_eq!(&read, b"from one to the other");
-    // Once a buffer is gone, neither reaches it.
+    // A freed buffer is unmapped at both.
     let Used { buffer, .. } = first;
     drop(buffer);
     assert_eq!(second.copy(a, b, 21, 0).unwrap(), 2);
@@ -155,7 +155,7 @@ fn functions_of_a_domain_share_its_buffers() {
         two.card.dma_read(a, &mut [0; 4]),
         fpga_hal::endpoint::DmaProgress::Done(Err(fpga_hal::endpoint::DmaFault::Unmapped { iova: Iova(a) }))
     );
-    // When one function's server dies, the other goes on, with new buffers as well.
+    // When one function's server ends, the other works on, with new buffers as well.
     let mut one = one;
     drop(one.serving.take());
     let more = domain.allocate(8192, 1).unwrap();
@@ -165,7 +165,7 @@ fn functions_of_a_domain_share_its_buffers() {
 }
 
 #[test]
-fn a_second_process_is_told_that_the_card_is_busy() {
+fn a_second_client_gets_the_error_that_the_card_is_busy() {
     let served = Served::new();
     let used = Used::new(served.path(), &Options::default()).unwrap();
     for _ in 0..20 {
@@ -194,7 +194,7 @@ fn many_threads_use_one_connection() {
                     lent.write_u32(thread * 8, round).unwrap();
                     assert_eq!(lent.read_u32(thread * 8).unwrap(), round);
                     if round % 64 == 0 {
-                        // Longer than the connection's thread waits before it reads again.
+                        // Longer than the connection's thread waits before it leads again.
                         thread::sleep(Duration::from_millis(3));
                     }
                 }
@@ -213,7 +213,7 @@ fn many_threads_use_one_connection() {
 }
 
 #[test]
-fn a_server_that_dies_is_removal_everywhere() {
+fn a_function_whose_server_ends_is_removed_everywhere() {
     for sleeping in [false, true] {
         let mut served = Served::new();
         let used = Used::new(served.path(), &Options::default()).unwrap();
@@ -233,7 +233,7 @@ fn a_server_that_dies_is_removal_everywhere() {
         assert!(used.function.is_removed());
         assert_eq!(used.registers.read_u32(card::ID).unwrap(), u32::MAX);
         assert!(matches!(used.function.check_alive(u32::MAX), Err(Error::Removed)));
-        // What is written is lost, in configuration space as in a BAR.
+        // Writes have no effect, in configuration space as in a BAR.
         used.registers.write_u32(card::SCRATCH, 1).unwrap();
         used.function.config_write_u16(4, 6).unwrap();
         used.function.config_write_u32(0x3c, 0).unwrap();
@@ -244,7 +244,7 @@ fn a_server_that_dies_is_removal_everywhere() {
         assert!(matches!(used.function.reset(), Err(Error::Removed)));
         assert!(matches!(used.function.enable_interrupts(1), Err(Error::Removed)));
         assert!(matches!(used.interrupts[0].wait(Duration::from_secs(60)), Err(Error::Removed)));
-        // What was mapped reads as all-ones, and takes what is written.
+        // Mapped memory reads as all-ones, and accepts writes.
         assert_eq!(lent.read_u32(0).unwrap(), u32::MAX);
         lent.write_u32(0, 1).unwrap();
         used.buffer.write(0, b"kept").unwrap();
@@ -254,7 +254,7 @@ fn a_server_that_dies_is_removal_everywhere() {
 }
 
 #[test]
-fn a_server_dies_amid_transfers() {
+fn a_server_ends_during_transfers() {
     for round in 0..10 {
         let mut served = Served::new();
         let by_message = round % 2 == 1;
@@ -274,8 +274,8 @@ fn a_server_dies_amid_transfers() {
     }
 }
 
-/// A server that is asked `before` things and answers them well, then does `what` with the next, and answers nothing
-/// more. Gives back why the function could not be opened; if it could, it is seen to be gone afterwards.
+/// Opens a function whose server replies correctly to `before` commands, calls `what` with the next, and then replies to
+/// none. Returns why the function could not be opened. If it was opened, checks that it is removed.
 fn with_bad_server(before: usize, what: impl Fn(&UnixStream, &[u8]) + Send + 'static) -> Option<Error> {
     let directory = Directory::new();
     let (front, back) = (directory.0.join("front"), directory.0.join("back"));
@@ -299,14 +299,14 @@ fn with_bad_server(before: usize, what: impl Fn(&UnixStream, &[u8]) + Send + 'st
         let Some(command) = client.receive() else { return };
         let bytes = message(command.id, command.command, command.flags, &command.body);
         what(&client.stream, &bytes);
-        // Whatever comes after is not answered.
+        // No reply to later commands.
         while client.receive().is_some() {}
     });
     let options = options(|options| options.patience = Duration::from_millis(300));
     let opened = connect_with(&front, &Domain::vfio_user(), &options);
     let begin = Instant::now();
     if let Ok(function) = &opened {
-        // The next that is asked for is not answered, or badly.
+        // The next command gets no reply, or an incorrect one.
         let _ = function.config_read_u32(0);
         assert!(function.is_removed() || function.reset().is_err());
     }
@@ -318,23 +318,23 @@ fn with_bad_server(before: usize, what: impl Fn(&UnixStream, &[u8]) + Send + 'st
 }
 
 #[test]
-fn a_server_that_does_not_behave_is_given_up() {
+fn a_server_that_breaks_the_protocol_is_disconnected() {
     use std::io::Write;
     let (mut cases, mut opened) = (0, 0);
-    // Opening asks some twenty things; each of them is answered badly in turn.
+    // Opening sends some twenty commands. Each of them in turn gets an incorrect reply.
     for before in 0..24 {
-        // Silence takes its time.
+        // Silence takes the whole limit.
         for bad in usize::from(before % 4 != 0)..7 {
             let begin = Instant::now();
             let error = with_bad_server(before, move |mut stream, command| {
                 let mut reply = command[..16].to_vec();
                 reply[8] = 1;
                 let _ = match bad {
-                    // Silence; the end; half a header and the end.
+                    // No reply; the end; half a header and the end.
                     0 => Ok(()),
                     1 => stream.shutdown(std::net::Shutdown::Both),
                     2 => stream.write_all(&reply[..7]).and_then(|()| stream.shutdown(std::net::Shutdown::Both)),
-                    // A reply without its body; one to something else; one with a size that cannot be.
+                    // A reply without its body; a reply to another command; a reply with an invalid size.
                     3 => {
                         reply[4..8].copy_from_slice(&16u32.to_ne_bytes());
                         stream.write_all(&reply)
@@ -348,7 +348,7 @@ fn a_server_that_does_not_behave_is_given_up() {
                         reply[4..8].copy_from_slice(&0xffff_fff0u32.to_ne_bytes());
                         stream.write_all(&reply)
                     }
-                    // An error, with an errno of zero as some servers send.
+                    // An error with errno zero, as some servers send.
                     _ => {
                         reply[4..8].copy_from_slice(&16u32.to_ne_bytes());
                         reply[8] = 0x21;
@@ -361,26 +361,26 @@ fn a_server_that_does_not_behave_is_given_up() {
             cases += 1;
         }
     }
-    println!("{cases} bad answers, {opened} of them after it was opened");
+    println!("{cases} incorrect replies, {opened} of them after opening");
     assert!(opened < cases);
 }
 
-/// A server whose function has no reset: its user before may have left something running.
+/// A function without reset: something of its last user may still run.
 #[test]
-fn a_function_that_its_server_cannot_reset_is_opened_only_if_told_to() {
+fn a_function_without_reset_is_opened_only_on_request() {
     let directory = Directory::new();
     let (front, back) = (directory.0.join("front"), directory.0.join("back"));
     let _serving = Server::bind(&back, Card::new()).unwrap().spawn().unwrap();
     let listener = UnixListener::bind(&front).unwrap();
     let relay = |command: &Reply, server: &Raw| {
-        assert_ne!(command.command, RESET, "it was told not to");
+        assert_ne!(command.command, RESET, "no reset may be sent");
         server.send(&message(command.id, command.command, command.flags, &command.body)).unwrap();
         if command.flags & NO_REPLY != 0 {
             return None;
         }
         let mut reply = server.receive().unwrap();
         if command.command == GET_INFO {
-            // VFIO_DEVICE_FLAGS_RESET, behind argsz.
+            // VFIO_DEVICE_FLAGS_RESET, after argsz.
             reply.body[4] &= !1;
         }
         let mut bytes = message(reply.id, reply.command, reply.flags, &reply.body);
@@ -413,7 +413,7 @@ fn a_function_that_its_server_cannot_reset_is_opened_only_if_told_to() {
 }
 
 #[test]
-fn a_server_asks_for_memory_only_within_bounds() {
+fn a_server_reads_and_writes_only_mapped_memory() {
     let directory = Directory::new();
     let (front, back) = (directory.0.join("front"), directory.0.join("back"));
     let card = Card::new();
@@ -437,7 +437,7 @@ fn a_server_asks_for_memory_only_within_bounds() {
                     client.send(&message(reply.id, reply.command, reply.flags, &reply.body)).unwrap();
                 }
             }
-            // Nobody calls now: the connection's own thread answers.
+            // Without a call, the connection's own thread replies.
             let mut client = client;
             let mut ask = |command, address: u64, count: u64, data: &[u8]| {
                 client.call(command, &body().u64(address).u64(count).bytes(data).0)
@@ -469,7 +469,7 @@ fn a_server_asks_for_memory_only_within_bounds() {
         let mut data = [0; 9];
         buffer.read(0, &mut data).unwrap();
         assert_eq!(&data, b"\0\0\0\0hello");
-        // The relay is gone, and the real server with it.
+        // The relay has ended, and with it the server.
         assert!(function.is_removed());
     });
 }

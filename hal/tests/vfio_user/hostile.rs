@@ -18,7 +18,7 @@ use crate::raw::*;
 use crate::setting::{Served, counter, memory, peek, poke, raised};
 
 #[test]
-fn a_client_is_gone_after_every_step() {
+fn a_client_may_leave_after_every_step() {
     beside_a_neighbour(|served| {
         let file = memory(0x10_0000, true);
         let steps: [&dyn Fn(&mut Raw); 9] = [
@@ -52,7 +52,7 @@ fn a_client_is_gone_after_every_step() {
 }
 
 #[test]
-fn memory_that_is_cut_away_does_not_kill_the_server() {
+fn memory_that_shrinks_does_not_end_the_server() {
     beside_a_neighbour(|served| {
         let mut raw = Raw::open(served.path());
         raw.enable();
@@ -67,7 +67,7 @@ fn memory_that_is_cut_away_does_not_kill_the_server() {
             assert_eq!(raised(&done), 1);
             assert_eq!(raw.read_u32(0, card::STATUS), 1);
             assert_eq!(peek(&file, 0x10_0000, 8), round.to_ne_bytes());
-            // While it is copied, at random.
+            // Shrinks at random while the card copies.
             thread::scope(|scope| {
                 scope.spawn(|| {
                     for len in [0, 0x1000, 0x18_0000, 0x20_0000, 0] {
@@ -78,7 +78,7 @@ fn memory_that_is_cut_away_does_not_kill_the_server() {
             });
             assert_eq!(raised(&done), 1);
             assert!(matches!(raw.read_u32(0, card::STATUS), 1 | 2));
-            // A server looks at the length of a file and then writes: a cut between the two is undone by the write.
+            // The server checks a file's length and then writes, so a write may have extended a file that shrank in between.
             ftruncate(&file, 0).unwrap();
             crate::protocol::copy(&mut raw, 0x10_0000, 0x20_0000, 0x1000);
             assert_eq!(raised(&done), 1);
@@ -112,7 +112,7 @@ fn mapping_unmapping_and_access_race() {
             for _ in 0..3000 {
                 assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 0x10_0000, 0x2000), &[file.as_fd()]).errno(), 0);
                 assert_eq!(raw.call(DMA_UNMAP, &unmap(0, 0x10_0000, 0x2000)).errno(), 0);
-                // From the reply on, nothing is touched.
+                // After the reply, the memory is not accessed.
                 poke(&file, 0, &[0; 0x2000]);
                 assert!(peek(&file, 0, 0x2000) == [0; 0x2000]);
             }
@@ -121,7 +121,7 @@ fn mapping_unmapping_and_access_race() {
     });
 }
 
-/// Which interrupt a client makes trouble with.
+/// The interrupt whose descriptor is hostile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Line,
@@ -133,7 +133,7 @@ impl Source {
         if self == Source::Line { 0 } else { 2 }
     }
 
-    /// Raises it, from whatever thread, as a fabric does that runs other cards as well.
+    /// Raises it from any thread, as a fabric with other cards does.
     fn raise(self, card: &Card) {
         match self {
             Source::Line => {
@@ -153,14 +153,14 @@ enum Then {
     Disable,
 }
 
-/// A descriptor that blocks who writes to it while it is full.
+/// A full descriptor that blocks writers.
 fn full() -> EventFd {
     let event = EventFd::new().unwrap();
     event.write(u64::MAX - 1).unwrap();
     event
 }
 
-/// Makes room in a descriptor and fills it again, so that whoever looks for room before writing may find none after.
+/// Empties and fills a descriptor, so that a writer that has found room may block.
 fn tease(event: &EventFd) {
     let block = |block: bool| {
         let flags = if block { OFlag::empty() } else { OFlag::O_NONBLOCK };
@@ -175,7 +175,7 @@ fn tease(event: &EventFd) {
 }
 
 #[test]
-fn descriptors_that_are_kept_full_stop_nobody() {
+fn full_descriptors_block_no_other_thread() {
     let cases = [Source::Line, Source::Vector].into_iter().flat_map(|source| {
         [Then::HangUp, Then::Replace, Then::Disable]
             .into_iter()
@@ -208,7 +208,7 @@ fn descriptors_that_are_kept_full_stop_nobody() {
                         }
                     });
                 }
-                // Nobody is in its way meanwhile, but that it may be hung up on: then nothing is answered any more.
+                // Meanwhile the client is served, unless the server disconnects it.
                 let mut goes_on = true;
                 for _ in 0..20 {
                     let unmask = set_irqs(0x11, source.index(), 0, 1, &[]);
@@ -229,22 +229,22 @@ fn descriptors_that_are_kept_full_stop_nobody() {
                 let raised = done.recv_timeout(Duration::from_secs(20));
                 stop.store(true, Ordering::Relaxed);
                 if raised.is_err() {
-                    // It would wait for ever, and the test for it.
-                    eprintln!("{case:?}: who raised is stuck");
+                    // The thread would block for ever, and the test with it.
+                    eprintln!("{case:?}: raising has blocked");
                     std::process::abort();
                 }
-                // The descriptor is the client's again, or nobody's.
+                // The server has no descriptor any more.
                 drop(raw);
                 lost += 1;
                 served.wait_for_end(lost);
             });
         }
-        println!("{lost} clients, {hung_up} of them hung up on");
+        println!("{lost} clients, {hung_up} of them disconnected");
     });
 }
 
 #[test]
-fn our_client_is_not_disturbed_by_those_who_knock() {
+fn a_client_is_not_disturbed_by_others_that_connect() {
     let served = Served::new();
     let domain = Domain::vfio_user();
     let function = connect(served.path(), &domain).unwrap();

@@ -1,4 +1,4 @@
-//! Interrupts as a client sees them: MSI-X, the INTx line, and the request to give the function back.
+//! Interrupts of a client: MSI-X, the INTx line, and the request to release the function.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ fn msix_belongs_to_the_server() {
         }
     };
     raise_all();
-    // A client that writes its own idea of MSI-X, as a guest's kernel does, changes nothing.
+    // A client's writes to MSI-X, as those of a guest's kernel, change nothing.
     raw.write(7, card::MSIX + 2, &[0, 0]);
     raw.write(7, card::MSIX, &[0x11, 0x60, 0, 0]);
     raw.write(7, card::MSIX + 3, &[0xc0]);
@@ -32,22 +32,22 @@ fn msix_belongs_to_the_server() {
     raw.write(0, card::TABLE + 8, &[0xff; 8]);
     assert_ne!(raw.read(0, card::TABLE, 16), [0xff; 16]);
     raise_all();
-    // What lies around is written.
+    // The bytes around are written.
     let behind = card::TABLE + u64::from(card::VECTORS) * 16;
     raw.write(0, behind - 8, &[0xab; 16]);
     assert_eq!(raw.read(0, behind, 8), [0xab; 8]);
     assert_eq!(raw.read_u32(0, behind - 4), 0);
-    // A reset, by message or by a register, leaves it as it was.
+    // A reset, by message or by a register, keeps the interrupts.
     raw.write(7, card::EXPRESS + 8, &[0, 0x80]);
     raw.enable();
     raise_all();
     assert_eq!(raw.call(RESET, &[]).errno(), 0);
     assert_eq!(served.card.command(), 0);
     served.card.raise(0);
-    assert_eq!(raised_within(&counters[0], QUICK), 0, "it masters the bus no more");
+    assert_eq!(raised_within(&counters[0], QUICK), 0, "not bus master");
     raw.enable();
     raise_all();
-    // One is taken away, then all.
+    // Disconnects one, then all.
     assert_eq!(raw.call(SET_IRQS, &set_irqs(0x24, 2, 3, 1, &[])).errno(), 0);
     assert!(served.card.is_masked(3) && !served.card.is_masked(2));
     assert_eq!(raw.call(SET_IRQS, &set_irqs(0x21, 2, 0, 0, &[])).errno(), 0);
@@ -61,7 +61,7 @@ fn msix_is_programmed_while_memory_decoding_is_off() {
     let mut raw = Raw::open(served.path());
     let counters: Vec<_> = (0..3).map(|_| counter()).collect();
     let enable_and_raise = |raw: &mut Raw, why: &str| {
-        assert_eq!(served.card.command() & 2, 0, "{why}: decoding is as the client left it");
+        assert_eq!(served.card.command() & 2, 0, "{why}: decoding is as the client has set it");
         raw.enable();
         for (vector, counter) in (0..).zip(&counters) {
             served.card.raise(vector);
@@ -76,7 +76,7 @@ fn msix_is_programmed_while_memory_decoding_is_off() {
     enable_and_raise(&mut raw, "function-level reset");
     raw.write(7, 4, &[0, 0]);
     raw.connect_vectors(0, &counters);
-    enable_and_raise(&mut raw, "vectors connected anew");
+    enable_and_raise(&mut raw, "vectors connected again");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn interrupts_can_be_triggered_by_the_client() {
 }
 
 #[test]
-fn a_client_is_asked_to_give_the_function_back() {
+fn a_client_is_asked_to_release_the_function() {
     let mut served = Served::new();
     let mut raw = Raw::open(served.path());
     let request = counter();
@@ -119,7 +119,7 @@ fn a_client_is_asked_to_give_the_function_back() {
 }
 
 #[test]
-fn a_client_that_goes_by_itself_is_not_asked_to() {
+fn a_client_that_leaves_by_itself_is_not_asked() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     let request = counter();
@@ -130,7 +130,7 @@ fn a_client_that_goes_by_itself_is_not_asked_to() {
 }
 
 #[test]
-fn a_level_interrupt_is_told_once_until_it_is_unmasked() {
+fn a_level_interrupt_is_raised_once_until_it_is_unmasked() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     let line = counter();
@@ -141,7 +141,7 @@ fn a_level_interrupt_is_told_once_until_it_is_unmasked() {
     assert_ne!(raw.read(7, 6, 1)[0] & 8, 0, "the status register shows it");
     raw.write_u32(0, card::LINE, 1);
     assert_eq!(raised_within(&line, QUICK), 0, "masked until served");
-    // A storm: asserted all the time, unmasked again and again.
+    // A storm of levels: asserted all the time, and unmasked repeatedly.
     for _ in 0..2000 {
         assert_eq!(raw.call(SET_IRQS, &unmask).errno(), 0);
         assert_eq!(raised(&line), 1);
@@ -149,7 +149,7 @@ fn a_level_interrupt_is_told_once_until_it_is_unmasked() {
     raw.write_u32(0, card::LINE, 0);
     assert_eq!(raw.call(SET_IRQS, &unmask).errno(), 0);
     assert_eq!(raised_within(&line, QUICK), 0);
-    // And a storm of edges, while nobody listens.
+    // A storm of edges, while it is masked.
     assert_eq!(raw.call(SET_IRQS, &set_irqs(0x9, 0, 0, 1, &[])).errno(), 0);
     for level in 0..2000 {
         raw.write_u32(0, card::LINE, level & 1);

@@ -1,5 +1,5 @@
-//! The vfio-user server and client: against raw bytes, against each other, and against a client of other people's.
-#![allow(unreachable_pub, reason = "the files of one test share more than they would show")]
+//! The vfio-user server and client: with raw bytes, with each other, and with an independent client.
+#![allow(unreachable_pub, reason = "modules of one test share more than a library would export")]
 
 mod absent;
 mod answers;
@@ -15,5 +15,6 @@ mod others;
 mod paths;
 mod protocol;
 mod raw;
+mod reentrant;
 mod setting;
 mod stalls;

@@ -12,7 +12,7 @@ use crate::neighbour::{Tally, answer, beside_a_neighbour, good};
 use crate::raw::*;
 use crate::setting::{Served, counter, memory};
 
-/// Keeps a connection open: another whenever the server has hung up.
+/// Keeps a connection open: connects again when the server has disconnected.
 struct Client<'a> {
     served: &'a Served,
     raw: Option<Raw>,
@@ -28,7 +28,7 @@ impl Client<'_> {
         if outcome.is_none() {
             self.raw = None;
         } else {
-            // The stream is where it should be.
+            // The next message is understood.
             let raw = self.raw();
             assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).u32(8), 9);
         }
@@ -36,8 +36,7 @@ impl Client<'_> {
     }
 }
 
-/// What the protocol wants of a message that follows the version message: no error, this errno, or one of several that
-/// may be right.
+/// The outcome that the protocol wants for a message: no error, this errno, or any errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Fine,
@@ -55,19 +54,19 @@ impl Expected {
     }
 }
 
-/// How much of the file is there that goes with mappings.
+/// Bytes of the file that is passed with mappings.
 const FILE_BYTES: u64 = 0x10_0000;
 
-/// The protocol as a table: what becomes of each message with a body of the right length, of the card in `card.rs`.
+/// The protocol as a table: the outcome of each message with a body of the right length, for the card in `card.rs`.
 ///
-/// From the sections of the specification named by the commands; what they leave open is as the kernel has it
+/// From the sections of the specification with the names of the commands; what they leave open is as in the kernel
 /// (`vfio_set_irqs_validate_and_prepare`, `vfio_dma_do_map`, `vfio_dma_do_unmap`). Nothing is mapped before, all vectors are
 /// connected, and the descriptors are those of [`good`].
 fn expected(command: u16, body: &[u8]) -> Expected {
     use Expected::{Errno, Fine, Refused};
     let u32_at = |at: usize| u32::from_ne_bytes(body[at..at + 4].try_into().unwrap());
     let u64_at = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
-    // "argsz": what there is room for, at least the structure.
+    // "argsz": at least the structure.
     let argsz = |bytes: u32| u32_at(0) >= bytes;
     let region_bytes = |index: u32| match index {
         0 => card::BAR0_BYTES,
@@ -76,7 +75,7 @@ fn expected(command: u16, body: &[u8]) -> Expected {
         _ => 0,
     };
     let is_right = match command {
-        // Comes once.
+        // Only as the first message.
         VERSION => false,
         DMA_MAP => {
             let (flags, offset, address, size) = (u32_at(4), u64_at(8), u64_at(16), u64_at(24));
@@ -92,7 +91,7 @@ fn expected(command: u16, body: &[u8]) -> Expected {
         DMA_UNMAP => {
             let (flags, address, size) = (u32_at(4), u64_at(8), u64_at(16));
             if argsz(24) && flags == 1 {
-                // Dirty pages, of which no capability told.
+                // Dirty pages need a capability that was not agreed on.
                 return Errno(ENOTSUP);
             }
             argsz(24) && flags == 0 && size > 0 && address.checked_add(size - 1).is_some()
@@ -109,7 +108,7 @@ fn expected(command: u16, body: &[u8]) -> Expected {
             let (flags, index, start, count) = (u32_at(4), u32_at(8), u32_at(12), u32_at(16));
             let is_bool = body.len() > 20;
             let there = [1, 0, u32::from(card::VECTORS), 1, 1].get(index as usize).copied().unwrap_or(0);
-            // One of each kind of flag, and what goes with it: bytes, or one descriptor.
+            // One flag of each kind, and its data: bytes, or one descriptor.
             let is_kind = if is_bool { flags == 0x22 && count == 2 } else { flags == 0x24 && count == 1 };
             argsz(body.len() as u32) && is_kind && start.checked_add(count).is_some_and(|end| end <= there)
         }
@@ -127,7 +126,7 @@ fn expected(command: u16, body: &[u8]) -> Expected {
 }
 
 #[test]
-fn every_field_of_every_message_wrong() {
+fn every_wrong_field_of_a_message_is_an_error() {
     const WRONG: [u32; 14] = [0, 1, 2, 3, 5, 7, 15, 21, 0x24, 0x1000, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
     beside_a_neighbour(|served| {
         let mut tally = Tally::new();
@@ -141,14 +140,14 @@ fn every_field_of_every_message_wrong() {
             }
             let outcome = answer(&mut raw, command, body, descriptors);
             assert!(expected.holds(outcome), "{command} {body:x?}: {outcome:?}, not {expected:?}");
-            // The stream is where it should be.
+            // The next message is understood.
             assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).u32(8), 9);
             tally.count(outcome);
         };
         for (command, good, descriptors) in good() {
             let descriptor = if command == DMA_MAP { file.as_fd() } else { event.as_fd() };
             let descriptors = vec![descriptor; descriptors];
-            // Each aligned word of the body, and each half of it.
+            // Each aligned word of the body, and its first half.
             for at in (0..good.len()).step_by(4) {
                 for wrong in WRONG {
                     for width in [2, 4] {
@@ -159,13 +158,13 @@ fn every_field_of_every_message_wrong() {
                     }
                 }
             }
-            // Every length but the right one.
+            // Every wrong length.
             for len in (0..good.len()).chain([good.len() + 1, good.len() + 4, good.len() + 100]) {
                 let body: Vec<u8> = good.iter().copied().chain(iter::repeat(0)).take(len).collect();
                 check(command, &body, &descriptors, Expected::Errno(EINVAL));
             }
         }
-        // Commands that there are not, or that only a server sends, with bodies.
+        // Unknown commands, and commands that only a server sends.
         for command in [0, DMA_READ, DMA_WRITE, 14, 15, 16, 17, 18, 19, 0xff, 0x100, 0xffff] {
             let expected = if matches!(command, DMA_READ | DMA_WRITE) { EINVAL } else { ENOTSUP };
             for body in [vec![], vec![0; 16], vec![0xff; 333]] {
@@ -179,7 +178,7 @@ fn every_field_of_every_message_wrong() {
 }
 
 #[test]
-fn a_version_with_every_field_wrong() {
+fn every_wrong_field_of_a_version_is_an_error() {
     beside_a_neighbour(|served| {
         for (major, minor) in [(0, 0), (0, 1), (0, 2), (0, 0xffff), (1, 0), (1, 1), (9, 0), (0x100, 1), (0xffff, 0)] {
             let mut raw = Raw::connect(served.path());
@@ -198,7 +197,7 @@ fn a_version_with_every_field_wrong() {
 }
 
 #[test]
-fn every_field_of_the_header_wrong() {
+fn every_wrong_field_of_a_header_is_ignored_or_ends_the_connection() {
     beside_a_neighbour(|served| {
         let mut tally = Tally::new();
         for (command, body, _) in good() {
@@ -219,13 +218,13 @@ fn every_field_of_the_header_wrong() {
                 }
                 let kind = if at == 8 { wrong & 0xf } else { 0 };
                 let reply = raw.receive();
-                // A reply to nothing and what is neither command nor reply have no answer.
+                // Replies to no command and messages of unknown type get no reply.
                 assert_eq!(reply.is_some(), kind == 0, "{command} with {wrong:#x} at {at}");
-                // What else is in the header of a command is reserved, and ignored.
+                // The other bits of a command's header are reserved, and ignored.
                 let expected = match command {
                     VERSION => EINVAL,
                     GET_REGION_IO_FDS => ENOTSUP,
-                    // Nothing is connected that it could trigger.
+                    // No vector is connected to trigger.
                     SET_IRQS if body[4] == 0x22 => EINVAL,
                     _ => 0,
                 };
@@ -241,7 +240,7 @@ fn every_field_of_the_header_wrong() {
 }
 
 #[test]
-fn every_message_split_at_every_byte() {
+fn a_message_may_be_split_at_every_byte() {
     beside_a_neighbour(|served| {
         let (file, event) = (memory(0x10_0000, true), counter());
         let mut cases = 0;
@@ -250,7 +249,7 @@ fn every_message_split_at_every_byte() {
             let bytes = message(0x77, command, 0, &body);
             let descriptor = if command == DMA_MAP { file.as_fd() } else { event.as_fd() };
             for at in 1..bytes.len() {
-                // What must be there before.
+                // So that the message succeeds.
                 if command == DMA_MAP {
                     assert_eq!(raw.call(DMA_UNMAP, &unmap(2, 0, 0)).errno(), 0);
                 }
@@ -265,7 +264,7 @@ fn every_message_split_at_every_byte() {
                 assert_eq!(reply.errno(), expected, "{command} split at {at}");
                 cases += 1;
             }
-            // Byte by byte, and two messages in one.
+            // Single bytes, and two messages in one.
             if command == DMA_MAP {
                 assert_eq!(raw.call(DMA_UNMAP, &unmap(2, 0, 0)).errno(), 0);
             }
@@ -279,7 +278,7 @@ fn every_message_split_at_every_byte() {
             assert_eq!((raw.receive().unwrap().id, raw.receive().unwrap().id), (1, 2));
             cases += 2;
         }
-        // A descriptor with the last byte is as good as one with the first.
+        // A descriptor may come with the last bytes.
         assert_eq!(raw.call(DMA_UNMAP, &unmap(2, 0, 0)).errno(), 0);
         let bytes = message(5, DMA_MAP, 0, &map(3, 0, 0x10_0000, 0x1000));
         raw.send(&bytes[..47]).unwrap();
@@ -290,13 +289,13 @@ fn every_message_split_at_every_byte() {
 }
 
 #[test]
-fn a_version_split_at_every_byte_and_the_end_after_it() {
+fn a_version_may_be_split_or_end_at_every_byte() {
     let served = Served::new();
     let bytes = message(3, VERSION, 0, &version());
     for at in 0..=bytes.len() {
         let raw = Raw::connect(served.path());
         raw.send(&bytes[..at]).unwrap();
-        // The client is gone amid its first message.
+        // The client leaves during its first message.
         drop(raw);
         let mut raw = Raw::connect(served.path());
         raw.send(&bytes[..at]).unwrap();
@@ -307,7 +306,7 @@ fn a_version_split_at_every_byte_and_the_end_after_it() {
 }
 
 #[test]
-fn messages_in_every_order() {
+fn messages_may_come_in_every_order() {
     beside_a_neighbour(|served| {
         let (file, event) = (memory(0x10_0000, true), counter());
         let good: Vec<_> = good().into_iter().filter(|(_, body, _)| body.get(4) != Some(&0x22)).collect();
@@ -317,7 +316,7 @@ fn messages_in_every_order() {
             raw.send_with(&message(id, *command, 0, body), &vec![descriptor; *descriptors])
         };
         let mut cases = 0;
-        // Before any version: one is answered, and then it is over; every first one, with every second one behind it.
+        // Before a version: every first message, with every second one after it. Only the first gets a reply.
         for first in 0..good.len() {
             for second in 0..good.len() {
                 let raw = Raw::connect(served.path());
@@ -334,8 +333,8 @@ fn messages_in_every_order() {
                 cases += 1;
             }
         }
-        // After it: every order of up to four, all sent before the first reply is read. The replies come in their order,
-        // and say what a model of the few things that depend on each other says.
+        // After the version: every order of up to four messages, all sent before the first reply is read. The replies come
+        // in this order, and agree with a model of the mapping, on which some depend.
         let mut raw = Raw::open(served.path());
         let mut is_mapped = false;
         for len in 1..=4u32 {
@@ -365,7 +364,7 @@ fn messages_in_every_order() {
 }
 
 #[test]
-fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
+fn too_many_too_few_and_wrong_descriptors_are_errors() {
     beside_a_neighbour(|served| {
         let mut client = Client { served, raw: None };
         let (file, event) = (memory(0x10_0000, true), counter());
@@ -378,7 +377,7 @@ fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
                     let _ = client.answer(DMA_UNMAP, &unmap(2, 0, 0), &[]);
                 }
                 let outcome = client.answer(command, &body, &vec![descriptor; count]).expect("an answer");
-                // Mapping without memory is right too, and none at all takes interrupts away.
+                // A mapping needs no descriptor, and no descriptor disconnects interrupts.
                 let is_right = count == right || count == 0 && matches!(command, DMA_MAP | SET_IRQS);
                 let expected = match (is_right, command) {
                     (false, _) => EINVAL,
@@ -389,7 +388,7 @@ fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
                 cases += 1;
             }
         }
-        // Interrupts: as many as are named, no more than there are.
+        // Interrupts: as many descriptors as the count, within the vectors.
         for (start, count, sent, expected) in
             [(0, 16, 16, 0), (0, 15, 16, EINVAL), (0, 16, 15, EINVAL), (24, 16, 16, 0), (25, 16, 16, EINVAL)]
         {
@@ -397,7 +396,7 @@ fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
             assert_eq!(client.answer(SET_IRQS, &body, &vec![event.as_fd(); sent]), Some(expected));
             cases += 1;
         }
-        // What is no eventfd could make the server wait.
+        // A descriptor that is no eventfd could block the server.
         let stdin = std::io::stdin();
         let kinds = [file.as_fd(), pipe.as_fd(), served_socket(client.raw()), stdin.as_fd()];
         for kind in kinds {
@@ -407,13 +406,13 @@ fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
                 cases += 1;
             }
         }
-        // And what is no memory is not mapped.
+        // Files that are not in memory are not mapped.
         for kind in [pipe.as_fd(), event.as_fd()] {
             assert_eq!(client.answer(DMA_MAP, &map(3, 0, 0x90_0000, 0x1000), &[kind]), Some(EINVAL));
             cases += 1;
         }
         println!("{cases} sets of descriptors");
-        // The server may still hold the copy of this socket that it was sent: so it would not see the end.
+        // The server may still hold a copy of this socket, and would not see the end when this one is closed.
         client.raw().stream.shutdown(std::net::Shutdown::Both).unwrap();
     });
 }
@@ -422,12 +421,12 @@ fn descriptors_too_many_too_few_and_of_the_wrong_kind() {
 fn served_socket(raw: &Raw) -> BorrowedFd<'static> {
     use std::os::fd::AsRawFd;
     let _: SockaddrStorage = getsockname(raw.stream.as_raw_fd()).unwrap();
-    // SAFETY: the connection outlives what the test does with it.
+    // SAFETY: the callers keep `raw` and its socket open as long as they use the result.
     unsafe { BorrowedFd::borrow_raw(raw.stream.as_raw_fd()) }
 }
 
 #[test]
-fn bytes_without_meaning() {
+fn random_bytes_end_the_connection() {
     beside_a_neighbour(|served| {
         for seed in 0..300u64 {
             let bytes = crate::setting::pattern(seed, 1 + (seed as usize * 37) % 5000);

@@ -21,11 +21,11 @@ fn a_card_that_panics() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     served.card.panics.store(true, Ordering::Relaxed);
-    // All that is seen of it here is the end.
+    // The client only sees the end of the connection.
     assert!(raw.try_call(REGION_READ, &access(0, 0, 4, &[]), &[]).is_none());
 }
 
-/// None of the tests here would mean much without this: a server's thread that panics looks like one that hangs up.
+/// A panic of a server's thread looks like a disconnection, which many tests expect. So it must fail the test.
 #[test]
 fn a_panic_of_a_servers_thread_fails_the_test() {
     let test = ["--exact", "neighbour::a_card_that_panics", "--ignored"];
@@ -35,13 +35,13 @@ fn a_panic_of_a_servers_thread_fails_the_test() {
     assert!(said.contains("a thread of the library has panicked"), "{said}");
 }
 
-/// A card and its neighbour, which is used throughout and must not notice.
+/// Runs a test of a card while a neighbour is used, which must not be affected.
 pub fn beside_a_neighbour(test: impl FnOnce(&Served)) {
     let (served, neighbour) = (Served::new(), Served::new());
     let used = Used::new(neighbour.path(), &Options::default()).unwrap();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        // Stops the neighbour's user, were it by a panic.
+        // Stops the neighbour's user, also after a panic.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -58,12 +58,12 @@ pub fn beside_a_neighbour(test: impl FnOnce(&Served)) {
         test(&served);
     });
     assert!(rounds.load(Ordering::Relaxed) > 0);
-    // And the card itself is as good as new.
+    // And the card itself works.
     let used = Used::new(served.path(), &Options::default()).unwrap();
     used.check(1, 50_000).unwrap();
 }
 
-/// A well-formed body of every command a client sends, and how many descriptors go with it.
+/// Returns a well-formed body of every command that a client sends, and its number of descriptors.
 pub fn good() -> Vec<(u16, Vec<u8>, usize)> {
     vec![
         (VERSION, version(), 0),
@@ -81,8 +81,7 @@ pub fn good() -> Vec<(u16, Vec<u8>, usize)> {
     ]
 }
 
-/// Sends a message on a connection that is open, and sees that what comes is an answer to it or the end. `None`: the
-/// server has hung up.
+/// Sends a message, and returns the errno of its reply. `None`: the server has disconnected.
 pub fn answer(raw: &mut Raw, command: u16, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> Option<u32> {
     raw.try_call(command, body, descriptors).map(|reply| reply.errno())
 }

@@ -1,7 +1,7 @@
-//! A client of other people's (the crate `vfio_user`) at our server.
+//! An independent client (the crate `vfio_user`) with the server.
 //!
-//! It ignores error replies to `dma_map` and `set_irqs`, hangs for ever at those to region accesses, and says the
-//! opposite of whether a device can be reset; so it is asked only for what must go well, and its effects are looked at.
+//! This client ignores error replies to `dma_map` and `set_irqs`, never returns from error replies to region accesses, and
+//! inverts whether a device can be reset. So the test sends only commands that must succeed, and checks their effects.
 
 use std::os::fd::AsRawFd;
 
@@ -15,7 +15,7 @@ fn another_client_uses_the_card() {
     let served = Served::new();
     for round in 1..=3u64 {
         let mut client = Client::new(served.path()).unwrap();
-        assert!(!client.resettable(), "which it inverts");
+        assert!(!client.resettable(), "this client inverts the flag");
         let sizes: Vec<_> = (0..9).map(|index| client.region(index).unwrap().size).collect();
         assert_eq!(sizes, [4096, 0, 1 << 16, 0, 0, 0, 0, 4096, 0]);
         let lent = client.region(2).unwrap().file_offset.as_ref().expect("memory to map");

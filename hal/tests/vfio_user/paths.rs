@@ -1,4 +1,4 @@
-//! Where a server's socket may lie.
+//! Paths that a server's socket may have.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
@@ -14,7 +14,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Serves at `path`, and uses it; or why that is refused.
+/// Serves at `path`, and connects; or returns why the path is refused.
 fn serve(path: &Path) -> Result<(), String> {
     let refused = |error: fpga_hal::Error| std::error::Error::source(&error).expect("a cause").to_string();
     let _serving = Server::bind(path, Card::new()).and_then(Server::spawn).map_err(refused)?;
@@ -23,7 +23,7 @@ fn serve(path: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn nobody_else_can_exchange_a_step_of_the_way() {
+fn nobody_else_can_replace_a_component_of_the_path() {
     let directory = Directory::new();
     let (outer, inner) = (directory.0.join("outer"), directory.0.join("outer/inner"));
     fs::create_dir_all(&inner).unwrap();
@@ -38,7 +38,7 @@ fn nobody_else_can_exchange_a_step_of_the_way() {
             Err(why) => assert!(!is_fine && why.contains("outer (mode"), "{mode:o}: {why}"),
         }
     }
-    // Nor one of the way that a symbolic link goes.
+    // Nor a component of the target of a symbolic link.
     let link = directory.0.join("link");
     symlink("outer/../outer/inner", &link).unwrap();
     assert_eq!(serve(&link.join("card")), Ok(()));
@@ -60,12 +60,12 @@ fn a_symbolic_link_of_another_user_is_not_followed() {
     set_mode(&cards, 0o700);
     symlink(&cards, &link).unwrap();
     assert_eq!(serve(&link.join("card")), Ok(()));
-    // Only root can make a link that belongs to somebody else: for others, one of the system's has to do.
+    // Only root can create another user's link. Otherwise a link of the system is used.
     match lchown(&link, Some(65534), None) {
         Ok(()) => {
             let why = serve(&link.join("card")).unwrap_err();
             assert!(why.contains("link is a symbolic link of user 65534"), "{why}");
-            // And neither may a directory of another user be on the way.
+            // Nor may the path have another user's directory.
             fs::remove_file(&link).unwrap();
             std::os::unix::fs::chown(&cards, Some(65534), None).unwrap();
             assert!(serve(&cards.join("card")).unwrap_err().contains("cards belongs to user 65534"));
@@ -81,7 +81,7 @@ fn a_server_in_this_directory() {
 }
 
 #[test]
-fn a_path_may_be_a_name_alone() {
+fn a_path_may_be_a_file_name() {
     let directory = Directory::new();
     let test = ["--exact", "paths::a_server_in_this_directory", "--ignored"];
     let test =

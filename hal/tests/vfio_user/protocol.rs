@@ -1,4 +1,4 @@
-//! What a well-behaved client asks, and gets.
+//! Correct messages of a client, and their replies.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -23,7 +23,7 @@ fn versions_are_agreed_on() {
     let mut answer = |data: Vec<u8>| {
         let mut raw = Raw::connect(served.path());
         let reply = raw.try_call(VERSION, &data, &[]);
-        // The next client must find the card free.
+        // So that the next client finds the card free.
         drop(raw);
         if reply.as_ref().is_some_and(|reply| reply.errno() == 0) {
             clients += 1;
@@ -32,10 +32,10 @@ fn versions_are_agreed_on() {
         reply.map(|reply| if reply.errno() == 0 { Ok(reply.body) } else { Err(reply.errno()) }).unwrap()
     };
     let numbers = |major, minor| body().u16(major).u16(minor);
-    // No JSON at all: then none in the reply.
+    // No JSON, and then none in the reply.
     assert_eq!(answer(numbers(0, 1).0), Ok(numbers(0, 1).0));
     assert_eq!(answer(numbers(0, 0).0), Ok(numbers(0, 0).0));
-    // A later minor version comes down to ours.
+    // A later minor version is answered with 1.
     assert_eq!(answer(numbers(0, 9).0), Ok(numbers(0, 1).0));
     for json in [&b"{\"capabilities\":{\"max_msg_fds\":8}}\0"[..], b"{\"capabilities\":{\"max_msg_fds\":8}}"] {
         let expected = b"{\"capabilities\":{\"max_msg_fds\":16}}\0";
@@ -80,7 +80,7 @@ fn the_device_is_described() {
             assert_eq!(&seen, b"seen by the card");
             // And by message as well.
             assert_eq!(raw.read(2, 0x123, 16), b"seen by the card");
-            // A write to a BAR is answered before it is done; what is read after it sees its effect.
+            // The reply to a write may precede its effect, but a later read sees it.
             raw.write(2, 0x123, b"sent");
             assert_eq!(raw.read(2, 0x123, 6), b"sent b");
             assert_eq!(peek(memory, 0x123, 6), b"sent b");
@@ -96,7 +96,7 @@ fn the_device_is_described() {
 }
 
 #[test]
-fn a_client_that_takes_no_descriptors_is_sent_none() {
+fn a_client_that_accepts_no_descriptors_gets_none() {
     let served = Served::new();
     let mut raw = Raw::connect(served.path());
     let none = body().u16(0).u16(1).bytes(b"{\"capabilities\":{\"max_msg_fds\":0}}\0").0;
@@ -126,27 +126,27 @@ fn registers_are_read_and_written() {
         let data = vec![0; count as usize];
         assert_eq!(raw.call(REGION_WRITE, &access(region, offset, count, &data)).errno(), EINVAL);
     }
-    // A card that does not answer reads as all-ones.
+    // A removed card reads as all-ones.
     served.card.is_gone.store(true, Ordering::Relaxed);
     assert_eq!(raw.read_u32(0, card::ID), u32::MAX);
     assert_eq!(raw.read(7, 0, 64), [0xff; 64]);
 }
 
 #[test]
-fn no_reply_means_none() {
+fn a_command_with_no_reply_gets_none() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     for count in 1..100u32 {
         let write = access(0, card::SCRATCH, 4, &count.to_le_bytes());
         raw.send(&message(7, REGION_WRITE, NO_REPLY, &write)).unwrap();
-        // One that fails is silent too.
+        // A command that fails gets no reply, either.
         raw.send(&message(7, REGION_WRITE, NO_REPLY, &access(0, 1 << 40, 4, &[0; 4]))).unwrap();
         raw.send(&message(7, 77, NO_REPLY, &[1; 5])).unwrap();
-        assert_eq!(raw.read_u32(0, card::SCRATCH), count, "and what follows sees its effect");
+        assert_eq!(raw.read_u32(0, card::SCRATCH), count, "a later read sees the write");
     }
 }
 
-/// Has the card copy, and waits for its interrupt.
+/// Starts a copy of the card.
 pub fn copy(raw: &mut Raw, source: u64, target: u64, bytes: u32) {
     raw.write(0, card::SOURCE, &source.to_le_bytes());
     raw.write(0, card::TARGET, &target.to_le_bytes());
@@ -171,7 +171,7 @@ fn dma_goes_to_passed_memory() {
         assert_eq!(raised(&done), 1);
         assert_eq!(raw.read_u32(0, card::STATUS), 1);
         assert!(peek(&file, 0x8_0003, 70_000) == data);
-        // Past the end of a mapping, without mastering the bus, and after it was unmapped.
+        // Past the end of a mapping, without bus mastering, and after unmapping.
         copy(&mut raw, 0x10_0000, 0x21_ffff, 2);
         assert_eq!(raised(&done), 1);
         assert_eq!(raw.read_u32(0, card::STATUS), 2);
@@ -186,7 +186,7 @@ fn dma_goes_to_passed_memory() {
 }
 
 #[test]
-fn a_mapping_may_only_be_read() {
+fn a_mapping_may_be_read_only() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     raw.enable();
@@ -200,22 +200,22 @@ fn a_mapping_may_only_be_read() {
     assert_eq!((card.dma_read(0x1000, &mut [0; 8]), card.dma_write(0x1000, &[0; 8])), (fine, unmapped(0x1000)));
     assert_eq!((card.dma_read(0x2000, &mut [0; 8]), card.dma_write(0x2000, &[0; 8])), (unmapped(0x2000), fine));
     assert_eq!((card.dma_read(0x3000, &mut [0; 8]), card.dma_write(0x3000, &[0; 8])), (fine, fine));
-    // Where it begins to be wrong is told, and nothing was touched before.
+    // The fault names the first address, and nothing was written.
     assert_eq!(card.dma_write(0x2ffc, &[7; 16]), fine);
     assert_eq!(card.dma_read(0x1ffc, &mut [0; 16]), unmapped(0x2000));
     assert_eq!(card.dma_write(0x3ff8, &[9; 16]), unmapped(0x4000));
     assert_eq!(peek(&file, 0xff8, 8), [0, 0, 0, 0, 7, 7, 7, 7]);
-    // Beyond what the card can address.
+    // Beyond the addresses of the card.
     assert_eq!(card.dma_read(1 << 48, &mut [0; 1]), unmapped(1 << 48));
 }
 
 #[test]
-fn unmapping_is_as_the_kernel_does_it() {
+fn unmapping_has_the_rules_of_the_kernel() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     let file = memory(0x10000, true);
     let mut errno = |command, body: Vec<u8>| raw.call(command, &body).errno();
-    assert_eq!(errno(DMA_UNMAP, unmap(0, 0x5000, 0x1000)), 0, "what was never mapped");
+    assert_eq!(errno(DMA_UNMAP, unmap(0, 0x5000, 0x1000)), 0, "never mapped");
     for page in 1..=8u64 {
         assert_eq!(errno(DMA_MAP, map(3, 0, page * 0x2000, 0x2000)), 0);
     }
@@ -231,7 +231,7 @@ fn unmapping_is_as_the_kernel_does_it() {
     assert_eq!(errno(DMA_UNMAP, unmap(2, 0, 0)), 0, "everything");
     assert_eq!(errno(DMA_MAP, map(3, 0, 0, 1 << 40)), 0);
     assert_eq!(errno(DMA_UNMAP, unmap(0, 0, u64::MAX)), 0);
-    // The very last page.
+    // The last page of all.
     assert_eq!(errno(DMA_MAP, map(3, 0, u64::MAX - 0xfff, 0x1000)), 0);
     assert_eq!(errno(DMA_UNMAP, unmap(0, u64::MAX - 0xfff, 0x1000)), 0);
     assert_eq!(errno(DMA_MAP, map(3, 0, u64::MAX - 0xfff, 0x1000)), 0);
@@ -244,10 +244,10 @@ fn unmapping_is_as_the_kernel_does_it() {
 }
 
 #[test]
-fn there_is_an_end_to_mappings() {
+fn mappings_have_a_limit() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
-    // Sent many at a time: their replies come in order.
+    // Many messages at a time.
     let page = |index: u64| message(index as u16, DMA_MAP, 0, &map(3, 0, index * 4096, 4096));
     for batch in 0..65535u64 / 257 {
         let messages: Vec<_> = (0..257).flat_map(|index| page(batch * 257 + index)).collect();
@@ -263,7 +263,7 @@ fn there_is_an_end_to_mappings() {
 }
 
 #[test]
-fn many_small_mappings_of_one_file_are_one() {
+fn many_mappings_of_one_file_map_it_once() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
     raw.enable();
@@ -273,11 +273,11 @@ fn many_small_mappings_of_one_file_are_one() {
     let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
     let before = (maps(), descriptors());
     for page in 0..PAGES {
-        // Every page somewhere else.
+        // Every page at another address.
         let body = map(3, page * 4096, 0x1_0000_0000 + (PAGES - 1 - page) * 4096, 4096);
         assert_eq!(raw.call_with(DMA_MAP, &body, &[file.as_fd()]).errno(), 0);
     }
-    // Other tests run beside this one; they hold far fewer.
+    // Other tests run beside this one, and hold far fewer.
     assert!(maps() < before.0 + 1000, "{} mappings", maps() - before.0);
     assert!(descriptors() < before.1 + 1000);
     let data = pattern(3, 1 << 20);
@@ -291,8 +291,7 @@ fn many_small_mappings_of_one_file_are_one() {
     assert!(read == data);
 }
 
-/// Answers requests for its memory until `until`, at random intervals; other messages are the caller's to have
-/// drained.
+/// Replies to requests for memory until `until`, at random intervals. No other messages may be in the socket.
 fn serve_memory(raw: &Raw, memory: &mut [u8], base: u64, replies: usize, seed: u64) {
     let delays = pattern(seed, 4096);
     let mut done = 0;
@@ -324,7 +323,7 @@ fn serve_memory(raw: &Raw, memory: &mut [u8], base: u64, replies: usize, seed: u
             DMA_WRITE => {
                 memory[at..at + count].copy_from_slice(&request.body[16..]);
                 assert_eq!(request.body.len(), 16 + count);
-                // The specification has a count of four bytes here, others send eight.
+                // The count has four bytes in the specification, and eight in QEMU.
                 if done % 2 == 0 { body().u64(address).u32(count as u32).0 } else { head.0 }
             }
             other => panic!("command {other}"),
@@ -335,7 +334,7 @@ fn serve_memory(raw: &Raw, memory: &mut [u8], base: u64, replies: usize, seed: u
 }
 
 #[test]
-fn dma_without_a_descriptor_goes_by_message() {
+fn dma_without_a_descriptor_is_done_by_messages() {
     const BASE: u64 = 0x4000_0000;
     let served = Served::new();
     let mut raw = Raw::open(served.path());
@@ -348,7 +347,7 @@ fn dma_without_a_descriptor_goes_by_message() {
         let source = BASE + 13 * round as u64;
         let target = BASE + (2 << 20) + round as u64;
         let expected = host[13 * round..][..bytes].to_vec();
-        // The doorbell is answered although the copy needs us.
+        // The doorbell gets its reply although the copy waits for this client.
         copy(&mut raw, source, target, bytes as u32);
         let messages = 2 * bytes.div_ceil(32_768);
         serve_memory(&raw, &mut host, BASE, messages, round as u64);
@@ -371,7 +370,7 @@ fn commands_are_served_while_memory_is_asked_for() {
     for _ in 0..100 {
         assert_eq!(raw.read_u32(0, card::DONE), 0);
     }
-    // What is copied directly waits for what was asked before it.
+    // A request that could be copied waits for the one before.
     let file = memory(4096, true);
     assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, 0x1000, 4096), &[file.as_fd()]).errno(), 0);
     assert_eq!(served.card.dma_write(0x1000, b"later"), DmaProgress::Pending);
@@ -379,7 +378,7 @@ fn commands_are_served_while_memory_is_asked_for() {
     let answer = body().u64(BASE).u64(16).bytes(&[5; 16]).0;
     raw.send(&message(request.id, DMA_READ, 1, &answer)).unwrap();
     served.card.wait("the write that waited", |_| peek(&file, 0, 5) == b"later");
-    // The rest of the copy is refused: the card is told, and so is who asks it.
+    // The client refuses the rest of the copy, which the card reports.
     let request = raw.receive().unwrap();
     assert_eq!((request.command, request.u64(0)), (DMA_WRITE, BASE + 4096));
     assert_eq!(request.body[16..], [5; 16]);
@@ -389,7 +388,7 @@ fn commands_are_served_while_memory_is_asked_for() {
 }
 
 #[test]
-fn memory_that_is_never_answered_for_ends_the_connection() {
+fn a_client_that_never_replies_for_its_memory_is_disconnected() {
     let served = Served::with(|server| server.with_dma_patience(Duration::from_millis(300)));
     let mut raw = Raw::open(served.path());
     raw.enable();
@@ -401,31 +400,31 @@ fn memory_that_is_never_answered_for_ends_the_connection() {
     served.wait_for_end(1);
     assert_eq!(served.card.outstanding(), 0);
     assert_eq!(served.card.dma_read(0x1000, &mut [0; 4]), DmaProgress::Done(Err(DmaFault::HostGone)));
-    // And the next client has a card as new.
+    // And the card works for the next client.
     let mut raw = Raw::open(served.path());
     assert_eq!(raw.read_u32(0, card::DONE), 0);
 }
 
 #[test]
-fn sockets_are_private_and_go_away() {
+fn sockets_are_private_and_are_removed() {
     let directory = Directory::new();
     let path = directory.0.join("card");
     let server = Server::bind(&path, Card::new()).unwrap();
     let found = fs::symlink_metadata(&path).unwrap();
     assert!(found.file_type().is_socket());
     assert_eq!(found.permissions().mode() & 0o777, 0o600);
-    // A second server does not take it away from the first.
+    // A second server does not replace the socket of the first.
     let error = Server::bind(&path, Card::new()).unwrap_err();
     assert!(matches!(&error, Error::Socket { source, .. } if source.raw_os_error() == Some(98)), "{error:?}");
     drop(server);
     assert!(!path.exists());
-    // A server that was killed leaves its socket behind; the next one replaces it.
+    // A killed server leaves its socket, which the next server replaces.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let serving = Server::bind(&path, Card::new()).unwrap().spawn().unwrap();
     assert_eq!(Raw::open(&path).read_u32(0, 0), card::ID_VALUE);
     drop(serving);
     assert!(!path.exists());
-    // Another file is left alone, and a directory that others can write to is none for a socket.
+    // Other files are not replaced, and others must not be able to write to the directory.
     fs::write(&path, "precious").unwrap();
     assert!(Server::bind(&path, Card::new()).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"precious");
@@ -449,9 +448,9 @@ fn a_second_client_is_refused_at_once() {
         assert_eq!(reply.errno(), EBUSY);
         second.expect_end();
         assert!(begin.elapsed() < Duration::from_secs(10));
-        assert_eq!(first.read_u32(0, card::SCRATCH), 77, "the first does not notice");
+        assert_eq!(first.read_u32(0, card::SCRATCH), 77, "the first is not affected");
     }
-    // One that says nothing is not waited for, nor does it keep others out.
+    // A silent client delays no others.
     let silent: Vec<_> = (0..40).map(|_| Raw::connect(served.path())).collect();
     let mut second = Raw::connect(served.path());
     assert!(second.try_call(VERSION, &version(), &[]).is_none_or(|reply| reply.errno() == EBUSY));
@@ -460,7 +459,7 @@ fn a_second_client_is_refused_at_once() {
     }
     assert_eq!(first.read_u32(0, card::SCRATCH), 77);
     drop(first);
-    // The first has gone, so the next is served, however soon it comes.
+    // Once the first has left, the next is served, however soon it comes.
     for _ in 0..100 {
         let mut next = Raw::open(served.path());
         assert_eq!(next.read_u32(0, card::SCRATCH), 0);
@@ -470,7 +469,7 @@ fn a_second_client_is_refused_at_once() {
 
 #[test]
 fn ending_a_server_is_prompt_whatever_its_client_does() {
-    // No client; one that is silent; half a message; a flood of unread replies.
+    // No client; a silent one; half a message; many unread replies.
     for what in 0..4 {
         let mut served = Served::new();
         let raw = (what > 0).then(|| Raw::open(served.path()));

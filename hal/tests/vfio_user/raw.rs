@@ -1,4 +1,4 @@
-//! A client that sends bytes: its layouts were typed from the specification, not taken from the code that is tested.
+//! A client that sends bytes. Its layouts come from the specification, not from the code under test.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -107,7 +107,7 @@ impl Reply {
     pub fn u64(&self, at: usize) -> u64 {
         u64::from_ne_bytes(self.body[at..at + 8].try_into().unwrap())
     }
-    /// Zero, or the errno of an error reply, which must have one.
+    /// Returns zero, or the errno of an error reply, which must have one.
     pub fn errno(&self) -> u32 {
         if self.flags & 0x20 == 0 {
             assert_eq!(self.error, 0);
@@ -125,7 +125,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Connected, nothing sent.
+    /// Connects, and sends nothing.
     pub fn connect(path: &Path) -> Self {
         Self::over(UnixStream::connect(path).unwrap())
     }
@@ -136,7 +136,7 @@ impl Raw {
         Raw { stream, next_id: 0x1000 }
     }
 
-    /// Connected, and agreed on the version.
+    /// Connects, and agrees on the version.
     pub fn open(path: &Path) -> Self {
         let mut raw = Self::connect(path);
         assert_eq!(raw.call(VERSION, &version()).errno(), 0);
@@ -156,7 +156,7 @@ impl Raw {
         self.send_with(bytes, &[])
     }
 
-    /// The next message, whatever it is. `None` at the end.
+    /// Receives the next message of any kind. `None`: the end.
     pub fn receive(&self) -> Option<Reply> {
         let mut head = [0u8; 16];
         let mut filled = 0;
@@ -170,16 +170,16 @@ impl Raw {
                 Ok(received) => received,
                 Err(nix::errno::Errno::ECONNRESET) => return None,
                 Err(nix::errno::Errno::EINTR) => continue,
-                Err(errno) => panic!("no answer: {errno}"),
+                Err(errno) => panic!("no reply: {errno}"),
             };
             for control in received.cmsgs().unwrap() {
                 if let ControlMessageOwned::ScmRights(numbers) = control {
-                    // SAFETY: the kernel has just made them for us.
+                    // SAFETY: the kernel has just installed these descriptors in this process, and nothing else uses them.
                     descriptors.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
                 }
             }
             if received.bytes == 0 {
-                assert_eq!(filled, 0, "the end amid a header");
+                assert_eq!(filled, 0, "the end inside a header");
                 return None;
             }
             filled += received.bytes;
@@ -197,9 +197,9 @@ impl Raw {
         Some(Reply { id: half(0), command: half(2), flags: word(8), error: word(12), body, descriptors })
     }
 
-    /// Sends a command and takes the reply, which must be one to it.
+    /// Sends a command, and returns its reply.
     pub fn call_with(&mut self, command: u16, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> Reply {
-        self.try_call(command, body, descriptors).expect("an answer, not the end")
+        self.try_call(command, body, descriptors).expect("a reply, not the end")
     }
 
     pub fn call(&mut self, command: u16, body: &[u8]) -> Reply {
@@ -215,7 +215,7 @@ impl Raw {
         Some(reply)
     }
 
-    /// Waits for the server to hang up; what it sends before, were it half a message, is dropped.
+    /// Waits until the server disconnects, and drops what it sends before.
     pub fn expect_end(&self) {
         let mut dropped = [0; 4096];
         loop {
@@ -223,7 +223,7 @@ impl Raw {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::Interrupted) => {}
-                Err(error) => panic!("the server did not hang up: {error}"),
+                Err(error) => panic!("the server did not disconnect: {error}"),
             }
         }
     }
@@ -251,7 +251,7 @@ impl Raw {
         self.write(region, offset, &value.to_le_bytes());
     }
 
-    /// Memory decoding and bus mastering.
+    /// Turns on memory decoding and bus mastering.
     pub fn enable(&mut self) {
         self.write(7, 4, &[0x06, 0x00]);
     }

@@ -1,4 +1,4 @@
-//! What tests need: a private directory, sockets in it, memory, and what a process holds.
+//! Fixtures: a private directory, served cards, memory and interrupts.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +18,8 @@ use nix::unistd::ftruncate;
 
 use crate::card::Card;
 
-/// From now on, a panic in one of the library's threads ends this process: all a client would see of it is a hang-up, and
-/// many tests take one for an answer.
+/// Makes a panic in one of the library's threads end this process. A client would only see a disconnection, which many tests
+/// expect.
 fn abort_if_a_library_thread_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -28,7 +28,7 @@ fn abort_if_a_library_thread_panics() {
             before(info);
             let thread = thread::current();
             if thread.name().is_some_and(|name| name.starts_with("vfio-user")) {
-                // Past the test runner, which would keep it to itself.
+                // To the descriptor, since the test runner captures output.
                 let _ = writeln!(io::stderr(), "a thread of the library has panicked: {info}");
                 std::process::abort();
             }
@@ -36,7 +36,7 @@ fn abort_if_a_library_thread_panics() {
     });
 }
 
-/// A directory of this user's alone that goes away.
+/// A directory for this user only, which is removed when dropped.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
@@ -57,7 +57,7 @@ impl Drop for Directory {
     }
 }
 
-/// How long a test waits to see that nothing happens.
+/// How long a test waits for something that must not happen.
 pub const QUICK: Duration = Duration::from_millis(100);
 
 /// A card being served.
@@ -70,7 +70,7 @@ pub struct Served {
 
 impl Served {
     pub fn new() -> Self {
-        // A busy machine is not what tests are about that leave this to chance.
+        // Long, so that a busy machine does not fail tests of something else.
         Self::with(|server| server.with_dma_patience(Duration::from_secs(10)))
     }
 
@@ -86,7 +86,7 @@ impl Served {
         &self.path
     }
 
-    /// Waits until the client before is forgotten.
+    /// Waits until the server has cleaned up after so many clients.
     pub fn wait_for_end(&self, clients: u64) {
         self.card.wait("cleaning up after a client", |card| card.owners_lost.load(Ordering::Relaxed) >= clients);
     }
@@ -126,7 +126,7 @@ pub fn counter() -> EventFd {
     EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap()
 }
 
-/// Waits for a counter to be raised and takes the count; zero if it is not.
+/// Waits until a counter is raised, and takes the count. Zero: it was not.
 pub fn raised_within(counter: &EventFd, timeout: Duration) -> u64 {
     let milliseconds = u16::try_from(timeout.as_millis()).unwrap();
     let mut descriptors = [PollFd::new(counter.as_fd(), PollFlags::POLLIN)];

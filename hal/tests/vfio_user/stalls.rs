@@ -1,4 +1,4 @@
-//! Clients that answer requests for their memory late or never.
+//! Clients that reply to requests for their memory late or never.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -9,10 +9,10 @@ use crate::protocol::copy;
 use crate::raw::*;
 use crate::setting::{Served, memory};
 
-/// Memory that the server has to ask for, and memory that it has a descriptor of.
+/// Memory that is accessed by messages, and memory that the client has passed as a file.
 const ASKED: u64 = 0x4000_0000;
 const PASSED: u64 = 0x1000;
-/// The card's status for a host that is gone.
+/// The card's status if it has no host.
 const HOST_GONE: u32 = 4;
 
 fn open(served: &Served) -> Raw {
@@ -23,13 +23,13 @@ fn open(served: &Served) -> Raw {
 }
 
 #[test]
-fn all_answers_to_one_transfer_share_a_bound() {
+fn all_replies_to_one_transfer_share_a_limit() {
     const MESSAGES: usize = 16;
     let served = Served::with(|server| server.with_dma_patience(Duration::from_millis(400)));
     let mut raw = open(&served);
     copy(&mut raw, ASKED, ASKED + (1 << 20), 512 << 10);
     let mut answered = 0;
-    // None of the answers is late by itself.
+    // Each reply alone is in time.
     while let Some(request) = raw.receive() {
         thread::sleep(Duration::from_millis(60));
         let data = vec![1; request.u64(8) as usize];
@@ -38,13 +38,13 @@ fn all_answers_to_one_transfer_share_a_bound() {
             break;
         }
         answered += 1;
-        assert!(answered < MESSAGES, "the transfer took as long as the client liked");
+        assert!(answered < MESSAGES, "the transfer has no limit");
     }
     served.wait_for_end(1);
     assert_eq!(served.card.outstanding(), 0);
 }
 
-/// Starts a copy; whether the client is asked for its memory.
+/// Starts a copy, and returns whether the client is asked for its memory.
 fn is_asked(raw: &Raw) -> bool {
     for (offset, bytes) in [(card::SOURCE, 8), (card::TARGET, 8), (card::BYTES, 4), (card::DOORBELL, 4)] {
         let value = if bytes == 8 { ASKED } else { u64::from(offset == card::BYTES) * 16 };
@@ -62,7 +62,7 @@ fn is_asked(raw: &Raw) -> bool {
 }
 
 #[test]
-fn clients_that_never_answer_are_asked_no_more_for_a_while() {
+fn clients_that_never_reply_are_not_asked_for_a_while() {
     let served = Served::with(|server| server.with_dma_patience(Duration::from_millis(100)));
     let mut visits = 0;
     let mut raw = loop {
@@ -70,25 +70,25 @@ fn clients_that_never_answer_are_asked_no_more_for_a_while() {
         if !is_asked(&raw) {
             break raw;
         }
-        // A new connection does not begin anew, whoever ended the last one.
+        // The sum continues over connections, whichever side has ended them.
         if visits == 1 {
             thread::sleep(Duration::from_millis(60));
             raw.stream.shutdown(std::net::Shutdown::Both).unwrap();
         }
         while raw.receive().is_some() {}
         visits += 1;
-        assert!(visits < 10, "it is asked for ever");
+        assert!(visits < 10, "the client is always asked");
         served.wait_for_end(visits);
     };
     assert!(visits >= 3, "it was asked {visits} times");
-    // What was passed is copied all the same.
+    // Copies to passed memory continue.
     let file = memory(0x1000, true);
     assert_eq!(raw.call_with(DMA_MAP, &map(3, 0, PASSED, 0x1000), &[file.as_fd()]).errno(), 0);
     copy(&mut raw, PASSED, PASSED + 0x800, 16);
     assert_eq!(raw.read_u32(0, card::STATUS), 1);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_asked(&raw) {
-        assert!(Instant::now() < deadline, "it is never asked again");
+        assert!(Instant::now() < deadline, "the client is never asked again");
         thread::sleep(Duration::from_millis(50));
     }
 }

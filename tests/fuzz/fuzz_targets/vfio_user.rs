@@ -1,8 +1,8 @@
-//! A vfio-user server survives whatever a client sends, with whatever descriptors.
+//! A vfio-user server survives any bytes and any descriptors of a client.
 //!
 //! The input is a list of steps: a well-formed message with some of its bytes changed, bytes as they are, a doorbell, or
-//! an answer to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric has a clock
-//! of its own, as one that is served has, or none.
+//! a reply to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric runs with or
+//! without its own clock.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -21,7 +21,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::{ftruncate, pipe};
 
-/// Sealed memory, memory that may shrink, an eventfd, a pipe, and an eventfd that is full and blocks who writes to it.
+/// Sealed memory, memory that may shrink, an eventfd, a pipe, and a full eventfd that blocks writers.
 fn descriptors() -> &'static [OwnedFd; 5] {
     static KINDS: OnceLock<[OwnedFd; 5]> = OnceLock::new();
     KINDS.get_or_init(|| {
@@ -61,12 +61,12 @@ fn interrupts(flags: u32, index: u32, start: u32, count: u32, data: &[u8]) -> Ve
     message(8, 0, &body)
 }
 
-/// A register of four bytes is written.
+/// Writes a register of four bytes.
 fn register(offset: u32, value: u32) -> Vec<u8> {
     message(10, 0, &words(&[offset, 0, 0, 4, value]))
 }
 
-/// A message that is right, of a kind chosen by `which`.
+/// Returns a well-formed message, chosen by `which`.
 fn right(which: u8) -> Vec<u8> {
     match which % 32 {
         0 => message(1, 0, b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":16}}\0"),
@@ -76,7 +76,7 @@ fn right(which: u8) -> Vec<u8> {
         4 => message(4, 0, &words(&[16, 0, 0, 0])),
         5 => message(5, 0, &words(&[32, 0, 2, 0, 0, 0, 0, 0])),
         6 => message(7, 0, &words(&[16, 0, 2, 0])),
-        // Interrupts: connected, taken away, masked, let through and triggered, of each index.
+        // Interrupts of each index: connect, disconnect, mask, unmask and trigger.
         7 => interrupts(0x24, 2, 0, 1, &[]),
         8 => interrupts(0x24, 2, 4, 4, &[]),
         9 => interrupts(0x24, 0, 0, 1, &[]),
@@ -95,14 +95,14 @@ fn right(which: u8) -> Vec<u8> {
         22 => register(0x1000, 1),
         23 => message(10, 0, &words(&[4, 0, 7, 4, 6])),
         24 => message(13, 0, &[]),
-        // Rings in what is mapped first, an interrupt wanted, and the doorbell.
+        // Rings in the first mapping, an interrupt, and the doorbell.
         25 => register(0x1400, 0x10_0000),
         26 => register(0x1408, 0x10_8000),
         27 => register(0x1410, 16),
         28 => register(0x1414, 1),
         29 => register(0x1100, 1),
         30 => register(0x1418, 1),
-        // An answer to the first request for memory.
+        // A reply to the first request for memory.
         _ => message(11, 1, &words(&[0x10_0000, 0, 64, 0])),
     }
 }
@@ -111,12 +111,12 @@ fuzz_target!(|data: &[u8]| {
     let profile = Profile { memory_bytes: 16 << 20, ..Profile::optweb(2) };
     let fabric = Fabric::new(profile).unwrap();
     let endpoint = fabric.endpoint(0);
-    // Its thread ends with this run.
+    // The thread ends with this run.
     let _clock = data.first().is_some_and(|byte| byte & 0x80 == 0).then(|| fabric.start_clock().unwrap());
     let (client, server) = UnixStream::pair().unwrap();
     let begin = Instant::now();
     let serving = thread::spawn(move || serve_stream(server, endpoint));
-    // Replies are read, so that the server need not keep them.
+    // Reads replies, so that the server does not keep them.
     let mut replies = client.try_clone().unwrap();
     let reading = thread::spawn(move || {
         let mut dropped = [0; 4096];
@@ -128,7 +128,7 @@ fuzz_target!(|data: &[u8]| {
         let control = if numbers.is_empty() { &[] } else { &rights[..] };
         let _ = sendmsg::<()>(client.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None);
     };
-    // Mostly it gets past the first message.
+    // Usually begins with a correct version.
     if data.first().is_none_or(|byte| byte % 8 != 0) {
         send(&right(0), 0, 0);
     }

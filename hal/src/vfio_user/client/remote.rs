@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::Options;
 use super::connection::{Connection, Failure, Reply, refused, unless_gone};
 use super::mapped;
 use super::maps::Maps;
+use super::options::Options;
 use crate::bus::{Bus, Piece};
 use crate::endpoint::BarLayout;
 use crate::memory::region::page_size;

@@ -13,7 +13,6 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::budget::{Charge, Item, Member, Share};
-use super::free;
 use super::interrupts::Interrupts;
 use super::link::Link;
 use super::session::Session;
@@ -223,7 +222,7 @@ impl Acceptor {
 
     fn watch(&self) {
         if let Some(session) = &self.session {
-            free(&session.link, &session.interrupts);
+            session.interrupts.free_thread();
         }
     }
 }
@@ -253,7 +252,6 @@ fn tell_busy(socket: &Socket, header: &Header) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::server::DMA_PATIENCE;
     use crate::vfio_user::server::budget::{Budget, Limits};
     use crate::vfio_user::server::regions::tests::Kept;
     use crate::vfio_user::wire::header::HEADER_BYTES;
@@ -269,7 +267,7 @@ mod tests {
         let mut acceptor = Acceptor {
             listener,
             endpoint: Kept::new(),
-            stalls: Arc::new(Stalls::new("test".into(), DMA_PATIENCE)),
+            stalls: Arc::new(Stalls::new("test".into(), Duration::from_secs(1))),
             share: budget.share(),
             budget,
             refusing: Closer::new(),

@@ -60,6 +60,14 @@ impl Interrupts {
         &self.signals
     }
 
+    /// Frees the session's thread if a descriptor blocks it, and then disconnects the client.
+    pub(crate) fn free_thread(&self) {
+        if self.signals.free() {
+            log::warn!("Disconnecting a client whose interrupt descriptor blocks");
+            self.link.stop();
+        }
+    }
+
     /// Asks the client to release the function.
     pub(crate) fn request_release(&self) {
         self.signal(&self.request);

@@ -3,8 +3,9 @@
 //! # Threads
 //!
 //! Each server has an acceptor's thread, each client a session's thread, and descriptors that clients have sent are closed
-//! by a thread of their own ([`closing`](super::wire::closing)). The session's thread alone calls the endpoint for a client,
-//! and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma), [`Interrupts`]) from any thread.
+//! by a thread of their own ([`closing`](super::wire::closing)). From the version message on, only the session's thread
+//! calls the endpoint for its client, and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma),
+//! [`Interrupts`](interrupts::Interrupts)) from any thread.
 //!
 //! # Order of locks
 //!
@@ -51,8 +52,6 @@ use nix::errno::Errno;
 use self::acceptor::Acceptor;
 use self::budget::Member;
 pub use self::budget::{Budget, Limits};
-use self::interrupts::Interrupts;
-use self::link::Link;
 use self::session::Session;
 use self::signals::STUCK;
 use self::socket_path::SocketPath;
@@ -171,7 +170,7 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     let made = Session::new(socket, endpoint, Arc::new(Stalls::new(name, DMA_PATIENCE)), budget.share());
     let failed = |errno: Errno| Error::Socket { action: "serve", path: PathBuf::new(), source: errno.into() };
     let mut session = made.map_err(failed)?;
-    let (link, interrupts) = (Arc::clone(session.link()), Arc::clone(session.interrupts()));
+    let interrupts = Arc::clone(session.interrupts());
     let (ended, done) = channel::<()>();
     let serve = move || {
         let _ended = ended;
@@ -183,20 +182,12 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     let thread =
         builder.spawn(serve).map_err(|source| Error::Socket { action: "serve", path: PathBuf::new(), source })?;
     while done.recv_timeout(STUCK) == Err(RecvTimeoutError::Timeout) {
-        free(&link, &interrupts);
+        interrupts.free_thread();
     }
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
     Ok(())
-}
-
-/// Frees a session's thread that is blocked by a descriptor of its client, and disconnects the client.
-fn free(link: &Link, interrupts: &Interrupts) {
-    if interrupts.signals().free() {
-        log::warn!("Disconnecting a client whose interrupt descriptor blocks");
-        link.stop();
-    }
 }
 
 /// An endpoint being served. Dropping it disconnects the client, removes the socket and ends the threads, within seconds.

@@ -145,10 +145,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_lie_as_specified() {
+    fn headers_have_the_specified_layout() {
         let command = Header { id: 0x1234, command: 9, size: 32, flags: 0, error: 7 };
         assert_eq!(Header::command(0x1234, Command::RegionRead, 16), Header { error: 0, ..command });
-        // What a command has in place of an errno is not sent back.
+        // The reserved error field of a command is not copied to the reply.
         let reply = Header { id: 0x1234, command: 9, size: 21, flags: 1, error: 0 };
         assert_eq!(command.reply(5), reply);
         assert_eq!(Header { flags: 0x10, ..command }.reply(5), reply);

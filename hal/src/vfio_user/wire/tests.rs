@@ -16,7 +16,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn bodies_lie_as_specified() {
+fn bodies_have_the_specified_layout() {
     let map = DmaMap { argsz: 32, flags: 3, offset: 0x1000, address: 0x2000, size: 0x3000 };
     if cfg!(target_endian = "little") {
         assert_eq!(map.encode(), words(&[32, 3, 0x1000, 0, 0x2000, 0, 0x3000, 0]));
@@ -55,9 +55,9 @@ fn numbers_are_those_of_the_specification() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any bytes decode to nothing or to what encodes to the same bytes again.
+    /// Bytes that decode encode to the same bytes again.
     #[test]
-    fn any_bytes_are_nothing_or_themselves(bytes in prop::collection::vec(any::<u8>(), 0..80), offset in 0..100u32) {
+    fn what_decodes_encodes_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80), offset in 0..100u32) {
         let prefix = |size: usize| bytes.get(..size).map(<[u8]>::to_vec);
         prop_assert_eq!(DmaMap::decode(&bytes).map(|it| it.encode()), prefix(DmaMap::BYTES));
         prop_assert_eq!(DmaUnmap::decode(&bytes).map(|it| it.encode()), prefix(DmaUnmap::BYTES));

@@ -73,14 +73,14 @@ impl Client {
         self.dma.write(DmaTag(iova), Iova(iova), &vec![3; bytes])
     }
 
-    /// The next message asked, if any: command, address, count, data, and what answers it.
+    /// Returns the next request for memory, if any: header, address, count and data.
     fn asked(&mut self) -> Option<(Header, u64, u64, Vec<u8>)> {
         let header = self.reader.advance(&self.socket).unwrap()?;
         let (access, data) = DmaAccess::decode(self.reader.body()).unwrap();
         Some((header, access.address, access.count, data.to_vec()))
     }
 
-    /// Answers a read with so many bytes of `value`; addresses of the requests that are over.
+    /// Replies to a request, to a read with bytes of `value`, and returns the requests that are complete.
     fn answer(&self, (header, address, count, _): &(Header, u64, u64, Vec<u8>), value: u8) -> Option<Vec<Finished>> {
         let is_read = header.command == Command::DmaRead as u16;
         let data = vec![value; if is_read { *count as usize } else { 0 }];
@@ -129,13 +129,13 @@ fn what_can_be_mapped_has_exact_limits() {
     let two = [(); 2].map(|()| Received::new(file.try_clone().unwrap(), &Closer::new()));
     assert_eq!(client.dma.map(&map, two.into()), wrong);
     assert_eq!(client.dma.map(&DmaMap { argsz: 33, ..map }, Vec::new()), fine);
-    // What may only be read is not mapped to be written.
+    // A read-only file is not mapped writeable.
     assert_eq!(client.try_map(3, 0x1000, 0x1000, Some((&read_only, 0))), Err(Errno::EACCES));
     assert_eq!(client.try_map(2, 0x1000, 0x1000, Some((&read_only, 0))), Err(Errno::EACCES));
     assert_eq!(client.dma.table().files.len(), 0, "and not held");
     assert_eq!(client.try_map(1, 0x1000, 0x1000, Some((&read_only, 0))), fine);
     assert_eq!((client.read(0x1000, 8), client.write(0x1000, 8)), (FINE, unmapped(0x1000)));
-    // Beside one another, but not over one another.
+    // Mappings may touch, but not overlap.
     for (address, size, expected) in [
         (0x1000, 0x1000, Err(Errno::EEXIST)),
         (0, 0x3000, Err(Errno::EEXIST)),
@@ -169,7 +169,7 @@ fn what_can_be_unmapped_has_exact_limits() {
     ] {
         assert_eq!(of(argsz, flags, address, size), expected, "{argsz} {flags} {address:#x} {size:#x}");
     }
-    // Of 0x1000..0x2000, 0x2000..0x4000 and 0x4000..0x5000, what may go without one being cut.
+    // Ranges that cut none of the mappings 0x1000..0x2000, 0x2000..0x4000 and 0x4000..0x5000, and others.
     for (address, size, expected, left) in [
         (0x1000, 0x1000, fine, vec![0x2000, 0x4000]),
         (0x2000, 0x2000, fine, vec![0x1000, 0x4000]),
@@ -198,13 +198,13 @@ fn what_can_be_unmapped_has_exact_limits() {
 fn mappings_without_a_file_are_counted() {
     let (mut client, file) = (Client::patient(), memory(0x1000));
     client.map(0x1000, 0x1000, Some((&file, 0)));
-    assert_eq!(client.read(0x8000, 4), unmapped(0x8000), "nobody can be asked");
+    assert_eq!(client.read(0x8000, 4), unmapped(0x8000), "no client memory is accessed by messages");
     for address in [0x2000, 0x3000, 0x4000] {
         client.map(address, 0x1000, None);
     }
     for address in [0x2000, 0x3000] {
         client.unmap(address, 0x1000).unwrap();
-        // Who answers for some of its memory is asked for what it has not mapped, too.
+        // A client with memory accessed by messages is also asked for unmapped addresses.
         assert_eq!(client.read(0x8000, 4), DmaProgress::Pending);
         let asked = client.asked().unwrap();
         assert_eq!(client.answer(&asked, 1).unwrap().len(), 1);
@@ -215,7 +215,7 @@ fn mappings_without_a_file_are_counted() {
 }
 
 #[test]
-fn who_is_asked_for_memory_is_asked_for_what_is_not_mapped() {
+fn a_client_accessed_by_messages_is_asked_for_unmapped_addresses_too() {
     let (mut client, file) = (Client::patient(), memory(0x1000));
     client.map(0x2000, 0x1000, None);
     client.map(0x4000, 0x1000, Some((&file, 0)));
@@ -237,13 +237,13 @@ fn who_is_asked_for_memory_is_asked_for_what_is_not_mapped() {
         }
         assert_eq!(asked, expected, "{bytes:#x} bytes at {iova:#x}");
     }
-    // What it has mapped to be read alone is not asked to be written.
+    // A write to a read-only mapping is not sent.
     assert_eq!(client.write(0x8000, 4), unmapped(0x8000));
     assert_eq!(client.write(0x7ffe, 4), unmapped(0x8000));
 }
 
 #[test]
-fn a_request_reaches_so_far_and_no_further() {
+fn a_request_reaches_the_end_of_the_mappings_and_no_further() {
     let (client, file) = (Client::new(16, 1 << 20, Stalls::new("test".into(), MINUTE)), memory(0x4000));
     client.map(0x1000, 0x1000, Some((&file, 0x3000)));
     client.map(0x2000, 0x1000, Some((&file, 0)));
@@ -259,14 +259,14 @@ fn a_request_reaches_so_far_and_no_further() {
         (0xfff, 2, unmapped(0xfff)),
         (0xf000, 0x1000, FINE),
         (0xffff, 1, FINE),
-        // It is mapped, but the function puts no such address on the bus.
+        // Mapped, but beyond the addresses of the function.
         (0xf000, 0x1001, unmapped(0x1_0000)),
         (0x1_0000, 1, unmapped(0x1_0000)),
     ] {
         assert_eq!(client.read(iova, bytes), expected, "{bytes:#x} bytes at {iova:#x}");
         assert_eq!(client.write(iova, bytes), expected, "{bytes:#x} bytes at {iova:#x}");
     }
-    // What is not reached as a whole is not touched.
+    // A write that fails writes nothing.
     let all = File::from(file.try_clone().unwrap());
     all.write_all_at(&[9; 0x4000], 0).unwrap();
     assert_eq!(client.write(0x1000, 0x2001), unmapped(0x3000));
@@ -292,7 +292,7 @@ fn file_at(file: &OwnedFd, offset: u64, data: &mut [u8]) {
 }
 
 #[test]
-fn the_last_address_there_is_can_be_reached() {
+fn the_last_address_can_be_reached() {
     const LAST: u64 = u64::MAX - 0xfff;
     let (mut client, file) = (Client::patient(), memory(0x1000));
     client.map(LAST, 0x1000, Some((&file, 0)));
@@ -307,7 +307,7 @@ fn the_last_address_there_is_can_be_reached() {
 }
 
 #[test]
-fn messages_are_two_at_a_time_and_of_a_piece_each() {
+fn two_messages_of_a_piece_each_are_out_at_a_time() {
     for (transfer_bytes, piece) in [(1 << 20, 32 << 10), (32 << 10, 32 << 10), (1000, 1000)] {
         let mut client = Client::new(64, transfer_bytes, Stalls::new("test".into(), MINUTE));
         client.map(0x10_0000, 0x10_0000, None);
@@ -333,28 +333,28 @@ fn messages_are_two_at_a_time_and_of_a_piece_each() {
 }
 
 #[test]
-fn what_is_read_lies_where_it_was_asked_for() {
+fn parts_of_a_read_arrive_at_their_offsets() {
     let (mut client, file) = (Client::patient(), memory(0x1000));
-    // Asked for, copied, asked for.
+    // By messages, by copies, by messages.
     client.map(0x1000, 0x1000, None);
     client.map(0x2000, 0x1000, Some((&file, 0)));
     client.map(0x3000, 0x1000, None);
     File::from(file.try_clone().unwrap()).write_all_at(&[2; 0x1000], 0).unwrap();
     assert_eq!(client.read(0x1800, 0x2000), DmaProgress::Pending);
-    // What comes later waits, though it could be copied.
+    // A later request is queued, although it could be copied.
     assert_eq!(client.read(0x2000, 16), DmaProgress::Pending);
     let first = client.asked().unwrap();
     assert_eq!((first.1, first.2), (0x1800, 0x800));
-    assert!(client.asked().is_none(), "not before what lies below it has arrived");
+    assert!(client.asked().is_none(), "the bytes below must arrive first");
     assert_eq!(client.answer(&first, 1).unwrap().len(), 0);
-    assert!(client.answer(&first, 1).is_none(), "it was answered");
+    assert!(client.answer(&first, 1).is_none(), "a second reply");
     let last = client.asked().unwrap();
     assert_eq!((last.1, last.2), (0x3000, 0x800));
     let [whole, later] = <[Finished; 2]>::try_from(client.answer(&last, 3).unwrap()).unwrap();
     assert_eq!((whole.tag, later.tag), (DmaTag(0x1800), DmaTag(0x2000)));
     assert_eq!(whole.result.unwrap(), [[1; 0x800].as_slice(), &[2; 0x1000], &[3; 0x800]].concat());
     assert_eq!(later.result.unwrap(), [2; 16]);
-    assert_eq!(client.read(0x2000, 16), FINE, "nothing waits any more");
+    assert_eq!(client.read(0x2000, 16), FINE, "the queue is empty");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn bytes_that_wait_have_a_limit() {
     assert_eq!(client.read(0x1000, all - small), DmaProgress::Pending);
     let first = client.asked().unwrap();
     assert_eq!(client.answer(&first, 0).unwrap().len(), 1);
-    assert_eq!(client.read(0x2000, small), DmaProgress::Pending, "they have made room");
+    assert_eq!(client.read(0x2000, small), DmaProgress::Pending, "the first has made room");
     assert!(!client.dma.link.is_stopped());
     assert_eq!(client.write(0x3000, 1), GONE);
     assert!(client.dma.link.is_stopped());
@@ -393,13 +393,13 @@ fn bytes_that_wait_have_a_limit() {
 }
 
 #[test]
-fn a_client_that_is_slow_is_asked_no_more() {
+fn a_slow_client_is_not_asked_again() {
     let mut client = Client::new(64, 1 << 20, Stalls::new("test".into(), Duration::from_secs(5)));
     client.map(0, 1 << 30, None);
     let minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine has run for a minute");
     assert_eq!(client.read(0, 1), DmaProgress::Pending);
     let first = client.asked().unwrap();
-    // As if the answer had taken a minute.
+    // As if the reply had taken a minute.
     client.dma.queue().asked = Some(minute_ago);
     assert_eq!(client.answer(&first, 0).unwrap().len(), 1);
     assert_eq!(client.read(0, 1), GONE);

@@ -1,0 +1,221 @@
+//! Running programs that are no plan: a caller's own instructions, one program for each rank.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cmdseq::graph::Schedule;
+use cmdseq::plan::{Communicator, Prediction, Program};
+use cmdseq::ranges::Range;
+use cmdseq::{Completion, Status};
+
+use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::persistent::Prepared;
+use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::bound::Bound;
+use crate::ledger::token::Token;
+use crate::queue::check;
+
+/// What became of programs that [`Cluster::run`] ran.
+#[derive(Debug)]
+pub struct Outcome {
+    /// By rank, the completions of the program in order. If the run ended early, there are fewer than instructions.
+    pub completions: Vec<Vec<Completion>>,
+    /// [`Error::Failed`] for the lowest rank that failed, an aborted instruction only if no other failed;
+    /// [`Error::Timeout`] for the rank that the others wait for; or the error of a card or a bus.
+    pub result: Result<()>,
+}
+
+impl Cluster {
+    /// Runs `programs` on the cards of `group`, by rank, and waits for all of them for at most `timeout`.
+    ///
+    /// Each program starts as soon as its card is told of it: there is no barrier before it, as
+    /// [`execute`](Cluster::execute) has. Instructions name communicators and tables by the ids that the cards have: see
+    /// [`define`](Cluster::define) and [`Card::load_tables`]. After a failure, the other ranks have a moment to end. If not
+    /// all instructions are complete at the end, all cards of the group are aborted, and destinations are undefined.
+    ///
+    /// ```no_run
+    /// # fn example(cluster: &mut fpga_driver::Cluster) -> fpga_driver::Result<()> {
+    /// use cmdseq::{Instruction, Operand};
+    /// use fpga_driver::Bound;
+    /// use std::time::Duration;
+    ///
+    /// // Node 0 sends 4 KiB of host memory to node 1.
+    /// let buffer = cluster.cards()[0].allocate(4096)?;
+    /// let load = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), 4096);
+    /// let send = Instruction::send(1, Operand::card(0), 4096);
+    /// let receive = Instruction::recv(0, Operand::card(0), 4096);
+    /// let programs = [vec![Bound::from(load).holding(buffer), send.into()], vec![receive.into()]];
+    /// let outcome = cluster.run(&[0, 1], &programs, Duration::from_secs(1))?;
+    /// outcome.result?;
+    /// println!("received after {} cycles", outcome.completions[1][0].t2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if there is not one program for each rank, or a node is not among the cards; the error that
+    /// the state of a card stands for if a card of the group does not run. Then nothing was launched. What fails later is in
+    /// [`Outcome::result`].
+    pub fn run(&mut self, group: &[u32], programs: &[Vec<Bound>], timeout: Duration) -> Result<Outcome> {
+        if programs.len() != group.len() {
+            return Err(Error::argument("programs", programs.len(), format!("one for each of {} ranks", group.len())));
+        }
+        let deadline = Deadline::after(timeout);
+        let indices = self.running(group)?;
+        let each = (0..).zip(indices).zip(programs);
+        let mut runs: Vec<_> = each.map(|((rank, card), program)| ProgramRun::new(rank, card, program)).collect();
+        let mut ended = self.run_programs(&mut runs, group, deadline);
+        if ended.is_err() || !runs.iter().all(ProgramRun::is_done) {
+            runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
+            ended = ended.and(ranks::abort(self.all_mut(), runs.iter().map(|run| run.card)));
+        }
+        let failure = |aborted| runs.iter().find_map(|run| run.failure(group[run.rank as usize], aborted));
+        let result = failure(false).or_else(|| failure(true)).map_or(ended, Err);
+        Ok(Outcome { completions: runs.into_iter().map(|run| run.completions).collect(), result })
+    }
+
+    fn run_programs(&mut self, runs: &mut [ProgramRun<'_>], group: &[u32], deadline: Deadline) -> Result<()> {
+        let cards = self.all_mut();
+        for run in runs.iter_mut() {
+            run.fill(&mut cards[run.card])?;
+        }
+        match ranks::run(cards, runs, &mut (), deadline)? {
+            Ended::Done => Ok(()),
+            Ended::Late => {
+                let unfinished: Vec<_> = runs.iter().filter_map(ProgramRun::unfinished).collect();
+                Err(blame::timeout(cards, group, &unfinished, "destinations are undefined", deadline.waited()))
+            }
+        }
+    }
+
+    /// As [`prepare`](Cluster::prepare), for programs that are no plan: stores `programs`, by rank of `group`, and defines
+    /// `communicators`. The [schedule](Prepared::schedule) has no buffers and no steps.
+    ///
+    /// # Errors
+    /// As [`prepare`](Cluster::prepare).
+    pub fn prepare_programs(
+        &mut self,
+        group: &[u32],
+        programs: Vec<Program>,
+        communicators: Vec<Communicator>,
+    ) -> Result<Prepared> {
+        let ranks = group.len();
+        if programs.len() != ranks {
+            return Err(Error::argument("programs", programs.len(), format!("one for each of {ranks} ranks")));
+        }
+        self.prepare(&Schedule {
+            group: group.to_vec(),
+            programs,
+            communicators,
+            buffers: Vec::new(),
+            between: Range { address: 0, bytes: 0 },
+            steps: Vec::new(),
+            predicted: Prediction::default(),
+        })
+    }
+}
+
+/// The run of one rank's program.
+struct ProgramRun<'p> {
+    rank: u32,
+    /// Index of the card.
+    card: usize,
+    program: &'p [Bound],
+    /// Instructions stored.
+    next: usize,
+    tokens: VecDeque<Token>,
+    completions: Vec<Completion>,
+    has_failed: bool,
+}
+
+impl<'p> ProgramRun<'p> {
+    fn new(rank: u32, card: usize, program: &'p [Bound]) -> Self {
+        let completions = Vec::with_capacity(program.len());
+        ProgramRun { rank, card, program, next: 0, tokens: VecDeque::new(), completions, has_failed: false }
+    }
+
+    /// Stores as many instructions as fit into the ring. Returns whether there was any.
+    fn fill(&mut self, card: &mut Card) -> Result<bool> {
+        let before = self.next;
+        while let Some(bound) = self.program.get(self.next).filter(|_| card.queue_mut().has_room()) {
+            self.tokens.push_back(card.queue_mut().push(bound)?);
+            self.next += 1;
+        }
+        Ok(self.next != before)
+    }
+
+    /// Takes the completions that are there. Returns whether there was any.
+    fn collect(&mut self, card: &mut Card) -> Result<bool> {
+        let queue = card.queue_mut();
+        queue.poll()?;
+        let before = self.completions.len();
+        while let Some(token) = self.tokens.pop_front() {
+            match queue.take(token)? {
+                Ok(completion) => {
+                    self.has_failed |= completion.status != Status::Done;
+                    self.completions.push(completion);
+                }
+                Err(token) => {
+                    self.tokens.push_front(token);
+                    break;
+                }
+            }
+        }
+        Ok(self.completions.len() != before)
+    }
+
+    /// Returns the first failure; an aborted instruction is one only if `aborted` says so.
+    fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
+        let is_failure = |one: &Completion| one.status != Status::Done && (aborted || one.status != Status::Aborted);
+        let index = self.completions.iter().position(is_failure)?;
+        let operation = self.program[index].instruction().operation;
+        match check(self.completions[index], node, index, operation) {
+            Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
+                Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what the rank is at, unless it is done.
+    fn unfinished(&self) -> Option<Unfinished> {
+        let done = self.completions.len();
+        Some(Unfinished {
+            rank: self.rank,
+            card: self.card,
+            phase: "program",
+            instruction: Some(done),
+            operation: self.program.get(done)?.instruction().operation,
+            completed: done as u64,
+        })
+    }
+}
+
+impl RankRun for ProgramRun<'_> {
+    type Shared = ();
+
+    fn card(&self) -> usize {
+        self.card
+    }
+
+    fn advance(&mut self, card: &mut Card, _: &mut ()) -> Result<bool> {
+        let collected = self.collect(card)?;
+        Ok(self.fill(card)? || collected)
+    }
+
+    fn is_done(&self) -> bool {
+        self.completions.len() == self.program.len()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    fn has_more(&self) -> bool {
+        self.next < self.program.len()
+    }
+}
