@@ -25,9 +25,9 @@ use std::fmt;
 use crate::instruction::WORLD;
 
 /// Bits of an id for the index of the table entry.
-pub const INDEX_BITS: u32 = 5;
+pub(crate) const INDEX_BITS: u32 = 5;
 /// Bits of an id for the generation, which distinguishes successive communicators of one table entry.
-pub const GENERATION_BITS: u32 = 8;
+pub(crate) const GENERATION_BITS: u32 = 8;
 /// Generations of one table entry. An allocator of ids never reuses one on a card before the card's reset.
 pub const GENERATIONS: u32 = 1 << GENERATION_BITS;
 /// Table entries that an id can name.

@@ -13,11 +13,16 @@
 //!         ├─ Card 1 ── ...            wait: spin, then sleep on the interrupt
 //! ```
 //!
-//! ```no_run
-//! # fn example(function: fpga_hal::Function) -> fpga_driver::Result<()> {
+//! ```
 //! use cmdseq::{Instruction, Operand};
 //! use fpga_driver::Card;
+//! use fpga_hal::{Domain, in_process};
+//! use fpga_mock::{Fabric, Profile};
 //! use std::time::Duration;
+//!
+//! // A mock card in this process. A card in a slot is a `Function` of `fpga_hal::vfio::open`.
+//! let fabric = Fabric::new(Profile::optweb(2))?;
+//! let function = in_process::attach(fabric.endpoint(0), &Domain::in_process(), "example")?;
 //!
 //! let mut card = Card::open(function)?;
 //! card.write_memory(0, b"sixteen bytes...")?;
@@ -27,8 +32,8 @@
 //! println!("{} cycles of a {} kHz clock", completion.t2, card.capabilities().clock_khz);
 //! let mut back = [0; 16];
 //! card.read_memory(4096, &mut back)?;
-//! # Ok(())
-//! # }
+//! assert_eq!(&back, b"sixteen bytes...");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! With rings in host memory, submitting costs one MMIO write and no MMIO read, lock, allocation or system call, and taking

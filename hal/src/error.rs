@@ -1,4 +1,4 @@
-//! What can go wrong on the bus.
+//! Errors of the bus.
 
 use std::fmt;
 use std::io;
@@ -10,71 +10,71 @@ use crate::config::BrokenList;
 use crate::vfio::OpenError;
 use crate::{BarIndex, BusKind, InterruptKind, Iova};
 
-/// What can go wrong on the bus. Causes are in [`source`](std::error::Error::source), not in the sentence.
+/// An error of the bus. Its text does not repeat the cause, which is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The function has no such BAR.
+    /// The function does not implement the BAR.
     #[error("{bar} is not implemented")]
     NoBar {
         /// The BAR asked for.
         bar: BarIndex,
     },
-    /// The function no longer answers (reads give all-ones), or its bus has asked for it back: close it.
-    #[error("The function is gone, or its bus has asked for it back")]
+    /// The function no longer answers (it reads as all-ones), or the bus requested its release. Close the function.
+    #[error("The function is gone, or the bus requested its release")]
     Removed,
-    /// This process holds the function already: one driver at a time has a card.
-    #[error("{name} is in use in this process already; drop the first user before it is opened again")]
+    /// This process uses the function already. One driver at a time may use a card.
+    #[error("{name} is in use by this process already: close it before opening it again")]
     InUse {
-        /// The selector or bus address it was opened by.
+        /// Selector or bus address that it was opened by.
         name: String,
     },
-    /// An access does not lie inside of what it is made to.
-    #[error("{bytes} bytes at offset {offset:#x} do not lie inside of the {what} of {len:#x} bytes")]
+    /// An access reaches outside of its target.
+    #[error("{bytes} bytes at offset {offset:#x} reach outside of the {what} of {len:#x} bytes")]
     OutOfBounds {
-        /// What was accessed: "window", "DMA buffer", …
+        /// Target of the access: "window", "DMA buffer", …
         what: &'static str,
-        /// Where the access begins.
+        /// Offset of the access in the target.
         offset: u64,
-        /// Its width or length in bytes.
+        /// Length of the access in bytes.
         bytes: u64,
-        /// Length of what was accessed, in bytes.
+        /// Length of the target in bytes.
         len: u64,
     },
     /// An access is not aligned to its width.
-    #[error("Offset {offset:#x} of the {what} is not aligned to the access of {bytes} bytes")]
+    #[error("Offset {offset:#x} of the {what} is not aligned: expected a multiple of {bytes}, the access width")]
     Misaligned {
-        /// What was accessed: "window", "DMA buffer", …
+        /// Target of the access: "window", "DMA buffer", …
         what: &'static str,
-        /// Where the access begins.
+        /// Offset of the access in the target.
         offset: u64,
-        /// Its width in bytes.
+        /// Width of the access in bytes.
         bytes: u64,
     },
-    /// Memory cannot be had from the operating system.
-    #[error("Cannot get {bytes} bytes of {what}")]
+    /// The operating system refuses memory.
+    #[error("Cannot allocate {bytes} bytes of {what}")]
     Memory {
-        /// What it was for: "DMA memory", "shared memory".
+        /// Purpose: "DMA memory", "shared memory", "registered memory".
         what: &'static str,
         /// Bytes asked for.
         bytes: u64,
-        /// Why.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// A buffer of zero bytes, or of more than the address space holds.
-    #[error("A buffer cannot have {bytes} bytes")]
+    /// A buffer would have zero bytes, or more than the address space.
+    #[error("invalid buffer size: {bytes} bytes")]
     BufferSize {
         /// Bytes asked for.
         bytes: u64,
     },
-    /// An alignment that is not a power of two.
-    #[error("An alignment of {alignment} bytes is not a power of two")]
+    /// An alignment is not a power of two.
+    #[error("invalid alignment of {alignment} bytes: expected a power of two")]
     Alignment {
         /// The alignment asked for, in bytes.
         alignment: u64,
     },
-    /// There is room for a mapping, but one of the domain's functions cannot reach it.
+    /// A mapping would fit, but a function of the domain cannot reach it.
     #[error(
         "No room for {bytes:#x} bytes aligned to {alignment:#x} that {function} can reach: it masters only {bits} \
          address bits"
@@ -84,9 +84,9 @@ pub enum Error {
         bytes: u64,
         /// Alignment asked for, in bytes.
         alignment: u64,
-        /// Name of the function that limits.
+        /// Name of the function with the shortest reach.
         function: String,
-        /// Address bits it masters.
+        /// Address bits that it masters.
         bits: u8,
     },
     /// The domain's address ranges have no room for a mapping.
@@ -99,13 +99,13 @@ pub enum Error {
         /// The domain's ranges.
         ranges: IovaRanges,
     },
-    /// The domain holds as many mappings as it can.
-    #[error("The domain allows {limit} mappings and holds as many")]
+    /// The domain has its largest number of mappings.
+    #[error("The domain already has {limit} mappings, its limit")]
     EntryLimit {
-        /// Mappings it allows.
+        /// Largest number of mappings.
         limit: usize,
     },
-    /// An access to configuration space that is not aligned or not inside of its 4096 bytes.
+    /// An access to configuration space is not aligned, or reaches outside of its 4096 bytes.
     #[error("Configuration space has no {width}-byte register at {offset:#x}")]
     ConfigAccess {
         /// Offset asked for.
@@ -113,22 +113,22 @@ pub enum Error {
         /// Width in bytes.
         width: u16,
     },
-    /// The function is not an endpoint (a bridge, say).
-    #[error("Header type {header_type:#04x} is not that of an endpoint")]
+    /// The function is not an endpoint, for example a bridge.
+    #[error("Not an endpoint: its header type is {header_type:#04x}, expected 0x00")]
     HeaderType {
         /// The header type register without its multi-function bit.
         header_type: u8,
     },
-    /// The capability list of configuration space leads nowhere.
+    /// The capability list of configuration space is invalid.
     #[error("The capability list is broken at {offset:#x}")]
     CapabilityList {
-        /// Offset of the entry that is wrong.
+        /// Offset of the invalid entry.
         offset: u16,
     },
-    /// The function has no interrupts of the kind asked for, or none at all.
+    /// The function lacks the requested kind of interrupts, or all kinds.
     #[error("The function has no {} interrupts", .kind.map_or("MSI-X, MSI or INTx".to_owned(), |kind| kind.to_string()))]
     NoInterrupts {
-        /// The kind, if a certain one was asked for.
+        /// The requested kind. `None`: any kind.
         kind: Option<InterruptKind>,
     },
     /// A vector was triggered through the bus and did not arrive.
@@ -138,134 +138,134 @@ pub enum Error {
         kind: InterruptKind,
         /// The vector.
         vector: u16,
-        /// How long it was waited for.
+        /// Time limit of the wait.
         milliseconds: u64,
     },
-    /// A function of one bus was to be opened in a domain of another.
+    /// A function and its domain are on different buses.
     #[error("A function {bus} cannot be opened in a domain of functions {domain}")]
     DomainKind {
-        /// How the function is reached.
+        /// Bus of the function.
         bus: BusKind,
-        /// How the domain's functions are.
+        /// Bus of the domain.
         domain: BusKind,
     },
-    /// The MSI-X capability names a table that is not there.
-    #[error("The MSI-X table of {vectors} vectors at {offset:#x} of BAR{bar} does not lie in that BAR")]
+    /// The MSI-X capability is invalid: its table lies outside of the BAR.
+    #[error("The MSI-X table of {vectors} vectors at {offset:#x} lies outside of its BAR{bar}")]
     MsixTable {
-        /// The BAR it names (6 and 7 are reserved).
+        /// BAR that the capability names (6 and 7 are reserved).
         bar: u8,
-        /// Offset it names, in bytes.
+        /// Offset that the capability names, in bytes.
         offset: u64,
-        /// Vectors it announces.
+        /// Number of vectors.
         vectors: u16,
     },
-    /// More interrupt vectors, or fewer, than can be enabled.
-    #[error("Cannot enable {asked} interrupt vectors: the function has {available}")]
+    /// The number of interrupt vectors is zero, or over that of the function.
+    #[error("Cannot enable {asked} interrupt vectors: expected 1 to {available}")]
     VectorCount {
         /// Vectors asked for.
         asked: u16,
         /// Vectors of the function's table.
         available: u16,
     },
-    /// An interrupt's descriptor cannot be made or waited for.
+    /// An operation on the descriptor of an interrupt failed.
     #[error("Cannot {action} the descriptor of an interrupt")]
     InterruptDescriptor {
-        /// What was tried: "create", "read" or "wait for".
+        /// The operation: "create", "read" or "wait for".
         action: &'static str,
-        /// Why.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// A socket cannot be served or reached.
+    /// A socket cannot be served or connected to.
     #[error("Cannot {action} the socket {}", .path.display())]
     Socket {
-        /// What was tried: "serve" or "connect to".
+        /// The operation: "serve" or "connect to".
         action: &'static str,
-        /// The socket's file.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// A server took too long to answer while its function was opened.
-    #[error("The server of {} did not answer in time: opening may take {patience:?}", .path.display())]
+    /// A server took too long to open a function.
+    #[error("The server of {} did not answer in time: the limit for opening is {patience:?}", .path.display())]
     Unresponsive {
-        /// The socket's file.
+        /// Path of the socket.
         path: PathBuf,
-        /// How long opening may take.
+        /// Time limit for opening.
         patience: Duration,
     },
-    /// The function behind a socket has another client.
-    #[error("Another client has the function at {}", .path.display())]
+    /// Another client uses the function behind a socket.
+    #[error("Another client uses the function at {}", .path.display())]
     Busy {
-        /// The socket's file.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// A vfio-user server has said no.
-    #[error("The server does not {what} the function")]
+    /// A vfio-user server refused a request.
+    #[error("The server refused to {what} the function")]
     Refused {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// What it said.
+        /// What the server said.
         #[source]
         source: io::Error,
     },
-    /// A vfio-user server has said what cannot be right.
-    #[error("The server's {what} makes no sense")]
+    /// A vfio-user server sent an invalid message.
+    #[error("The server sent an invalid {what}")]
     Nonsense {
-        /// Of what it spoke.
+        /// The invalid part of the message.
         what: &'static str,
     },
-    /// An endpoint describes itself in a way that no PCI function can be.
-    #[error("The endpoint's layout is impossible: {reason}")]
+    /// The layout of an endpoint is invalid for a PCI function.
+    #[error("The endpoint has an invalid layout: {reason}")]
     Layout {
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
     /// A function cannot be opened through kernel VFIO.
     #[error(transparent)]
     Vfio(#[from] OpenError),
-    /// The kernel's VFIO driver refuses something of an open function.
+    /// The kernel's VFIO driver refused an operation on an open function.
     #[error("The kernel cannot {action} the function")]
     Kernel {
-        /// What was asked for.
+        /// The operation.
         action: &'static str,
-        /// What it said.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// The bus cannot make one access of this width to a register that is not mapped.
+    /// The bus would split an access of this width, because the register is not mapped.
     #[error(
-        "An access of {bytes} bytes at {offset:#x} would be several, because the register is not mapped: the widest is {most} \
-         bytes; make several where the register allows it"
+        "The kernel would split an access of {bytes} bytes at {offset:#x}, because the register is not mapped: access at most \
+         {most} bytes"
     )]
     AccessWidth {
         /// Offset in the BAR, bytes.
         offset: u64,
         /// Width asked for, bytes.
         bytes: u64,
-        /// The widest that is one access, bytes.
+        /// The widest access that is not split, bytes.
         most: u64,
     },
-    /// The function cannot be reset, neither alone nor with all that shares its bus.
+    /// The function cannot be reset, neither alone nor together with all functions of its bus.
     #[error(
-        "The function cannot be reset: it has no reset of its own, and this process does not hold all functions that share \
-         its bus"
+        "The function cannot be reset: it has no reset of its own, and this process does not have all functions of its bus \
+         open"
     )]
     NoReset,
     /// The function cannot be reset, so it was not opened.
     #[error(
-        "The function cannot be reset, so what its last user started may still run; open every function that shares its bus, \
-         or, if its engines are known to be stopped, open it without a reset (selector option +without-reset)"
+        "The function cannot be reset, so work of its previous user may still run: open every function of its bus, or, if its \
+         engines are known to be stopped, open it without a reset (selector option +without-reset)"
     )]
     NotReset,
-    /// The domain has no function, so that nobody can say what it maps.
-    #[error("The domain has no function, so that nobody can say what it maps: open one first")]
+    /// The domain has no function, so what its IOMMU can map is unknown.
+    #[error("The domain has no function, so what its IOMMU can map is unknown: open a function first")]
     EmptyDomain,
-    /// Nothing translates for the domain's functions, so that they cannot be given host memory.
-    #[error("No IOMMU translates for the domain's functions: they cannot be given host memory")]
+    /// No IOMMU translates for the functions of the domain, so no host memory can be mapped.
+    #[error("No IOMMU translates for the functions of the domain, so no host memory can be mapped")]
     NotTranslated,
-    /// The process may not pin as much memory.
+    /// The limit on pinned memory is too low.
     #[error(
         "Cannot pin {bytes} bytes for DMA: {locked} are pinned or locked of {} that RLIMIT_MEMLOCK allows; raise it with \
          `ulimit -l`, LimitMEMLOCK= of the systemd unit, or memlock in /etc/security/limits.conf and a new login",
@@ -274,18 +274,18 @@ pub enum Error {
     Memlock {
         /// Bytes asked for.
         bytes: u64,
-        /// Bytes pinned or locked already.
+        /// Bytes that are pinned or locked already.
         locked: u64,
-        /// Bytes that may be, if there is a limit.
+        /// The limit in bytes. `None`: no limit.
         limit: Option<u64>,
-        /// What the kernel said, if it was asked at all.
+        /// What the kernel said. `None`: the limit was checked before.
         #[source]
         source: Option<io::Error>,
     },
-    /// The kernel refuses a mapping: what overlaps another, say, or lies outside of what the IOMMU translates.
+    /// The kernel or a server refused a mapping, for example because it overlaps another.
     #[error("Cannot map {bytes:#x} bytes at IOVA {iova}")]
     DmaMap {
-        /// Where.
+        /// Address of the mapping.
         iova: Iova,
         /// Bytes of the mapping.
         bytes: u64,
@@ -293,10 +293,10 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The kernel does not take a mapping back.
+    /// The kernel or a server refused to unmap memory.
     #[error("Cannot unmap {bytes:#x} bytes at IOVA {iova}")]
     DmaUnmap {
-        /// Where.
+        /// Address of the mapping.
         iova: Iova,
         /// Bytes of the mapping.
         bytes: u64,
@@ -342,8 +342,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The resource belongs to another process: this one was forked from it.
-    #[error("The resource belongs to process {owner}, and this is a process forked from it")]
+    /// The resource belongs to the process that this process was forked from.
+    #[error("The resource belongs to process {owner}, which forked this process")]
     Forked {
         /// Process id of the owner.
         owner: u32,
@@ -359,7 +359,7 @@ impl From<BrokenList> for Error {
 /// Result with the bus's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Usable address ranges of a domain, both ends inclusive. Displays as `0x1000-0xffff, …`.
+/// Usable address ranges of a domain, ends inclusive. Displays as `0x1000-0xffff, …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IovaRanges(pub Vec<RangeInclusive<u64>>);
 

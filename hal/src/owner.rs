@@ -1,8 +1,8 @@
-//! Which process a resource belongs to.
+//! The process that owns a resource.
 //!
-//! DMA memory is not inherited by a forked child (`MADV_DONTFORK`), and a function must not be reset by one. The child
-//! still has the objects, so each remembers its process. Asking the kernel for the process id at every access would be
-//! a system call on the hot path; a page the kernel wipes at fork (`MADV_WIPEONFORK`) tells it with one load.
+//! A forked child does not inherit DMA memory (`MADV_DONTFORK`), and must not reset functions of its parent. It inherits the
+//! objects, though, so each object records its process. `getpid` would be a system call on every access. A page that the
+//! kernel clears in a forked child (`MADV_WIPEONFORK`) needs one load instead.
 
 use std::process;
 use std::sync::OnceLock;
@@ -13,16 +13,16 @@ use nix::sys::mman::{MmapAdvise, madvise};
 
 use crate::{Error, Result};
 
-/// The process that made a resource.
+/// The process that created a resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pid: u32,
-    /// Holds the process id; zero in a forked child until it makes resources of its own. `None` on kernels before 4.14.
+    /// The process id. Zero in a forked child, until it creates a resource. `None` on kernels before 4.14.
     guard: Option<&'static AtomicU32>,
 }
 
 impl Owner {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn current() -> Self {
         static GUARD: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
         let pid = process::id();
@@ -33,7 +33,7 @@ impl Owner {
         Owner { pid, guard }
     }
 
-    /// Whether this is the process that made the resource.
+    /// Returns whether this process created the resource.
     #[inline]
     pub(crate) fn is_here(self) -> bool {
         match self.guard {
@@ -42,20 +42,20 @@ impl Owner {
         }
     }
 
-    /// Fails in a process forked from the one that made the resource.
+    /// Fails in any other process, which is a forked child.
     #[inline]
     pub(crate) fn check(self) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(Error::Forked { owner: self.pid }) }
     }
 }
 
-/// A word on a page of its own that a forked child finds zero.
+/// Maps a word that is zero in a forked child.
 fn guard_word() -> Option<&'static AtomicU32> {
     let map = MmapRaw::from(MmapMut::map_anon(std::mem::size_of::<AtomicU32>()).ok()?);
     let start = std::ptr::NonNull::new(map.as_mut_ptr())?;
-    // SAFETY: `start` and the length are those of the mapping made above, whose content nothing else uses.
+    // SAFETY: the range is the mapping `map`. Nothing else uses its content.
     unsafe { madvise(start.cast(), map.len(), MmapAdvise::MADV_WIPEONFORK) }.ok()?;
     std::mem::forget(map);
-    // SAFETY: the mapping is page-aligned, large enough, zeroed, and never unmapped: it was forgotten above.
+    // SAFETY: the mapping is page-aligned, large enough and zeroed. `forget` keeps it mapped for ever.
     Some(unsafe { AtomicU32::from_ptr(start.as_ptr().cast()) })
 }

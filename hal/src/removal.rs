@@ -1,4 +1,4 @@
-//! How one learns that a function is gone.
+//! Removal of functions: its state and its signals.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,38 +7,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Mapped memory of a function, which must not be found as it was last.
+/// Mapped memory of a function that must become all-ones when the function is removed.
 pub(crate) trait Vanish: fmt::Debug + Send + Sync {
-    /// Has each access from now on read all-ones.
+    /// Makes all further reads return all-ones.
     fn vanish(&self);
 }
 
-/// Whether a function is gone, or its bus has asked for it back; once it is, it stays so.
+/// Whether a function is gone, or its bus requested its release. Permanent once set.
 ///
-/// Sleepers poll [`descriptor`](Self::descriptor) beside their own, so that they wake.
+/// Threads that wait for the function poll [`descriptor`](Self::descriptor) too, so that removal wakes them.
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
     gone: AtomicBool,
-    /// A descriptor and the events on it that mean removal.
+    /// A descriptor, and the events on it that signal removal.
     signal: Option<(OwnedFd, PollFlags)>,
-    /// What vanishes before anybody is told.
+    /// Memory that becomes all-ones before `gone` is set.
     memory: Mutex<Vec<Weak<dyn Vanish>>>,
 }
 
 impl Removal {
-    /// Removal that is also told by `events` (or a hang-up) on `descriptor`, which is never read.
+    /// Creates a state that `events` (or a hang-up) on `descriptor` set too. The descriptor is never read.
     pub(crate) fn signalled_by(descriptor: OwnedFd, events: PollFlags) -> Self {
         Removal { signal: Some((descriptor, events)), ..Removal::default() }
     }
 
-    /// Notes that the function is gone. Whoever sees that finds none of its memory any more.
+    /// Sets the state. All memory is all-ones before any thread can see the state.
     pub(crate) fn mark(&self) {
         let mut memory = self.memory();
         memory.drain(..).filter_map(|memory| memory.upgrade()).for_each(|memory| memory.vanish());
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Has `memory` vanish when the function goes, at once if it has gone.
+    /// Makes `memory` all-ones on removal, or at once if the function is gone.
     pub(crate) fn takes_along(&self, memory: &Arc<impl Vanish + 'static>) {
         let mut all = self.memory();
         if self.is_marked() {
@@ -53,18 +53,18 @@ impl Removal {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What [`mark`](Self::mark) sets, for a signal handler.
+    /// Returns the flag that [`mark`](Self::mark) sets, for a signal handler.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.gone
     }
 
-    /// Whether it was noted, without a system call.
+    /// Returns whether the state is set, without a system call.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether it was noted or is signalled now. At most one system call.
+    /// Returns whether the state is set or signalled. At most one system call.
     pub(crate) fn check(&self) -> bool {
         if !self.is_marked()
             && let Some((descriptor, events)) = self.descriptor()
@@ -77,7 +77,7 @@ impl Removal {
         self.is_marked()
     }
 
-    /// What to poll for, if anything signals removal.
+    /// Returns the descriptor and events to poll for, if a descriptor signals removal.
     pub(crate) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.signal.as_ref().map(|(descriptor, events)| (descriptor.as_fd(), *events))
     }

@@ -1,11 +1,11 @@
-//! SIGBUS on a mapped BAR whose function is gone.
+//! Handles SIGBUS on mapped BARs of removed functions.
 //!
-//! The kernel takes a BAR's pages away when its function is unplugged or its memory decoding goes off; the next load or
-//! store is then a SIGBUS, which ends the process. Here such an access reads all-ones instead, as it would if it had
-//! reached the bus, and the function counts as gone.
+//! The kernel unmaps the pages of a BAR when its function is unplugged or its memory decoding is disabled. The next load or
+//! store raises SIGBUS, which ends the process. With this handler, such an access reads all-ones, as on the bus, and the
+//! function counts as removed.
 //!
-//! One handler serves the process. It looks the address up in a fixed table, without locks. What is not in it goes to
-//! whoever handled SIGBUS before.
+//! One handler serves the process. It finds the address in a fixed table, without locks. It passes other signals to the
+//! previous handler.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -17,29 +17,29 @@ use nix::libc;
 use crate::memory::region::page_size;
 use crate::removal::Removal;
 
-/// Stretches that can be watched at a time. A card has two or three.
+/// Largest number of watched ranges. A card has two or three.
 const CAPACITY: usize = 256;
 
 static TABLE: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
-/// Taken by those who change the table, never by the handler.
+/// Protects changes of the table. The handler never takes it.
 static CHANGE: Mutex<()> = Mutex::new(());
-/// Whether the handler is there.
+/// Whether the handler is installed.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// What handled SIGBUS before. Set before the handler is.
+/// The previous handler of SIGBUS. Set before our handler is installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-/// Bytes of a page, for the handler.
+/// Page size in bytes, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// A stretch that is watched. Readers take the fields only as they were between two changes.
+/// A watched range, protected by a sequence lock.
 struct Entry {
-    /// Odd while the fields change.
+    /// Odd while fields change.
     version: AtomicU32,
     start: AtomicUsize,
     /// Zero if the entry is free.
     len: AtomicUsize,
-    /// The process that mapped it: a forked child has something else at that address, or nothing.
+    /// The process that mapped it. A forked child may have other memory at the address.
     process: AtomicU32,
-    /// What is set; it lives as long as the entry is taken.
+    /// The flag to set. It lives as long as the entry is used.
     gone: AtomicPtr<AtomicBool>,
 }
 
@@ -54,7 +54,7 @@ impl Entry {
         }
     }
 
-    /// Changes the fields. Callers hold `CHANGE`.
+    /// Changes the fields. The caller holds `CHANGE`.
     fn set(&self, start: usize, len: usize, process: u32, gone: *mut AtomicBool) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -66,8 +66,8 @@ impl Entry {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// What to set if `address` lies inside. An entry that is just changing is of another address: the one whose access
-    /// is looked up here is in use.
+    /// Returns the flag to set if `address` lies inside. A changing entry has another address: the range of the faulting
+    /// access is in use.
     fn holds(&self, address: usize, process: u32) -> Option<*mut AtomicBool> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -79,17 +79,17 @@ impl Entry {
     }
 }
 
-/// Watches a stretch of memory until dropped.
+/// Watches a range of memory until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     index: usize,
     process: u32,
-    /// What the table points to.
+    /// Keeps the flag alive that the table points to.
     _removal: Arc<Removal>,
 }
 
-/// Has accesses to `len` bytes from `start` on, which are mapped here, read all-ones and mark `removal` where they would
-/// be a SIGBUS. `None` if the table is full or the handler cannot be installed.
+/// Makes accesses to the `len` mapped bytes at `start` read all-ones and mark `removal`, instead of raising SIGBUS. `None`: the
+/// table is full, or the handler cannot be installed.
 pub(crate) fn watch(start: *mut u8, len: usize, removal: &Arc<Removal>) -> Option<Watch> {
     let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     if !install() {
@@ -104,7 +104,7 @@ pub(crate) fn watch(start: *mut u8, len: usize, removal: &Arc<Removal>) -> Optio
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // In a forked child the lock may be held for ever by a thread that is not there; its table is of no use to it.
+        // In a forked child the lock may be held by a thread that it did not inherit. It does not need its copy of the table.
         if std::process::id() == self.process {
             let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
             TABLE[self.index].set(0, 0, 0, ptr::null_mut());
@@ -112,94 +112,94 @@ impl Drop for Watch {
     }
 }
 
-/// Installs the handler at the first call; says whether it is there. Callers hold `CHANGE`.
+/// Installs the handler on the first call. Returns whether it is installed. The caller holds `CHANGE`.
 fn install() -> bool {
     if INSTALLED.load(Ordering::Relaxed) {
         return true;
     }
     PAGE.store(page_size(), Ordering::Relaxed);
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks only; `before` has room for what is there now.
+    // SAFETY: only reads the present action, into `before`.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) } != 0 {
         return false;
     }
-    // SAFETY: the call above has filled it in.
+    // SAFETY: the call above succeeded, and filled `before`.
     let before = unsafe { before.assume_init() };
-    // The handler asks for it as soon as it is installed.
+    // Before the handler is installed, which reads it.
     let _ = BEFORE.set(before);
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all-zeroes is an action: of the default handler, no flags, an empty mask.
+    // SAFETY: all-zeroes is a valid action: default handler, no flags, empty mask.
     let action = unsafe { action.assume_init_mut() };
     action.sa_sigaction = handle as *const () as usize;
-    // On the alternative stack, if the thread has one; a fault of the handler before is not held back.
+    // Use the alternative stack, if the thread has one, and do not block faults in the previous handler.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: `handle` has the signature that SA_SIGINFO asks for and calls nothing that a signal handler must not.
+    // SAFETY: `handle` has the signature of SA_SIGINFO handlers, and is async-signal-safe.
     let installed = unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } == 0;
     INSTALLED.store(installed, Ordering::Relaxed);
     installed
 }
 
-/// The handler: async-signal-safe, and leaves errno as it was.
+/// The handler. It is async-signal-safe and preserves errno.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the address of this thread's errno, always valid.
+    // SAFETY: returns the address of this thread's errno, which is always valid.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: `errno` is valid, and only this thread uses it.
     let saved = unsafe { *errno };
     if !is_ours(info) {
         pass_on(signal, info, context);
     }
-    // SAFETY: as above.
+    // SAFETY: `errno` is valid, and only this thread uses it.
     unsafe { *errno = saved };
 }
 
-/// Whether the fault was one of a stretch that is watched, and has been mended.
+/// Returns whether the fault was in a watched range and is resolved.
 fn is_ours(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the kernel gives a valid pointer with SA_SIGINFO.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
     let info = unsafe { &*info };
-    // Otherwise somebody has sent the signal, and there is no address.
+    // A signal that a process sent has no address.
     if info.si_code <= 0 {
         return false;
     }
-    // SAFETY: SIGBUS from a fault carries an address.
+    // SAFETY: a SIGBUS of a fault has an address.
     let address = unsafe { info.si_addr() } as usize;
-    // SAFETY: never fails. The process id as cached elsewhere may be that of a parent.
+    // SAFETY: `getpid` has no preconditions. A cached process id may be that of a parent.
     let process = unsafe { libc::getpid() } as u32;
     let Some(gone) = TABLE.iter().find_map(|entry| entry.holds(address, process)) else { return false };
     if !put_page_of_ones(address) {
         return false;
     }
-    // SAFETY: the thread that faulted is inside of an access to the stretch, so its watch lives, and with it the flag.
+    // SAFETY: this thread is inside of an access to the range. So the watch lives, which keeps the flag alive.
     unsafe { &*gone }.store(true, Ordering::Release);
     true
 }
 
-/// Puts a page of ones where `address` is, all at once: nobody sees it half made.
+/// Replaces the page at `address` by a page of ones, atomically.
 fn put_page_of_ones(address: usize) -> bool {
     let bytes = PAGE.load(Ordering::Relaxed);
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory, wherever there is room.
+    // SAFETY: maps new memory at an address that the kernel chooses.
     let page = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return false;
     }
-    // SAFETY: just mapped, of this length.
+    // SAFETY: `page` was mapped above with this length, and no one else has its address.
     unsafe { page.cast::<u8>().write_bytes(0xff, bytes) };
-    // SAFETY: as above. It fails only where the page would be inherited by a child, which does not matter much.
+    // SAFETY: `page` was mapped above with this length. After a failure a child inherits the page, which is harmless.
     unsafe { libc::madvise(page, bytes, libc::MADV_DONTFORK) };
     let target = (address - address % bytes) as *mut libc::c_void;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: replaces a page of a mapping that is watched: a BAR's, to which there are no references, only volatile
-    // accesses through raw pointers. It is whole pages, so the page is inside.
+    // SAFETY: `target` is a page of a watched mapping, which has whole pages. It is that of a BAR: no references exist, only
+    // volatile accesses through raw pointers.
     unsafe { libc::mremap(page, bytes, bytes, flags, target) != libc::MAP_FAILED }
 }
 
-/// Has the signal handled as it was before us.
+/// Passes the signal to the previous handler.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: as in `is_ours`.
+            // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
             let was_sent = unsafe { &*info }.si_code <= 0;
             if was_sent && before.sa_sigaction == libc::SIG_IGN {
                 return;
@@ -207,22 +207,22 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             let mut default = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: all-zeroes is the default action.
             let default = unsafe { default.assume_init_mut() };
-            // SAFETY: a valid action for a valid signal. From here on the process ends as it would have without us: a
-            // fault happens again when the instruction is tried again.
+            // SAFETY: a valid action for a valid signal. A fault repeats with the instruction, and then ends the process as
+            // without this handler.
             unsafe { libc::sigaction(signal, default, ptr::null_mut()) };
             if was_sent {
-                // SAFETY: sends to this thread what was sent.
+                // SAFETY: raises a valid signal in this thread.
                 unsafe { libc::raise(signal) };
             }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: whoever set it with SA_SIGINFO set a function of this signature, and not one of the two constants.
+            // SAFETY: an action with SA_SIGINFO has a function of this signature; the two constants are excluded above.
             let handler: WithInfo = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: whoever set it without SA_SIGINFO set a function of this signature, and not one of the constants.
+            // SAFETY: an action without SA_SIGINFO has a function of this signature; the constants are excluded above.
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
@@ -250,9 +250,9 @@ mod tests {
     }
 
     fn read(map: &MmapRaw, offset: usize) -> u32 {
-        // SAFETY: tests give offsets inside of the mapping.
+        // SAFETY: tests use offsets inside of the mapping.
         let register = unsafe { map.as_ptr().add(offset) };
-        // SAFETY: as above, and aligned.
+        // SAFETY: `register` is inside of the mapping, and tests use aligned offsets.
         unsafe { register.cast::<u32>().read_volatile() }
     }
 

@@ -1,5 +1,5 @@
-//! What the mock costs: instructions per second through one queue, bytes per second of an alltoall beside memcpy, and how the
-//! cost grows with the number of cards.
+//! Cost of the mock: instructions per second through one queue, bytes per second of an alltoall beside memcpy, and growth with
+//! the number of cards.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

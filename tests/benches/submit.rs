@@ -1,7 +1,7 @@
-//! What an instruction costs the host: encoding, decoding, submitting, on an endpoint that only records.
+//! Cost of an instruction on the host: encoding, decoding and submitting, on an endpoint that only records.
 //!
-//! Beside each stands what a user would pick instead: building the same word as a C structure would be built, and a
-//! thread for each call, which is what a well-known collective library of this field pays.
+//! Each is compared with an alternative: filling the same 64 bytes like a C structure, and one thread for each call, as a
+//! well-known collective library of this field does.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

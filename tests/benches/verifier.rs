@@ -1,4 +1,4 @@
-//! What verifying costs the host: programs of 64 ranks with 1000 instructions each, by kind.
+//! Cost of verifying: programs of 64 ranks with 1000 instructions each, by kind.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! Round trips and doorbell-to-interrupt times of buses side by side: `bus_times SELECTOR…`, of mock cards only. Without
-//! any it compares cards in this process with the same served over vfio-user sockets.
+//! Prints round trips and doorbell-to-interrupt times of buses side by side: `bus_times SELECTOR…`, mock cards only. Without
+//! a selector it compares in-process cards with the same cards on vfio-user sockets.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Prints what the planner predicts beside what mock cards count, the worst first:
+//! Prints the planner's predictions beside the counts of mock cards, the worst first:
 //! `cargo run --release -p fpga-tests --example prediction [RANKS,RANKS,..] [COLLECTIVE]`.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! How long a bus takes: the same four measurements on each, to be printed side by side.
+//! Measures the latency of a bus: the same four times on each, printed side by side.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use fpga_hal::Function;
 
 use crate::conformance::{LONG, QUEUE, Raw, SCRATCH};
 
-/// Half and 99 of 100 of the runs took no longer.
+/// Median and 99th percentile of the runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantiles {
     /// Median.
     pub p50: Duration,
-    /// 99th of a hundred.
+    /// 99th percentile.
     pub p99: Duration,
 }
 
@@ -25,16 +25,16 @@ impl fmt::Display for Quantiles {
     }
 }
 
-/// What was measured on one bus.
+/// Times of one bus.
 #[derive(Debug, Clone, Copy)]
 pub struct BusTimes {
     /// A register read.
     pub read: Quantiles,
-    /// A register write, which nobody waits for.
+    /// A posted register write.
     pub write: Quantiles,
-    /// From the doorbell of a no-op until its completion is seen in host memory.
+    /// From the doorbell of a no-op to its completion in host memory.
     pub completion: Quantiles,
-    /// From the doorbell of a no-op until a sleeper was woken by its interrupt.
+    /// From the doorbell of a no-op to the wake-up by its interrupt.
     pub interrupt: Quantiles,
 }
 
@@ -44,7 +44,7 @@ pub const COLUMNS: [&str; 4] = ["register read", "register write", "doorbell to 
 /// Measures on a mock card, which is reset before and after, `runs` times each.
 ///
 /// # Panics
-/// If the card does not do what it should.
+/// If the card fails.
 pub fn measure(function: &Function, runs: usize) -> BusTimes {
     let mut raw = Raw::open(function);
     let interrupts = function.enable_interrupts(1).expect("a vector");
@@ -75,7 +75,7 @@ impl fmt::Display for BusTimes {
     }
 }
 
-/// The line above those of the buses.
+/// Returns the heading line of the table.
 pub fn heading() -> String {
     let columns = COLUMNS.iter().map(|column| format!("  {column:>width$}", width = column.len().max(16)));
     format!("{:<12}{}", "us, p50/p99", columns.collect::<String>())

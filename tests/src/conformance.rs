@@ -1,7 +1,7 @@
-//! What every bus must do: one suite for cards in this process, behind a vfio-user socket, and on kernel VFIO.
+//! The conformance suite for every bus: in process, vfio-user sockets, and kernel VFIO.
 //!
-//! Each case opens the cards anew, four mock cards of one fabric, and panics if something is not as it must be. What the
-//! cards count is compared with cards in this process whose DMA is over at once: a bus must not show in a card's time.
+//! Each case opens four mock cards of one fabric, and panics on a failure. Cycle counts are compared with those of in-process
+//! cards whose DMA completes at once: a bus must not change a card's time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::sweep::{self, Data};
 
 /// Cards of the fabric a bus reaches.
 pub const CARDS: u32 = 4;
-/// Most time that anything here takes, unless the bus is broken. Emulated machines are slow.
+/// Time limit of every wait. Emulated machines are slow.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// The sequencer's block and some of its registers, retyped from docs/registers.md.
 const BLOCK: u64 = 0x1000;
@@ -28,7 +28,7 @@ pub(crate) const SCRATCH: u64 = BLOCK + 0x114;
 const STATUS: u64 = BLOCK + 0x104;
 pub(crate) const QUEUE: u64 = BLOCK + 0x400;
 
-/// A way to four cards.
+/// A bus that reaches four cards.
 pub struct Bus<'a> {
     /// Opens the cards of the fabric, in order of nodes. None is open when it is called.
     pub open: &'a dyn Fn() -> Vec<Function>,
@@ -172,7 +172,7 @@ impl Raw {
         self.write(QUEUE + 0x18, self.stored);
     }
 
-    /// The completion of the last instruction, once it is there.
+    /// Waits for the completion of the last instruction.
     pub(crate) fn completion(&self, wait: Duration) -> Option<Completion> {
         let start = Instant::now();
         let mut word = [0; 32];
@@ -285,12 +285,12 @@ fn times(report: &Report) -> Vec<(u64, u64, u64)> {
     completions.map(|completion| (completion.t1, completion.t2, completion.arrival)).collect()
 }
 
-/// Runs a plan on all cards and checks every byte of it; what the cards counted.
+/// Runs a plan on all cards, checks every byte, and returns the cards' counts.
 fn run_checked(cluster: &mut Cluster, plan: &Plan, data: &impl Data) -> Vec<(u64, u64, u64)> {
     times(&sweep::run(cluster, plan, data, false).unwrap_or_else(|why| panic!("{:?}: {why}", plan.request)))
 }
 
-/// As [`run_checked`], of an operation that moves data and folds none.
+/// As [`run_checked`], for an operation without a reduction.
 fn move_checked(cluster: &mut Cluster, operation: &str, bytes: u64, seed: u64) -> Vec<(u64, u64, u64)> {
     let plan = plan_all(cluster, operation, bytes, None, None).expect("a plan");
     let case = Case { operation, ranks: CARDS, bytes, root: 0, peer: CARDS - 1 };
@@ -314,7 +314,7 @@ fn operations(bus: &Bus<'_>) {
     }
 }
 
-/// Every reduction by every algorithm that does it.
+/// Every reduction by every algorithm that supports it.
 fn reductions(bus: &Bus<'_>) {
     let (_fabric, mut reference) = run::open(Profile::optweb(CARDS));
     let mut cluster = cluster(bus);
@@ -340,7 +340,7 @@ fn reductions(bus: &Bus<'_>) {
     assert!(seed >= 2 * reduction::OPERATIONS.len() as u64, "{seed} plans");
 }
 
-/// What one card puts into another's memory is there when the signal is.
+/// Data put into another card's memory arrives before its signal.
 fn signals(bus: &Bus<'_>) {
     const ROUNDS: u64 = 5;
     const BYTES: u64 = 3000;

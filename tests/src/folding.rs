@@ -1,31 +1,31 @@
-//! In which order each algorithm folds, written down from `docs/isa.md`: trees of ranks, made by neither planner nor cards.
+//! The folding order of each algorithm, from `docs/isa.md`, as trees of ranks. Independent of planner and cards.
 
 use crate::reduction::fold;
 
-/// How one element of a result is put together.
+/// The folding order of one element of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tree {
     /// The contribution of this rank.
     Rank(u32),
-    /// The left fold of these, rounded once behind the last.
+    /// The left fold of these, rounded once after the last.
     Fold(Vec<Tree>),
 }
 
 /// Rows of a Dragonfly and cards of each.
 pub type Grid = (u32, u32);
 
-/// A way to reduce, by the names of the command line.
+/// A reduction algorithm, by the names of the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Way<'a> {
-    /// Of the algorithm.
+    /// Name of the algorithm.
     pub algorithm: &'a str,
-    /// Of the operation.
+    /// Name of the operation.
     pub operation: &'a str,
     /// Ranks.
     pub ranks: u32,
-    /// Of two-level.
+    /// Shape of the Dragonfly, for two-level.
     pub grid: Grid,
-    /// Whether the order of ranks was asked for, and matters.
+    /// Whether the order of ranks was requested, and matters.
     pub in_order: bool,
 }
 
@@ -55,7 +55,7 @@ fn left(ranks: impl Iterator<Item = u32>) -> Tree {
     Tree::Fold(ranks.map(Tree::Rank).collect())
 }
 
-/// Neighbours first, then pairs of neighbours, and so on; what has no neighbour waits.
+/// Folds neighbours first, then pairs of neighbours, and so on; a tree without a neighbour waits.
 fn neighbours(mut level: Vec<Tree>) -> Tree {
     while level.len() > 1 {
         let mut next = Vec::new();
@@ -71,7 +71,7 @@ fn neighbours(mut level: Vec<Tree>) -> Tree {
     level.remove(0)
 }
 
-/// The first half with the second, until one is left; of a power of two.
+/// Folds the first half with the second, until one tree is left; for a power of two.
 fn halves(mut level: Vec<Tree>) -> Tree {
     while level.len() > 1 {
         let second = level.split_off(level.len() / 2);
@@ -80,7 +80,7 @@ fn halves(mut level: Vec<Tree>) -> Tree {
     level.remove(0)
 }
 
-/// A power of two of trees: the first pairs of ranks are one each.
+/// Reduces to a power of two of trees: the first pairs of ranks become one tree each.
 fn core(ranks: u32) -> Vec<Tree> {
     let mut power = 1;
     while power * 2 <= ranks {
@@ -91,7 +91,7 @@ fn core(ranks: u32) -> Vec<Tree> {
     pairs.chain((2 * extra..ranks).map(Tree::Rank)).collect()
 }
 
-/// What rank `rank` has after all steps of a scan over growing distances.
+/// Returns the tree of `rank` after all steps of a scan over growing distances.
 fn doubled(rank: u32) -> Tree {
     fn at(rank: u32, distance: u32) -> Tree {
         match distance {

@@ -1,7 +1,7 @@
-//! What programs do, by the definitions of `docs/isa.md` and on bytes: no time, no links, no cards.
+//! Interprets programs on bytes, by the definitions of `docs/isa.md`: no time, no links, no cards.
 //!
-//! It shares no code with planner, verifier and mock: it says itself where blocks lie and which instructions meet. What
-//! it runs must not race; then the order that it takes is as good as any.
+//! It shares no code with planner, verifier and mock: it computes block addresses and matches instructions itself. The
+//! programs must not race; then any order of execution gives the same result.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,19 +10,19 @@ use cmdseq::{AddressSpace, Instruction, Layout, Operand, Operation};
 
 use crate::reduction::fold;
 
-/// What memory is kept in, bytes.
+/// Page size of the memory, in bytes.
 pub const PAGE: u64 = 4096;
 
-/// Memory of one card. What was never written is zero.
+/// Memory of one card, initially zero.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     pages: HashMap<u64, Box<[u8]>>,
-    /// Ranges written since they were last taken: address and end.
+    /// Ranges written since the last call of `take_written`: address and end.
     written: BTreeMap<u64, u64>,
 }
 
 impl Memory {
-    /// `bytes` bytes from `address` on.
+    /// Returns `bytes` bytes from `address` on.
     pub fn read(&self, address: u64, bytes: u64) -> Vec<u8> {
         let mut data = Vec::with_capacity(bytes as usize);
         let mut at = address;
@@ -56,17 +56,17 @@ impl Memory {
         }
     }
 
-    /// What was written since the last call, as addresses and lengths.
+    /// Returns the ranges written since the last call: address and length.
     pub fn take_written(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.written).into_iter().map(|(address, end)| (address, end - address)).collect()
     }
 }
 
-/// Why programs cannot be run to their ends.
+/// Error of programs that do not run to their ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck(pub String);
 
-/// The programs of all ranks, at work.
+/// The running programs of all ranks.
 struct Machine<'a> {
     programs: &'a [Program],
     communicators: &'a [Communicator],
@@ -75,9 +75,9 @@ struct Machine<'a> {
     stripe_bytes: u64,
     memory: &'a mut [Memory],
     next: Vec<usize>,
-    /// Whether the head of a rank has sent what it sends, and got what it gets.
+    /// Whether the current instruction of a rank has sent and received its data.
     halves: Vec<(bool, bool)>,
-    /// On their way, by communicator's members, sender and receiver.
+    /// Data in flight, by communicator's members, sender and receiver.
     messages: HashMap<(Vec<u32>, usize, usize), VecDeque<Vec<u8>>>,
     signals: HashMap<(usize, u16), u64>,
 }
@@ -85,7 +85,7 @@ struct Machine<'a> {
 /// Runs programs of the ranks of `group` in a fabric of `nodes` cards with stripes of `stripe_bytes`, on the memory of each.
 ///
 /// # Errors
-/// If some wait for ever, or do not fit.
+/// [`Stuck`] programs, or programs that do not match.
 pub fn interpret(
     programs: &[Program],
     communicators: &[Communicator],
@@ -132,7 +132,7 @@ impl Machine<'_> {
         self.programs[rank].instructions.get(self.next[rank]).copied()
     }
 
-    /// Nodes of the communicator, and the own rank in it.
+    /// Returns the nodes of the communicator, and the own rank.
     fn members(&self, rank: usize, id: u16) -> Option<(Vec<u32>, usize)> {
         let node = self.group[rank];
         let nodes: Vec<u32> = match id {
@@ -147,13 +147,13 @@ impl Machine<'_> {
         self.group.iter().position(|one| *one == node).ok_or_else(|| Stuck(format!("node {node} has no program")))
     }
 
-    /// Where the only block of a side lies that is exchanged with `other`.
+    /// Returns the address of the only block exchanged with `other`.
     fn single(&self, side: Operand, other: usize) -> u64 {
         let stripes = if side.layout == Layout::Striped { other as u64 } else { 0 };
         side.address + stripes * self.stripe_bytes
     }
 
-    /// Where block `number` of several of a side lies.
+    /// Returns the address of block `number`.
     fn many(&self, side: Operand, bytes: u64, number: usize) -> u64 {
         let distance = if side.layout == Layout::Striped { self.stripe_bytes } else { bytes };
         side.address + number as u64 * distance
@@ -164,7 +164,7 @@ impl Machine<'_> {
         self.halves[rank] = (false, false);
     }
 
-    /// Does what the head of `rank` can do now.
+    /// Advances the current instruction of `rank` as far as possible.
     fn advance(&mut self, rank: usize) -> Result<bool, Stuck> {
         let Some(it) = self.head(rank) else { return Ok(false) };
         match it.operation {
@@ -284,7 +284,7 @@ impl Machine<'_> {
         Ok(moved || is_taken)
     }
 
-    /// Runs a collective if all its members have come to it.
+    /// Runs a collective if all its members have reached it.
     fn collective(&mut self, rank: usize, it: &Instruction) -> Result<bool, Stuck> {
         let (nodes, _) = self.of_communicator(rank, it)?;
         let ranks = nodes.iter().map(|node| self.program_rank(*node)).collect::<Result<Vec<_>, _>>()?;
@@ -310,7 +310,7 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Of a vector form, what each member gets where: blocks that both ends have to say the same length of.
+    /// Returns the transfers of a vector form. Both ends must state the same length for each block.
     fn vector_results(
         &self,
         it: &Instruction,
@@ -371,7 +371,7 @@ impl Machine<'_> {
         Ok(results)
     }
 
-    /// What each member gets where. All is read before anything is written.
+    /// Returns what each member receives. All data is read before any is written.
     fn results(
         &self,
         it: &Instruction,

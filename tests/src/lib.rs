@@ -1,4 +1,4 @@
-//! What the tests of the whole workspace share: data, and an oracle that uses neither planner nor mock.
+//! Shared by the tests of the whole workspace: test data, drivers of cases, and an oracle independent of planner and mock.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

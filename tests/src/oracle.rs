@@ -1,4 +1,4 @@
-//! What each collective leaves where, written down from its definition: which bytes of whose input each byte of an output is.
+//! The result of each collective, from its definition: which bytes of whose input each byte of an output is.
 
 use cmdseq::plan::Plan;
 
@@ -12,7 +12,7 @@ pub const OPERATIONS: [&str; 9] =
 /// One operation of a group of ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
-    /// Its name.
+    /// Name of the operation.
     pub operation: &'a str,
     /// Ranks.
     pub ranks: u32,
@@ -24,21 +24,21 @@ pub struct Case<'a> {
     pub peer: u32,
 }
 
-/// A range of an output and what it is a copy of.
+/// A range of an output, and the input it is a copy of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
-    /// Where it begins in the output.
+    /// Offset in the output.
     pub offset: u64,
     /// Rank whose input it comes from.
     pub from: u32,
-    /// Where it begins in that input.
+    /// Offset in that input.
     pub from_offset: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl Case<'_> {
-    /// Bytes of rank `rank`'s input.
+    /// Returns the input size of rank `rank`, in bytes.
     pub fn input_bytes(&self, rank: u32) -> u64 {
         let all = u64::from(self.ranks) * self.bytes;
         match self.operation {
@@ -50,7 +50,7 @@ impl Case<'_> {
         }
     }
 
-    /// What rank `rank`'s output is made of.
+    /// Returns the pieces of rank `rank`'s output.
     pub fn output(&self, rank: u32) -> Vec<Copied> {
         let n = self.bytes;
         let block = |number: u32| u64::from(number) * n;
@@ -71,7 +71,7 @@ impl Case<'_> {
         }
     }
 
-    /// Compares a range of an output with what it should be; the offset of the first wrong byte.
+    /// Compares a range of an output with the expected bytes, and returns the offset of the first wrong byte.
     pub fn first_wrong(&self, seed: u64, rank: u32, offset: u64, data: &[u8]) -> Option<u64> {
         first_wrong(&self.output(rank), seed, offset, data)
     }
@@ -83,7 +83,7 @@ pub const VECTOR_FORMS: [&str; 4] = ["scatterv", "gatherv", "allgatherv", "allto
 /// One vector form of a group of ranks.
 #[derive(Debug, Clone)]
 pub struct VectorCase {
-    /// Its name.
+    /// Name of the operation.
     pub operation: &'static str,
     /// Bytes that each rank gives each: row r is of rank r. Of operations that give all ranks the same, or take of all or
     /// give all only one block, the other entries are 0 or not read.
@@ -108,12 +108,12 @@ impl VectorCase {
         VectorCase { operation, gives, root }
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.gives.len() as u32
     }
 
-    /// The lengths as the command line takes them: one for each rank, or row by row.
+    /// Returns the lengths as text for `--counts`: one for each rank, or row by row.
     pub fn counts(&self) -> Vec<u64> {
         let root = self.root as usize;
         match self.operation {
@@ -124,13 +124,13 @@ impl VectorCase {
         }
     }
 
-    /// Bytes of rank `rank`'s input.
+    /// Returns the input size of rank `rank`, in bytes.
     pub fn input_bytes(&self, rank: u32) -> u64 {
         let row = &self.gives[rank as usize];
         if self.operation == "allgatherv" { row[0] } else { row.iter().sum() }
     }
 
-    /// What rank `rank`'s output is made of.
+    /// Returns the pieces of rank `rank`'s output.
     pub fn output(&self, rank: u32) -> Vec<Copied> {
         let to = rank as usize;
         let mut offset = 0;

@@ -1,4 +1,4 @@
-//! Test data as a function of seed, rank and offset, so that gigabytes of it can be made and checked as they stream.
+//! Test data as a function of seed, rank and offset, so that gigabytes can be generated and checked in chunks.
 
 /// Fills `data`, which begins at `offset` of rank `rank`'s input.
 pub fn fill(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
@@ -15,7 +15,7 @@ pub fn fill(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
     }
 }
 
-/// The first byte of `data` that is not what `fill` would put there, with its offset and what it should be.
+/// Returns the first byte of `data` that differs from `fill`: its offset, and the expected byte.
 pub fn first_difference(seed: u64, rank: u32, offset: u64, data: &[u8]) -> Option<(u64, u8)> {
     let mut expected = [0; 4096];
     for (chunk, at) in data.chunks(expected.len()).zip((offset..).step_by(expected.len())) {
@@ -28,7 +28,7 @@ pub fn first_difference(seed: u64, rank: u32, offset: u64, data: &[u8]) -> Optio
     None
 }
 
-/// Word `index` of a rank's data: the finaliser of MurmurHash3 over a Weyl sequence.
+/// Returns word `index` of a rank's data: the finaliser of MurmurHash3 over a Weyl sequence.
 fn word(seed: u64, rank: u32, index: u64) -> u64 {
     let start = seed ^ u64::from(rank).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let mut x = start.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -1,10 +1,10 @@
-//! What the planner predicts beside what mock cards count, for every collective, algorithm, number of ranks and size.
+//! Compares the planner's predictions with the counts of mock cards, for every collective, algorithm, number of ranks and size.
 
 use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
 use cmdseq::{Capabilities, Combine, Element, Reduction};
 use fpga_driver::{Cluster, Execution};
 
-/// Sizes from 8 B to 64 MiB, each four times the last, and those next to where cards change their ways.
+/// Sizes from 8 B to 64 MiB, each four times the last, and those next to the limits where cards switch protocols.
 pub const SIZES: [u64; 17] = [
     8,
     32,
@@ -28,24 +28,24 @@ pub const SIZES: [u64; 17] = [
 /// One algorithm of one collective, planned and run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// What was done.
+    /// The collective.
     pub collective: Collective,
-    /// How.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Ranks.
     pub ranks: u32,
     /// Bytes as the command line counts them.
     pub bytes: u64,
-    /// Whether all went by rendezvous.
+    /// Whether all transfers used rendezvous.
     pub is_rendezvous: bool,
     /// Predicted arrival, picoseconds.
     pub predicted_ps: u64,
-    /// What the cards counted, picoseconds.
+    /// Counted arrival, picoseconds.
     pub simulated_ps: u64,
 }
 
 impl Case {
-    /// By how much the prediction is above what the cards counted.
+    /// Returns the relative error of the prediction; positive if the cards were faster.
     pub fn difference_percent(&self) -> f64 {
         100.0 * (self.predicted_ps as f64 / self.simulated_ps as f64 - 1.0)
     }
@@ -57,16 +57,16 @@ pub fn request(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bo
     request_of(nodes, collective, bytes, is_rendezvous, Lengths::Mixed)
 }
 
-/// Of what lengths the blocks of a vector form are.
+/// Distribution of the block lengths of a vector form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
     /// All lengths up to the longest, in seven steps; one in seven is empty.
     Mixed,
-    /// All of one length.
+    /// All lengths equal.
     Equal,
-    /// One in five is a thousand times as long as the others.
+    /// One in five is 1000 times as long as the others.
     OneLong,
-    /// From rank to rank a little less.
+    /// Slightly shorter from rank to rank.
     Falling,
 }
 
@@ -85,7 +85,7 @@ impl Lengths {
     }
 }
 
-/// As [`request`], with blocks of a vector form as `lengths` says.
+/// As [`request`], with these block lengths for a vector form.
 pub fn request_of(nodes: u32, collective: Collective, bytes: u64, is_rendezvous: bool, lengths: Lengths) -> Request {
     let element = if bytes.is_multiple_of(8) { Element::F64 } else { Element::U8 };
     let count = match collective {
@@ -102,10 +102,10 @@ pub fn request_of(nodes: u32, collective: Collective, bytes: u64, is_rendezvous:
     }
 }
 
-/// The plan that is chosen for `request`, and those of all algorithms that can be forced.
+/// Returns the selected plan for `request`, and the plans of all algorithms that can be forced.
 ///
 /// # Errors
-/// If it is refused.
+/// The planner's refusal.
 pub fn plans(request: &Request, capabilities: &Capabilities) -> Result<(Plan, Vec<Plan>), Refusal> {
     let chosen = plan(request, capabilities)?;
     let forced = Algorithm::ALL
@@ -117,7 +117,7 @@ pub fn plans(request: &Request, capabilities: &Capabilities) -> Result<(Plan, Ve
 /// Runs a plan.
 ///
 /// # Panics
-/// If it does not run.
+/// If the plan fails.
 pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
     let report = cluster.execute(plan, &Execution::default()).expect("a run");
     let request = &plan.request;

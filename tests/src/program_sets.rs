@@ -1,4 +1,4 @@
-//! Program sets on mock cards and in the interpreter, with the same memory before and, it is to be hoped, after.
+//! Runs program sets on mock cards and in the interpreter, from the same memory, and compares the memory afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 use crate::interpreter::{Memory, PAGE, interpret};
 use crate::{pattern, run};
 
-/// Far more than any set takes that does not hang.
+/// Time limit of a set; far above any set that ends.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Host memory that each card reads: communicators, tables and programs.
@@ -30,7 +30,7 @@ impl UserLogic for Copying {
     }
 }
 
-/// Cards, and what the interpreter says their memory holds.
+/// Cards, and their memory in the interpreter.
 pub struct Both {
     cluster: Cluster,
     memory: Vec<Memory>,
@@ -43,10 +43,10 @@ pub struct Both {
 }
 
 impl Both {
-    /// All cards of a fabric of `profile`, with empty memory.
+    /// Opens all cards of a fabric of `profile`, with empty memory.
     ///
     /// # Panics
-    /// If there is no such fabric.
+    /// If the fabric cannot be built.
     pub fn new(profile: Profile) -> Self {
         let (fabric, cluster) = run::open(profile);
         let nodes = cluster.capabilities().nodes;
@@ -58,12 +58,12 @@ impl Both {
         Both { cluster, memory, carrier, seed: 0, watched: BTreeSet::new(), host, fabric }
     }
 
-    /// What the cards say of themselves.
+    /// Returns the capabilities of the cards.
     pub fn capabilities(&self) -> &Capabilities {
         self.cluster.capabilities()
     }
 
-    /// Where a card finds its [`HOST_BYTES`] of host memory.
+    /// Returns the IOVA of a card's [`HOST_BYTES`] of host memory.
     pub fn host(&self, rank: usize) -> u64 {
         self.host[rank].iova().0
     }
@@ -71,12 +71,12 @@ impl Both {
     /// Puts `data` into the host memory of `rank`'s card.
     ///
     /// # Panics
-    /// If it has not so much.
+    /// If `data` is longer.
     pub fn put_host(&mut self, rank: usize, offset: u64, data: &[u8]) {
         self.host[rank].write(offset as usize, data).expect("host memory");
     }
 
-    /// Puts logic behind the switch of `rank`'s card that copies.
+    /// Connects user logic that copies to the switch of `rank`'s card.
     pub fn set_user_logic(&mut self, rank: usize) {
         self.fabric.set_user_logic(rank as u32, Box::new(Copying));
     }
@@ -90,16 +90,16 @@ impl Both {
         self.cluster.card_mut(rank).run(bound, TIMEOUT).expect("instructions that do not fail");
     }
 
-    /// From now on, after every run, compares a range on every card, whichever of them uses it.
+    /// Compares a range on every card after every later run, whichever card uses it.
     pub fn watch(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes).min(self.capabilities().memory_bytes);
         self.watched.extend(address / PAGE..end.div_ceil(PAGE));
     }
 
-    /// Puts data that was never there before into a range of `rank`'s memory, which is watched from now on.
+    /// Fills a range of `rank`'s memory with new data, and watches the range from now on.
     ///
     /// # Panics
-    /// If the card does not take it.
+    /// If the write fails.
     pub fn prepare(&mut self, rank: usize, address: u64, bytes: u64) {
         let mut data = vec![0; bytes as usize];
         self.seed += 1;
@@ -107,17 +107,17 @@ impl Both {
         self.put(rank, address, &data);
     }
 
-    /// Puts `data` into `rank`'s memory, and watches the range.
+    /// Writes `data` to `rank`'s memory, and watches the range.
     ///
     /// # Panics
-    /// If the card does not take it.
+    /// If the write fails.
     pub fn put(&mut self, rank: usize, address: u64, data: &[u8]) {
         self.cluster.card_mut(rank).write_memory(address, data).expect("card memory");
         self.memory[rank].write(address, data);
         self.watch(address, data.len() as u64);
     }
 
-    /// What the interpreter says is in a range of `rank`'s memory.
+    /// Returns a range of `rank`'s memory in the interpreter.
     pub fn read(&self, rank: usize, address: u64, bytes: u64) -> Vec<u8> {
         self.memory[rank].read(address, bytes)
     }
@@ -127,7 +127,7 @@ impl Both {
     /// every stripe.
     ///
     /// # Errors
-    /// In a sentence, how it did not.
+    /// The difference, as a sentence.
     pub fn run(
         &mut self,
         programs: &[Program],
@@ -161,10 +161,10 @@ impl Both {
         Ok(report)
     }
 
-    /// Runs programs that are to fail: rank, index and status. After that the cards are of no more use.
+    /// Runs programs that are to fail: rank, index and status. The cards cannot be used afterwards.
     ///
     /// # Errors
-    /// In a sentence, how they did not.
+    /// The difference, as a sentence.
     pub fn fail(
         &mut self,
         programs: &[Program],

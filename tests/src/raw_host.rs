@@ -1,4 +1,4 @@
-//! A host without the driver: rings in its own memory, instructions stored by hand, and nothing checked.
+//! A host without the driver: rings in its own memory, instructions stored by hand, no checks.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,13 +10,13 @@ use fpga_regs::sequencer::{self, queue};
 
 /// Entries of the rings.
 pub const DEPTH: u32 = 16;
-/// Bytes in front of which the rings lie; behind them the host's memory is free.
+/// Bytes of the rings, at the start of the host's memory; the rest is free.
 pub const RINGS_BYTES: usize = 8192;
-/// Where the sequencer's block lies in BAR0.
+/// Offset of the sequencer's block in BAR0.
 const BLOCK: u64 = 0x1000;
 const COMPLETIONS: usize = 4096;
 
-/// A card, and the memory it was given.
+/// A card, and its host memory.
 pub struct RawHost {
     /// The card's function.
     pub function: Function,
@@ -42,7 +42,7 @@ impl RawHost {
         host
     }
 
-    /// Address of the memory besides the rings, as the card sees it.
+    /// Returns the IOVA of the memory after the rings.
     pub fn address(&self) -> u64 {
         self.memory.iova().0 + RINGS_BYTES as u64
     }
@@ -52,7 +52,7 @@ impl RawHost {
         self.registers.read_u32(BLOCK + u64::from(offset)).unwrap_or(u32::MAX)
     }
 
-    /// Writes a register of the sequencer's block; to a card that is gone it goes nowhere.
+    /// Writes a register of the sequencer's block; a write to a card that is gone is dropped.
     pub fn write(&self, offset: u32, value: u32) {
         let _ = self.registers.write_u32(BLOCK + u64::from(offset), value);
     }
@@ -62,7 +62,7 @@ impl RawHost {
         self.write(sequencer::QUEUES_OFFSET + offset, value);
     }
 
-    /// Makes the rings anew, and lets the sequencer run.
+    /// Sets up empty rings, and starts the sequencer.
     pub fn start(&mut self) {
         let _ = self.function.set_bus_master(true);
         let iova = self.memory.iova().0;
@@ -94,13 +94,13 @@ impl RawHost {
         self.write_queue(queue::SUBMISSION_TAIL, self.stored);
     }
 
-    /// Takes all completions that the card says are there, unread.
+    /// Skips all completions that the card reports.
     pub fn take_all(&mut self) {
         self.taken = self.read(sequencer::QUEUES_OFFSET + queue::COMPLETION_TAIL);
         self.write_queue(queue::COMPLETION_HEAD, self.taken);
     }
 
-    /// Takes the next completion if it is there.
+    /// Takes the next completion, if it has arrived.
     pub fn take(&mut self) -> Option<Completion> {
         let mut word = [0; completion::BYTES];
         self.memory.read(COMPLETIONS + (self.taken % DEPTH) as usize * completion::BYTES, &mut word).ok()?;
@@ -116,7 +116,7 @@ impl RawHost {
     /// Waits for the next completion.
     ///
     /// # Panics
-    /// If there is none after a minute.
+    /// If none arrives within a minute.
     pub fn wait(&mut self) -> Completion {
         let start = Instant::now();
         loop {
@@ -128,7 +128,7 @@ impl RawHost {
         }
     }
 
-    /// Stores an instruction and waits for what becomes of it.
+    /// Stores an instruction and waits for its completion.
     pub fn run(&mut self, instruction: &Instruction) -> Completion {
         self.push(instruction);
         self.wait()

@@ -1,4 +1,4 @@
-//! An endpoint that only records: what a driver does to a card, without what the card does.
+//! An endpoint that only records: the driver's accesses to a card, without the card's work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,18 +27,18 @@ pub struct Accesses {
 }
 
 impl Recorder {
-    /// Records what reaches `card`.
+    /// Records accesses to `card`.
     pub fn new(card: Arc<dyn Endpoint>) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Recorder { card, is_holding: AtomicBool::new(false), reads: zero(), writes: zero(), last: zero() })
     }
 
-    /// From now on accesses are counted and go no further.
+    /// Counts accesses from now on, and holds them back.
     pub fn hold(&self) {
         self.is_holding.store(true, Ordering::Relaxed);
     }
 
-    /// Passes accesses on again, and the last write that was held back.
+    /// Passes accesses on again, beginning with the last write held back.
     pub fn release(&self) {
         self.is_holding.store(false, Ordering::Relaxed);
         let last = self.last.swap(0, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Recorder {
         }
     }
 
-    /// What was counted since it was last asked.
+    /// Returns the counts since the last call.
     pub fn take(&self) -> Accesses {
         Accesses { reads: self.reads.swap(0, Ordering::Relaxed), writes: self.writes.swap(0, Ordering::Relaxed) }
     }

@@ -1,5 +1,4 @@
-//! What reductions leave where, and what they compute, written down from `docs/isa.md`: an oracle that uses neither the
-//! cards' arithmetic nor their order of arrival.
+//! The results of reductions, from `docs/isa.md`: an oracle independent of the cards' arithmetic and order of arrival.
 
 use cmdseq::plan::{Order, Plan};
 use half::{bf16, f16};
@@ -10,7 +9,7 @@ use crate::sweep::Data;
 
 /// The operations, by the names of the command line.
 pub const OPERATIONS: [&str; 5] = ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"];
-/// Integers, with their bytes and whether they have a sign.
+/// Integers: bytes, and whether signed.
 pub const INTEGERS: [(&str, usize, bool); 8] = [
     ("i8", 1, true),
     ("u8", 1, false),
@@ -21,9 +20,9 @@ pub const INTEGERS: [(&str, usize, bool); 8] = [
     ("i64", 8, true),
     ("u64", 8, false),
 ];
-/// Floating-point numbers, with their bytes.
+/// Floating-point numbers: bytes.
 pub const FLOATS: [(&str, usize); 4] = [("f16", 2), ("bf16", 2), ("f32", 4), ("f64", 8)];
-/// Pairs of value and index, with their bytes, the type of the value and where the index lies.
+/// Pairs of value and index: bytes, type of the value, offset of the index.
 pub const PAIRS: [(&str, usize, &str, usize); 5] = [
     ("i16i32", 8, "i16", 4),
     ("i32i32", 8, "i32", 4),
@@ -48,10 +47,10 @@ pub fn combinations() -> Vec<(&'static str, &'static str)> {
     all
 }
 
-/// Bytes of an element.
+/// Returns the bytes of an element.
 ///
 /// # Panics
-/// If there is no such type.
+/// If the type is unknown.
 pub fn element_bytes(element: &str) -> usize {
     let integers = INTEGERS.iter().map(|one| (one.0, one.1));
     let pairs = PAIRS.iter().map(|one| (one.0, one.1));
@@ -59,11 +58,11 @@ pub fn element_bytes(element: &str) -> usize {
     all.find(|one| one.0 == element).expect("an element type").1
 }
 
-/// Values on which arithmetic goes wrong if it does: the ends of ranges, zeros, subnormals, infinities, NaNs with payloads,
+/// Values that expose wrong arithmetic: the ends of ranges, zeros, subnormals, infinities, NaNs with payloads,
 /// and numbers near one another.
 ///
 /// # Panics
-/// If there is no such type.
+/// If the type is unknown.
 pub fn special(element: &str) -> Vec<Vec<u8>> {
     let words = |words: &[u64], bytes: usize| words.iter().map(|word| word.to_le_bytes()[..bytes].to_vec()).collect();
     match element {
@@ -178,11 +177,11 @@ pub fn input(seed: u64, rank: u32, element: &str, bytes: u64) -> Vec<u8> {
 /// One operation of a group of ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
-    /// Its name.
+    /// Name of the operation.
     pub operation: &'a str,
-    /// The reduction's name.
+    /// Name of the reduction.
     pub reduction: &'a str,
-    /// The element type's name.
+    /// Name of the element type.
     pub element: &'a str,
     /// Ranks.
     pub ranks: u32,
@@ -193,7 +192,7 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Bytes of each rank's input.
+    /// Returns the bytes of each rank's input.
     pub fn input_bytes(&self) -> u64 {
         if self.operation == "reduce_scatter" { self.bytes * u64::from(self.ranks) } else { self.bytes }
     }
@@ -205,7 +204,7 @@ impl Case<'_> {
         Way { algorithm, operation: self.operation, ranks: self.ranks, grid, in_order }
     }
 
-    /// What rank `rank` should have of these inputs.
+    /// Returns the expected output of rank `rank` for these inputs.
     pub fn output(&self, way: &Way<'_>, rank: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
         if self.operation == "reduce" && rank != self.root {
             return Vec::new();
@@ -228,7 +227,7 @@ impl Case<'_> {
 #[derive(Debug)]
 pub struct Reducing<'a> {
     case: Case<'a>,
-    /// Of the fabric, if it is a Dragonfly.
+    /// Shape of the fabric, if a Dragonfly.
     grid: Grid,
     inputs: Vec<Vec<u8>>,
 }
@@ -259,10 +258,10 @@ impl Data for Reducing<'_> {
     }
 }
 
-/// `(((c0 . c1) . c2) . c3)`, element by element; nothing of nothing.
+/// Folds `(((c0 . c1) . c2) . c3)`, element by element; no contributions give an empty result.
 ///
 /// # Panics
-/// If there are no such type and reduction.
+/// If the type or reduction is unknown.
 pub fn fold(reduction: &str, element: &str, contributions: &[&[u8]]) -> Vec<u8> {
     let Some(first) = contributions.first() else { return Vec::new() };
     if contributions.len() == 1 {
@@ -389,7 +388,7 @@ fn floats<T: Float>(reduction: &str, a: T, b: T) -> T {
     }
 }
 
-/// The pair that is best of all: by value, then by index. Order does not matter for it.
+/// Returns the best pair: by value, then by index. The order of contributions does not matter.
 fn locate(reduction: &str, element: &str, column: &[&[u8]]) -> Vec<u8> {
     let (_, bytes, value, index_at) = *PAIRS.iter().find(|pair| pair.0 == element).expect("an element type");
     let is_min = match reduction {

@@ -1,4 +1,4 @@
-//! A persistent plan of eight collectives on recorded cards: what a re-launch costs the host.
+//! A persistent plan of eight collectives on recorded cards: the host's cost of a re-launch.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Recorded {
     /// Opens the cards and prepares the plan.
     ///
     /// # Panics
-    /// If anything is refused.
+    /// If opening the cards or preparing the plan fails.
     pub fn prepare() -> Self {
         let fabric = Fabric::new(Profile::optweb(CARDS)).expect("a fabric");
         let domain = Domain::in_process();
@@ -79,12 +79,12 @@ impl Recorded {
         self.recorders.iter().for_each(|recorder| recorder.hold());
     }
 
-    /// Rings the last doorbells that were held back.
+    /// Passes on the last doorbells held back.
     pub fn release(&self) {
         self.recorders.iter().for_each(|recorder| recorder.release());
     }
 
-    /// By card, what was counted since it was last asked.
+    /// Returns the counts since the last call, by card.
     pub fn take(&self) -> Vec<Accesses> {
         self.recorders.iter().map(|recorder| recorder.take()).collect()
     }

@@ -1,4 +1,4 @@
-//! Fabrics with other components than the published ones, and one collective on them.
+//! Runs one collective on a fabric with other components than the published ones.
 
 use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
 use fpga_driver::{Cluster, Execution, Report};
@@ -8,7 +8,7 @@ use fpga_mock::{Fabric, Profile};
 /// Opens all cards of a fabric of `profile`.
 ///
 /// # Panics
-/// If there is no such fabric, or its cards cannot be opened.
+/// If the fabric cannot be built, or its cards cannot be opened.
 pub fn open(profile: Profile) -> (Fabric, Cluster) {
     let fabric = Fabric::new(profile).expect("a fabric that can be");
     let domain = Domain::in_process();
@@ -35,10 +35,10 @@ pub fn plan_all(
     plan(&Request { algorithm, eager_limit, ..Request::new(collective, group, bytes) }, capabilities)
 }
 
-/// Runs a collective of all cards on whatever lies in their memory.
+/// Runs a collective of all cards on the current contents of their memory.
 ///
 /// # Panics
-/// If it is refused or fails.
+/// If the collective is refused or fails.
 pub fn run(
     cluster: &mut Cluster,
     operation: &str,

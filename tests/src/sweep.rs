@@ -1,16 +1,16 @@
-//! One case after another on the same cards: plan, put in the inputs, run, and compare every byte that comes back.
+//! Runs many cases on the same cards: plan, write inputs, run, and compare every byte of the outputs.
 
 use std::time::Duration;
 
 use cmdseq::plan::{Plan, Request, plan};
 use fpga_driver::{Choice, Cluster, Communicator, Error, Execution, Report};
 
-/// Bytes that are looked at together: less than any memory has to spare.
+/// Bytes compared at a time.
 const CHUNK: usize = 4 << 20;
-/// Most that one case may take.
+/// Time limit of one case.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What goes into a case, and what should come out.
+/// Inputs and expected outputs of a case.
 pub trait Data {
     /// Fills `data` with the input of `rank` from `offset` on.
     fn fill(&self, rank: u32, offset: u64, data: &mut [u8]);
@@ -19,7 +19,7 @@ pub trait Data {
     fn first_wrong(&self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Option<u64>;
 }
 
-/// Cards, and how many cases have been run on them.
+/// Cards, and the number of cases run on them.
 pub struct Sweep {
     /// The cards.
     pub cluster: Cluster,
@@ -32,16 +32,16 @@ impl Sweep {
     /// Opens the cards of `selector`.
     ///
     /// # Panics
-    /// If they cannot be.
+    /// If opening fails.
     pub fn new(selector: &str) -> Self {
         let functions = fpga_select::select(selector).expect("cards").functions;
         Sweep { cluster: Cluster::open(functions).expect("cards that agree"), cases: 0, seed: 0 }
     }
 
-    /// Plans `request`, and runs it on data of a new seed: what an earlier case left in memory cannot pass for the result.
+    /// Plans `request`, and runs it on data of a new seed, so that data of an earlier case cannot pass for the result.
     ///
     /// # Panics
-    /// If it is refused, fails, or something is wrong.
+    /// If the request is refused or fails, or an output is wrong.
     pub fn check<D: Data>(&mut self, request: &Request, data: impl FnOnce(u64) -> D) -> Plan {
         let plan =
             plan(request, self.cluster.capabilities()).unwrap_or_else(|refusal| panic!("{request:?}: {refusal}"));
@@ -49,10 +49,10 @@ impl Sweep {
         plan
     }
 
-    /// As [`Sweep::check`], of a plan.
+    /// As [`Sweep::check`], for a plan.
     ///
     /// # Panics
-    /// If it fails, or something is wrong.
+    /// If the plan fails, or an output is wrong.
     pub fn check_plan<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) {
         self.try_plan(plan, data).unwrap_or_else(|why| panic!("{why}"));
     }
@@ -69,7 +69,7 @@ impl Sweep {
     /// As [`Sweep::check_plan`], where the plan's group is one of the two parts of a split of all cards.
     ///
     /// # Errors
-    /// If it cannot be split, or the plan fails, or something is wrong.
+    /// A split or plan that fails, or a wrong output.
     pub fn try_split<D: Data>(&mut self, plan: &Plan, data: impl FnOnce(u64) -> D) -> Result<(), String> {
         let group = &plan.request.group;
         let world = self.cluster.world();
@@ -101,10 +101,10 @@ impl Sweep {
     }
 }
 
-/// Puts in the inputs, runs, and compares outputs and inputs; `spoil` flips one bit of what comes back.
+/// Writes the inputs, runs, and compares outputs and inputs; `spoil` flips one bit of an output.
 ///
 /// # Errors
-/// What failed, or which byte is wrong.
+/// The failure, or the first wrong byte.
 pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) -> Result<Report, String> {
     let request = &plan.request;
     let mut chunk = vec![0; CHUNK];
@@ -145,12 +145,12 @@ pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) ->
     Ok(report)
 }
 
-/// `total` bytes in chunks: where each begins, and its length.
+/// Splits `total` bytes into chunks: offset and length of each.
 fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..total).step_by(CHUNK).map(move |offset| (offset, (total - offset).min(CHUNK as u64) as usize))
 }
 
-/// Whether the long forms are to be run.
+/// Returns whether the long forms run (`FPGA_TESTS_FULL=1`).
 pub fn is_full() -> bool {
     std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0")
 }

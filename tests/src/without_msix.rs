@@ -5,13 +5,13 @@ use std::sync::Arc;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, SharedMemory};
 
-/// Where a mock card has its MSI-X capability.
+/// Offset of a mock card's MSI-X capability.
 const MSIX: u16 = 0x80;
 /// Identifiers of capabilities (PCI Code and ID Assignment, section 2).
 const MSIX_ID: u8 = 0x11;
 const VENDOR_ID: u8 = 0x09;
 
-/// A mock card whose MSI-X capability reads as one that the vendor defines.
+/// A mock card whose MSI-X capability reads as a vendor-specific one.
 pub struct WithoutMsix(pub Arc<dyn Endpoint>);
 
 impl Endpoint for WithoutMsix {

@@ -1,5 +1,5 @@
-//! Calibrations: of a mock fabric they give what its cards say; of one whose links are slower, or whose parts take longer, what they
-//! take, and with them predictions are right again.
+//! Calibration measures a fabric: a nominal mock fabric gives the reported values; one with slower links or parts gives their
+//! actual values, and predictions with these are right.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

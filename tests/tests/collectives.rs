@@ -1,7 +1,7 @@
 //! Every operation on every number of ranks and size, over rings, DMA and registers of mock cards, checked bit for bit
-//! against an oracle that knows neither planner nor mock.
+//! against an oracle independent of planner and mock.
 //!
-//! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
+//! The named subset always runs; `FPGA_TESTS_FULL=1` runs all cases (`tests/run --full`).
 #![forbid(unsafe_code)]
 
 mod groups;

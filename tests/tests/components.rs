@@ -1,4 +1,4 @@
-//! Components are alive: change one, and the totals change by what a calculation by hand says.
+//! Totals follow from components: changing one changes the totals as calculated by hand.
 #![forbid(unsafe_code)]
 
 use cmdseq::plan::Algorithm;

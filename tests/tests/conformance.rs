@@ -1,5 +1,4 @@
-//! The conformance suite on the buses that need nothing but this process and sockets. The third, kernel VFIO, takes it
-//! in a virtual machine (`tests/run vm`).
+//! The conformance suite in process and on sockets. On kernel VFIO the suite runs in a virtual machine (`tests/run vm`).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

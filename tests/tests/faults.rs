@@ -1,4 +1,4 @@
-//! What goes wrong is refused or reported, by name, in bounded time.
+//! Faults are refused or reported by name, in bounded time.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

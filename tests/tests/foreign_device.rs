@@ -1,4 +1,4 @@
-//! Devices behind sockets that are no cards of ours: the refusal names the socket and the device.
+//! Devices on sockets that are not cards: the refusal names the socket and the device.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

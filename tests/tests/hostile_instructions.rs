@@ -1,6 +1,6 @@
-//! Whatever a host stores, rings and writes, no part of the model panics: the cards of others would be gone with it.
+//! No instruction, doorbell or register write of a host makes the model panic: a panic removes the cards of all hosts.
 //!
-//! Some seconds; longer with `FPGA_TESTS_FULL=1`.
+//! Takes seconds; longer with `FPGA_TESTS_FULL=1`.
 #![forbid(unsafe_code)]
 
 use cmdseq::{AddressSpace, Element, Flags, Instruction, Layout, Operand, Operation, Reduction};

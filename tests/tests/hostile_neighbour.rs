@@ -1,6 +1,6 @@
-//! One fabric served on sockets: whatever the clients of one card do, the other cards run collectives, bit for bit.
+//! One fabric served on sockets: whatever the clients of one card do, the other cards run collectives correctly.
 //!
-//! Some seconds; a minute with `FPGA_TESTS_FULL=1`.
+//! Takes seconds; a minute with `FPGA_TESTS_FULL=1`.
 
 #[path = "../../hal/tests/vfio_user/raw.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the server, and not all of it is used here")]

@@ -1,4 +1,4 @@
-//! The sequencer's own loop, in programs stored on the cards.
+//! The loop instruction, in programs stored on the cards.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Plans with one field of one instruction, or one block of a table, of one rank changed: refused, or they end on the cards
-//! and leave what the definitions say of the changed programs; and with the collective as expectation, refused if it is
-//! that no more.
+//! Plans with one change in an instruction field or table block of one rank. The verifier refuses them, or they end on the
+//! cards with the result that the definitions give for the changed programs. If that result is not the collective's, the
+//! verifier refuses them with the collective as expectation.
 #![forbid(unsafe_code)]
 
 use fpga_tests::sweep::is_full;

@@ -1,5 +1,5 @@
-//! Graphs of collectives on mock cards: what they leave in memory is what the collectives leave one by one, by the oracles of
-//! this crate, launch after launch, wherever their buffers are bound. And what becomes of them when cards fail.
+//! Graphs of collectives on mock cards: every launch, with any binding of buffers, leaves the same memory as the collectives
+//! one by one, by the oracles of this crate. And their behaviour when cards fail.
 //!
 //! `FPGA_TESTS_FULL=1` runs many more random graphs (`tests/run --full`).
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! What the planner predicts, and chooses by it, beside what mock cards count: all is predicted before any card is opened.
+//! The planner's predictions and choices against the counts of mock cards. All predictions are made before a card is opened.
 //!
-//! A fixed sample runs always; `FPGA_TESTS_FULL=1` runs every number of ranks and every power of two.
+//! A fixed sample always runs; `FPGA_TESTS_FULL=1` runs every number of ranks and every power of two.
 #![forbid(unsafe_code)]
 
 #[path = "../../cmdseq/tests/cards/mod.rs"]

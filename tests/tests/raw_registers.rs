@@ -1,6 +1,6 @@
 //! The card driven by hand: register writes by offset and 64-byte words typed byte by byte, without the driver.
 //!
-//! What comes out here is what the published figures are compared with: the card gets no shortcut from our own driver.
+//! These results are compared with the published figures: the card gets no shortcut from our own driver.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

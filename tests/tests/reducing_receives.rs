@@ -1,4 +1,4 @@
-//! recv_reduce and sendrecv_reduce on mock cards: data, time, and what goes wrong.
+//! recv_reduce and sendrecv_reduce on mock cards: data, time and errors.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Every reduction of every element type, over rings, DMA and registers of mock cards, bit for bit against an oracle that
-//! uses neither the cards' arithmetic nor the planner.
+//! Every reduction of every element type, over rings, DMA and registers of mock cards, bit for bit against an oracle
+//! independent of the cards' arithmetic and the planner.
 //!
-//! The named subset runs always; `FPGA_TESTS_FULL=1` runs all of it (`tests/run --full`).
+//! The named subset always runs; `FPGA_TESTS_FULL=1` runs all cases (`tests/run --full`).
 #![forbid(unsafe_code)]
 
 mod groups;

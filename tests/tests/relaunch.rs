@@ -1,7 +1,7 @@
-//! A persistent plan of eight collectives is launched again with one doorbell per card, no register read, no allocation,
-//! and the words that were encoded before: counted.
+//! A re-launch of a persistent plan of eight collectives costs one doorbell per card, no register read, no allocation and no
+//! encoding: counted.
 //!
-//! A program of its own: the threads of the usual test runner allocate when they like, and all of a process is counted.
+//! Has its own test runner: the usual one allocates on its threads, and the whole process is counted.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

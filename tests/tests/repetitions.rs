@@ -1,7 +1,7 @@
-//! A million repetitions take a bounded amount of memory: counted. What is not kept cannot be looked through again, so the
-//! work for each repetition does not grow either.
+//! A million repetitions take a bounded amount of memory: counted. Discarded completions cannot be
+//! searched again, so the work of a repetition does not grow either.
 //!
-//! A program of its own: all of a process is counted.
+//! Has its own test runner: the whole process is counted.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! A fabric that many use: what one host asks of its card costs the others little time, no memory of theirs, and never
-//! their cards.
+//! A fabric with many hosts: the work of one host costs the others little time, none of their memory, and never their cards.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
-//! put_signal and wait_signal on mock cards: what a signal promises, how it counts, and what ends a wait for one that does
-//! not come.
+//! put_signal and wait_signal on mock cards: ordering with data, counting, and the end of a wait for a missing signal.
 #![forbid(unsafe_code)]
 
 use fpga_tests::sweep::is_full;

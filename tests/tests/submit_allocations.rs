@@ -1,6 +1,6 @@
 //! Submitting an instruction allocates nothing and reads no register: counted.
 //!
-//! A program of its own: the threads of the usual test runner allocate when they like, and all of a process is counted.
+//! Has its own test runner: the usual one allocates on its threads, and the whole process is counted.
 #![forbid(unsafe_code)]
 
 use cmdseq::Instruction;

@@ -1,4 +1,4 @@
-//! Submitting an instruction makes no system call: the thread that submits has none left to make.
+//! Submitting an instruction makes no system call: the submitting thread is forbidden to make one.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

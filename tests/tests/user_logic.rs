@@ -1,4 +1,4 @@
-//! The changeover switch: logic of the user's behind it has the card memory for as long as it says.
+//! The changeover switch: user logic has the card memory for the cycles it returns.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Scatterv, gatherv, allgatherv and alltoallv on mock cards, bit for bit against an oracle that knows neither planner nor
-//! mock; and tables that do not fit.
+//! Scatterv, gatherv, allgatherv and alltoallv on mock cards, bit for bit against an oracle independent of planner and
+//! mock; and tables that do not match.
 //!
-//! A fixed set runs always; `FPGA_TESTS_FULL=1` runs more (`tests/run --full`).
+//! A fixed set always runs; `FPGA_TESTS_FULL=1` runs more (`tests/run --full`).
 #![forbid(unsafe_code)]
 
 use fpga_tests::sweep::is_full;

@@ -1,4 +1,4 @@
-//! The fabric's time does not end, however much of it one card lets pass.
+//! Virtual time does not overflow, however much of it one card uses.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

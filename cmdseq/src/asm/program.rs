@@ -11,7 +11,7 @@ use crate::table::{Entry, Tables};
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation};
 
 /// Largest number of ranks: a rank has 16 bits.
-pub const RANKS_MAX: u32 = 1 << 16;
+pub(crate) const RANKS_MAX: u32 = 1 << 16;
 
 /// The programs of some or all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,7 +259,7 @@ impl RankProgram {
     }
 
     /// Returns the host buffer of an operand.
-    pub fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
+    pub(crate) fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
         let key = (u32::try_from(instruction).ok()?, side);
         let index = self.bindings.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
         self.buffers.get(self.bindings[index].buffer as usize)

@@ -1,4 +1,4 @@
-//! Why a graph has no schedule.
+//! Errors of graphs.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::request::{Algorithm, Collective};
 /// A side of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// What the ranks have before.
+    /// The data before the step.
     Input,
-    /// What they have after.
+    /// The data after the step.
     Output,
 }
 
@@ -24,47 +24,47 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why a graph has no schedule, or a buffer cannot be bound to an address. Steps are named by their numbers.
+/// Why a graph has no schedule, or a buffer cannot be bound to an address. Steps are identified by number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Nothing to do.
+    /// The graph has no steps.
     #[error("the graph has no steps")]
     NoSteps,
-    /// Names are not unique.
-    #[error("there are two buffers {name:?}")]
+    /// Two buffers have the same name.
+    #[error("duplicate buffer {name:?}")]
     TwoBuffers {
         /// The name.
         name: String,
     },
-    /// A step names a buffer that is not there.
-    #[error("step {step} names buffer {buffer:?}, which the graph does not have")]
+    /// A step uses an unknown buffer.
+    #[error("step {step}: unknown buffer {buffer:?}")]
     UnknownBuffer {
         /// The step.
         step: usize,
         /// The name.
         buffer: String,
     },
-    /// A step comes after one that is not there.
-    #[error("step {step} comes after step {after}, which the graph does not have")]
+    /// A step follows an unknown step.
+    #[error("step {step} follows unknown step {after}")]
     UnknownStep {
         /// The step.
         step: usize,
-        /// The one it names.
+        /// The unknown step.
         after: usize,
     },
-    /// A step has data and no buffer for it.
-    #[error("step {step} has {bytes} B of {side} and no buffer for it")]
+    /// A step has data, but no buffer for it.
+    #[error("step {step} has no buffer for its {side} of {bytes} B")]
     NoBuffer {
         /// The step.
         step: usize,
         /// Which side.
         side: Side,
-        /// How much the rank with most of it has.
+        /// Bytes of the rank with the most data.
         bytes: u64,
     },
-    /// A buffer does not hold what a step has.
-    #[error("step {step}: its {side} of {needed} B does not fit buffer {buffer:?} of {bytes} B")]
+    /// A buffer is too small for a step.
+    #[error("step {step}: its {side} of {needed} B exceeds buffer {buffer:?} of {bytes} B")]
     TooSmall {
         /// The step.
         step: usize,
@@ -72,97 +72,95 @@ pub enum GraphError {
         side: Side,
         /// The buffer.
         buffer: String,
-        /// Bytes of the buffer, of a striped one of a block.
+        /// Bytes of the buffer; if striped, of one block.
         bytes: u64,
-        /// Bytes that it would need.
+        /// Bytes that the step needs.
         needed: u64,
     },
-    /// A buffer holds elements of another type.
-    #[error("step {step}: buffer {buffer:?} holds {held}, and the step is of {expected}")]
+    /// A buffer has another element type.
+    #[error("step {step}: buffer {buffer:?} has elements of {held}, expected {expected}")]
     WrongType {
         /// The step.
         step: usize,
         /// The buffer.
         buffer: String,
-        /// What the buffer holds.
+        /// Element type of the buffer.
         held: Element,
-        /// What the step needs.
+        /// Element type of the step.
         expected: Element,
     },
-    /// A step is on a card that the graph is not for.
-    #[error("step {step} is on node {node}, which is not one of the graph's")]
+    /// A step uses a card outside of the graph.
+    #[error("step {step}: node {node} is not in the graph's group")]
     NotInGroup {
         /// The step.
         step: usize,
         /// The node.
         node: u32,
     },
-    /// Steps wait for each other.
-    #[error("each of these steps would have to come after the one before it, and the first after the last: {}", list(.steps))]
+    /// Steps depend on each other in a cycle.
+    #[error("cyclic order of steps {}", list(.steps))]
     Cycle {
         /// The steps of one cycle.
         steps: Vec<usize>,
     },
-    /// The address of a buffer is not one of the card, or in the way of another.
+    /// The address of a buffer is invalid or in use.
     #[error("buffer {buffer:?} at {address:#x}: {cause}")]
     BadAddress {
         /// The buffer.
         buffer: String,
-        /// Where it would be.
+        /// The address.
         address: u64,
-        /// Why not.
+        /// The reason.
         cause: String,
     },
-    /// Memory is too small.
-    #[error("there is no room for buffer {buffer:?} of {bytes} B")]
+    /// Card memory is too small.
+    #[error("no memory left for buffer {buffer:?} of {bytes} B")]
     NoRoom {
         /// The buffer.
         buffer: String,
-        /// Its bytes, of a striped one of a block.
+        /// Its bytes; if striped, of one block.
         bytes: u64,
     },
-    /// A launch has three arguments.
-    #[error("buffer {buffer:?} is the fourth to be bound at launch; a launch has three arguments")]
+    /// More buffers than launch arguments are rebindable.
+    #[error("too many rebindable buffers: {buffer:?} is the fourth, a launch has three arguments")]
     TooManyArguments {
-        /// The fourth.
+        /// The fourth buffer.
         buffer: String,
     },
-    /// Stripes are where they are.
-    #[error("buffer {buffer:?} is striped; only buffers in one piece can be bound at launch")]
+    /// A striped buffer is rebindable.
+    #[error("striped buffer {buffer:?} cannot be rebindable")]
     StripedArgument {
         /// The buffer.
         buffer: String,
     },
-    /// A buffer was not declared to be rebindable, or is not there.
-    #[error("buffer {buffer:?} is none that can be bound at launch; those are: {}", .bindable.join(", "))]
+    /// The buffer is unknown or not rebindable.
+    #[error("buffer {buffer:?} is not rebindable (available: {})", .bindable.join(", "))]
     NotBindable {
         /// The buffer.
         buffer: String,
-        /// Those that can.
+        /// The rebindable buffers.
         bindable: Vec<String>,
     },
-    /// The card's table is too small.
-    #[error(
-        "the steps need {needed} communicators besides that of all cards, and the cards' tables have {table} in all"
-    )]
+    /// The card's communicator table is too small.
+    #[error("the steps need {needed} communicators besides communicator 0: the cards' tables have {table} entries")]
     TooManyCommunicators {
-        /// How many the steps need so far.
+        /// Communicators of the steps so far.
         needed: usize,
         /// Entries of the table.
         table: u32,
     },
-    /// A plan that needs tables in the cards' slots, which other plans write over.
-    #[error("step {step} needs tables on the cards; it cannot be part of a graph")]
+    /// A plan needs tables, whose slots other plans overwrite.
+    #[error("step {step} needs tables on the cards, which graphs do not support")]
     Tables {
         /// The step.
         step: usize,
     },
-    /// A plan that uses launch arguments itself.
-    #[error("step {step}: the programs of {algorithm} use launch arguments, which are the graph's")]
+    /// A plan uses launch arguments itself.
+    #[error("step {step}: {algorithm} uses launch arguments, which graphs do not support")]
     Arguments {
         /// The step.
         step: usize,
-        /// The way chosen for it.
+        /// Its algorithm.
         algorithm: Algorithm,
     },
     /// The planner refuses a step.
@@ -170,14 +168,14 @@ pub enum GraphError {
     Refused {
         /// The step.
         step: usize,
-        /// What it is.
+        /// The collective.
         collective: Collective,
-        /// Why.
+        /// The refusal.
         #[source]
         source: Refusal,
     },
-    /// The verifier refuses the whole.
-    #[error("the programs of all steps together are refused")]
+    /// The verifier refuses the programs.
+    #[error("the programs of all steps are refused")]
     Whole(#[source] Refusal),
 }
 

@@ -28,9 +28,9 @@
 //! # }
 //! ```
 
+mod allocator;
 mod error;
 mod order;
-mod rooms;
 mod schedule;
 mod step;
 
@@ -47,9 +47,9 @@ pub use error::{GraphError, Side};
 pub use schedule::{Placed, Schedule, Scheduled};
 pub use step::{Buffer, Step};
 
-use rooms::Rooms;
+use allocator::Allocator;
 
-/// Collectives with the buffers that they work on.
+/// Collectives with their buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
     group: Vec<u32>,
@@ -59,12 +59,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph for the cards of these nodes, by rank.
+    /// Returns an empty graph for the cards of these nodes, by rank.
     pub fn new(group: Vec<u32>) -> Self {
         Graph { group, memory: None, buffers: Vec::new(), steps: Vec::new() }
     }
 
-    /// Keeps what the graph places itself within `memory`; all of the card's otherwise.
+    /// Limits the memory of buffers without an address to `memory`, instead of all card memory.
     pub fn within(&mut self, memory: Range) -> &mut Self {
         self.memory = Some(memory);
         self
@@ -76,23 +76,23 @@ impl Graph {
         self
     }
 
-    /// Adds a step and gives its number, from 0.
+    /// Adds a step, and returns its number, from 0.
     pub fn step(&mut self, step: Step) -> usize {
         self.steps.push(step);
         self.steps.len() - 1
     }
 
-    /// Puts steps in order, places buffers, plans and verifies. The same graph on the same cards gives the same schedule.
+    /// Orders the steps, places the buffers, plans and verifies. The result is deterministic.
     ///
     /// # Errors
-    /// Whatever is wrong with the graph, or the planner's or the verifier's refusal.
+    /// [`GraphError`], including refusals of planner and verifier.
     pub fn schedule(&self, capabilities: &Capabilities) -> Result<Schedule, GraphError> {
         let numbers = self.check()?;
         let order = order::order(&self.steps)?;
         let arguments = self.arguments()?;
-        let mut rooms = Rooms::new(self.memory, self.group.len() as u64, capabilities);
-        let addresses = rooms.place(&self.buffers)?;
-        let between = rooms.largest();
+        let mut memory = Allocator::new(self.memory, self.group.len() as u64, capabilities);
+        let addresses = memory.place(&self.buffers)?;
+        let between = memory.largest();
         let mut schedule = Schedule::empty(self.group.clone(), between);
         schedule.buffers = self
             .buffers
@@ -118,11 +118,11 @@ impl Graph {
             let plan = plan::plan(&request, capabilities).map_err(refused)?;
             self.append(&mut schedule, number, plan, &mut ids, capabilities)?;
         }
-        schedule.settle(capabilities)?;
+        schedule.finish(capabilities)?;
         Ok(schedule)
     }
 
-    /// What can be said before anything is placed or planned. Gives the buffers by name.
+    /// Checks the graph before anything is placed. Returns the indices of buffers by name.
     fn check(&self) -> Result<HashMap<&str, usize>, GraphError> {
         let mut numbers = HashMap::new();
         for (number, buffer) in self.buffers.iter().enumerate() {
@@ -178,7 +178,7 @@ impl Graph {
         }
     }
 
-    /// What moves elements must not turn them into others.
+    /// Checks that a step does not change the element type.
     fn check_moved(&self, number: usize, step: &Step, numbers: &HashMap<&str, usize>) -> Result<(), GraphError> {
         let held = |side| {
             let buffer = &self.buffers[*numbers.get(step.buffer(side)?)?];
@@ -192,7 +192,7 @@ impl Graph {
         }
     }
 
-    /// Buffers whose addresses are arguments of the launch, in order.
+    /// Returns the buffers whose addresses are launch arguments, in order.
     fn arguments(&self) -> Result<Vec<usize>, GraphError> {
         let bound: Vec<usize> = (0..self.buffers.len()).filter(|number| self.buffers[*number].is_rebindable).collect();
         if let Some(buffer) = bound.iter().map(|number| &self.buffers[*number]).find(|buffer| buffer.is_striped) {
@@ -204,7 +204,7 @@ impl Graph {
         }
     }
 
-    /// Puts the plan of step `number` behind what is there, on communicators and with arguments of the whole.
+    /// Appends the plan of step `number`, with the schedule's communicators and launch arguments.
     fn append(
         &self,
         schedule: &mut Schedule,
@@ -250,7 +250,7 @@ fn has_arguments(instruction: &Instruction) -> bool {
     operands.iter().any(|operand| operand.argument.is_some()) || instruction.extent_argument.is_some()
 }
 
-/// Makes addresses in buffers that are arguments relative to them.
+/// Makes addresses in rebindable buffers relative to the buffer.
 fn bind(instruction: &mut Instruction, arguments: &[(u8, Vec<Range>)]) {
     let find = |address: u64| {
         arguments.iter().find_map(|(index, ranges)| {
@@ -273,15 +273,15 @@ fn bind(instruction: &mut Instruction, arguments: &[(u8, Vec<Range>)]) {
     }
 }
 
-/// Communicators of the whole by those of the plans: plans with the same ones share them.
+/// Communicator ids of the schedule: plans with the same communicators share them.
 #[derive(Debug, Default)]
 struct Ids {
-    /// The communicators of each id given so far: several if no card is a member of two.
+    /// The communicators of each id so far: several if no card is a member of two.
     given: Vec<Vec<Vec<u32>>>,
 }
 
 impl Ids {
-    /// New ids for those of a plan. What is not there yet is added to `communicators`.
+    /// Returns the ids for the communicators of a plan, and adds new ones to `communicators`.
     fn take(
         &mut self,
         of_plan: &[Communicator],

@@ -1,12 +1,11 @@
-//! Which step comes after which.
+//! The order of steps.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
 use super::step::Step;
 
-/// The steps in an order that keeps to all that is asked: the same for the same graph, and that of the graph where nothing
-/// is asked.
+/// Returns the steps in an order that satisfies all dependencies: deterministic, and that of the graph where they allow it.
 pub(super) fn order(steps: &[Step]) -> Result<Vec<usize>, GraphError> {
     let before = dependencies(steps);
     let mut behind = vec![Vec::new(); steps.len()];
@@ -31,7 +30,7 @@ pub(super) fn order(steps: &[Step]) -> Result<Vec<usize>, GraphError> {
     }
 }
 
-/// The steps that each must come after: those it names, and those it meets at a buffer.
+/// Returns the steps that each step must follow: those it names, and those that use its buffers.
 fn dependencies(steps: &[Step]) -> Vec<BTreeSet<usize>> {
     #[derive(Default)]
     struct Use {
@@ -50,7 +49,7 @@ fn dependencies(steps: &[Step]) -> Vec<BTreeSet<usize>> {
         if let Some(name) = step.output.as_deref() {
             let used = uses.entry(name).or_default();
             needs.extend(used.written.replace(number));
-            // In place, it has just been noted as a reader.
+            // A step in place is its own reader.
             needs.extend(used.read.drain(..).filter(|reader| *reader != number));
         }
         before.push(needs);
@@ -58,7 +57,7 @@ fn dependencies(steps: &[Step]) -> Vec<BTreeSet<usize>> {
     before
 }
 
-/// A cycle that is found from `stuck` on, which waits for ever, as does one of those it waits for, and so on.
+/// Returns a cycle of the steps before `stuck`, which never gets ready.
 fn cycle(stuck: usize, before: &[BTreeSet<usize>], waiting: &[usize]) -> Vec<usize> {
     let mut path = vec![stuck];
     loop {
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_named() {
-        // 0 writes what 2 reads, so 2 comes behind it, and 0 is asked to come behind 3, which comes behind 2.
+        // 0 writes what 2 reads, so 2 follows 0; 0 is to follow 3, which follows 2.
         let steps = [step("a", "b", &[3]), step("x", "y", &[]), step("b", "c", &[]), step("c", "d", &[])];
         assert_eq!(order(&steps), Err(GraphError::Cycle { steps: vec![2, 3, 0] }));
         assert_eq!(order(&[step("a", "b", &[0])]), Err(GraphError::Cycle { steps: vec![0] }));

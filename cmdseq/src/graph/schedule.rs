@@ -1,7 +1,7 @@
-//! What is made of a graph.
+//! The schedule of a graph.
 
+use super::allocator::{self, Allocator};
 use super::error::GraphError;
-use super::rooms::{self, Rooms};
 use super::step::Buffer;
 use crate::instruction::ARGUMENTS;
 use crate::plan::{Plan, Prediction, predict};
@@ -10,14 +10,14 @@ use crate::ranges::{Context, Range, card_ranges};
 use crate::request::Algorithm;
 use crate::{Capabilities, Operand, transfers};
 
-/// A buffer of a schedule, and where it lies.
+/// A buffer of a schedule, with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     /// The buffer.
     pub buffer: Buffer,
     /// Its address in the memory of each card, bytes.
     pub address: u64,
-    /// The launch argument that is its address, if it can be bound to others.
+    /// The launch argument with its address, if it is rebindable.
     pub argument: Option<u8>,
 }
 
@@ -27,12 +27,12 @@ impl Placed {
         if self.buffer.is_striped { operand.striped() } else { operand }
     }
 
-    /// Ranges of card memory it takes.
+    /// Returns its ranges of card memory.
     pub(super) fn ranges(&self, ranks: u64, stripe: u64) -> Vec<Range> {
-        rooms::ranges(&self.buffer, self.address, ranks, stripe)
+        allocator::ranges(&self.buffer, self.address, ranks, stripe)
     }
 
-    /// Where its bytes lie on a card of a schedule for `ranks` cards.
+    /// Returns the ranges of its bytes on a card of a schedule for `ranks` cards.
     pub fn pieces(&self, ranks: u64, capabilities: &Capabilities) -> Vec<Piece> {
         let mut offset = 0;
         let mut pieces = Vec::new();
@@ -49,30 +49,30 @@ impl Placed {
 pub struct Scheduled {
     /// Its number in the graph.
     pub step: usize,
-    /// The way chosen for it.
+    /// Its algorithm.
     pub algorithm: Algorithm,
-    /// What it should take by itself.
+    /// Its predicted time alone.
     pub predicted: Prediction,
-    /// By rank, the index of its first instruction in the program; `None` if the rank has nothing to do for it.
+    /// Index of its first instruction in the program of each rank; `None` if the rank has none.
     pub first: Vec<Option<usize>>,
 }
 
-/// One program for each card, of one or several collectives, to be stored on the cards and launched.
+/// One program for each card, of one or several collectives, to store on the cards and launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// Nodes by rank.
     pub group: Vec<u32>,
-    /// One for each rank; without instructions if it has nothing to do. Addresses in rebindable buffers are relative to them.
+    /// Programs by rank, possibly empty. Addresses in rebindable buffers are relative to the buffer.
     pub programs: Vec<Program>,
-    /// Communicators to define before, on all their members.
+    /// Communicators to define on all their members first.
     pub communicators: Vec<Communicator>,
     /// The buffers.
     pub buffers: Vec<Placed>,
-    /// Memory that the programs use besides; what was there is gone.
+    /// Intermediate memory, which the programs overwrite.
     pub between: Range,
-    /// Steps in the order they are run.
+    /// Steps in execution order.
     pub steps: Vec<Scheduled>,
-    /// What all of it should take.
+    /// The predicted time of all steps.
     pub predicted: Prediction,
 }
 
@@ -83,7 +83,7 @@ impl Schedule {
         Schedule { group, programs, communicators, buffers, between, steps, predicted: Prediction::default() }
     }
 
-    /// The schedule of a single plan, with its data where the plan has it and no buffers.
+    /// Returns the schedule of a single plan, with the plan's placement and no buffers.
     pub fn of(plan: &Plan) -> Self {
         let first = plan.programs.iter().map(|program| (!program.instructions.is_empty()).then_some(0)).collect();
         let (algorithm, predicted) = (plan.algorithm, plan.predicted);
@@ -96,7 +96,7 @@ impl Schedule {
         }
     }
 
-    /// Arguments of the launch.
+    /// Returns the arguments of the launch.
     pub fn arguments(&self) -> [u64; ARGUMENTS] {
         let mut arguments = [0; ARGUMENTS];
         for placed in &self.buffers {
@@ -107,7 +107,7 @@ impl Schedule {
         arguments
     }
 
-    /// The programs with the arguments of the launch in place.
+    /// Returns the programs with the launch arguments added.
     pub fn bound(&self) -> Vec<Program> {
         let arguments = self.arguments();
         let bound = |program: &Program| Program {
@@ -117,23 +117,23 @@ impl Schedule {
         self.programs.iter().map(bound).collect()
     }
 
-    /// The buffer of this name.
+    /// Returns the buffer of this name.
     pub fn buffer(&self, name: &str) -> Option<&Placed> {
         self.buffers.iter().find(|placed| placed.buffer.name == name)
     }
 
-    /// Number of the step that instruction `index` of rank `rank`'s program belongs to.
+    /// Returns the number of the step of instruction `index` of rank `rank`.
     pub fn step_of(&self, rank: usize, index: usize) -> Option<usize> {
         let begun = |one: &&Scheduled| one.first.get(rank).copied().flatten().is_some_and(|first| first <= index);
         self.programs.get(rank).filter(|program| index < program.instructions.len())?;
         self.steps.iter().rev().find(begun).map(|one| one.step)
     }
 
-    /// Binds a buffer to another address on every card, for the launches to come. What is verified stays so: a step touches
-    /// nothing but its buffers and what lies between, and none of these may overlap.
+    /// Binds a buffer to another address on every card, for the following launches. The programs stay verified: steps access only
+    /// buffers and intermediate memory, which must not overlap.
     ///
     /// # Errors
-    /// [`GraphError::NotBindable`], [`GraphError::BadAddress`]: then it is bound as before.
+    /// [`GraphError::NotBindable`] or [`GraphError::BadAddress`], with the binding unchanged.
     pub fn rebind(&mut self, name: &str, address: u64, capabilities: &Capabilities) -> Result<(), GraphError> {
         let bindable = |placed: &&Placed| placed.argument.is_some();
         let Some(number) = self.buffers.iter().position(|placed| placed.buffer.name == name && bindable(&placed))
@@ -143,17 +143,17 @@ impl Schedule {
         };
         let ranks = self.group.len() as u64;
         let stripe = capabilities.stripe_bytes();
-        let mut rooms = Rooms::new(None, ranks, capabilities);
+        let mut memory = Allocator::new(None, ranks, capabilities);
         let others = self.buffers.iter().enumerate().filter(|(other, _)| *other != number);
-        rooms.occupy(others.flat_map(|(_, placed)| placed.ranges(ranks, stripe)));
-        rooms.occupy([self.between]);
-        rooms.check(&self.buffers[number].buffer, address)?;
+        memory.occupy(others.flat_map(|(_, placed)| placed.ranges(ranks, stripe)));
+        memory.occupy([self.between]);
+        memory.check(&self.buffers[number].buffer, address)?;
         self.buffers[number].address = address;
         Ok(())
     }
 
-    /// Verifies the whole, times it, and gives back what of the memory between is not used.
-    pub(super) fn settle(&mut self, capabilities: &Capabilities) -> Result<(), GraphError> {
+    /// Verifies and times all programs, and reduces the intermediate memory to what they use.
+    pub(super) fn finish(&mut self, capabilities: &Capabilities) -> Result<(), GraphError> {
         let programs = self.bound();
         self.predicted =
             predict(&programs, &self.communicators, &self.group, capabilities).map_err(GraphError::Whole)?;
@@ -174,7 +174,7 @@ impl Schedule {
                 };
                 let own = own.unwrap_or(0) as u32;
                 let context = Context { rank: own, ranks: ranks as u32, stripe_bytes, tables: &program.tables };
-                // Verified programs have no ranges that cannot be.
+                // Verified programs have valid ranges.
                 let Ok(touched) = card_ranges(instruction, &context) else { continue };
                 let remote = transfers(instruction, &context).ok().and_then(|moved| moved.remote);
                 let remote = remote.map(|one| Range { address: one.address, bytes: one.bytes });

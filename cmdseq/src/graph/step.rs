@@ -1,4 +1,4 @@
-//! Collectives and the buffers they name.
+//! Buffers and steps.
 
 use super::error::Side;
 use crate::Element;
@@ -9,41 +9,41 @@ use crate::request::Request;
 pub struct Buffer {
     /// Its name.
     pub name: String,
-    /// Bytes; of a striped one, of each block.
+    /// Bytes; if striped, of each block.
     pub bytes: u64,
-    /// Striped: a block for each rank of the graph, each in a memory I/O of its own. Else one range.
+    /// Whether it has one block for each rank of the graph, each in its own memory I/O, instead of one range.
     pub is_striped: bool,
-    /// What is in it, if it matters: a reduction of other elements is refused.
+    /// Element type; `None` accepts all reductions.
     pub element: Option<Element>,
-    /// Where it lies in card memory, bytes; `None` to have it placed.
+    /// Address in card memory, bytes; `None` lets the graph choose.
     pub address: Option<u64>,
-    /// Whether its address is an argument of the launch, so that it can be changed between two launches.
+    /// Whether its address is a launch argument, which can change between launches.
     pub is_rebindable: bool,
 }
 
 impl Buffer {
-    /// A buffer of `bytes` bytes, to be placed.
+    /// Returns a buffer of `bytes` bytes, whose address the graph chooses.
     pub fn new(name: impl Into<String>, bytes: u64) -> Self {
         let name = name.into();
         Buffer { name, bytes, is_striped: false, element: None, address: None, is_rebindable: false }
     }
 
-    /// The same, a block of its bytes for each rank, striped over the memory I/Os.
+    /// Makes it a block of its bytes for each rank, striped over the memory I/Os.
     pub fn striped(self) -> Self {
         Buffer { is_striped: true, ..self }
     }
 
-    /// The same, holding elements of this type.
+    /// Sets the element type.
     pub fn of(self, element: Element) -> Self {
         Buffer { element: Some(element), ..self }
     }
 
-    /// The same at this address.
+    /// Sets the address.
     pub fn at(self, address: u64) -> Self {
         Buffer { address: Some(address), ..self }
     }
 
-    /// The same, to be bound to other addresses later. A graph has room for three of them, none striped.
+    /// Makes it rebindable. A graph has at most three rebindable buffers, none striped.
     pub fn rebindable(self) -> Self {
         Buffer { is_rebindable: true, ..self }
     }
@@ -52,39 +52,39 @@ impl Buffer {
 /// One collective of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What to do. Its group is some or all nodes of the graph; its placement is set by the graph.
+    /// The request, for some or all nodes of the graph. The graph sets its placement.
     pub request: Request,
-    /// Buffer with the input of the ranks that have one.
+    /// Buffer of the input, if any rank has one.
     pub input: Option<String>,
-    /// Buffer for the output of the ranks that get one. It may be the input, for algorithms that work in place.
+    /// Buffer of the output, if any rank has one. It may equal the input, for algorithms that work in place.
     pub output: Option<String>,
-    /// Steps, by number, that must be over before.
+    /// Numbers of steps that must end first.
     pub after: Vec<usize>,
 }
 
 impl Step {
-    /// A step on no buffers.
+    /// Returns a step without buffers.
     pub fn new(request: Request) -> Self {
         Step { request, input: None, output: None, after: Vec::new() }
     }
 
-    /// The same with its input in this buffer.
+    /// Sets the buffer of the input.
     pub fn input(self, buffer: impl Into<String>) -> Self {
         Step { input: Some(buffer.into()), ..self }
     }
 
-    /// The same with its output in this buffer.
+    /// Sets the buffer of the output.
     pub fn output(self, buffer: impl Into<String>) -> Self {
         Step { output: Some(buffer.into()), ..self }
     }
 
-    /// The same, not before step `number` is over.
+    /// Adds step `number` to those that must end first.
     pub fn after(mut self, number: usize) -> Self {
         self.after.push(number);
         self
     }
 
-    /// Bytes that the rank with most of them has on a side.
+    /// Returns the bytes on a side of the rank with the most data.
     pub(super) fn needs(&self, side: Side) -> u64 {
         let of = |rank| match side {
             Side::Input => self.request.input_bytes(rank),

@@ -1,4 +1,4 @@
-//! One constructor for each operation.
+//! Constructors, one for each operation.
 
 use super::operand::Operand;
 use super::operation::Operation;
@@ -28,7 +28,7 @@ impl Instruction {
         Instruction::new(Operation::Nop)
     }
 
-    /// Waits for every rank.
+    /// Waits until all ranks have arrived.
     pub const fn barrier() -> Self {
         Instruction::new(Operation::Barrier)
     }
@@ -108,12 +108,12 @@ impl Instruction {
         Instruction { peer, ..Instruction::moving(Operation::RdmaWrite, source, destination, bytes) }
     }
 
-    /// Receives `bytes` from rank `peer` and folds them with those at `own`.
+    /// Receives `bytes` from rank `peer` and folds them with the bytes at `own`.
     pub const fn recv_reduce(combine: Combine, peer: u16, own: Operand, destination: Operand, bytes: u64) -> Self {
         Instruction { peer, ..Instruction::combining(Operation::RecvReduce, combine, own, destination, bytes) }
     }
 
-    /// Sends `bytes` at `source` to rank `to`, and folds what comes from rank `from` with the bytes at `own`.
+    /// Sends `bytes` at `source` to rank `to`, and folds the data from rank `from` with the bytes at `own`.
     pub const fn sendrecv_reduce(
         combine: Combine,
         (to, from): (u16, u16),
@@ -148,24 +148,24 @@ impl Instruction {
         }
     }
 
-    /// Waits until this card's signal `signal` is at least `value`, and subtracts that.
+    /// Waits until this card's signal `signal` is at least `value`, and subtracts the value.
     pub const fn wait_signal(signal: u16, value: u32) -> Self {
         Instruction { signal_id: signal, signal_value: value, ..Instruction::new(Operation::WaitSignal) }
     }
 
-    /// Distributes the blocks of table `table` of rank `root`; the own one has `bytes`.
+    /// Distributes the blocks of table `table` of rank `root`; the own block has `bytes`.
     pub const fn scatterv(root: u16, source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
         let instruction = Instruction::moving(Operation::Scatterv, source, destination, bytes);
         Instruction { root, extent: table as u64, ..instruction }
     }
 
-    /// Collects blocks as table `table` of rank `root` says; the own one has `bytes`.
+    /// Collects the blocks of table `table` of rank `root`; the own block has `bytes`.
     pub const fn gatherv(root: u16, source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
         let instruction = Instruction::moving(Operation::Gatherv, source, destination, bytes);
         Instruction { root, extent: table as u64, ..instruction }
     }
 
-    /// Collects blocks as table `table` says at every rank; the own one has `bytes`.
+    /// Collects the blocks of table `table` at every rank; the own block has `bytes`.
     pub const fn allgatherv(source: Operand, destination: Operand, bytes: u64, table: u16) -> Self {
         Instruction { extent: table as u64, ..Instruction::moving(Operation::Allgatherv, source, destination, bytes) }
     }
@@ -183,7 +183,7 @@ impl Instruction {
         Instruction { extent: slot as u64, ..instruction }
     }
 
-    /// Forgets `communicator`.
+    /// Removes `communicator`.
     pub const fn free(communicator: u16) -> Self {
         Instruction { communicator, ..Instruction::new(Operation::Free) }
     }

@@ -1,6 +1,6 @@
 //! The 64-byte word: encoding, decoding, and checks of fields.
 
-use super::fields::FIELDS;
+use super::fields::first_invalid;
 use super::operand::{AddressSpace, Layout, Operand};
 use super::operation::{Operation, is_collective, takes_stripes};
 use super::{ARGUMENTS, Flags, Instruction, offset};
@@ -153,8 +153,7 @@ impl Instruction {
     /// The first invalid field.
     pub fn check_fields(&self) -> Result<(), DecodeError> {
         let refuse = |offset, name| Err(DecodeError::Field { offset, name });
-        let fields = self.operation.fields();
-        if let Some(field) = FIELDS.iter().find(|field| !field.is_allowed_in(self, &fields)) {
+        if let Some(field) = first_invalid(self) {
             return refuse(field.offset, field.name);
         }
         if let Some(combine) = self.combine() {

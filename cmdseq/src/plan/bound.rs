@@ -4,8 +4,8 @@ use crate::Capabilities;
 use crate::request::{Collective, Request};
 
 impl Request {
-    /// The least that an allreduce can take on these links, in picoseconds: 2(N-1)/N of the vector has to leave each card,
-    /// over as many links as the worst linked card has to others of the group. `None` for all else, and without such links.
+    /// Returns the lower bound of an allreduce on these links, in picoseconds: 2(N-1)/N of the vector must leave each card, over the
+    /// links of the card with the fewest links within the group. `None` for all others, and without such links.
     pub fn bandwidth_bound_ps(&self, capabilities: &Capabilities) -> Option<u64> {
         let ranks = u64::from(self.ranks());
         let linked = |a: u32| {

@@ -1,20 +1,20 @@
-//! How each algorithm puts a result together, as `docs/isa.md` says it: for those who want to compute the same bits.
+//! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
 use super::outcome::Plan;
 use super::rounds::Blocks;
 use crate::request::{Algorithm, Collective};
 use crate::{Capabilities, Topology};
 
-/// How one element of a result is put together from those of the ranks.
+/// How one element of a result is folded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folding {
-    /// What this rank contributes.
+    /// The contribution of this rank.
     Rank(u32),
-    /// The left fold of these, rounded once behind the last; one alone is what it is.
+    /// The left fold of these, rounded once at its end; a single one is unchanged.
     Left(Vec<Folding>),
 }
 
-/// The order in which a plan of a reduction folds.
+/// The order in which the plan of a reduction folds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoldOrder {
     algorithm: Algorithm,
@@ -43,7 +43,7 @@ impl Folding {
 }
 
 impl FoldOrder {
-    /// That of `plan`, made for cards with `capabilities`. Of no use for what does not reduce.
+    /// Returns the order of `plan` for cards with `capabilities`; meaningless unless it reduces.
     pub fn new(plan: &Plan, capabilities: &Capabilities) -> Self {
         let request = &plan.request;
         let (algorithm, collective, ranks) = (plan.algorithm, request.collective, request.ranks());
@@ -60,8 +60,7 @@ impl FoldOrder {
         FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
     }
 
-    /// How what begins at byte `offset` of rank `rank`'s output is folded, and the byte behind the last for which that
-    /// holds; `None` if nothing is.
+    /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
     pub fn at(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
         let number = offset / self.chunk;
         let end = number.saturating_add(1).saturating_mul(self.chunk);

@@ -45,15 +45,15 @@ pub use predict::{predict, predict_with};
 
 /// Plans `request` for cards with `capabilities`. The result is verified.
 ///
-/// Without an algorithm in the request, the one with the earliest predicted arrival is taken.
+/// If the request names no algorithm, the one with the earliest predicted arrival is selected.
 ///
 /// # Errors
-/// A refusal that says what is wrong with the request, or that no way does it on this fabric.
+/// If the request is invalid, or no algorithm can run it on these cards.
 pub fn plan(request: &Request, capabilities: &Capabilities) -> Result<Plan, Refusal> {
     plan_with(request, capabilities, &CostModel::stated(capabilities))
 }
 
-/// As [`plan`], with times as `model` has them.
+/// As [`plan`], with the parameters of `model`.
 ///
 /// # Errors
 /// As [`plan`].
@@ -80,12 +80,12 @@ pub fn plan_with(request: &Request, capabilities: &Capabilities, model: &CostMod
     })
 }
 
-/// Every algorithm with the plan it gives, or why it gives none. The algorithm in the request is not regarded.
+/// Returns the plan of every algorithm, or why it has none. The request's own algorithm is ignored.
 pub fn candidates(request: &Request, capabilities: &Capabilities) -> Vec<(Algorithm, Result<Plan, Refusal>)> {
     candidates_with(request, capabilities, &CostModel::stated(capabilities))
 }
 
-/// As [`candidates`], with times as `model` has them.
+/// As [`candidates`], with the parameters of `model`.
 pub fn candidates_with(
     request: &Request,
     capabilities: &Capabilities,

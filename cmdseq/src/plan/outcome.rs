@@ -1,10 +1,10 @@
-//! What the planner makes.
+//! Plans and predictions.
 
 use crate::cost::Terms;
 use crate::program::{Communicator, Program};
 use crate::request::{Algorithm, Request};
 
-/// What the planner expects, in picoseconds of the fabric's time from the issue of the first instruction.
+/// Predicted times, in picoseconds from the issue of the first instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prediction {
     /// All beats counted out.
@@ -13,27 +13,28 @@ pub struct Prediction {
     pub t2_ps: u64,
     /// Last byte counted in at the last destination.
     pub arrival_ps: u64,
-    /// What the arrival is made of.
+    /// The terms of the arrival.
     pub terms: Terms,
 }
 
-/// What the planner makes of a [`Request`].
+/// The plan of a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// The way chosen.
+    /// The selected algorithm.
     pub algorithm: Algorithm,
     /// One program per rank of the request's group.
     pub programs: Vec<Program>,
-    /// Communicators to define before; the same ids on all cards that are members. Without [`WORLD`](crate::instruction::WORLD), which always is.
+    /// Communicators to define first, with the same id on all members, without the permanent
+    /// [`WORLD`](crate::instruction::WORLD).
     pub communicators: Vec<Communicator>,
-    /// What it should take.
+    /// The predicted times.
     pub predicted: Prediction,
     /// Bytes that cross the busiest link in one direction.
     pub busiest_link_bytes: u64,
-    /// Bytes that a destination gets from other ranks, at the destination that gets most.
+    /// Bytes from other ranks at the destination that receives most.
     pub bytes_per_destination: u64,
-    /// What a user should know, such as that times are extrapolated.
+    /// Notes for users, such as extrapolated times.
     pub notes: Vec<String>,
 }

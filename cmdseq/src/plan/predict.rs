@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::table::Tables;
 use crate::{AddressSpace, Capabilities, Context, Instruction, Operation, verify};
 
-/// Predicts what verified programs take when all cards begin at the same time and take what they say.
+/// Verifies programs and predicts their times, if all cards begin at the same time, with the reported parameters.
 ///
 /// # Errors
 /// As [`verify::verify`].
@@ -31,7 +31,7 @@ pub fn predict(
     predict_with(programs, communicators, group, capabilities, &CostModel::stated(capabilities))
 }
 
-/// As [`predict`], if they take what `model` says.
+/// As [`predict`], with the parameters of `model`.
 ///
 /// # Errors
 /// As [`verify::verify`].

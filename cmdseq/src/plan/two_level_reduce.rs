@@ -168,6 +168,7 @@ impl Levels<'_> {
     }
 
     /// From each rank to the next, over another card from row to row.
+    #[expect(clippy::too_many_lines, reason = "the collectives differ only after the chain that they share")]
     fn along_the_ranks(&mut self) -> Result<(), Refusal> {
         let (request, bytes, size) = (self.request, self.request.bytes, self.grid.size);
         let (last, last_column) = (request.ranks() - 1, size - 1);

@@ -167,7 +167,7 @@ impl Transfers {
     }
 
     /// Whether the own contribution is also sent: it is read once, and must not change until the fold ends.
-    pub const fn own_is_sent(&self) -> bool {
+    pub(crate) const fn own_is_sent(&self) -> bool {
         self.multicast && !self.sends.is_empty()
     }
 

@@ -137,19 +137,19 @@ impl Collective {
     }
 
     /// Whether an input has a block for each rank.
-    pub const fn takes_blocks(self) -> bool {
+    pub(crate) const fn takes_blocks(self) -> bool {
         use Collective::{Alltoall, Alltoallv, ReduceScatter, Scatter, Scatterv};
         matches!(self, Scatter | Alltoall | ReduceScatter | Scatterv | Alltoallv)
     }
 
     /// Whether an output has a block from each rank.
-    pub const fn gives_blocks(self) -> bool {
+    pub(crate) const fn gives_blocks(self) -> bool {
         use Collective::{Allgather, Allgatherv, Alltoall, Alltoallv, Gather, Gatherv};
         matches!(self, Gather | Alltoall | Allgather | Gatherv | Alltoallv | Allgatherv)
     }
 
     /// Whether the collective uses [`Request::peer`](super::Request::peer).
-    pub const fn has_peer(self) -> bool {
+    pub(crate) const fn has_peer(self) -> bool {
         matches!(self, Collective::Send | Collective::Recv)
     }
 }

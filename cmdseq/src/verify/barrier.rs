@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::iter::once;
 
-use super::order::{Clocks, Signals, check_size, signal_of_put};
-use super::races::MORE_RUNS;
-use crate::matching::{Matching, Members, is_one_sided};
+use super::order::{Signals, check_size};
+use super::run::Run;
+use crate::matching::{Members, is_one_sided};
 use crate::program::Program;
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Capabilities, Instruction};
 
 /// Returns a rank whose program may end before that of the other rank begins; the programs are verified.
 ///
@@ -20,9 +20,10 @@ pub(crate) fn early_end(
     members: &Members,
     capabilities: &Capabilities,
 ) -> Result<Option<(usize, usize)>, Refusal> {
-    let begun = Begun::new(programs, members, capabilities)?;
-    begun.run_until_none(|signals| {
-        let clocks = begun.run(signals, |_, _, _| ())?;
+    let begun = Begun::new(programs, members)?;
+    let run = begun.run(capabilities);
+    run.until_none(begun.signals(), |signals| {
+        let clocks = run.clocks(signals, |_, _, _| Ok(()))?;
         let all = 0..programs.len();
         Ok(all.clone().find_map(|rank| {
             let other = all.clone().find(|other| !clocks.is_over(*other, 0, rank))?;
@@ -40,17 +41,19 @@ pub(super) fn stray(
     members: &Members,
     capabilities: &Capabilities,
 ) -> Result<Option<Refusal>, Refusal> {
-    let begun = Begun::new(programs, members, capabilities)?;
-    begun.run_until_none(|signals| {
+    let begun = Begun::new(programs, members)?;
+    let run = begun.run(capabilities);
+    run.until_none(begun.signals(), |signals| {
         let mut early = None;
         // The last instruction of each rank that reaches each other rank.
         let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        let clocks = begun.run(signals, |rank, index, clocks| {
-            let Some(peer) = begun.reached(rank, index) else { return };
+        let clocks = run.clocks(signals, |rank, index, clocks| {
+            let Some(peer) = begun.reached(rank, index) else { return Ok(()) };
             last.insert((rank, peer), index);
             if early.is_none() && !clocks.is_over(peer, 0, rank) {
                 early = Some((rank, index, peer));
             }
+            Ok(())
         })?;
         let late = || {
             let is_late = |((rank, peer), index): (&(usize, usize), &usize)| {
@@ -75,18 +78,25 @@ pub(super) fn stray(
 struct Begun<'a> {
     programs: Vec<Program>,
     members: &'a Members,
-    capabilities: &'a Capabilities,
 }
 
 impl<'a> Begun<'a> {
-    fn new(programs: &[Program], members: &'a Members, capabilities: &'a Capabilities) -> Result<Self, Refusal> {
+    fn new(programs: &[Program], members: &'a Members) -> Result<Self, Refusal> {
         check_size(programs)?;
         let begun = |program: &Program| Program {
             instructions: once(Instruction::nop()).chain(program.instructions.iter().copied()).collect(),
             tables: program.tables.clone(),
             ..Program::default()
         };
-        Ok(Begun { programs: programs.iter().map(begun).collect(), members, capabilities })
+        Ok(Begun { programs: programs.iter().map(begun).collect(), members })
+    }
+
+    fn run<'b>(&'b self, capabilities: &'b Capabilities) -> Run<'b> {
+        Run { programs: &self.programs, members: self.members, capabilities }
+    }
+
+    fn signals(&self) -> Signals {
+        Signals::new(&self.programs, self.members)
     }
 
     /// Returns the rank whose memory or signals an instruction of `rank` reaches.
@@ -97,45 +107,5 @@ impl<'a> Begun<'a> {
             return None;
         }
         self.members.of(rank, instruction)?.program_rank(instruction.peer.into())
-    }
-
-    /// What `find` finds in a run, if it finds it in all: of signals that several ranks add to, a later run knows more.
-    fn run_until_none<T>(
-        &self,
-        mut find: impl FnMut(&mut Signals) -> Result<Option<T>, Refusal>,
-    ) -> Result<Option<T>, Refusal> {
-        let mut signals = Signals::new(&self.programs, self.members);
-        let mut runs = MORE_RUNS;
-        loop {
-            let found = find(&mut signals)?;
-            if found.is_none() || runs == 0 {
-                return Ok(found);
-            }
-            runs -= 1;
-            signals.again();
-        }
-    }
-
-    /// What is over at the ends of the programs; `each` sees what is over when an instruction begins.
-    fn run(&self, signals: &mut Signals, mut each: impl FnMut(usize, usize, &Clocks)) -> Result<Clocks, Refusal> {
-        let Begun { programs, members, capabilities } = self;
-        let mut clocks = Clocks::new(programs.len());
-        let mut matching = Matching::new(programs, members, capabilities);
-        let mut together = Vec::new();
-        while matching.step_into(&mut together)? {
-            for (rank, index) in together.iter().copied() {
-                let instruction = &programs[rank].instructions[index];
-                each(rank, index, &clocks);
-                if let Some(signal) = signal_of_put(rank, instruction, members) {
-                    signals.put(rank, signal, &clocks);
-                }
-                if instruction.operation == Operation::WaitSignal {
-                    signals.wait((rank, index), instruction, &mut clocks);
-                }
-                signals.check_work()?;
-            }
-            clocks.end_together(&together, programs, members, capabilities);
-        }
-        Ok(clocks)
     }
 }

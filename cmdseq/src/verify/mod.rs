@@ -11,6 +11,7 @@ mod instruction;
 mod order;
 mod races;
 mod resident;
+mod run;
 #[cfg(test)]
 pub(crate) mod sample;
 mod shadow;

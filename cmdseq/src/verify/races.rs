@@ -4,19 +4,17 @@
 //! [`Shadow`] records all uses. Programs run here in a possible order, so each earlier use has ended, or is not ordered with
 //! the new one: a race.
 
-use super::order::{Clocks, Signals, check_size, signal_of_put};
+use super::order::{Clocks, Signals, check_size};
+use super::run::Run;
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
-use crate::matching::{Matching, Members, is_one_sided};
+use crate::matching::{Members, is_one_sided};
 use crate::program::Program;
 use crate::ranges::{Context, Range, card_ranges, remote};
 use crate::refusal::{Reason, Refusal};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Layout, Operation};
-
-/// Further runs if the first finds a race: each knows more of the order that shared signals imply.
-pub(super) const MORE_RUNS: usize = 3;
 
 pub(super) struct Races<'a> {
     programs: &'a [Program],
@@ -24,7 +22,6 @@ pub(super) struct Races<'a> {
     capabilities: &'a Capabilities,
     /// By rank.
     spans: &'a [Spans],
-    clocks: Clocks,
     memory: Vec<Shadow>,
     /// The ranges of the current instruction, and whether each is written.
     list: Vec<(Range, bool)>,
@@ -46,21 +43,25 @@ impl<'a> Races<'a> {
     ) -> Result<(), Refusal> {
         check_size(programs)?;
         let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
-        let mut signals = Signals::new(programs, members);
+        let signals = Signals::new(programs, members);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
             let cause =
                 format!("put_signal: all puts together add more than {} to signal {signal} of rank {rank}", u32::MAX);
             return Err(Refusal::at(putter, index, cause).because(Reason::SignalOverflow));
         }
-        let mut runs = MORE_RUNS;
-        loop {
-            match Races::new(programs, members, capabilities, &spans).run(&mut signals)? {
-                Some(_) if runs > 0 => runs -= 1,
-                Some(refusal) => return Err(refusal),
-                None => return Ok(()),
-            }
-            signals.again();
-        }
+        let run = Run { programs, members, capabilities };
+        let found = run.until_none(signals, |signals| {
+            let mut races = Races::new(programs, members, capabilities, &spans);
+            let mut found = None;
+            run.clocks(signals, |rank, index, clocks| {
+                if found.is_none() {
+                    found = races.uses(rank, index, clocks);
+                }
+                races.check_work()
+            })?;
+            Ok(found)
+        })?;
+        found.map_or(Ok(()), Err)
     }
 
     fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities, spans: &'a [Spans]) -> Self {
@@ -69,7 +70,6 @@ impl<'a> Races<'a> {
             members,
             capabilities,
             spans,
-            clocks: Clocks::new(programs.len()),
             memory: Vec::new(),
             list: Vec::new(),
             uses: 0,
@@ -99,31 +99,6 @@ impl<'a> Races<'a> {
         Some((peer, Range { address: there.address, bytes: there.bytes }))
     }
 
-    /// Runs all programs; returns a refusal as a value if another run may resolve it.
-    fn run(&mut self, signals: &mut Signals) -> Result<Option<Refusal>, Refusal> {
-        let mut found = None;
-        let mut matching = Matching::new(self.programs, self.members, self.capabilities);
-        let mut together = Vec::new();
-        while matching.step_into(&mut together)? {
-            for (rank, index) in together.iter().copied() {
-                if found.is_none() {
-                    found = self.uses(rank, index);
-                }
-                let instruction = &self.programs[rank].instructions[index];
-                if let Some(signal) = signal_of_put(rank, instruction, self.members) {
-                    signals.put(rank, signal, &self.clocks);
-                }
-                if instruction.operation == Operation::WaitSignal {
-                    signals.wait((rank, index), instruction, &mut self.clocks);
-                }
-                signals.check_work()?;
-                self.check_work()?;
-            }
-            self.clocks.end_together(&together, self.programs, self.members, self.capabilities);
-        }
-        Ok(found)
-    }
-
     /// Refuses programs with too many uses or comparisons.
     fn check_work(&self) -> Result<(), Refusal> {
         if self.uses > USES_MAX {
@@ -136,24 +111,24 @@ impl<'a> Races<'a> {
     }
 
     /// Records a use of the memory of `card`; returns its first conflict with an earlier use.
-    fn add(&mut self, card: usize, range: Range, now: Use) -> Option<Conflict> {
+    fn add(&mut self, card: usize, range: Range, now: Use, clocks: &Clocks) -> Option<Conflict> {
         let memory = &mut self.memory[card];
         let before = memory.compared();
-        let conflict = memory.add(range, now, &self.clocks);
+        let conflict = memory.add(range, now, clocks);
         self.uses += 1;
         self.compared += memory.compared() - before;
         conflict
     }
 
     /// Records all uses by instruction `index` of `rank` of memory that others access.
-    fn uses(&mut self, rank: usize, index: usize) -> Option<Refusal> {
+    fn uses(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Option<Refusal> {
         let program = &self.programs[rank];
         let instruction = &program.instructions[index];
         if is_one_sided(instruction.operation)
             && let Some((peer, range)) = self.remote(rank, instruction, &program.tables)
         {
             let is_write = instruction.operation != Operation::RdmaRead;
-            let conflict = self.add(peer, range, Use { rank, index, is_write });
+            let conflict = self.add(peer, range, Use { rank, index, is_write }, clocks);
             if let Some(conflict) = conflict {
                 return Some(self.refusal(peer, Use { rank, index, is_write }, &conflict));
             }
@@ -173,7 +148,7 @@ impl<'a> Races<'a> {
         let found = list.iter().find_map(|(range, is_write)| {
             let is_touched = range.address < touched.1 && range.end() > touched.0;
             let it = Use { rank, index, is_write: *is_write };
-            let conflict = if is_touched { self.add(rank, *range, it) } else { None };
+            let conflict = if is_touched { self.add(rank, *range, it, clocks) } else { None };
             Some(self.refusal(rank, it, &conflict?))
         });
         self.list = list;
@@ -254,20 +229,20 @@ mod tests {
     }
 
     /// Runs `test` on races of two cards: the first writes 64 B at 1024 of the second, which runs `instructions`.
-    fn with_races<T>(instructions: &[Instruction], test: impl FnOnce(&mut Races<'_>) -> T) -> T {
+    fn with_races<T>(instructions: &[Instruction], test: impl FnOnce(&mut Races<'_>, &mut Clocks) -> T) -> T {
         let capabilities = card(2);
         let members = members(&capabilities, &[]);
         let write = Instruction::rdma_write(1, at(0), at(1024), 64);
         let programs = programs([(vec![write], Tables::new()), (instructions.to_vec(), Tables::new())]);
         let spans = [Spans::default(), Spans::default()];
-        test(&mut Races::new(&programs, &members, &capabilities, &spans))
+        test(&mut Races::new(&programs, &members, &capabilities, &spans), &mut Clocks::new(2))
     }
 
     #[test]
     fn uses_are_noted_where_others_reach_and_nowhere_else() {
         let uses = |instruction: Instruction| {
-            with_races(&[instruction], |races| {
-                assert!(races.uses(1, 0).is_none());
+            with_races(&[instruction], |races, clocks| {
+                assert!(races.uses(1, 0, clocks).is_none());
                 races.uses
             })
         };
@@ -283,8 +258,8 @@ mod tests {
         assert_eq!(uses(Instruction::alltoall(at(1024), at(1056), 16)), 2);
         assert_eq!(uses(Instruction::nop()), 0);
         // What lies far off is not even listed.
-        with_races(&[Instruction::send(0, at(0), 64)], |races| {
-            assert!(races.uses(1, 0).is_none());
+        with_races(&[Instruction::send(0, at(0), 64)], |races, clocks| {
+            assert!(races.uses(1, 0, clocks).is_none());
             assert_eq!((races.uses, races.compared), (0, 0));
         });
     }
@@ -292,18 +267,18 @@ mod tests {
     #[test]
     fn what_is_compared_is_counted() {
         let instructions = [Instruction::fill(at(1024), 64, 0), Instruction::copy(at(0), at(1032), 8)];
-        with_races(&instructions, |races| {
+        with_races(&instructions, |races, clocks| {
             let count = |races: &Races<'_>| (races.uses, races.compared);
-            races.uses(0, 0);
+            races.uses(0, 0, clocks);
             let write = (1, 1);
             assert_eq!(count(races), write, "nothing was there before it");
-            races.clocks.learn(1, &[1, 0]);
-            races.uses(1, 0);
+            clocks.learn(1, &[1, 0]);
+            races.uses(1, 0, clocks);
             // Its range, the write before, and its own.
             let fill = (write.0 + 1, write.1 + 3);
             assert_eq!(count(races), fill);
-            races.clocks.end(1, 0);
-            races.uses(1, 1);
+            clocks.end(1, 0);
+            races.uses(1, 1, clocks);
             // Of two ranges, one that others reach; the fill before, and its own.
             assert_eq!(count(races), (fill.0 + 1, fill.1 + 4));
         });
@@ -311,7 +286,7 @@ mod tests {
 
     #[test]
     fn uses_and_comparisons_have_a_limit() {
-        with_races(&[], |races| {
+        with_races(&[], |races, _| {
             (races.uses, races.compared) = (USES_MAX, COMPARED_MAX);
             assert_eq!(races.check_work(), Ok(()));
             races.uses = USES_MAX + 2;
@@ -357,7 +332,7 @@ mod tests {
             (Instruction::copy(a, at(264), 8), vec![read(256, 8), write(264, 8)]),
             (Instruction::nop(), vec![]),
         ] {
-            with_races(&[], |races| {
+            with_races(&[], |races, _| {
                 let tables = Tables::new();
                 let rank = 1 - u32::from(instruction.communicator);
                 let context = Context { rank, ranks: 3, stripe_bytes: STRIPE, tables: &tables };

@@ -6,6 +6,7 @@ use crate::cards::connected;
 use crate::verified;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of programs and messages")]
 fn who_waits_for_whom_is_told() {
     for (ranks, text, reason, expected) in [
         (

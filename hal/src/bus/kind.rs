@@ -10,7 +10,7 @@ pub enum BusKind {
     InProcess,
     /// The kernel's VFIO driver.
     Vfio,
-    /// A server on the far side of a socket.
+    /// A vfio-user server, through a socket.
     VfioUser,
 }
 

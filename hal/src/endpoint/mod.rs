@@ -1,8 +1,8 @@
-//! The device side of a function: what a model of a card implements, and the ports through which it reaches the host.
+//! The device side of a function: the trait that a model of a card implements, and its ports to the host.
 //!
-//! An [`Endpoint`] is given configuration and BAR accesses, and has a port for DMA and one for interrupts. It does not
-//! know which bus it sits on: in this process, or behind a vfio-user socket. Nothing here returns an error to
-//! the host, because PCIe does not: a read that no register answers gives all-ones, a write is dropped.
+//! An [`Endpoint`] receives configuration and BAR accesses, and has a port for DMA and a port for interrupts. It works on
+//! every bus: in this process, or behind a vfio-user socket. Accesses return no errors, as on PCIe: a read that no register
+//! answers returns all-ones, and such a write is dropped.
 
 pub(crate) mod intx;
 pub(crate) mod msix;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 
 use crate::{BarIndex, Iova, SharedMemory};
 
-/// What an endpoint is, fixed for its life.
+/// BARs and DMA reach of an endpoint. They never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The base address registers it implements.
+    /// Layouts of the implemented BARs.
     pub bars: [Option<BarLayout>; BarIndex::COUNT],
-    /// Address bits it can master: addresses of DMA lie below 2^`dma_bits`.
+    /// Address bits of its DMA: all addresses are below 2^`dma_bits`.
     pub dma_bits: u8,
 }
 
-/// What kind of reset reached the endpoint.
+/// Cause of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetKind {
     /// The host opened or closed the function (VFIO does this), or asked for a function-level reset.
     Function,
-    /// The owner went away without a word.
+    /// The owner disappeared without closing the function.
     OwnerLost,
 }
 
-/// Names one request on a [`DmaPort`] until it completes. The endpoint chooses it.
+/// Identifies a request on a [`DmaPort`] until it completes. The endpoint chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DmaTag(pub u64);
 
@@ -52,50 +52,49 @@ pub enum DmaFault {
     HostGone,
 }
 
-/// What became of a DMA request by the time the port returned.
+/// State of a DMA request when the port returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum DmaProgress {
-    /// It is over. For a read, the buffer given is filled.
+    /// The request completed. For a read, the buffer is filled.
     Done(Result<(), DmaFault>),
-    /// It is on its way: [`Endpoint::dma_complete`] will be called with its tag. The buffer given was not touched.
+    /// The request is in flight: [`Endpoint::dma_complete`] will be called with its tag. The buffer is unchanged.
     Pending,
 }
 
-/// The endpoint's way to host memory: requests, completed at once or later by an event.
+/// Access of an endpoint to host memory. Requests complete at once, or later by an event.
 ///
-/// Writes of one endpoint are seen by the host in the order they were made, and the bytes of one write in ascending
-/// order: the last aligned eight bytes of a write become visible last (with release order), so a word there may tell
-/// that the rest has arrived.
+/// The host sees writes of one endpoint in program order, and the bytes of one write in ascending order. The last aligned
+/// eight bytes of a write become visible last, with release order, so a word there can announce the rest.
 pub trait DmaPort: Send + Sync {
-    /// Reads host memory at `iova` into `data`, or starts to.
+    /// Reads host memory at `iova` into `data`, or starts the read.
     fn read(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress;
-    /// Writes `data` to host memory at `iova`, or starts to. The port has taken the data when it returns.
+    /// Writes `data` to host memory at `iova`, or starts the write. The port copies the data before it returns.
     fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress;
 }
 
-/// The endpoint's way to raise interrupts. It never waits, whatever the host does; a vector that is raised again before the
-/// host was told may be told once.
+/// Interrupts of an endpoint. The port never blocks. If a vector is raised again before the host receives it, the host may
+/// receive it once.
 pub trait InterruptPort: Send + Sync {
-    /// Raises MSI-X vector `vector`. The endpoint has checked enable and mask bits.
+    /// Raises MSI-X vector `vector`. The endpoint checks enable and mask bits first.
     fn raise(&self, vector: u16);
-    /// Asserts or releases the function's INTx line, a level. The endpoint has checked Interrupt Disable, and keeps
-    /// Interrupt Status of its status register in step: a host finds out by it whose line it is.
+    /// Asserts or releases the INTx line of the function. The endpoint checks Interrupt Disable first, and updates Interrupt
+    /// Status in its status register, by which a host finds the function that interrupts.
     fn set_intx(&self, asserted: bool);
 }
 
 /// The device side of one PCI function.
 ///
-/// Methods take `&self`, may be called from several threads, and return promptly: an endpoint never waits in them,
-/// least of all for its own DMA.
+/// Several threads may call methods at a time. Methods must return promptly and never wait, not even for the endpoint's own
+/// DMA.
 pub trait Endpoint: Send + Sync + 'static {
-    /// Base address registers and DMA reach.
+    /// Returns BARs and DMA reach.
     fn layout(&self) -> Layout;
 
-    /// Connects the ports. Called once, before any access; a second call replaces them.
+    /// Connects the ports, before any access. A second call replaces them.
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>);
 
-    /// Reads configuration space at `offset` (0 to 4095). What is not implemented reads as zero.
+    /// Reads configuration space at `offset` (0 to 4095). Unimplemented registers read as zero.
     fn config_read(&self, offset: u16, data: &mut [u8]);
 
     /// Writes configuration space at `offset`.
@@ -107,13 +106,13 @@ pub trait Endpoint: Send + Sync + 'static {
     /// Writes `data` (1, 2, 4 or 8 bytes) at `offset` of `bar`.
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]);
 
-    /// Puts the function into its state after power-up, but for what its layout says.
+    /// Restores the state after power-up. The layout stays.
     fn reset(&self, kind: ResetKind);
 
-    /// Completes a request that was [`DmaProgress::Pending`]: data read, or nothing for a write.
+    /// Completes a request that was [`DmaProgress::Pending`], with the data of a read.
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>);
 
-    /// The memory behind `bar` if all of it is plain memory that the host may map; its length is the BAR's.
+    /// Returns the memory of `bar`, if all of the BAR is plain memory that the host may map. Its length is that of the BAR.
     fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
         let _ = bar;
         None

@@ -1,26 +1,26 @@
-//! Copies between this program's memory and memory that others write while we look.
+//! Copies between private memory and memory that devices or other processes write at the same time.
 //!
-//! Such memory is never lent as a reference to bytes. Small accesses are atomic words, so that a word the other side
-//! stores is seen whole; larger ones are bulk, whose bytes mean something only once a word stored after them was seen. The
-//! references formed here are to atomics, and live for one load or store.
+//! No reference to bytes of such memory exists. Small copies are atomic words, so a word that the other side stores is never
+//! torn. Larger copies are bulk copies, whose bytes are meaningful only after a word stored later was seen. References here
+//! are to atomics, and live for one load or store.
 //!
-//! Bulk is no `memcpy`: to the language that is an ordinary access, which must not race. The compiler could read a byte
-//! twice, and find another value after a check, or leave a copy out because nobody seems to write. On x86-64 bulk is one
-//! `rep movsb`, which the compiler cannot see into; it is as fast as the C library's `memcpy`, which does the same beyond a few KiB,
-//! where relaxed words have a fifth of its speed in the caches. Elsewhere it is relaxed words.
+//! A bulk copy is no `memcpy`, which is an ordinary access and must not race: the compiler could read a byte twice and get
+//! different values, or omit the copy. On x86-64 a bulk copy is one `rep movsb`, which is opaque to the compiler. It is as fast
+//! as the C library's `memcpy`, which uses the same instruction beyond a few KiB; relaxed words reach a fifth of that speed in
+//! the caches. Other processors use relaxed words.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Copies up to this many bytes go word by word; beyond it, bulk is the faster.
+/// Longest copy by words, in bytes. Bulk copies are faster beyond it.
 const WORDWISE: usize = 256;
 
-/// Loads the aligned 64-bit word at `source`, acquiring what was stored before it.
+/// Loads the aligned 64-bit word at `source` with acquire order.
 ///
 /// # Safety
 /// `source` is aligned to 8 and valid for reads and writes of 8 bytes of a live mapping.
 #[inline]
 pub(crate) unsafe fn load_u64(source: *mut u8) -> u64 {
-    // SAFETY: the caller's promise; the memory is only ever shared, never borrowed.
+    // SAFETY: aligned and valid (caller). No reference to the memory exists except to atomics.
     unsafe { AtomicU64::from_ptr(source.cast()) }.load(Ordering::Acquire)
 }
 
@@ -30,34 +30,34 @@ pub(crate) unsafe fn load_u64(source: *mut u8) -> u64 {
 /// `target` is aligned to 8 and valid for reads and writes of 8 bytes of a live mapping.
 #[inline]
 pub(crate) unsafe fn store_u64(target: *mut u8, value: u64, order: Ordering) {
-    // SAFETY: the caller's promise; the memory is only ever shared, never borrowed.
+    // SAFETY: aligned and valid (caller). No reference to the memory exists except to atomics.
     unsafe { AtomicU64::from_ptr(target.cast()) }.store(value, order);
 }
 
 /// Copies `data.len()` bytes out of shared memory.
 ///
 /// # Safety
-/// `source` is valid for reads and writes of `data.len()` bytes of a live mapping, which `data` is no part of.
+/// `source` is valid for reads and writes of `data.len()` bytes of a live mapping. `data` is not part of the mapping.
 #[inline]
 pub(crate) unsafe fn copy_out(source: *mut u8, data: &mut [u8]) {
     if data.len() <= WORDWISE && source.addr().is_multiple_of(8) && data.len().is_multiple_of(8) {
         for (index, word) in data.chunks_exact_mut(8).enumerate() {
-            // SAFETY: `index` counts whole words of `data.len()` bytes, which the caller vouches for.
+            // SAFETY: `index` counts whole words of the `data.len()` bytes, which are valid (caller).
             let at = unsafe { source.add(index * 8) };
-            // SAFETY: as above, and aligned because `source` is.
+            // SAFETY: valid (line before), and aligned because `source` is.
             word.copy_from_slice(&unsafe { load_u64(at) }.to_ne_bytes());
         }
     } else {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: both ranges are valid (caller).
         unsafe { bulk_out(source, data) }
     }
 }
 
-/// Copies `data` into shared memory. The last aligned eight bytes, and what follows them, are stored last, in ascending
-/// order and with release order; a copy of up to 256 bytes is in ascending order throughout.
+/// Copies `data` into shared memory. The last aligned eight bytes and the bytes after them are stored last, ascending and
+/// with release order. A copy of up to 256 bytes is ascending throughout.
 ///
 /// # Safety
-/// `target` is valid for reads and writes of `data.len()` bytes of a live mapping, which `data` is no part of.
+/// `target` is valid for reads and writes of `data.len()` bytes of a live mapping. `data` is not part of the mapping.
 #[inline]
 pub(crate) unsafe fn copy_in(target: *mut u8, data: &[u8]) {
     let bulk = if data.len() <= WORDWISE {
@@ -67,12 +67,12 @@ pub(crate) unsafe fn copy_in(target: *mut u8, data: &[u8]) {
         data.len() - past_last_word - 8
     };
     if bulk > 0 {
-        // SAFETY: `bulk` is less than `data.len()`, for which the caller vouches.
+        // SAFETY: `bulk` is less than `data.len()`, and the target is valid for that many bytes (caller).
         unsafe { bulk_in(target, &data[..bulk]) }
     }
-    // SAFETY: as above; `bulk` bytes further on there are `data.len() - bulk` left.
+    // SAFETY: `bulk` is at most `data.len()`, and the target is valid for that many bytes (caller).
     let rest = unsafe { target.add(bulk) };
-    // SAFETY: as above.
+    // SAFETY: `data.len() - bulk` valid bytes follow `rest` (caller).
     unsafe { store_ascending(rest, &data[bulk..]) }
 }
 
@@ -82,8 +82,8 @@ pub(crate) unsafe fn copy_in(target: *mut u8, data: &[u8]) {
 /// `target` is valid for reads and writes of `bytes` bytes of a live mapping.
 pub(crate) unsafe fn fill(target: *mut u8, bytes: usize, value: u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for `bytes` bytes at `target`. The instruction writes them and nothing else; the direction
-    // flag is clear, as everywhere, so it goes upwards.
+    // SAFETY: the instruction writes `bytes` bytes at `target`, which are valid (caller), and nothing else. The direction flag
+    // is clear, as the ABI demands, so addresses ascend.
     unsafe {
         std::arch::asm!(
             "rep stosb",
@@ -92,58 +92,58 @@ pub(crate) unsafe fn fill(target: *mut u8, bytes: usize, value: u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises.
+    // SAFETY: `target` is valid for `bytes` bytes (caller).
     unsafe {
         words::fill(target, bytes, value)
     }
 }
 
-/// Copies out in any order, by accesses of any width.
+/// Copies bytes out, in any order and with accesses of any width.
 ///
 /// # Safety
-/// As [`copy_out`].
+/// That of [`copy_out`].
 #[inline]
 unsafe fn bulk_out(source: *mut u8, data: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for `data.len()` bytes at `source`, and `data` is borrowed here alone.
+    // SAFETY: `source` is valid for `data.len()` bytes (caller), and `data` is an exclusive reference.
     unsafe {
         move_bytes(source, data.as_mut_ptr(), data.len())
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises.
+    // SAFETY: `source` is valid for `data.len()` bytes (caller).
     unsafe {
         words::copy_out(source, data)
     }
 }
 
-/// Copies in, in any order, by accesses of any width. Stores that follow in the program are seen after it.
+/// Copies bytes in, in any order and with accesses of any width. Later stores of the program become visible after it.
 ///
 /// # Safety
-/// As [`copy_in`].
+/// That of [`copy_in`].
 #[inline]
 unsafe fn bulk_in(target: *mut u8, data: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for `data.len()` bytes at `target`, and nobody writes `data` while it is borrowed.
+    // SAFETY: `target` is valid for `data.len()` bytes (caller), and `data` is a reference.
     unsafe {
         move_bytes(data.as_ptr(), target, data.len())
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises.
+    // SAFETY: `target` is valid for `data.len()` bytes (caller).
     unsafe {
         words::copy_in(target, data)
     }
 }
 
-/// Moves bytes upwards. Stores of one such instruction are seen in any order, and those that follow it after all of them
-/// (Intel SDM volume 3, "Fast-String Operation and Out-of-Order Stores").
+/// Moves bytes by one instruction. Its stores become visible in any order, and all of them before later stores (Intel SDM
+/// volume 3, "Fast-String Operation and Out-of-Order Stores").
 ///
 /// # Safety
 /// `source` is valid for reads and `target` for writes of `bytes` bytes, and they do not overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn move_bytes(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: the instruction reads and writes what the caller vouches for and nothing else; the direction flag is clear, as
-    // everywhere, so it goes upwards. Without `nomem` the compiler keeps other accesses on their side of it.
+    // SAFETY: the instruction reads `bytes` bytes at `source` and writes as many at `target`, which are valid (caller), and
+    // nothing else. The direction flag is clear, as the ABI demands. Without `nomem` the compiler moves no access across it.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -153,32 +153,32 @@ unsafe fn move_bytes(source: *const u8, target: *mut u8, bytes: usize) {
     }
 }
 
-/// Bulk where no instruction does it: relaxed words of the shared side, and bytes before and after them.
+/// Bulk copies on other processors: relaxed words of the shared side, and bytes before and after them.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod words {
     use super::{AtomicU8, AtomicU64, Ordering};
 
-    /// Bytes before the first aligned word of `bytes` bytes at `start`.
+    /// Returns the number of bytes before the first aligned word.
     fn head(start: *mut u8, bytes: usize) -> usize {
         (start.addr().wrapping_neg() % 8).min(bytes)
     }
 
     /// # Safety
-    /// As [`copy_out`](super::copy_out).
+    /// That of [`copy_out`](super::copy_out).
     pub(super) unsafe fn copy_out(source: *mut u8, data: &mut [u8]) {
         let byte = |at: usize| {
-            // SAFETY: `at` counts bytes of `data`, and the caller vouches for as many at `source`.
+            // SAFETY: `at` counts bytes of `data`, and `source` is valid for as many (caller).
             let at = unsafe { source.add(at) };
-            // SAFETY: as above; a byte is always aligned.
+            // SAFETY: valid (line before). A byte is always aligned.
             unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed)
         };
         let mut next = head(source, data.len());
         (0..next).for_each(|at| data[at] = byte(at));
         let (chunks, _) = data[next..].as_chunks_mut::<8>();
         for chunk in chunks {
-            // SAFETY: `next` counts bytes of `data`, eight more of which `chunk` is.
+            // SAFETY: `next` counts bytes of `data`, and the eight bytes of `chunk` follow.
             let at = unsafe { source.add(next) };
-            // SAFETY: as above; aligned because `head` ended where words begin.
+            // SAFETY: valid (line before). Aligned: `head` ends at the first aligned word.
             *chunk = unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed).to_ne_bytes();
             next += 8;
         }
@@ -186,40 +186,40 @@ mod words {
     }
 
     /// # Safety
-    /// As [`copy_in`](super::copy_in).
+    /// That of [`copy_in`](super::copy_in).
     pub(super) unsafe fn copy_in(target: *mut u8, data: &[u8]) {
-        // SAFETY: as the caller promises: as many bytes are stored as `data` has.
+        // SAFETY: `target` is valid for `data.len()` bytes (caller), and as many are stored.
         unsafe {
             store(target, data.len(), |at| data[at], |at| u64::from_ne_bytes(std::array::from_fn(|i| data[at + i])))
         }
     }
 
     /// # Safety
-    /// As [`fill`](super::fill).
+    /// That of [`fill`](super::fill).
     pub(super) unsafe fn fill(target: *mut u8, bytes: usize, value: u8) {
-        // SAFETY: as the caller promises.
+        // SAFETY: `target` is valid for `bytes` bytes (caller).
         unsafe { store(target, bytes, |_| value, |_| u64::from_ne_bytes([value; 8])) }
     }
 
-    /// Stores `bytes` bytes, of which `byte` and `word` give those at an offset.
+    /// Stores `bytes` bytes. `byte` and `word` return the content at an offset.
     ///
     /// # Safety
     /// `target` is valid for reads and writes of `bytes` bytes of a live mapping.
     #[inline]
     unsafe fn store(target: *mut u8, bytes: usize, byte: impl Fn(usize) -> u8, word: impl Fn(usize) -> u64) {
         let store = |offset: usize| {
-            // SAFETY: offsets are below `bytes`, for which the caller vouches.
+            // SAFETY: offsets are below `bytes`, and `target` is valid for as many (caller).
             let at = unsafe { target.add(offset) };
-            // SAFETY: as above; a byte is always aligned.
+            // SAFETY: valid (line before). A byte is always aligned.
             unsafe { AtomicU8::from_ptr(at) }.store(byte(offset), Ordering::Relaxed);
         };
         let first = head(target, bytes);
         let end = first + (bytes - first) / 8 * 8;
         (0..first).for_each(store);
         for offset in (first..end).step_by(8) {
-            // SAFETY: eight bytes from `offset` on lie before `end`, which is at most `bytes`.
+            // SAFETY: the eight bytes at `offset` end before `end`, which is at most `bytes`.
             let at = unsafe { target.add(offset) };
-            // SAFETY: as above; aligned because `head` ended where words begin.
+            // SAFETY: valid (line before). Aligned: `head` ends at the first aligned word.
             unsafe { AtomicU64::from_ptr(at.cast()) }.store(word(offset), Ordering::Relaxed);
         }
         (end..bytes).for_each(store);
@@ -229,28 +229,28 @@ mod words {
 /// Stores `data` in ascending order by the widest aligned words, each with release order.
 ///
 /// # Safety
-/// As [`copy_in`].
+/// That of [`copy_in`].
 #[inline]
 unsafe fn store_ascending(target: *mut u8, data: &[u8]) {
     let mut done = 0;
     while done < data.len() {
-        // SAFETY: `done` is less than `data.len()`, for which the caller vouches.
+        // SAFETY: `done` is less than `data.len()`, and `target` is valid for as many bytes (caller).
         let at = unsafe { target.add(done) };
         let rest = &data[done..];
         if let (Some(word), 0) = (rest.first_chunk::<8>(), at.addr() % 8) {
-            // SAFETY: aligned and inside, as just checked.
+            // SAFETY: the branch checked alignment and length.
             unsafe { store_u64(at, u64::from_ne_bytes(*word), Ordering::Release) }
             done += 8;
         } else if let (Some(word), 0) = (rest.first_chunk::<4>(), at.addr() % 4) {
-            // SAFETY: aligned and inside, as just checked.
+            // SAFETY: the branch checked alignment and length.
             unsafe { AtomicU32::from_ptr(at.cast()) }.store(u32::from_ne_bytes(*word), Ordering::Release);
             done += 4;
         } else if let (Some(word), 0) = (rest.first_chunk::<2>(), at.addr() % 2) {
-            // SAFETY: aligned and inside, as just checked.
+            // SAFETY: the branch checked alignment and length.
             unsafe { AtomicU16::from_ptr(at.cast()) }.store(u16::from_ne_bytes(*word), Ordering::Release);
             done += 2;
         } else {
-            // SAFETY: a byte inside, which is always aligned.
+            // SAFETY: `done` is inside. A byte is always aligned.
             unsafe { AtomicU8::from_ptr(at) }.store(rest[0], Ordering::Release);
             done += 1;
         }
@@ -271,7 +271,7 @@ mod tests {
                 let base = memory.as_mut_ptr().cast::<u8>();
                 // SAFETY: 640 bytes were allocated, and `start + len` is at most 528.
                 let at = unsafe { base.add(start) };
-                // SAFETY: as above.
+                // SAFETY: `len` bytes at `start` lie in the 640 bytes.
                 unsafe { copy_in(at, &data[..len]) };
                 let mut all = vec![0xaa; 640];
                 // SAFETY: all of the 640 bytes.

@@ -13,12 +13,12 @@ pub enum Direction {
 
 impl Direction {
     /// Returns whether devices may read the memory.
-    pub const fn lets_devices_read(self) -> bool {
+    pub(crate) const fn lets_devices_read(self) -> bool {
         matches!(self, Direction::ToDevice | Direction::Both)
     }
 
     /// Returns whether devices may write the memory.
-    pub const fn lets_devices_write(self) -> bool {
+    pub(crate) const fn lets_devices_write(self) -> bool {
         matches!(self, Direction::FromDevice | Direction::Both)
     }
 }

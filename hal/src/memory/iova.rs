@@ -26,7 +26,7 @@ impl fmt::Display for Iova {
 /// Ends are inclusive, as the kernel reports them, so a range may end at the last address. A block never spans two of the
 /// given ranges, even if they touch: the kernel would refuse the mapping. Address 0 is never allocated.
 #[derive(Debug, Clone)]
-pub struct IovaAllocator {
+pub(crate) struct IovaAllocator {
     /// Usable ranges, ascending, disjoint.
     ranges: Vec<RangeInclusive<u64>>,
     /// Free blocks: first address to last. Adjacent blocks are merged, except across a border of `ranges`.
@@ -37,7 +37,7 @@ pub struct IovaAllocator {
 
 impl IovaAllocator {
     /// Creates an allocator for `ranges`, in any order. Overlapping ranges are merged, empty ranges are dropped.
-    pub fn new(ranges: &[RangeInclusive<u64>]) -> Self {
+    pub(crate) fn new(ranges: &[RangeInclusive<u64>]) -> Self {
         let mut sorted: Vec<(u64, u64)> = ranges
             .iter()
             .map(|range| (*range.start().max(&1), *range.end()))
@@ -59,12 +59,12 @@ impl IovaAllocator {
     }
 
     /// Returns the usable ranges, ascending and disjoint.
-    pub fn ranges(&self) -> &[RangeInclusive<u64>] {
+    pub(crate) fn ranges(&self) -> &[RangeInclusive<u64>] {
         &self.ranges
     }
 
     /// Restricts further allocations to `ranges` as well. Allocated blocks stay where they are.
-    pub fn restrict(&mut self, ranges: &[RangeInclusive<u64>]) {
+    pub(crate) fn restrict(&mut self, ranges: &[RangeInclusive<u64>]) {
         let given = IovaAllocator::new(ranges);
         let common = self.ranges.iter().flat_map(|ours| {
             given.ranges.iter().map(|theirs| *ours.start().max(theirs.start())..=*ours.end().min(theirs.end()))
@@ -78,7 +78,7 @@ impl IovaAllocator {
     }
 
     /// Returns where [`allocate`](Self::allocate) would place a block.
-    pub fn find(&self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
+    pub(crate) fn find(&self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
         if bytes == 0 || !alignment.is_power_of_two() {
             return None;
         }
@@ -94,7 +94,7 @@ impl IovaAllocator {
     }
 
     /// Allocates `bytes` bytes, aligned to `alignment` (a power of two), with no address over `highest`.
-    pub fn allocate(&mut self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
+    pub(crate) fn allocate(&mut self, bytes: u64, alignment: u64, highest: u64) -> Option<Iova> {
         let Iova(start) = self.find(bytes, alignment, highest)?;
         let end = start + (bytes - 1);
         let (&first, &last) = self.free.range(..=start).next_back()?;
@@ -105,7 +105,7 @@ impl IovaAllocator {
     }
 
     /// Frees the block that starts at `start`, and returns its range. `None`: no block starts there.
-    pub fn free(&mut self, start: Iova) -> Option<RangeInclusive<u64>> {
+    pub(crate) fn free(&mut self, start: Iova) -> Option<RangeInclusive<u64>> {
         let start = start.0;
         let end = self.taken.remove(&start)?;
         // Every block lies in one range: `find` takes it from a free block, and free blocks never cross a border.
@@ -129,12 +129,12 @@ impl IovaAllocator {
     }
 
     /// Returns the length in bytes of the block that starts at `start`.
-    pub fn block_bytes(&self, start: Iova) -> Option<u64> {
+    pub(crate) fn block_bytes(&self, start: Iova) -> Option<u64> {
         self.taken.get(&start.0).map(|end| end - start.0 + 1)
     }
 
     /// Returns the number of allocated blocks.
-    pub fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.taken.len()
     }
 }

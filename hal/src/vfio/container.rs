@@ -1,8 +1,10 @@
-//! The kernel's container: what DMA mappings belong to, and the groups in it.
+//! The kernel's VFIO container: DMA mappings, and the groups that share them.
 //!
-//! vfio-ioctls opens the container and maps and unmaps. Groups and devices are opened here: its `VfioDevice` takes every
-//! drop for the last of its group (with two functions in one, the kernel refuses and the mappings of the domain may go
-//! with it), unwraps a link in sysfs that an unplugged function no longer has, and keeps the kernel's reasons to itself.
+//! vfio-ioctls opens the container and unmaps. Mapping is done here, because vfio-ioctls has no directions. Groups and devices
+//! are opened here too, because `VfioDevice` of vfio-ioctls
+//! - releases the group with every device, so with two functions in a group the kernel refuses, or drops all mappings;
+//! - unwraps a link in sysfs that an unplugged function no longer has;
+//! - hides the kernel's errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -35,7 +37,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 
 const CONTAINER: &str = "/dev/vfio/vfio";
 
-/// An open container. It closes, and with it all mappings, when the domain and its functions are gone.
+/// An open container. It closes, with all mappings, when the domain and its functions are dropped.
 pub(crate) struct Container {
     vfio: VfioContainer,
     owner: Owner,
@@ -45,11 +47,10 @@ pub(crate) struct Container {
 #[derive(Default)]
 struct State {
     groups: Vec<Group>,
-    /// Mappings that exist or are being made.
+    /// Mappings that exist or are being created.
     mapped: BTreeMap<Iova, Mapping>,
-    /// Mappings that the kernel has dropped with the last group, which left because it was unplugged. Their buffers live, so
-    /// they are made again before another function is opened: it must not find something else at their addresses, or
-    /// nothing.
+    /// Mappings that the kernel dropped with the last group, which was unplugged. Their buffers still exist, so they are
+    /// restored before another function is opened: the function must find its buffers at their addresses.
     lost: BTreeMap<Iova, Mapping>,
 }
 
@@ -59,11 +60,11 @@ struct Mapping {
     bytes: usize,
     start: *mut u8,
     direction: Direction,
-    /// Whether it is to be made again when it is lost: not while it is being made, nor from when it is being unmapped.
+    /// Whether to restore the mapping if it is lost. False while it is being created, and once it is being unmapped.
     is_settled: bool,
 }
 
-// SAFETY: the pointer is only ever given to the kernel; whoever called `Container::map` keeps the memory in place.
+// SAFETY: the pointer is only passed to the kernel, never dereferenced. The domain keeps the memory in place.
 unsafe impl Send for Mapping {}
 
 struct Group {
@@ -71,12 +72,12 @@ struct Group {
     has_iommu: bool,
     /// Addresses of the functions that are open.
     open: Vec<PciAddress>,
-    /// Functions that a hot reset of another has reached, and that nobody has opened since.
+    /// Functions that a hot reset of another function reset, and that were not opened since.
     reset: BTreeSet<PciAddress>,
     file: Arc<File>,
 }
 
-/// What a function is opened with.
+/// Parameters for opening a function.
 pub(super) struct Request<'a> {
     pub(super) address: PciAddress,
     pub(super) group: &'a IommuGroup,
@@ -85,7 +86,7 @@ pub(super) struct Request<'a> {
 }
 
 impl Container {
-    /// Opens a container that has no group yet.
+    /// Opens a container without groups.
     pub(crate) fn new() -> Result<Self> {
         let owner = Owner::current();
         let vfio = VfioContainer::new(None).map_err(|source| match source {
@@ -95,10 +96,10 @@ impl Container {
         Ok(Container { vfio, owner, state: Mutex::default() })
     }
 
-    /// Opens a function's device, after its group and the container's IOMMU where it is the first.
+    /// Opens a function's device. Before that, opens its group and sets the container's IOMMU, if it is the first.
     ///
-    /// If a group is added, `adopt` is told what the IOMMU does from now on, and whether it is the only group: before
-    /// anybody else can use either.
+    /// If a group is added, `adopt` receives the limits of the IOMMU and whether the group is the only one, before any other
+    /// thread can use them.
     pub(super) fn join(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -121,7 +122,7 @@ impl Container {
                 let group = self.open_group(request, is_first)?;
                 if has_iommu {
                     adopt(&self.ask_iommu(address)?, is_first);
-                    // SAFETY: nothing that is in `lost` was unmapped, so its memory is still in place.
+                    // SAFETY: mappings in `lost` were not unmapped, so the domain still keeps their memory in place.
                     map_again(&mut state, |iova, mapping| unsafe {
                         ioctl::map_dma(&self.vfio, iova.0, mapping.bytes, mapping.start, mapping.direction)
                     })?;
@@ -134,9 +135,9 @@ impl Container {
         group.open.push(address);
         let was_reset = group.reset.remove(&address);
         let file = Arc::clone(&group.file);
-        // From here on, whatever fails gives the place back.
+        // From here on, an error drops the membership.
         let membership = Membership { container: Arc::clone(self), number, address, was_reset: was_reset.into() };
-        // The kernel resets the device now, which takes as long as it takes: others need not wait.
+        // The kernel resets the device now. That takes long, so other threads get the lock.
         drop(state);
         let device = open_device(&file, request)?;
         Ok((device, membership))
@@ -172,10 +173,10 @@ impl Container {
         let &backend::Mapping { iova, bytes, direction, ref region } = mapping;
         let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
         let start = region.base();
-        // Recorded first, so that the groups stay whatever happens meanwhile.
+        // Recorded first, so that no other thread releases the groups.
         self.state().mapped.insert(iova, Mapping { bytes: size, start, direction, is_settled: false });
-        // SAFETY: the region is at least `bytes` long and lends no reference. `Domain::release` drops it only after `unmap`
-        // succeeded, and leaks it otherwise.
+        // SAFETY: the region is at least `bytes` long, and no references into it exist. `Domain::release` drops it only after
+        // `unmap` succeeded, and leaks it otherwise.
         let mapped = unsafe { ioctl::map_dma(&self.vfio, iova.0, size, start, direction) };
         mapped.and_then(|()| self.settle(iova, size)).map_err(|source| {
             self.forget(iova);
@@ -187,7 +188,7 @@ impl Container {
         })
     }
 
-    /// Notes that a mapping is made. It may have gone with all others at that moment: then it is taken back, wherever it is.
+    /// Records that a mapping is complete. If all mappings were lost meanwhile, unmaps it again.
     fn settle(&self, iova: Iova, bytes: usize) -> io::Result<()> {
         match self.state().mapped.get_mut(&iova) {
             Some(mapping) => {
@@ -207,8 +208,8 @@ impl Container {
         sweep(&mut state);
     }
 
-    /// The functions that a hot reset of `device`, the function at `address`, would reach, and the groups that prove that they
-    /// are ours.
+    /// Returns the functions that a hot reset of `device`, the function at `address`, would reset, and the groups that prove
+    /// that this process has them.
     fn hot_reset_of(
         &self,
         state: &State,
@@ -218,7 +219,7 @@ impl Container {
         let reached = match ioctl::hot_reset_info(device) {
             Ok(words) => Reached::parse(&words?)?,
             Err(error) => {
-                log::debug!("What a hot reset of {address} reaches is not known: {error}");
+                log::debug!("Cannot list what a hot reset of {address} resets: {error}");
                 return None;
             }
         };
@@ -229,7 +230,7 @@ impl Container {
     }
 
     fn hot_reset(&self, address: PciAddress, device: impl AsFd) -> io::Result<()> {
-        // Held throughout: nothing of the slot is opened meanwhile.
+        // Locked until the end, so that no function of the slot is opened meanwhile.
         let mut state = self.state();
         let (reached, groups) = self.hot_reset_of(&state, address, &device).ok_or(io::Error::from(Errno::EPERM))?;
         let proofs: Vec<_> = state.groups.iter().filter(|group| groups.contains(&group.number)).collect();
@@ -278,7 +279,7 @@ impl DomainBackend for Container {
         let is_mapped = || {
             let mut state = self.state();
             forget_unplugged(&mut state);
-            // From now on, it is not mapped again.
+            // No longer restored from here on.
             state.lost.remove(&iova);
             state.mapped.get_mut(&iova).map(|mapping| mapping.is_settled = false).is_some()
         };
@@ -309,8 +310,8 @@ fn open_device(group: &File, request: &Request<'_>) -> Result<OwnedFd, OpenError
     })
 }
 
-/// Gives groups back of which nothing is open, unless they are the last and mappings would go with them: functions may
-/// be closed and opened again while buffers live.
+/// Releases groups without open functions. If no function at all is open, groups stay while mappings exist: functions may be
+/// closed and opened again while buffers exist.
 fn sweep(state: &mut State) {
     if state.mapped.is_empty() || state.groups.iter().any(|group| !group.open.is_empty()) {
         // A group leaves the container when its descriptor is closed.
@@ -318,7 +319,7 @@ fn sweep(state: &mut State) {
     }
 }
 
-/// Notes that a hot reset of the function at `own` has reset others too.
+/// Records the other functions that a hot reset of the function at `own` reset.
 fn note_reset(state: &mut State, own: PciAddress, reached: &[Reached]) {
     for function in reached.iter().filter(|function| function.address != own) {
         for group in state.groups.iter_mut().filter(|group| group.number == function.group) {
@@ -327,8 +328,8 @@ fn note_reset(state: &mut State, own: PciAddress, reached: &[Reached]) {
     }
 }
 
-/// Makes mappings again that went with the last group. When one is refused, those before it are counted as lost still: the
-/// kernel drops them with the group that is about to leave.
+/// Restores lost mappings. If one is refused, all stay lost: the kernel drops the restored ones with the group, which is
+/// released now.
 fn map_again(state: &mut State, mut map: impl FnMut(Iova, Mapping) -> io::Result<()>) -> Result<()> {
     for (&iova, &mapping) in &state.lost {
         let bytes = mapping.bytes as u64;
@@ -338,14 +339,13 @@ fn map_again(state: &mut State, mut map: impl FnMut(Iova, Mapping) -> io::Result
         })?;
     }
     if !state.lost.is_empty() {
-        log::info!("{} buffers of the domain were mapped again, after its functions were unplugged", state.lost.len());
+        log::info!("Restored {} mappings of the domain after its functions were unplugged", state.lost.len());
     }
     state.mapped.append(&mut state.lost);
     Ok(())
 }
 
-/// Gives groups up that have left the container by themselves, because their functions were unplugged. With the last one
-/// all mappings went.
+/// Drops groups that left the container because their functions were unplugged. All mappings are lost with the last group.
 fn forget_unplugged(state: &mut State) {
     if state.groups.is_empty() {
         return;
@@ -356,13 +356,13 @@ fn forget_unplugged(state: &mut State) {
     }
 }
 
-/// Notes that the kernel has dropped all mappings.
+/// Records that the kernel dropped all mappings.
 fn lose_mappings(state: &mut State) {
     state.mapped.retain(|_, mapping| mapping.is_settled);
     state.lost.append(&mut state.mapped);
 }
 
-/// What a group's state says of its place in the container.
+/// Returns whether a group with this status is still in the container.
 fn is_attached(status: io::Result<u32>) -> bool {
     match status {
         Ok(flags) => flags & VFIO_GROUP_FLAGS_CONTAINER_SET != 0,
@@ -370,25 +370,25 @@ fn is_attached(status: io::Result<u32>) -> bool {
     }
 }
 
-/// A function's place in its group; dropped after its device was closed.
+/// Membership of an open function in its group. Dropped after its device is closed.
 pub(super) struct Membership {
     container: Arc<Container>,
     number: u32,
     address: PciAddress,
-    /// Whether a hot reset of another function had reached this one before it was opened, and nothing was reset since.
+    /// Whether a hot reset of another function reset this function before it was opened, and it was not reset since.
     was_reset: AtomicBool,
 }
 
 impl Membership {
-    /// What a hot reset of `device`, this function, would come to: [`ResetOutcome::Hot`] if this process holds all that is
-    /// reached and uses nothing else of it, or if it was reached already and is not in use yet.
+    /// Returns [`ResetOutcome::Hot`] if a hot reset of `device`, this function, is possible: this process has all functions of
+    /// the slot and uses no other, or the function was reset already and not used since.
     pub(super) fn can_hot_reset(&self, device: impl AsFd) -> ResetOutcome {
         let is_possible = self.was_reset.load(Ordering::Acquire)
             || self.container.hot_reset_of(&self.container.state(), self.address, device).is_some();
         if is_possible { ResetOutcome::Hot } else { ResetOutcome::None }
     }
 
-    /// Resets the slot or bus, unless that has just happened for another function of it.
+    /// Resets the slot or bus, unless another function just did.
     pub(super) fn hot_reset(&self, device: impl AsFd) -> io::Result<ResetOutcome> {
         if !self.was_reset.swap(false, Ordering::AcqRel) {
             self.container.hot_reset(self.address, device)?;
@@ -399,7 +399,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // A forked child's copies of the descriptors are just closed.
+        // A forked child only closes its copies of the descriptors.
         if self.container.owner.is_here() {
             self.container.leave(self.number, self.address);
         }
@@ -415,7 +415,7 @@ fn others(members: &[Member], address: PciAddress) -> Vec<Member> {
     members.iter().filter(|member| member.address != Some(address)).cloned().collect()
 }
 
-/// Why a node cannot be opened; `address` of the function if it is its group's.
+/// Returns why a node cannot be opened. `address` is that of the function, for the node of its group.
 fn node_error(sysfs: &Sysfs, node: &Path, source: io::Error, address: Option<PciAddress>) -> OpenError {
     let path = node.to_owned();
     match (source.raw_os_error().map(Errno::from_raw), address) {
@@ -432,14 +432,14 @@ fn node_error(sysfs: &Sysfs, node: &Path, source: io::Error, address: Option<Pci
     }
 }
 
-/// Name of the group that owns a node, or its number.
+/// Returns the name of the user group that owns a node, or its number.
 fn owning_group(sysfs: &Sysfs, node: &Path) -> String {
     let Ok(metadata) = fs::metadata(node) else { return "unknown".to_owned() };
     let number = metadata.gid();
     sysfs.group_name(number).unwrap_or_else(|| number.to_string())
 }
 
-/// The kernel's reason in an error of vfio-ioctls.
+/// Returns the kernel's error in an error of vfio-ioctls.
 fn cause(error: VfioError) -> io::Error {
     match error {
         VfioError::IommuDmaMap(cause) | VfioError::IommuDmaUnmap(cause) => io::Error::from_raw_os_error(cause.errno()),

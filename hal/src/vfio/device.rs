@@ -1,4 +1,4 @@
-//! One function as the kernel hands it out.
+//! A function that the kernel's VFIO driver has.
 
 use std::fs::File;
 use std::io;
@@ -32,32 +32,32 @@ use crate::removal::Removal;
 use crate::sigbus::{self, Watch};
 use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, PciAddress, ResetOutcome, Result, config, sysfs};
 
-/// Regions that are looked at: BARs, ROM, configuration space.
+/// Number of used regions: BARs, ROM, configuration space.
 const REGIONS: usize = VFIO_PCI_CONFIG_REGION_INDEX as usize + 1;
 
 /// End of the part of configuration space that holds the first list of capabilities.
 const FIRST_LIST_END: usize = 256;
 
-/// The widest access to a register that is not mapped, bytes.
+/// Widest access to a register that is not mapped, in bytes.
 const TRAPPED_BYTES: usize = 4;
 
-/// How often a reset is tried while somebody else holds the device's lock, and how long apart.
+/// Attempts of a reset while the device is locked, and the pause between them.
 const RESET_TRIES: u32 = 5;
 const RESET_PAUSE: Duration = Duration::from_millis(20);
 
-/// The host's end of a function in the kernel's hands.
+/// The host side of a function that the kernel's VFIO driver has.
 pub(super) struct Device {
-    // In the order in which they go: mappings, the device's descriptor, the place in the group.
+    // Fields are dropped in this order: mappings, the device's descriptor, the membership in the group.
     pieces: [OnceLock<Vec<Piece>>; BarIndex::COUNT],
     regions: [RegionInfo; REGIONS],
     layouts: [Option<BarLayout>; BarIndex::COUNT],
-    /// The BAR and the bytes that hold the MSI-X table.
+    /// BAR and bytes of the MSI-X table.
     msix: Option<(BarIndex, Range<u64>)>,
     removal: Arc<Removal>,
-    /// Raised when the function has reported an error that is not corrected.
+    /// Raised when the function reports an uncorrected error.
     errors: Option<EventFd>,
     enabled: Mutex<Option<InterruptKind>>,
-    /// What the kernel resets when it is asked to; [`ResetOutcome::None`] if it has no way for this function alone.
+    /// Scope of the kernel's reset of this function; [`ResetOutcome::None`]: it has no reset for this function alone.
     own_reset: ResetOutcome,
     handle_sigbus: bool,
     file: Arc<File>,
@@ -117,7 +117,7 @@ impl Device {
         Ok(device)
     }
 
-    /// What the BARs' registers say beside their size, which the kernel has told.
+    /// Reads types of BARs from their registers. The kernel reported their sizes.
     fn read_layouts(&mut self) -> Result<()> {
         for index in 0..BarIndex::COUNT {
             let bytes = self.regions[index].size;
@@ -145,7 +145,7 @@ impl Device {
         &self.regions[VFIO_PCI_CONFIG_REGION_INDEX as usize]
     }
 
-    /// Where a register of configuration space is in the device's file.
+    /// Returns the offset of a register of configuration space in the device's file.
     fn config_at(&self, offset: u16, width: usize) -> Result<u64> {
         let region = self.config_region();
         if u64::from(offset) + width as u64 > region.size {
@@ -171,11 +171,11 @@ impl Device {
         let start = map.as_mut_ptr();
         let watch = if self.handle_sigbus { sigbus::watch(start, bytes, &self.removal) } else { None };
         if self.handle_sigbus && watch.is_none() {
-            log::warn!("Too many BARs are mapped for all to be watched: removal would be a SIGBUS");
+            log::warn!("Too many BARs are mapped: accesses to this BAR raise SIGBUS after a removal");
         }
         let mapping = Mapping { watch, map: ManuallyDrop::new(map), owner, _file: Arc::clone(&self.file) };
-        // SAFETY: the mapping has `bytes` bytes and lives in `mapping`, which lends none; it begins on a page, as the stretch
-        // does. An access to a device that is gone is a SIGBUS, which `watch` answers, unless the caller said otherwise.
+        // SAFETY: the mapping has `bytes` bytes and starts on a page, as the range does. `mapping` keeps it alive and creates no
+        // references into it. `watch` resolves a SIGBUS of a removed device, unless the user disabled that.
         Ok(unsafe { Piece::new(stretch.start, bytes as u64, start, owner, Arc::new(mapping)) })
     }
 
@@ -184,7 +184,7 @@ impl Device {
     }
 }
 
-/// A stretch of a BAR in this process's address space; it keeps the device open.
+/// A mapped part of a BAR. Keeps the device open.
 struct Mapping {
     watch: Option<Watch>,
     // Not unmapped in a forked child: there, other memory may lie at this address by now.
@@ -197,7 +197,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         self.watch = None;
         if self.owner.is_here() {
-            // SAFETY: dropped here once, and not used afterwards.
+            // SAFETY: `map` is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.map) }
         }
     }
@@ -227,7 +227,7 @@ impl Bus for Device {
         if let Some(pieces) = pieces.get() {
             return Ok(pieces.clone());
         }
-        // Two threads may both map; one of the mappings goes again.
+        // Two threads may map at the same time. One of the mappings is dropped.
         let mapped = self.map_pieces(bar)?;
         Ok(pieces.get_or_init(|| mapped).clone())
     }
@@ -288,7 +288,7 @@ impl Bus for Device {
     }
 
     fn reset(&self) -> Result<ResetOutcome> {
-        // The kernel puts interrupts back after a reset; they are to be forgotten.
+        // The kernel restores interrupts after a reset, so they are disabled first.
         let enabled = *self.enabled();
         enabled.map_or(Ok(()), |kind| self.disable_interrupts(kind))?;
         let reset = || match self.own_reset {
@@ -297,7 +297,7 @@ impl Bus for Device {
         };
         for _ in 1..RESET_TRIES {
             match reset() {
-                // Whoever removes the device holds its lock until we have closed it: there is nothing to wait for.
+                // A remover holds the lock until this process closes the device, so waiting is useless then.
                 Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) && !self.removal.check() => {
                     thread::sleep(RESET_PAUSE);
                 }
@@ -307,7 +307,7 @@ impl Bus for Device {
         reset().map_err(kernel("reset"))
     }
 
-    // Closing the descriptor is all there is to do, and that goes with the fields.
+    // Dropping the fields closes the descriptor, and that is sufficient.
     fn close(&self) {}
 
     fn removal(&self) -> &Arc<Removal> {
@@ -319,15 +319,15 @@ impl Bus for Device {
     }
 }
 
-/// What `VFIO_DEVICE_RESET` resets: what the kernel's methods do, where one of them worked when the function was opened.
+/// Returns the scope of `VFIO_DEVICE_RESET`: that of the kernel's methods, if one worked when the function was opened.
 fn own_reset(flags: u32, methods: &[String]) -> ResetOutcome {
     if flags & VFIO_DEVICE_FLAGS_RESET == 0 { ResetOutcome::None } else { sysfs::reset_by(methods) }
 }
 
-/// Where a register of a BAR is in the device's file, if the kernel makes one access of it.
+/// Returns the offset of a register of a BAR in the device's file, if the kernel does not split the access.
 ///
-/// Of an access of 64 bits older kernels make two of 32, and newer ones do so on some architectures. Which one this is, it does not
-/// tell (`drivers/vfio/pci/vfio_pci_rdwr.c`, `vfio_pci_core_do_io_rw`).
+/// Older kernels, and newer ones on some architectures, split an access of 64 bits in two, and do not report that
+/// (`drivers/vfio/pci/vfio_pci_rdwr.c`, `vfio_pci_core_do_io_rw`).
 fn bar_at(region: &RegionInfo, offset: u64, bytes: usize) -> Result<u64> {
     if bytes > TRAPPED_BYTES {
         return Err(Error::AccessWidth { offset, bytes: bytes as u64, most: TRAPPED_BYTES as u64 });
@@ -350,13 +350,13 @@ fn kernel(action: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Kernel { action, source }
 }
 
-/// Whether the kernel says with an error what reads as all-ones on the bus: the function is unplugged, asleep for good, or
-/// does not decode memory.
+/// Returns whether the kernel's error means that the function does not answer, so it reads as all-ones: it is unplugged, without
+/// power, or does not decode memory.
 fn nobody_answers(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EIO | Errno::ENODEV | Errno::ENXIO))
 }
 
-/// Reads `data`, which is as wide as the register, in one access.
+/// Reads a register in one access.
 fn read(file: &File, data: &mut [u8], at: u64) -> io::Result<()> {
     match file.read_at(data, at) {
         Ok(bytes) if bytes == data.len() => Ok(()),
@@ -369,7 +369,7 @@ fn read(file: &File, data: &mut [u8], at: u64) -> io::Result<()> {
     }
 }
 
-/// Writes `data`, which is as wide as the register, in one access. What nobody answers is lost, as on the bus.
+/// Writes a register in one access. Without an answer the write is lost, as on the bus.
 fn write(file: &File, data: &[u8], at: u64) -> io::Result<()> {
     match file.write_at(data, at) {
         Ok(bytes) if bytes == data.len() => Ok(()),

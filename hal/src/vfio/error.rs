@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use crate::PciAddress;
 use crate::sysfs::{self, Member, Process};
 
-/// Why a function cannot be opened through kernel VFIO, and what mends it.
+/// Why a function cannot be opened through kernel VFIO, and the fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no function at the address.
+    /// No function has the address.
     #[error("There is no PCI function at {address}")]
     NoFunction {
         /// The address asked for.
@@ -42,7 +42,7 @@ pub enum OpenError {
     NoDriver {
         /// The node that is missing.
         path: PathBuf,
-        /// Why it cannot be opened.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
@@ -57,14 +57,14 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// Somebody else holds the group.
+    /// Another user has the group open.
     #[error("{address} is held by {}: {} opens once at a time", Holders(.holders), .path.display())]
     Busy {
         /// The function.
         address: PciAddress,
         /// Its group's node.
         path: PathBuf,
-        /// Processes that have it open, as far as this user may look: this one, too, if another domain of its has it.
+        /// Processes that have it open, as far as this user may see. This process too, if another of its domains has it.
         holders: Vec<Process>,
         /// What the kernel said.
         #[source]
@@ -76,7 +76,7 @@ pub enum OpenError {
         /// The function.
         address: PciAddress,
     },
-    /// Not every function of the group is in VFIO's hands.
+    /// Other drivers use functions of the group.
     #[error(
         "IOMMU group {group} of {address} holds functions that other drivers use: {}; bind those to vfio-pci as well, \
          or unbind them",
@@ -87,11 +87,11 @@ pub enum OpenError {
         address: PciAddress,
         /// Number of its group.
         group: u32,
-        /// The others of the group and their drivers.
+        /// Other members of the group and their drivers.
         others: Vec<Member>,
     },
-    /// The function and its physical or virtual functions have a token, and it was not given, or another.
-    #[error("{address} shares a VF token with its physical or virtual functions: it has to be opened with that token")]
+    /// The VF token is missing or wrong.
+    #[error("{address} shares a VF token with its physical or virtual functions: open it with that token")]
     Token {
         /// The function.
         address: PciAddress,
@@ -99,8 +99,8 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// A token was given for a function that can have none.
-    #[error("{address} has no VF token: it is neither a virtual function nor one that can have some")]
+    /// A VF token was given for a function without one.
+    #[error("{address} has no VF token: open it without a token")]
     NeedlessToken {
         /// The function.
         address: PciAddress,
@@ -108,8 +108,8 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The container refuses a kind of IOMMU.
-    #[error("The kernel refuses to translate for {address}{}", Remapping(.source))]
+    /// The kernel refuses the IOMMU.
+    #[error("The kernel refuses to use the IOMMU for {address}{}", Remapping(.source))]
     Iommu {
         /// The function.
         address: PciAddress,
@@ -117,21 +117,21 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// Without an IOMMU, a domain has one kind of function only.
-    #[error("{address} cannot share a domain: functions with an IOMMU and functions without need one each")]
+    /// A domain has functions with an IOMMU, or functions without an IOMMU.
+    #[error("{address} needs another domain: functions with and without an IOMMU cannot share a domain")]
     Mixed {
         /// The function.
         address: PciAddress,
     },
-    /// What the kernel says of a device, region or IOMMU makes no sense.
-    #[error("What the kernel says of the {what} makes no sense at byte {at}")]
+    /// The kernel's description of a device, region or IOMMU is invalid.
+    #[error("The kernel's description of the {what} is invalid at byte {at}")]
     Info {
-        /// What was asked about.
+        /// Subject of the description.
         what: &'static str,
-        /// Where in the answer.
+        /// Offset in the description.
         at: usize,
     },
-    /// What sysfs says of the function or its group cannot be read.
+    /// Function or group cannot be read from sysfs.
     #[error(transparent)]
     Sysfs(sysfs::Error),
     /// A system call failed.
@@ -139,28 +139,28 @@ pub enum OpenError {
     Kernel {
         /// The function.
         address: PciAddress,
-        /// What was asked for.
+        /// The operation.
         action: &'static str,
-        /// What it said.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// vfio-ioctls cannot make a container.
-    #[error("Cannot make a VFIO container")]
+    /// vfio-ioctls cannot create a container.
+    #[error("Cannot create a VFIO container")]
     Container {
-        /// Why.
+        /// The cause.
         #[source]
         source: vfio_ioctls::VfioError,
     },
 }
 
-/// What to do about a node that belongs to a group.
+/// How to get access to a node of this group.
 struct JoinIt<'a>(&'a str);
 
 impl fmt::Display for JoinIt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            "root" => f.write_str("give it to a group with the rules in udev/, and join that"),
+            "root" => f.write_str("give it to a group by the rules in udev/, and join the group"),
             group => write!(f, "join it with `sudo usermod -aG {group} $USER`, and log in again"),
         }
     }
@@ -197,14 +197,14 @@ impl fmt::Display for Holders<'_> {
     }
 }
 
-/// The one cause that has a known mend.
+/// The one cause with a known fix.
 struct Remapping<'a>(&'a io::Error);
 
 impl fmt::Display for Remapping<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.raw_os_error() {
             Some(number) if number == nix::errno::Errno::EPERM as i32 => {
-                f.write_str(": it does so only with interrupt remapping, which this machine's IOMMU lacks or has off")
+                f.write_str(": it needs interrupt remapping, which this machine's IOMMU lacks or has disabled")
             }
             _ => Ok(()),
         }

@@ -1,13 +1,13 @@
-//! Hot reset: the reset of a whole slot or bus, for a function that has none of its own.
+//! Hot reset: the reset of a whole slot or bus, for functions without a reset of their own.
 //!
-//! It reaches every function there, so the kernel wants proof that all of them are the caller's: a descriptor of each IOMMU
-//! group (`VFIO_DEVICE_PCI_HOT_RESET`). What the kernel does not check is that nobody in this process uses the others.
+//! It resets every function there, so the kernel requires proof that the caller has all of them: a descriptor of each IOMMU
+//! group (`VFIO_DEVICE_PCI_HOT_RESET`). The kernel does not check whether this process uses the other functions.
 
 use std::collections::BTreeSet;
 
 use crate::PciAddress;
 
-/// One function that a hot reset reaches.
+/// A function that a hot reset resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reached {
     pub(super) group: u32,
@@ -15,8 +15,8 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// From the words of a `vfio_pci_hot_reset_info` after its three first: the group's number, then segment, bus and
-    /// device. `None` if one is no address.
+    /// Parses a `vfio_pci_hot_reset_info` after its first three words: each function has a word with the group's number, and a
+    /// word with segment, bus and device. `None`: an address is invalid.
     pub(super) fn parse(words: &[u32]) -> Option<Vec<Reached>> {
         let (pairs, []) = words.as_chunks::<2>() else { return None };
         pairs
@@ -30,8 +30,8 @@ impl Reached {
     }
 }
 
-/// Numbers of the groups that prove that all that is reached is ours: each is held, and no function but `own` is open. `None`
-/// if a group is missing, or another open function would be reset under its user.
+/// Returns the groups whose descriptors prove that this process has all reset functions. `None`: a group is missing, or a
+/// function other than `own` is open.
 pub(super) fn groups_to_prove(
     reached: &[Reached],
     own: PciAddress,

@@ -1,7 +1,7 @@
-//! What the kernel says of regions and of the IOMMU: structures of growing size, followed by a list of capabilities.
+//! Parses the kernel's descriptions of regions and IOMMUs: structures of growing size, followed by a list of capabilities.
 //!
-//! Layouts and numbers are those of `linux/vfio.h`, from vfio-bindings. Everything here works on bytes, and takes none
-//! for granted: an offset that leads outside or a list that never ends is an error.
+//! Layouts and numbers are those of `linux/vfio.h`, from vfio-bindings. The bytes may be anything: an offset outside or an
+//! endless list is an error.
 
 use std::mem::{offset_of, size_of};
 use std::ops::{Range, RangeInclusive};
@@ -14,7 +14,7 @@ use vfio_bindings::bindings::vfio::{
     vfio_iova_range, vfio_region_info, vfio_region_info_cap_sparse_mmap, vfio_region_sparse_mmap_area,
 };
 
-/// Where what the kernel said makes no sense: an offset in it, in bytes.
+/// The description is invalid at this offset, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken {
     pub(super) at: usize,
@@ -22,24 +22,24 @@ pub(super) struct Broken {
 
 type Parsed<T> = Result<T, Broken>;
 
-/// What the kernel says of one region of a device.
+/// Description of a region of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RegionInfo {
-    /// Bytes; zero if there is no such region.
+    /// Length in bytes; zero: no such region.
     pub(super) size: u64,
-    /// Where it begins in the device's file.
+    /// Offset in the device's file.
     pub(super) offset: u64,
     pub(super) readable: bool,
     pub(super) writable: bool,
     pub(super) mappable: bool,
-    /// The areas that may be mapped, if not all of it may: offsets and ends in bytes, as the kernel gave them.
+    /// Areas that may be mapped, if not the whole region: offsets and ends in bytes, from the kernel.
     pub(super) sparse: Option<Vec<Range<u64>>>,
-    /// The MSI-X table may be mapped with the rest.
+    /// Whether the MSI-X table may be mapped too.
     pub(super) msix_mappable: bool,
 }
 
 impl RegionInfo {
-    /// Takes apart what `VFIO_DEVICE_GET_REGION_INFO` filled in, capabilities and all. Unknown ones are skipped.
+    /// Parses the answer of `VFIO_DEVICE_GET_REGION_INFO`, with its capabilities. Unknown capabilities are skipped.
     pub(super) fn parse(bytes: &[u8]) -> Parsed<Self> {
         let flags = u32_at(bytes, offset_of!(vfio_region_info, flags))?;
         let mut info = RegionInfo {
@@ -77,10 +77,10 @@ impl RegionInfo {
         Ok(info)
     }
 
-    /// The stretches that may be mapped in whole pages of `page` bytes: ascending, disjoint, none touching the next.
+    /// Returns the ranges that may be mapped in whole pages of `page` bytes: ascending, disjoint, not adjacent.
     ///
-    /// `msix` is where the region holds the MSI-X table, if it does: its pages are left out unless the kernel says that
-    /// they may be mapped. A page that is only partly in an area, or in the region, is left out as well.
+    /// `msix` is the range of the MSI-X table, if the region has it. Its pages are excluded, unless the kernel allows to map
+    /// them. Pages that lie only partly in an area or in the region are excluded too.
     pub(super) fn mappable_stretches(&self, msix: Option<Range<u64>>, page: u64) -> Vec<Range<u64>> {
         if !self.mappable {
             return Vec::new();
@@ -115,19 +115,19 @@ impl RegionInfo {
     }
 }
 
-/// What the kernel says of the IOMMU behind a container.
+/// Description of a container's IOMMU.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct IommuInfo {
-    /// Bytes of the smallest page it maps, if told.
+    /// Smallest page in bytes, if reported.
     pub(super) smallest_page: Option<u64>,
-    /// Addresses that can be mapped, ends inclusive, if told (Linux 5.4 and later).
+    /// Addresses that can be mapped, ends inclusive, if reported (Linux 5.4 and later).
     pub(super) ranges: Option<Vec<RangeInclusive<u64>>>,
-    /// Mappings that can still be made, if told (Linux 5.10 and later).
+    /// Number of mappings that are still available, if reported (Linux 5.10 and later).
     pub(super) available: Option<u32>,
 }
 
 impl IommuInfo {
-    /// Takes apart what `VFIO_IOMMU_GET_INFO` filled in, capabilities and all. Unknown ones are skipped.
+    /// Parses the answer of `VFIO_IOMMU_GET_INFO`, with its capabilities. Unknown capabilities are skipped.
     pub(super) fn parse(bytes: &[u8]) -> Parsed<Self> {
         let flags = u32_at(bytes, offset_of!(vfio_iommu_type1_info, flags))?;
         let mut info = IommuInfo::default();
@@ -139,7 +139,7 @@ impl IommuInfo {
             return Ok(info);
         }
         let first = offset_of!(vfio_iommu_type1_info, cap_offset);
-        // The padding after it came later: with it or without, capabilities begin behind what they follow.
+        // Later kernels add padding. With or without it, capabilities follow the structure.
         for capability in capabilities(bytes, first, first + size_of::<u32>())? {
             match u32::from(capability.id) {
                 VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE => {
@@ -164,17 +164,17 @@ impl IommuInfo {
     }
 }
 
-/// One capability: what it is, and where its header begins.
+/// A capability: its id, and the offset of its header.
 struct Capability {
     id: u16,
     at: usize,
 }
 
-/// The list whose first offset stands at `first`. Entries lie at `behind` or later, and inside of `bytes`.
+/// Returns the list whose first offset is stored at `first`. Entries must lie at `behind` or later, and inside of `bytes`.
 fn capabilities(bytes: &[u8], first: usize, behind: usize) -> Parsed<Vec<Capability>> {
     let mut found = Vec::new();
     let mut from = first;
-    // As many as fit; a list that is longer runs in a circle.
+    // A list with more entries than fit is a loop.
     for _ in 0..=bytes.len() / size_of::<vfio_info_cap_header>() {
         let at = u32_at(bytes, from)? as usize;
         if at == 0 {

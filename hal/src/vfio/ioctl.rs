@@ -1,6 +1,6 @@
-//! The system calls of VFIO that vfio-ioctls does not offer, or whose failure it does not tell.
+//! System calls of VFIO that vfio-ioctls lacks, or whose errors it hides.
 //!
-//! Each returns what the kernel said. Numbers and structures are from vfio-bindings.
+//! Numbers and structures are from vfio-bindings.
 
 use std::ffi::CStr;
 use std::io;
@@ -38,63 +38,63 @@ ioctl_readwrite_bad!(iommu_get_info, request_code_none!(VFIO_TYPE, request(12)),
 
 ioctl_write_ptr_bad!(iommu_map_dma, request_code_none!(VFIO_TYPE, request(13)), vfio_iommu_type1_dma_map);
 
-/// Longest answer that is believed: thousands of capabilities would fit.
+/// Longest accepted answer. Thousands of capabilities fit.
 const LONGEST_INFO: usize = 1 << 16;
-/// More functions than a hot reset reaches: a bus has 256.
+/// Limit of functions that a hot reset resets: a bus has 256.
 const MOST_REACHED: u32 = 1 << 10;
 
-/// Chooses the container's kind of IOMMU.
+/// Sets the type of IOMMU of a container.
 pub(super) fn set_iommu(container: &impl AsRawFd, kind: u32) -> io::Result<()> {
-    // SAFETY: the kernel takes a number, and no pointer.
+    // SAFETY: the argument is a number, not a pointer.
     unsafe { container_set_iommu(container.as_raw_fd(), kind as i32) }?;
     Ok(())
 }
 
-/// Flags of a group: viable, part of a container.
+/// Returns the flags of a group: viable, part of a container.
 pub(super) fn group_status(group: impl AsFd) -> io::Result<u32> {
     let mut status = vfio_group_status { argsz: size_of::<vfio_group_status>() as u32, ..Default::default() };
-    // SAFETY: the structure is as long as it says.
+    // SAFETY: `argsz` is the size of the structure, which the kernel reads and writes.
     unsafe { group_get_status(group.as_fd().as_raw_fd(), &mut status) }?;
     Ok(status.flags)
 }
 
-/// Puts a group into a container. It leaves when its descriptor is closed, and those of its devices.
+/// Adds a group to a container. The group leaves when its descriptor and those of its devices are closed.
 pub(super) fn set_container(group: impl AsFd, container: &impl AsRawFd) -> io::Result<()> {
     let container = container.as_raw_fd();
-    // SAFETY: the kernel reads one descriptor's number.
+    // SAFETY: the kernel reads one descriptor number.
     unsafe { group_set_container(group.as_fd().as_raw_fd(), &container) }?;
     Ok(())
 }
 
-/// Opens a device of a group; `name` is its address, and what else the driver asks for.
+/// Opens a device of a group. `name` is its address, with options of the driver.
 pub(super) fn device_fd(group: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads a string that ends with NUL.
+    // SAFETY: the kernel reads a string, which ends with NUL.
     let descriptor = unsafe { group_get_device_fd(group.as_fd().as_raw_fd(), name.as_ptr()) }?;
-    // SAFETY: the kernel has just made this descriptor for us, and closes it on exec.
+    // SAFETY: the kernel created this descriptor for the caller; no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Flags and counts of a device.
+/// Returns flags and counts of a device.
 pub(super) fn device_info(device: impl AsFd) -> io::Result<vfio_device_info> {
     let mut info = vfio_device_info { argsz: size_of::<vfio_device_info>() as u32, ..Default::default() };
-    // SAFETY: the structure is as long as it says.
+    // SAFETY: `argsz` is the size of the structure, which the kernel reads and writes.
     unsafe { device_get_info(device.as_fd().as_raw_fd(), &mut info) }?;
     Ok(info)
 }
 
-/// What the kernel says of a region, capabilities and all.
+/// Returns the description of a region, with its capabilities.
 pub(super) fn region_info(device: impl AsFd, index: u32) -> io::Result<Vec<u8>> {
     let at = offset_of!(vfio_region_info, index);
     whole_info(size_of::<vfio_region_info>(), &[(0, 0), (at, index)], |bytes| {
-        // SAFETY: the buffer is aligned for the structure, and as long as its first word says.
+        // SAFETY: the buffer is aligned for the structure, and its first word is its length (`whole_info`).
         unsafe { device_get_region_info(device.as_fd().as_raw_fd(), bytes.cast()) }
     })
 }
 
-/// What the kernel says of a container's IOMMU, capabilities and all.
+/// Returns the description of a container's IOMMU, with its capabilities.
 pub(super) fn iommu_info(container: &impl AsRawFd) -> io::Result<Vec<u8>> {
     whole_info(size_of::<vfio_iommu_type1_info>(), &[(0, 0)], |bytes| {
-        // SAFETY: the buffer is aligned for the structure, and as long as its first word says.
+        // SAFETY: the buffer is aligned for the structure, and its first word is its length (`whole_info`).
         unsafe { iommu_get_info(container.as_raw_fd(), bytes.cast()) }
     })
 }
@@ -128,8 +128,8 @@ fn map_flags(direction: Direction) -> u32 {
     read | write
 }
 
-/// Asks once for `bytes` bytes, and again for as many as there are to be had. The first word of what is asked with says
-/// how many fit, and of what comes back how many there are. `words` are what else is asked with: offsets and values.
+/// Requests `bytes` bytes, and repeats the request if the answer is longer. The first word is the length of the buffer in a
+/// request, and the length of the whole answer in an answer. `words` are other words of the request: offsets and values.
 fn whole_info(
     bytes: usize,
     words: &[(usize, u32)],
@@ -137,7 +137,7 @@ fn whole_info(
 ) -> io::Result<Vec<u8>> {
     let mut bytes = bytes;
     loop {
-        // Of eight bytes each, so that they are aligned for any structure.
+        // Words of eight bytes are aligned for any structure.
         let mut buffer = vec![0u64; bytes.div_ceil(8)];
         let set = |buffer: &mut [u64], at: usize, value: u32| {
             let mut whole = buffer[at / 8].to_ne_bytes();
@@ -160,16 +160,16 @@ fn whole_info(
     }
 }
 
-/// How many interrupts of an index the device has.
+/// Returns the number of interrupts of an index.
 pub(super) fn irq_count(device: impl AsFd, index: u32) -> io::Result<u32> {
     let mut info = vfio_irq_info { argsz: size_of::<vfio_irq_info>() as u32, index, ..Default::default() };
-    // SAFETY: the structure is as long as it says.
+    // SAFETY: `argsz` is the size of the structure, which the kernel reads and writes.
     unsafe { device_get_irq_info(device.as_fd().as_raw_fd(), &mut info) }?;
     Ok(info.count)
 }
 
-/// Has interrupts of an index raise descriptors, one each from the first on; `None` leaves one out. If the kernel can do
-/// only fewer it says how many.
+/// Connects interrupts of an index to descriptors, from the first on; `None` skips an interrupt. Returns the number that the
+/// kernel supports, if it supports fewer.
 pub(super) fn connect_irqs(device: impl AsFd, index: u32, descriptors: &[Option<RawFd>]) -> io::Result<Option<u32>> {
     let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
     let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.unwrap_or(-1)).collect();
@@ -177,7 +177,7 @@ pub(super) fn connect_irqs(device: impl AsFd, index: u32, descriptors: &[Option<
     Ok(u32::try_from(fewer).ok().filter(|&fewer| fewer > 0))
 }
 
-/// Has interrupts of an index raise nothing any more.
+/// Disconnects all interrupts of an index.
 pub(super) fn disconnect_irqs(device: impl AsFd, index: u32) -> io::Result<()> {
     let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
     set_irqs(device, &irq_set(flags, index, 0, 0, &[])).map(|_| ())
@@ -189,13 +189,13 @@ pub(super) fn trigger_irq(device: impl AsFd, index: u32, vector: u32) -> io::Res
     set_irqs(device, &irq_set(flags, index, vector, 1, &[])).map(|_| ())
 }
 
-/// Lets an interrupt through that the kernel has masked.
+/// Unmasks an interrupt that the kernel masked.
 pub(super) fn unmask_irq(device: impl AsFd, index: u32) -> io::Result<()> {
     let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_UNMASK;
     set_irqs(device, &irq_set(flags, index, 0, 1, &[])).map(|_| ())
 }
 
-/// A `vfio_irq_set` and the numbers that follow it, in words of its alignment.
+/// Builds a `vfio_irq_set` followed by numbers, as words of its alignment.
 fn irq_set(flags: u32, index: u32, start: u32, count: u32, numbers: &[i32]) -> Vec<u32> {
     let bytes = size_of::<vfio_irq_set>() + size_of_val(numbers);
     let mut words = vec![0; bytes / 4];
@@ -216,20 +216,20 @@ fn irq_set(flags: u32, index: u32, start: u32, count: u32, numbers: &[i32]) -> V
 }
 
 fn set_irqs(device: impl AsFd, words: &[u32]) -> io::Result<i32> {
-    // SAFETY: `irq_set` made it: as long as its first word says, and aligned for the structure.
+    // SAFETY: `irq_set` built `words`: aligned for the structure, with the length in the first word.
     Ok(unsafe { device_set_irqs(device.as_fd().as_raw_fd(), words.as_ptr().cast()) }?)
 }
 
-/// The functions that a hot reset would reach, two words each, as the kernel lays them out. `None` if it names them by
-/// something else than their groups.
+/// Returns the functions that a hot reset would reset, two words each, in the kernel's layout. `None`: the kernel names them by
+/// device ids instead of groups.
 pub(super) fn hot_reset_info(device: impl AsFd) -> io::Result<Option<Vec<u32>>> {
     reached(|words| {
-        // SAFETY: the words are aligned for the structure, and as many bytes as the first of them says.
+        // SAFETY: the words are aligned for the structure, and the first word is their length in bytes.
         unsafe { device_hot_reset_info(device.as_fd().as_raw_fd(), words.as_mut_ptr().cast()) }
     })
 }
 
-/// Asks for a list whose length only the kernel knows: it refuses what is too short, and says how many there are.
+/// Requests a list of unknown length. The kernel refuses a short buffer, and returns the length.
 fn reached(mut ask: impl FnMut(&mut [u32]) -> Result<i32, Errno>) -> io::Result<Option<Vec<u32>>> {
     let mut count = 0;
     loop {
@@ -248,19 +248,19 @@ fn reached(mut ask: impl FnMut(&mut [u32]) -> Result<i32, Errno>) -> io::Result<
     }
 }
 
-/// Resets the slot or bus that the device is in. `groups` prove that all of it is the caller's.
+/// Resets the slot or bus of the device. `groups` prove that the caller has all its functions.
 pub(super) fn hot_reset(device: impl AsFd, groups: &[RawFd]) -> io::Result<()> {
     let mut words = vec![0, 0, groups.len() as u32];
     words.extend(groups.iter().map(|group| *group as u32));
     words[0] = 4 * words.len() as u32;
-    // SAFETY: the words are aligned for the structure, and as many bytes as the first of them says.
+    // SAFETY: the words are aligned for the structure, and the first word is their length in bytes.
     unsafe { device_hot_reset(device.as_fd().as_raw_fd(), words.as_ptr().cast()) }?;
     Ok(())
 }
 
 /// Resets the device.
 pub(super) fn reset(device: impl AsFd) -> io::Result<()> {
-    // SAFETY: the kernel takes no argument.
+    // SAFETY: the call has no argument.
     unsafe { device_reset(device.as_fd().as_raw_fd()) }?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! How much memory this process may still pin for DMA.
+//! The limit on memory that this process may pin for DMA.
 //!
 //! The kernel counts every page of a mapping against `RLIMIT_MEMLOCK`, huge or not, unless the process has
-//! `CAP_IPC_LOCK`; what is over is refused as if memory had run out. So it is asked before.
+//! `CAP_IPC_LOCK`. A mapping over the limit fails as if memory had run out, so the limit is checked before.
 
 use std::fs;
 use std::io;
@@ -13,24 +13,24 @@ use crate::{Error, Result};
 /// The capability that lifts the limit, from `linux/capability.h`.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// What the kernel goes by.
+/// Usage and limit, as the kernel counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Account {
-    /// Bytes that are locked or pinned.
+    /// Locked or pinned bytes.
     locked: u64,
-    /// Bytes that may be, if there is a limit.
+    /// The limit in bytes. `None`: no limit.
     limit: Option<u64>,
 }
 
 impl Account {
-    /// This process's, as far as the system tells.
+    /// Reads those of this process. Unreadable values count as no usage and no limit.
     fn read() -> Self {
         let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self::of(&status, (limit != RLIM_INFINITY).then_some(limit))
     }
 
-    /// From the text of `/proc/self/status` and the limit.
+    /// Parses `/proc/self/status`.
     fn of(status: &str, limit: Option<u64>) -> Self {
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -47,13 +47,13 @@ impl Account {
     }
 }
 
-/// Fails if `bytes` more are over the limit.
+/// Fails if `bytes` more bytes exceed the limit.
 pub(super) fn check(bytes: u64) -> Result<()> {
     let account = Account::read();
     if account.admits(bytes) { Ok(()) } else { Err(error(bytes, account, None)) }
 }
 
-/// The error of a mapping that the kernel refused for want of memory.
+/// Returns the error of a mapping that the kernel refused for lack of memory.
 pub(super) fn refused(bytes: u64, source: io::Error) -> Error {
     error(bytes, Account::read(), Some(source))
 }

@@ -1,15 +1,14 @@
 //! The bus through the kernel's VFIO driver.
 //!
-//! A function that is bound to vfio-pci is opened by its PCI address in a domain made by
-//! [`Domain::vfio`]. DMA goes through the machine's IOMMU: the domain's ranges, granule and entry limit are what the kernel
-//! says when the first function is opened, narrowed when functions of other groups follow.
+//! A function that is bound to vfio-pci is opened by its PCI address, in a domain of [`Domain::vfio`]. DMA goes through the
+//! machine's IOMMU. The kernel reports the domain's ranges, page size and entry limit when the first function is opened.
+//! Functions of other groups restrict them further.
 //!
-//! Opening and closing reset the function, so one process has it at a time. When the kernel wants it back (it is being
-//! unplugged or unbound), every wait ends with [`Error::Removed`]; the kernel then waits for the
-//! function to be closed. What is read of a function that is gone is all-ones, on a mapped BAR too: see
-//! [`Options::handle_sigbus`].
+//! Opening and closing reset the function, and one process has it at a time. When the kernel requests its release (unplug,
+//! unbind), every wait ends with [`Error::Removed`], and the kernel waits until the function is closed. A function that is
+//! gone reads as all-ones, on mapped BARs too: see [`Options::handle_sigbus`].
 //!
-//! Memory of [`Domain::allocate`] is pinned and counts against `RLIMIT_MEMLOCK`.
+//! Memory of [`Domain::allocate`] and [`Domain::register`] is pinned and counts against `RLIMIT_MEMLOCK`.
 //!
 //! ```no_run
 //! use fpga_hal::{Domain, vfio};
@@ -51,30 +50,29 @@ impl Domain {
     }
 }
 
-/// How a function is opened.
+/// Options for opening a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The token that the function shares with its physical or virtual functions, if they have one.
+    /// The token that the function shares with its physical or virtual functions, if any.
     pub vf_token: Option<VfToken>,
     /// Open the function even if no IOMMU protects the host from it.
     ///
-    /// **Dangerous**: it can then read and write all memory of the machine, and so can whoever drives it. The kernel must
-    /// allow it (`enable_unsafe_noiommu_mode` of module vfio) and marks itself tainted; the process needs
-    /// `CAP_SYS_RAWIO`. Only registers and interrupts work: no host memory can be allocated in such a domain, because
-    /// nothing translates its addresses. A warning is logged.
+    /// **Dangerous**: the function, and every program that drives it, can then read and write all memory of the machine. The
+    /// kernel must allow it (`enable_unsafe_noiommu_mode` of module vfio) and becomes tainted. The process needs
+    /// `CAP_SYS_RAWIO`. Only registers and interrupts work: such a domain maps no host memory, because nothing translates its
+    /// addresses. An error is logged.
     pub no_iommu: bool,
-    /// Have accesses to mapped BARs of a function that is gone read all-ones. Otherwise they end the process with
-    /// SIGBUS, unless it handles that itself.
+    /// Make mapped BARs of a removed function read as all-ones. Otherwise such an access raises SIGBUS, which ends a process
+    /// without a handler.
     ///
-    /// The first time, a handler for SIGBUS is installed for the whole process, which hands on what is not its own. It
-    /// must not be replaced later by one that does not do so too. A function whose memory decoding is turned off in its
-    /// command register while windows are used counts as gone as well: the kernel makes no difference.
+    /// The first use installs a handler of SIGBUS for the process. It passes other signals to the previous handler. A handler
+    /// that is installed later must do the same. A function whose memory decoding is disabled while windows are used counts
+    /// as removed too: the kernel reports both in the same way.
     pub handle_sigbus: bool,
-    /// Open the function even if it cannot be reset: neither alone nor, because this process does not hold all functions that
-    /// share its bus, together with them.
+    /// Open the function even if it cannot be reset, neither alone nor together with all functions of its bus.
     ///
-    /// What its last user started may then still run. Say so only for a function whose engines are known to be stopped, or
-    /// stop them before [`Function::set_bus_master`]: [`Function::opening_reset`] tells that nothing was reset.
+    /// Work of its previous user may then still run. Use it only if the engines are known to be stopped, or stop them before
+    /// [`Function::set_bus_master`]. [`Function::opening_reset`] reports whether the function was reset.
     pub without_reset: bool,
 }
 
@@ -84,14 +82,15 @@ impl Default for Options {
     }
 }
 
-/// Opens the function at `address` in `domain`, made by [`Domain::vfio`], with default [`Options`].
+/// Opens the function at `address` in a `domain` of [`Domain::vfio`], with default [`Options`].
 ///
-/// Fails with [`Error::Vfio`], which says what mends it, if it cannot be had.
+/// # Errors
+/// [`Error::Vfio`], with the fix.
 pub fn open(address: PciAddress, domain: &Domain) -> Result<Function> {
     open_with(address, domain, &Options::default())
 }
 
-/// Opens the function at `address` in `domain`, made by [`Domain::vfio`].
+/// Opens the function at `address` in a `domain` of [`Domain::vfio`].
 pub fn open_with(address: PciAddress, domain: &Domain, options: &Options) -> Result<Function> {
     let container =
         domain.backend::<Container>().ok_or(Error::DomainKind { bus: BusKind::Vfio, domain: domain.kind() })?;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A secret of whoever drives a physical function: its virtual functions are opened only with the same one. Written as a
-/// UUID, `00112233-4455-6677-8899-aabbccddeeff`.
+/// The secret that a physical function and its virtual functions are opened with. Written as a UUID,
+/// `00112233-4455-6677-8899-aabbccddeeff`.
 ///
-/// The kernel asks for it where a physical function is bound to vfio-pci and has virtual functions (vfio-pci's parameter
-/// `enable_sriov`). The first to open either sets it.
+/// The kernel requires it if a physical function is bound to vfio-pci and has virtual functions (vfio-pci's parameter
+/// `enable_sriov`). The first process that opens one of them sets it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct VfToken(pub [u8; 16]);
 
@@ -21,16 +21,16 @@ impl fmt::Display for VfToken {
     }
 }
 
-// It is a secret: not for logs.
+// A secret must not appear in logs.
 impl fmt::Debug for VfToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("VfToken(…)")
     }
 }
 
-/// What is not a token.
+/// The text is not a VF token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("A VF token is a UUID, such as 00112233-4455-6677-8899-aabbccddeeff")]
+#[error("invalid VF token: expected a UUID, such as 00112233-4455-6677-8899-aabbccddeeff")]
 pub struct NotAToken;
 
 impl FromStr for VfToken {

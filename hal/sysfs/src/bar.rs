@@ -5,31 +5,31 @@ use fpga_pci::BarIndex;
 /// A base address register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
-    /// Which.
+    /// Index of the BAR.
     pub index: BarIndex,
-    /// Its bus address; `None` if it has not been given one.
+    /// Bus address; `None`: not assigned.
     pub address: Option<u64>,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What it decodes.
+    /// Type of the addresses.
     pub kind: BarKind,
     /// Whether reads have no side effects.
     pub is_prefetchable: bool,
 }
 
-/// What a BAR decodes.
+/// Type of the addresses that a BAR decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BarKind {
     /// I/O ports.
     Ports,
     /// Memory below 4 GiB.
     Memory32,
-    /// Memory anywhere.
+    /// Memory at any address.
     Memory64,
 }
 
 impl BarKind {
-    /// Name in output.
+    /// Returns the name for output.
     pub const fn name(self) -> &'static str {
         match self {
             BarKind::Ports => "ports",

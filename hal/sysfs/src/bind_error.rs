@@ -11,113 +11,113 @@ use crate::group::Member;
 use crate::owner::Process;
 use crate::usage::Use;
 
-/// Why a function was not bound, unbound or reset. Unless it is [`NotRestored`](BindError::NotRestored) or
-/// [`Unfinished`](BindError::Unfinished), every function has the driver and the override it had before.
+/// Why a function was not bound, unbound or reset. Every function keeps its driver and driver override, except after
+/// [`NotRestored`](BindError::NotRestored) and [`Unfinished`](BindError::Unfinished).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// There is no such function.
+    /// The function does not exist.
     #[error("There is no PCI function {address}")]
     NoFunction {
-        /// Who was asked for.
+        /// Address asked for.
         address: PciAddress,
     },
-    /// The function went away meanwhile.
+    /// The function was removed meanwhile.
     #[error("{address} is gone")]
     Gone {
-        /// Which.
+        /// The function.
         address: PciAddress,
     },
-    /// A name that no driver has.
-    #[error("{driver:?} is not the name of a driver")]
+    /// The name of the driver is invalid.
+    #[error("invalid driver name {driver:?}: expected letters, digits, - and _")]
     DriverName {
-        /// As given.
+        /// The name.
         driver: String,
     },
-    /// The driver is not there.
+    /// The driver is not loaded.
     #[error("There is no driver {driver}: its module is not loaded (modprobe {driver})")]
     DriverMissing {
-        /// Its name.
+        /// Name of the driver.
         driver: String,
     },
     /// The function has no IOMMU group.
-    #[error("{address} has no IOMMU group: the IOMMU is off, and without it no driver of user space may do DMA")]
+    #[error("{address} has no IOMMU group: the IOMMU is off, and user-space drivers need it for DMA")]
     NoIommu {
-        /// Which.
+        /// The function.
         address: PciAddress,
     },
-    /// Drivers of other members keep the group from being opened.
+    /// Drivers of other members prevent the use of the group.
     #[error("IOMMU group {group} of {address} is not viable: {}", names(foreign))]
     NotViable {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// Its group.
+        /// Number of its group.
         group: u32,
-        /// Those members.
+        /// The members with such drivers.
         foreign: Vec<Member>,
     },
     /// Something uses the function.
     #[error("{address} is in use: {}", sentences(uses))]
     InUse {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// By what.
+        /// The uses.
         uses: Vec<Use>,
     },
-    /// This user may not.
+    /// This user has no permission.
     #[error("No permission to write {}", path.display())]
     NoPermission {
-        /// The attribute.
+        /// Path of the attribute.
         path: PathBuf,
         /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refused a step.
     #[error("The kernel refused to {step} {address}")]
     Refused {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What it was to do.
+        /// The step.
         step: &'static str,
-        /// Why.
+        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// The kernel took it, and the function has another driver than it should have.
+    /// The kernel accepted a step, but the function has another driver than expected.
     #[error("The kernel was told to {step} {address}, and its driver is {}", found.as_deref().unwrap_or("none"))]
     Ineffective {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What it was to do.
+        /// The step.
         step: &'static str,
-        /// The driver it has.
+        /// The present driver.
         found: Option<String>,
     },
-    /// The kernel did not finish in time.
+    /// A step did not end in time, and was undone.
     #[error("The kernel did not {step} {address} within {} ms", waited.as_millis())]
     TimedOut {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What it was to do.
+        /// The step.
         step: &'static str,
-        /// How long that was waited for.
+        /// Length of the wait.
         waited: Duration,
     },
-    /// The kernel has not finished at all. When it does, what was put back meanwhile may be undone.
+    /// A step has not ended. When it ends, it may change what was restored meanwhile.
     #[error(
         "The kernel was told to {step} {address} and has not answered in {} ms: it may still do it, so how {address} ends \
          is not known",
         waited.as_millis()
     )]
     Unfinished {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// What it was to do.
+        /// The step.
         step: &'static str,
-        /// How long that was waited for.
+        /// Length of the wait.
         waited: Duration,
-        /// The driver that the function had before all began.
+        /// The driver of the function at the beginning.
         before: Option<String>,
     },
     /// Another bind, unbind or reset did not end in time.
@@ -128,38 +128,38 @@ pub enum BindError {
         waited.as_millis()
     )]
     Locked {
-        /// The lock's file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Who holds it, if that is known.
+        /// The process that has the lock, if known.
         by: Option<Process>,
-        /// How long it was waited for.
+        /// Length of the wait.
         waited: Duration,
     },
-    /// It was to end before it was done.
+    /// The caller interrupted it.
     #[error("Interrupted at {address}")]
     Interrupted {
-        /// The function whose turn it was.
+        /// The function that was being changed.
         address: PciAddress,
     },
     /// The function cannot be reset.
-    #[error("{address} cannot be reset: the kernel has no way to")]
+    #[error("{address} cannot be reset: the kernel has no method for it")]
     NoReset {
-        /// Which.
+        /// The function.
         address: PciAddress,
     },
-    /// The state cannot be seen.
+    /// The present state cannot be read.
     #[error(transparent)]
     Sysfs(#[from] Error),
-    /// Something failed, and what was before could not be brought back.
-    #[error("{failure}; and {address} could not be put back to {}", driver.as_deref().unwrap_or("no driver"))]
+    /// A step failed, and then restoring the previous driver failed too.
+    #[error("{failure}; restoring {address} to {} failed too", driver.as_deref().unwrap_or("no driver"))]
     NotRestored {
-        /// Which.
+        /// The function.
         address: PciAddress,
-        /// The driver it had.
+        /// The previous driver.
         driver: Option<String>,
-        /// What failed first.
+        /// The first failure.
         failure: Box<BindError>,
-        /// What failed when it was put back.
+        /// The failure of restoring.
         #[source]
         restore: Box<BindError>,
     },

@@ -1,8 +1,7 @@
-//! Binding functions to drivers, so that whatever fails, they end bound to what they were bound to before.
+//! Binds functions to drivers, all or none: after a failure every function has its previous driver.
 //!
-//! The kernel's recipe (`Documentation/ABI/testing/sysfs-bus-pci`): the wanted driver goes into `driver_override`, the
-//! address into `driver/unbind` of the present driver, then into `bind` of the wanted one, which gives the kernel's own
-//! reason if it refuses.
+//! The kernel's steps (`Documentation/ABI/testing/sysfs-bus-pci`): write the name of the driver to `driver_override`, the
+//! address to `unbind` of the present driver, then to `bind` of the new driver. That returns the kernel's error, if any.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,24 +22,24 @@ use crate::listing::reset_by;
 use crate::root::Sysfs;
 use crate::turn::{NoTurn, Turn};
 
-/// The kernel's driver that hands a function to user space.
+/// The kernel's driver for functions of user-space drivers.
 pub const VFIO_PCI: &str = "vfio-pci";
-/// How often the state of a function is looked at while it is waited for.
+/// Interval between looks at the state of a function during a wait.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long an interruption may go unnoticed while the kernel does not answer.
+/// Longest delay of an interruption while the kernel does not answer.
 const NOTICE: Duration = Duration::from_millis(20);
-/// What a restore may take for each step, at least: it is worth more waiting than what failed.
+/// Smallest time limit for each step of a restore, which is more important than the step that failed.
 const RESTORE: Duration = Duration::from_secs(5);
 
-/// How to bind.
+/// Options for binding.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Take a function away from whatever uses it, and bind it even if its group cannot be opened.
+    /// Change functions that are in use, and bind functions whose group cannot be opened.
     pub force: bool,
-    /// The most that each step may take.
+    /// Time limit for each step.
     pub timeout: Duration,
-    /// Ends what has begun as soon as it is set, as a handler of signals does: what was changed is put back. What is put
-    /// back is not interrupted.
+    /// Interrupts the operation when it becomes true, for example by a signal handler. Changes are then undone, without further
+    /// interruption.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -50,14 +49,14 @@ impl Default for Options {
     }
 }
 
-/// How long the kernel is waited for.
+/// Limits of waiting for the kernel.
 #[derive(Clone, Copy)]
 struct Patience<'a> {
-    /// In each step.
+    /// Time limit for each step.
     timeout: Duration,
-    /// Ends it before that.
+    /// Ends a wait early.
     interrupt: Option<&'a AtomicBool>,
-    /// Held until the kernel has answered everything, even what is not waited for any more.
+    /// The lock, held until the kernel has answered every write, even abandoned ones.
     turn: &'a Arc<Turn>,
 }
 
@@ -66,7 +65,7 @@ impl Patience<'_> {
         self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
     }
 
-    /// Waits for an answer. `None` if none came, or it was interrupted before.
+    /// Waits for an answer. `None`: the time limit passed, or the wait was interrupted.
     fn answer<T>(self, answers: &mpsc::Receiver<T>) -> Option<Result<T, mpsc::RecvError>> {
         let begun = Instant::now();
         while !self.is_interrupted() {
@@ -87,24 +86,24 @@ impl Options {
         Patience { timeout: self.timeout, interrupt: self.interrupt.as_deref(), turn }
     }
 
-    /// To put something back with.
+    /// Returns the limits for a restore.
     fn patience_to_restore<'a>(&self, turn: &'a Arc<Turn>) -> Patience<'a> {
         Patience { timeout: self.timeout.max(RESTORE), interrupt: None, turn }
     }
 }
 
-/// What a function was bound to, and what it is bound to now.
+/// Previous and present driver of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
-    /// Which.
+    /// The function.
     pub address: PciAddress,
-    /// The driver it had.
+    /// The previous driver.
     pub before: Option<String>,
-    /// The driver it has.
+    /// The present driver.
     pub now: Option<String>,
 }
 
-/// What a function was before it was touched.
+/// State of a function before the change.
 #[derive(Debug, Clone)]
 struct Before {
     address: PciAddress,
@@ -113,11 +112,11 @@ struct Before {
 }
 
 impl Sysfs {
-    /// Binds functions to `driver`, all or none. One that has it already is left as it is; one that is named twice is
-    /// bound once.
+    /// Binds functions to `driver`, all or none. Functions that already have the driver stay unchanged. Repeated addresses count
+    /// once.
     ///
     /// # Errors
-    /// Any [`BindError`]; what was changed has then been put back.
+    /// Any [`BindError`]. Changes were undone.
     pub fn bind(&self, addresses: &[PciAddress], driver: &str, options: &Options) -> Result<Vec<Bound>, BindError> {
         let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-' || letter == b'_';
         if driver.is_empty() || driver.len() > 64 || !driver.bytes().all(is_letter) {
@@ -148,11 +147,11 @@ impl Sysfs {
         })
     }
 
-    /// Takes functions away from their drivers, all or none. From a driver of user space they go back to the one the
-    /// kernel would choose, if there is one; from another they go to none.
+    /// Unbinds functions from their drivers, all or none. After a user-space driver, a function gets the driver that the kernel
+    /// chooses, if any. After another driver, it has none.
     ///
     /// # Errors
-    /// Any [`BindError`]; what was changed has then been put back.
+    /// Any [`BindError`]. Changes were undone.
     pub fn unbind(&self, addresses: &[PciAddress], options: &Options) -> Result<Vec<Bound>, BindError> {
         let Some(&first) = addresses.first() else { return Ok(Vec::new()) };
         let turn = self.turn(first, options)?;
@@ -177,10 +176,10 @@ impl Sysfs {
         })
     }
 
-    /// Resets a function by the kernel's first way that works, and tells what that resets.
+    /// Resets a function by the first of the kernel's methods that works, and returns the scope of the reset.
     ///
     /// # Errors
-    /// [`BindError::NoReset`], [`BindError::InUse`], or what the kernel says. [`BindError::Gone`] if it does not answer
+    /// [`BindError::NoReset`], [`BindError::InUse`], or the kernel's error. [`BindError::Gone`] if the function does not answer
     /// afterwards.
     pub fn reset(&self, address: PciAddress, options: &Options) -> Result<ResetOutcome, BindError> {
         let turn = self.turn(address, options)?;
@@ -192,14 +191,14 @@ impl Sysfs {
         self.check_uses(function, options)?;
         self.write(address, "reset", path, "1", options.patience(&turn))?;
         let after = self.function(address).map_err(|error| gone_or(address, error))?;
-        // Reading its ids from memory of the kernel proves nothing; its configuration space must answer.
+        // The kernel caches the ids, so only configuration space shows whether the function answers.
         if after.config.is_some_and(|config| config.is_gone()) {
             return Err(BindError::Gone { address });
         }
         Ok(reset_by(&function.reset_methods))
     }
 
-    /// Waits until no other bind, unbind or reset runs.
+    /// Waits for other binds, unbinds and resets to end, and takes the lock.
     fn turn(&self, address: PciAddress, options: &Options) -> Result<Arc<Turn>, BindError> {
         let is_interrupted = || options.interrupt.as_deref().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed));
         Turn::take(self, options.timeout, is_interrupted).map(Arc::new).map_err(|error| match error {
@@ -209,7 +208,7 @@ impl Sysfs {
         })
     }
 
-    /// What there is at `addresses`, each once: what was read of a function holds for one change of it.
+    /// Reads the functions at `addresses`, each once: the state that is read is valid for one change.
     fn known(&self, addresses: &[PciAddress]) -> Result<Vec<PciFunction>, BindError> {
         let known = |address: &PciAddress| {
             self.function(*address).map_err(|error| match error {
@@ -221,7 +220,7 @@ impl Sysfs {
         addresses.iter().filter(|address| seen.insert(**address)).map(known).collect()
     }
 
-    /// Whether the function's group can be opened when all of `addresses` are bound.
+    /// Checks that the group of a function can be opened after all of `addresses` are bound.
     fn check_group(
         &self,
         function: &PciFunction,
@@ -245,7 +244,7 @@ impl Sysfs {
         if uses.is_empty() { Ok(()) } else { Err(BindError::InUse { address: function.address, uses }) }
     }
 
-    /// Does `step` to each function. When one fails, all that were touched are put back, the last first.
+    /// Applies `step` to each function. After a failure, restores all changed functions, the last one first.
     fn change(
         &self,
         functions: &[PciFunction],
@@ -281,7 +280,7 @@ impl Sysfs {
         let mut result = failure;
         for before in touched.iter().rev() {
             if let Err(restore) = self.restore(before, patience) {
-                // A function that is gone has nothing to be put back to.
+                // A removed function cannot be restored.
                 if !self.is_there(before.address) {
                     continue;
                 }
@@ -293,10 +292,10 @@ impl Sysfs {
         result
     }
 
-    /// Puts a function back, changing only what is not as it was.
+    /// Restores a function. Writes only what differs.
     fn restore(&self, before: &Before, patience: Patience<'_>) -> Result<(), BindError> {
         let address = before.address;
-        // First, so that it is what decides whether the former driver matches.
+        // First, because it decides whether the previous driver matches.
         if self.driver_override(address)? != before.driver_override {
             self.write_override(address, before.driver_override.as_deref(), patience)?;
         }
@@ -313,7 +312,7 @@ impl Sysfs {
         }
     }
 
-    /// An empty line takes the override away.
+    /// Writes the driver override. An empty line removes it.
     fn write_override(
         &self,
         address: PciAddress,
@@ -337,7 +336,7 @@ impl Sysfs {
         self.wait_for(address, "bind", Some(driver), patience)
     }
 
-    /// Waits until a function has this driver. The kernel is done when its write returns, except where drivers probe
+    /// Waits until a function has this driver. It does when the write returns, except with drivers that probe
     /// asynchronously.
     fn wait_for(
         &self,
@@ -362,8 +361,8 @@ impl Sysfs {
         }
     }
 
-    /// Writes an attribute, and waits for that as long as it is allowed to and a little more: the kernel may sleep in it,
-    /// as in `unbind` until the function's owner lets go.
+    /// Writes an attribute. Waits for the time limit and a little longer, because the kernel may sleep in the write: `unbind`
+    /// waits until the function's user closes it.
     fn write(
         &self,
         address: PciAddress,
@@ -378,7 +377,7 @@ impl Sysfs {
         let turn = Arc::clone(patience.turn);
         let work = move || {
             let answer = writer.write(&to, &value);
-            // Before the answer: whoever gets it may want to go on at once.
+            // Before the answer, because the receiver may take the lock at once.
             drop(turn);
             drop(sender.send(answer));
         };
@@ -394,7 +393,7 @@ impl Sysfs {
             }
             None => {
                 let is_interrupted = patience.is_interrupted();
-                // What comes a little late must not come after all has been put back.
+                // A late write must not take effect after the restore.
                 match answers.recv_timeout(RESTORE) {
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         Err(BindError::Unfinished { address, step, waited: begun.elapsed(), before: None })
@@ -425,7 +424,7 @@ fn gone_or(address: PciAddress, error: Error) -> BindError {
     }
 }
 
-/// Whether a driver does nothing with its device but to keep it for user space, or from everybody.
+/// Returns whether a driver only reserves its device, for user space or from all use.
 fn is_of_user_space(driver: &str) -> bool {
     leaves_to_user_space(driver) || matches!(driver, "pci-stub" | "uio_pci_generic" | "igb_uio")
 }

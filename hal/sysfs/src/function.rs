@@ -9,11 +9,11 @@ use crate::error::Error;
 /// Base class of bridges.
 const CLASS_BRIDGE: u32 = 0x06;
 
-/// One PCI function. What is `None` the function does not have, or `unread` says why it cannot be told.
+/// One PCI function. A value is `None` if the function lacks it, or if it cannot be read: then `unread` has the reason.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PciFunction {
-    /// Where it sits.
+    /// Address.
     pub address: PciAddress,
     /// Vendor id.
     pub vendor: u16,
@@ -25,52 +25,52 @@ pub struct PciFunction {
     pub subsystem: Option<(u16, u16)>,
     /// Revision.
     pub revision: Option<u8>,
-    /// Its BARs, by index.
+    /// BARs, by index.
     pub bars: Vec<Bar>,
-    /// A copy of its configuration space: 64 bytes of it, unless this user may see all (CAP_SYS_ADMIN). `None` in D3cold:
-    /// to read it is to wake the function.
+    /// A copy of configuration space: 64 bytes, or all of it with CAP_SYS_ADMIN. `None` in D3cold, because a read would wake the
+    /// function.
     pub config: Option<Space>,
-    /// Its link.
+    /// Link to the bridge above.
     pub link: Link,
-    /// The bridge it sits behind; `None` on a root bus.
+    /// The bridge above; `None` on a root bus.
     pub upstream: Option<PciAddress>,
-    /// The memory node it is near to.
+    /// The closest NUMA node.
     pub numa_node: Option<u32>,
-    /// Number of its IOMMU group; without one there is no IOMMU for it.
+    /// Number of its IOMMU group; `None`: no IOMMU translates for it.
     pub group: Option<u32>,
-    /// The driver it is bound to.
+    /// The driver that it is bound to.
     pub driver: Option<String>,
-    /// The driver that alone may take it.
+    /// The driver override: no other driver may bind to it.
     pub driver_override: Option<String>,
-    /// Names of character devices of its own: `vfio0` for `/dev/vfio/devices/vfio0`. Kernels before 6.6 have none.
+    /// Names of its VFIO character devices: `vfio0` for `/dev/vfio/devices/vfio0`. Kernels before 6.6 have none.
     pub vfio_devices: Vec<String>,
-    /// Virtual functions, of a physical function.
+    /// Virtual functions, if it is a physical function.
     pub virtual_functions: Option<VirtualFunctions>,
-    /// The physical function that it is a virtual one of.
+    /// Its physical function, if it is a virtual function.
     pub physical_function: Option<PciAddress>,
-    /// Ways to reset it, in the order the kernel tries them. None: it cannot be reset.
+    /// Reset methods, in the order in which the kernel tries them. Empty: it cannot be reset.
     pub reset_methods: Vec<String>,
-    /// Power.
+    /// Power state.
     pub power: RuntimePower,
     /// Errors counted by the kernel.
     pub errors: Errors,
-    /// What could not be read or understood.
+    /// Errors of values that could not be read or parsed.
     pub unread: Vec<Error>,
 }
 
-/// The link to the bridge above; of a virtual function, that of its physical one.
+/// The link to the bridge above. A virtual function has the link of its physical function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Link {
-    /// What it is now; `None` if it is down or asleep, and if there is none.
+    /// Present speed and width; `None`: down, asleep, or no link.
     pub now: Option<Lanes>,
-    /// What the card can.
+    /// Best speed and width of the card.
     pub card: Option<Lanes>,
-    /// What the slot can: the bridge above.
+    /// Best speed and width of the slot: of the bridge above.
     pub slot: Option<Lanes>,
 }
 
 impl Link {
-    /// What it should be: the best that card and slot have in common.
+    /// Returns the best speed and width that card and slot have in common.
     pub fn best(&self) -> Option<Lanes> {
         match (self.card, self.slot) {
             (Some(card), Some(slot)) => Some(card.between(slot)),
@@ -82,49 +82,49 @@ impl Link {
 /// Virtual functions of a physical function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualFunctions {
-    /// How many there can be.
+    /// Largest number.
     pub total: u16,
-    /// How many there should be now.
+    /// Enabled number.
     pub enabled: u16,
-    /// Where those are that there are.
+    /// Addresses of the present ones.
     pub addresses: Vec<PciAddress>,
 }
 
-/// Power of a function.
+/// Power state of a function.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimePower {
     /// `D0` to `D3hot`, `D3cold`, or `unknown`.
     pub state: Option<String>,
-    /// What runtime power management says: `active`, `suspended`, …
+    /// State of runtime power management: `active`, `suspended`, …
     pub runtime_status: Option<String>,
     /// `auto` if the kernel may suspend it, `on` if not.
     pub control: Option<String>,
 }
 
-/// Errors that the kernel has counted since the function appeared: name and count of those that are not zero.
+/// Errors that the kernel counted since the function appeared: names and counts other than zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Errors {
     /// Whether the kernel counts them.
     pub is_counted: bool,
     /// Corrected by hardware.
     pub correctable: Vec<(String, u64)>,
-    /// Not corrected; the link goes on.
+    /// Not corrected; the link still works.
     pub nonfatal: Vec<(String, u64)>,
-    /// Not corrected; the link does not go on.
+    /// Not corrected; the link failed.
     pub fatal: Vec<(String, u64)>,
 }
 
 impl PciFunction {
-    /// Whether it is a bridge.
+    /// Returns whether it is a bridge.
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == CLASS_BRIDGE
     }
 }
 
-/// What a function is and who drives it.
+/// Ids and driver of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ids {
-    /// Where it sits.
+    /// Address.
     pub address: PciAddress,
     /// Vendor id.
     pub vendor: u16,
@@ -132,6 +132,6 @@ pub struct Ids {
     pub device: u16,
     /// Class code, 24 bits.
     pub class: u32,
-    /// The driver it is bound to.
+    /// The driver that it is bound to.
     pub driver: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! IOMMU groups: functions that the IOMMU cannot tell apart. VFIO hands out all of a group or nothing.
+//! IOMMU groups: functions that the IOMMU cannot isolate from each other. VFIO opens a whole group or nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -13,61 +13,61 @@ use crate::root::Sysfs;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Group {
-    /// Its number.
+    /// Number.
     pub number: u32,
-    /// Its devices.
+    /// Devices.
     pub members: Vec<Member>,
-    /// Whether it was made up because there is no IOMMU: nothing stops its devices' DMA.
+    /// Whether the group has no IOMMU (`vfio-noiommu`), so its devices can access all memory.
     pub is_unprotected: bool,
-    /// What could not be read.
+    /// Errors of values that could not be read.
     pub unread: Vec<Error>,
 }
 
 /// A device of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name: of a PCI function, its address.
+    /// Name; of a PCI function, its address.
     pub name: String,
-    /// Where it sits, if it is a PCI function.
+    /// Address of a PCI function.
     pub address: Option<PciAddress>,
     /// Class code, 24 bits, of a PCI function.
     pub class: Option<u32>,
-    /// The driver it is bound to.
+    /// The driver that it is bound to.
     pub driver: Option<String>,
 }
 
-/// Whether a driver leaves its device to user space, or does no DMA: a group stays usable beside it.
+/// Returns whether a group stays usable beside this driver: it leaves its device to user space, or does no DMA.
 pub(crate) fn shares_group(driver: &str) -> bool {
-    // Ports do no DMA. Vendors' variants of VFIO's driver are named as mlx5_vfio_pci and vfio-pci-… are.
+    // Ports do no DMA. Vendors name their variants of VFIO's driver like mlx5_vfio_pci or vfio-pci-….
     matches!(driver, "pci-stub" | "pcieport" | "shpchp") || leaves_to_user_space(driver)
 }
 
-/// Whether a driver hands its device to user space through VFIO.
+/// Returns whether a driver leaves its device to user space through VFIO.
 pub fn leaves_to_user_space(driver: &str) -> bool {
     driver.starts_with("vfio-pci") || driver.ends_with("vfio_pci") || driver.ends_with("vfio-pci")
 }
 
 impl Member {
-    /// Whether its driver keeps the group from being opened.
+    /// Returns whether its driver prevents the use of the group.
     pub fn is_foreign(&self) -> bool {
-        // PCI-to-PCI bridges. A host bridge is a device as others are.
+        // PCI-to-PCI bridges. Host bridges count as devices.
         let is_bridge = self.class.is_some_and(|class| class >> 8 == 0x0604);
         !is_bridge && self.driver.as_deref().is_some_and(|driver| !shares_group(driver))
     }
 }
 
 impl Group {
-    /// Members whose drivers keep the group from being opened.
+    /// Returns the members whose drivers prevent the use of the group.
     pub fn foreign(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.is_foreign())
     }
 
-    /// Whether nothing keeps the group from being opened.
+    /// Returns whether no driver prevents the use of the group.
     pub fn is_viable(&self) -> bool {
         self.foreign().next().is_none()
     }
 
-    /// The character device by which it is opened, as the kernel names it.
+    /// Returns the path of its character device.
     pub fn node(&self) -> PathBuf {
         let prefix = if self.is_unprotected { "noiommu-" } else { "" };
         Path::new("/dev/vfio").join(format!("{prefix}{}", self.number))
@@ -75,10 +75,10 @@ impl Group {
 }
 
 impl Sysfs {
-    /// An IOMMU group.
+    /// Reads an IOMMU group.
     ///
     /// # Errors
-    /// If there is none of this number, or its devices cannot be listed.
+    /// If the group does not exist, or its devices cannot be listed.
     pub fn group(&self, number: u32) -> Result<Group> {
         let directory = self.path("/sys/kernel/iommu_groups").join(number.to_string());
         let devices = directory.join("devices");
@@ -101,7 +101,7 @@ impl Sysfs {
         Ok(Group { number, members, is_unprotected, unread: notes.0 })
     }
 
-    /// Numbers of all IOMMU groups. None if there is no IOMMU, or if it is off.
+    /// Returns the numbers of all IOMMU groups. Empty: there is no IOMMU, or it is off.
     ///
     /// # Errors
     /// If their directory cannot be read.

@@ -13,66 +13,66 @@ use crate::root::Sysfs;
 const CAP_DAC_OVERRIDE: u64 = 1 << 1;
 /// Capability to lock memory without a limit.
 const CAP_IPC_LOCK: u64 = 1 << 14;
-/// Capability to administer the system; with it, all of configuration space is shown.
+/// Capability to administer the system. It shows all of configuration space.
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// What the host has for cards.
+/// Resources of the host that cards need.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Host {
-    /// The most memory this process may lock, in bytes.
+    /// Limit of memory that this process may lock, in bytes.
     pub memlock: Option<Limit>,
     /// Pools of huge pages, the smallest pages first.
     pub huge_pages: Vec<HugePages>,
-    /// Who this process is.
+    /// User, groups and capabilities of this process.
     pub credentials: Option<Credentials>,
-    /// What could not be read.
+    /// Errors of values that could not be read.
     pub unread: Vec<Error>,
 }
 
 /// A limit; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// What holds.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// What the process may raise it to.
+    /// The highest value that the process may set.
     pub hard: Option<u64>,
 }
 
 /// A pool of huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugePages {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub bytes: u64,
-    /// Pages of the pool.
+    /// Number of pages.
     pub total: u64,
-    /// Pages that nobody uses.
+    /// Number of unused pages.
     pub free: u64,
 }
 
-/// Who a process is, as far as files ask.
+/// User, groups and capabilities of a process, for access to files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// Effective user id.
     pub user: u32,
     /// Effective group id and supplementary groups.
     pub groups: Vec<u32>,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, one bit each.
     pub capabilities: u64,
 }
 
 impl Credentials {
-    /// Whether it may lock memory without a limit.
+    /// Returns whether it may lock memory without a limit.
     pub fn locks_without_limit(&self) -> bool {
         self.capabilities & CAP_IPC_LOCK != 0
     }
 
-    /// Whether it sees all of configuration space.
+    /// Returns whether it sees all of configuration space.
     pub fn sees_configuration(&self) -> bool {
         self.capabilities & CAP_SYS_ADMIN != 0
     }
 
-    /// Whether it may read and write a file of this owner and mode.
+    /// Returns whether it may read and write a file with this owner and mode.
     fn may_open(&self, user: u32, group: u32, mode: u32) -> bool {
         let bits = if self.user == user {
             mode >> 6
@@ -85,14 +85,14 @@ impl Credentials {
     }
 }
 
-/// Whether a node can be opened.
+/// Access to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// It is not there.
+    /// The node does not exist.
     Missing,
-    /// It can be read and written.
+    /// It may be read and written.
     Granted,
-    /// It cannot.
+    /// It may not be read and written.
     Denied {
         /// Its permissions.
         mode: u32,
@@ -104,7 +104,7 @@ pub enum Access {
 }
 
 impl Sysfs {
-    /// What the host has for cards.
+    /// Reads the resources of the host.
     pub fn host(&self) -> Host {
         let mut notes = Notes::default();
         let process = self.path("/proc/self");
@@ -136,10 +136,10 @@ impl Sysfs {
         Ok(Some(pools))
     }
 
-    /// Whether this process may open a node for reading and writing. Nothing is opened: mode, owner and group decide.
+    /// Returns whether this process may open a node for reading and writing, by mode, owner and group. Opens nothing.
     ///
     /// # Errors
-    /// If it cannot be seen who the process is or what the node is.
+    /// If the process or the node cannot be examined.
     pub fn access(&self, node: &Path) -> Result<Access> {
         let path = self.path(node);
         let node = match fs::metadata(&path) {
@@ -157,17 +157,17 @@ impl Sysfs {
         Ok(Access::Denied { mode: node.mode() & 0o7777, group: node.gid(), group_name })
     }
 
-    /// The name that `/etc/group` has for a group.
+    /// Returns the name of a group in `/etc/group`.
     pub fn group_name(&self, group: u32) -> Option<String> {
         self.name_of("/etc/group", group)
     }
 
-    /// The name that `/etc/passwd` has for a user.
+    /// Returns the name of a user in `/etc/passwd`.
     pub fn user_name(&self, user: u32) -> Option<String> {
         self.name_of("/etc/passwd", user)
     }
 
-    /// Both files have name, password and number.
+    /// Lines of both files have name, password and number.
     fn name_of(&self, file: &str, number: u32) -> Option<String> {
         let text = attribute::text(&self.path(file)).ok()??;
         let named = text.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! The machine's IOMMU: whose it is, and what firmware and kernel say of it. What turns it on depends on that.
+//! The machine's IOMMU: its maker, and what firmware and kernel report. How to enable it depends on both.
 //!
 //! Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`, `amd_iommu`, `iommu`) and
 //! `arch/x86/kernel/cpu` (vendor ids); the ACPI specification's list of table signatures (`DMAR` of VT-d, `IVRS` of AMD-Vi,
@@ -7,12 +7,12 @@
 use crate::attribute;
 use crate::root::Sysfs;
 
-/// Whose IOMMU it is.
+/// Maker of an IOMMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IommuMaker {
     /// VT-d.
     Intel,
-    /// AMD-Vi, of Hygon's processors too.
+    /// AMD-Vi, also in Hygon's processors.
     Amd,
     /// The SMMU.
     Arm,
@@ -21,7 +21,7 @@ pub enum IommuMaker {
 impl IommuMaker {
     const ALL: [IommuMaker; 3] = [IommuMaker::Intel, IommuMaker::Amd, IommuMaker::Arm];
 
-    /// The ACPI table by which firmware tells of it.
+    /// Returns the ACPI table by which firmware reports it.
     pub const fn table(self) -> &'static str {
         match self {
             IommuMaker::Intel => "DMAR",
@@ -30,7 +30,7 @@ impl IommuMaker {
         }
     }
 
-    /// By `/proc/cpuinfo`.
+    /// Finds the maker in `/proc/cpuinfo`.
     fn of_processor(cpuinfo: &str) -> Option<Self> {
         cpuinfo.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -44,20 +44,20 @@ impl IommuMaker {
     }
 }
 
-/// What is known of the machine's IOMMU, on or off.
+/// The machine's IOMMU, enabled or not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MachineIommu {
-    /// Whose it is: by the processor, else by the tables of the firmware.
+    /// Maker, by the processor or else by the tables of the firmware.
     pub maker: Option<IommuMaker>,
-    /// Whether the firmware tells the kernel of it. Not known where the tables cannot be listed, as in a container.
+    /// Whether the firmware reports it. `None`: the tables cannot be listed, as in a container.
     pub is_in_firmware: Option<bool>,
-    /// The kernel's parameters.
+    /// Parameters of the kernel.
     pub parameters: Vec<String>,
 }
 
 impl Sysfs {
-    /// What is known of the machine's IOMMU. What cannot be read is not known.
+    /// Examines the machine's IOMMU. Values that cannot be read are `None` or empty.
     pub fn machine_iommu(&self) -> MachineIommu {
         let text = |path: &str| attribute::text(&self.path(path)).ok().flatten().unwrap_or_default();
         let tables = attribute::names(&self.path("/sys/firmware/acpi/tables")).ok().flatten();

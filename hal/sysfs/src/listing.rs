@@ -14,17 +14,17 @@ use crate::root::Sysfs;
 /// All functions, by address.
 #[derive(Debug)]
 pub struct Listing {
-    /// Those that can be read.
+    /// Functions that can be read.
     pub functions: Vec<PciFunction>,
-    /// Why others cannot be.
+    /// Errors of other functions.
     pub unread: Vec<Error>,
 }
 
 impl Sysfs {
-    /// Addresses of all functions, in order. None if the machine has no PCI.
+    /// Returns the addresses of all functions, sorted. Empty: the machine has no PCI.
     ///
     /// # Errors
-    /// If the directory is there and cannot be read.
+    /// If the directory exists and cannot be read.
     pub fn addresses(&self) -> Result<Vec<PciAddress>> {
         let names = attribute::names(&self.path("/sys/bus/pci/devices"))?.unwrap_or_default();
         let mut addresses: Vec<PciAddress> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -33,7 +33,7 @@ impl Sysfs {
         Ok(addresses)
     }
 
-    /// All functions. One that goes while they are read is left out.
+    /// Reads all functions. A function that is removed meanwhile is left out.
     ///
     /// # Errors
     /// If their directory cannot be read.
@@ -41,7 +41,7 @@ impl Sysfs {
         self.functions_where(|_| true)
     }
 
-    /// All functions whose ids are wanted. Of others nothing else is read.
+    /// Reads the functions whose ids are wanted, and only the ids of the others.
     ///
     /// # Errors
     /// If their directory cannot be read.
@@ -59,24 +59,23 @@ impl Sysfs {
         Ok(listing)
     }
 
-    /// What a function is and who drives it.
+    /// Reads ids and driver of a function.
     ///
     /// # Errors
-    /// [`Error::NoFunction`], or if that cannot be read.
+    /// [`Error::NoFunction`], or if they cannot be read.
     pub fn ids(&self, address: PciAddress) -> Result<Ids> {
         ids(self, address)
     }
 
-    /// One function.
+    /// Reads one function.
     ///
     /// # Errors
-    /// [`Error::NoFunction`], or if its ids cannot be read. Of everything else the reason stands in
-    /// [`PciFunction::unread`].
+    /// [`Error::NoFunction`], or if its ids cannot be read. Errors of other values are in [`PciFunction::unread`].
     pub fn function(&self, address: PciAddress) -> Result<PciFunction> {
         read(self, address)
     }
 
-    /// Name of the driver a function is bound to.
+    /// Returns the name of the driver that a function is bound to.
     ///
     /// # Errors
     /// [`Error::NoFunction`], or if the link cannot be read.
@@ -89,17 +88,20 @@ impl Sysfs {
         Ok(driver)
     }
 
-    /// Number of the IOMMU group a function is in, if an IOMMU translates for it.
+    /// Returns the number of a function's IOMMU group, if an IOMMU translates for it.
+    ///
+    /// # Errors
+    /// If the link cannot be read.
     pub fn group_number(&self, address: PciAddress) -> Result<Option<u32>> {
         group_number(&self.directory(address))
     }
 
-    /// The kernel's ways to reset a function, in the order it tries them. None if that cannot be read.
+    /// Returns the reset methods of a function, in the order in which the kernel tries them. Empty if they cannot be read.
     pub fn reset_methods(&self, address: PciAddress) -> Vec<String> {
         reset_methods(&self.directory(address), &mut attribute::Notes::default())
     }
 
-    /// The driver that alone may take a function, if one is set.
+    /// Returns the driver override of a function.
     ///
     /// # Errors
     /// If the attribute cannot be read.
@@ -109,7 +111,7 @@ impl Sysfs {
     }
 }
 
-/// Reads what a function is.
+/// Reads ids and driver of a function.
 fn ids(sysfs: &Sysfs, address: PciAddress) -> Result<Ids> {
     let directory = sysfs.directory(address);
     if !directory.is_dir() {
@@ -119,7 +121,7 @@ fn ids(sysfs: &Sysfs, address: PciAddress) -> Result<Ids> {
         let path = directory.join(name);
         let value = attribute::parsed(&path, "a hexadecimal number", |text| parse::hex(text, digits))?;
         value.ok_or_else(|| {
-            // It went while it was read, or this is no function's directory.
+            // It was removed meanwhile, or this is not the directory of a function.
             if sysfs.is_there(address) {
                 attribute::malformed(&directory, "no ids", "the attributes of a function")
             } else {
@@ -131,7 +133,7 @@ fn ids(sysfs: &Sysfs, address: PciAddress) -> Result<Ids> {
     Ok(Ids { address, vendor, device, class, driver: sysfs.driver(address)? })
 }
 
-/// Reads everything of one function.
+/// Reads all values of one function.
 fn read(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
     let Ids { vendor, device, class, driver, .. } = ids(sysfs, address)?;
     let directory = sysfs.directory(address);
@@ -141,7 +143,7 @@ fn read(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
         runtime_status: notes.keep(attribute::text(&directory.join("power/runtime_status"))),
         control: notes.keep(attribute::text(&directory.join("power/control"))),
     };
-    // To read its configuration space, the kernel would give it power again.
+    // A read of configuration space would power it up.
     let is_without_power = power.state.as_deref() == Some("D3cold");
     let mut optional_id = |name: &str, digits| {
         let path = directory.join(name);
@@ -187,19 +189,19 @@ fn read(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction> {
     })
 }
 
-/// The function that a link points to.
+/// Returns the function that a link points to.
 fn address_of_link(path: &Path) -> Result<Option<PciAddress>> {
     let Some(name) = attribute::link_name(path)? else { return Ok(None) };
     name.parse().map(Some).map_err(|_| attribute::malformed(path, &name, "the address of a function"))
 }
 
-/// The bridge above: the directory that the function's own lies in, if that is a function's.
+/// Returns the bridge above: the parent directory, if that is the directory of a function.
 fn upstream(directory: &Path) -> Option<PciAddress> {
     let real = directory.canonicalize().ok()?;
     real.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
-/// Speed and width, `current` or `max`. A link that is not there, or whose state is not known, has none.
+/// Returns speed and width, `current` or `max`. `None`: no link, or the kernel does not know.
 fn lanes(directory: &Path, which: &str, notes: &mut Notes) -> Option<Lanes> {
     let path = |what: &str| directory.join(format!("{which}_link_{what}"));
     let speed = attribute::parsed(&path("speed"), "the speed of a link", parse::link_speed);
@@ -208,13 +210,13 @@ fn lanes(directory: &Path, which: &str, notes: &mut Notes) -> Option<Lanes> {
     Some(Lanes { speed, width })
 }
 
-/// The memory node; −1 says that the firmware does not tell.
+/// Returns the NUMA node. −1 means that the firmware does not report it.
 fn numa_node(directory: &Path) -> Result<Option<u32>> {
     let parse = |text: &str| if text == "-1" { Some(None) } else { text.parse().ok().map(Some) };
     Ok(attribute::parsed(&directory.join("numa_node"), "the number of a memory node", parse)?.flatten())
 }
 
-/// The number of the IOMMU group that a device's directory links to.
+/// Returns the number of the IOMMU group that a device's directory links to.
 fn group_number(directory: &Path) -> Result<Option<u32>> {
     let path = directory.join("iommu_group");
     let Some(name) = attribute::link_name(&path)? else { return Ok(None) };
@@ -232,17 +234,17 @@ fn virtual_functions(directory: &Path, notes: &mut Notes) -> Option<VirtualFunct
     Some(VirtualFunctions { total, enabled, addresses })
 }
 
-/// What a reset by the kernel resets that has these methods. It goes through them in order, and stops at the first that the
-/// function has (Linux `drivers/pci/pci.c`, `__pci_reset_function_locked`).
+/// Returns the scope of a reset by the kernel with these methods. The kernel tries them in order and stops at the first that
+/// works (Linux `drivers/pci/pci.c`, `__pci_reset_function_locked`).
 pub fn reset_by(methods: &[String]) -> ResetOutcome {
     match methods.first().map(String::as_str) {
-        // The bus above it; the kernel does that only where the function is alone on it.
+        // The bus above. The kernel does that only if the function is alone on the bus.
         Some("bus" | "cxl_bus") => ResetOutcome::Bus,
         _ => ResetOutcome::Function,
     }
 }
 
-/// Kernels before 5.15 have no list, only a file that is there if there is any way.
+/// Reads the reset methods. Kernels before 5.15 have no list, only a file that exists if there is any method.
 fn reset_methods(directory: &Path, notes: &mut Notes) -> Vec<String> {
     let methods = notes.keep(attribute::text(&directory.join("reset_method")));
     let methods = methods.or_else(|| directory.join("reset").exists().then(|| "unnamed".to_owned()));

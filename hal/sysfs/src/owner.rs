@@ -1,4 +1,4 @@
-//! Who holds a card: processes that have its VFIO node open, as far as this user may look.
+//! Processes that have the VFIO node of a card open, as far as this user may see.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,39 +7,39 @@ use crate::attribute;
 use crate::error::Result;
 use crate::root::Sysfs;
 
-/// Descriptors of one process that are looked at.
+/// Limit of examined descriptors of one process.
 const MOST_DESCRIPTORS: usize = 1 << 20;
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub id: u32,
-    /// Its name, as `/proc/PID/comm` has it.
+    /// Name, from `/proc/PID/comm`.
     pub name: String,
 }
 
 /// Processes that have one of some nodes open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// Those found, by id.
+    /// The processes found, by id.
     pub found: Vec<Process>,
-    /// Processes that this user may not look into.
+    /// Number of processes that this user may not examine.
     pub hidden: usize,
 }
 
 impl Sysfs {
-    /// Processes that have one of `nodes` open, named as the kernel names them (`/dev/vfio/12`).
+    /// Returns the processes that have one of `nodes` open. Nodes are paths of the kernel (`/dev/vfio/12`).
     ///
     /// # Errors
-    /// If `/proc` is there and cannot be read.
+    /// If `/proc` exists and cannot be read.
     pub fn owners(&self, nodes: &[PathBuf]) -> Result<Owners> {
         let (found, hidden) = self.holders(&|target, _| nodes.iter().any(|node| node == target).then_some(()))?;
         Ok(Owners { found: found.into_iter().map(|(process, ())| process).collect(), hidden })
     }
 
-    /// Processes of which a descriptor is wanted, each with what `wanted` gives for the first such one, and how many this
-    /// user may not look into. `wanted` is given what a descriptor points to, and the path by which that can be looked at.
+    /// Returns processes with a wanted descriptor, each with the result of `wanted` for the first such descriptor, and the number
+    /// of processes that this user may not examine. `wanted` receives the target of a descriptor, and a path to examine it.
     pub(crate) fn holders<T>(&self, wanted: &dyn Fn(&Path, &Path) -> Option<T>) -> Result<(Vec<(Process, T)>, usize)> {
         let processes = self.path("/proc");
         let names = attribute::names(&processes)?.unwrap_or_default();
@@ -50,7 +50,7 @@ impl Sysfs {
             match first_open(&processes.join(id.to_string()), wanted) {
                 Ok(Some(open)) => found.push((self.process(id), open)),
                 Ok(None) => {}
-                // One that has ended meanwhile holds nothing.
+                // A process that ended meanwhile has no descriptors.
                 Err(error) if attribute::is_absence(&error) => {}
                 Err(_) => hidden += 1,
             }
@@ -58,7 +58,7 @@ impl Sysfs {
         Ok((found, hidden))
     }
 
-    /// The process `id`, which may have ended.
+    /// Returns the process `id`, which may have ended.
     pub(crate) fn process(&self, id: u32) -> Process {
         let directory = self.path("/proc").join(id.to_string());
         Process { id, name: attribute::text(&directory.join("comm")).ok().flatten().unwrap_or_default() }

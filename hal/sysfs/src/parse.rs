@@ -1,4 +1,4 @@
-//! Parsers of what attributes hold. Each takes any text.
+//! Parsers of attributes. Each accepts any text.
 
 use fpga_pci::BarIndex;
 use fpga_pci::config::LinkSpeed;
@@ -10,11 +10,11 @@ const RESOURCE_IO: u64 = 0x100;
 const RESOURCE_MEMORY: u64 = 0x200;
 const RESOURCE_PREFETCH: u64 = 0x2000;
 const RESOURCE_64_BIT: u64 = 0x10_0000;
-/// Nobody has given it an address.
+/// It has no address.
 const RESOURCE_UNSET: u64 = 0x2000_0000;
-/// Counters of a file of AER statistics; there are fewer than 32 of each kind.
+/// Limit of counters in a file of AER statistics. There are fewer than 32 of each kind.
 const MOST_COUNTERS: usize = 64;
-/// Longest name of a counter, in bytes.
+/// Limit of the length of a counter's name, in bytes.
 const LONGEST_NAME: usize = 64;
 
 /// The parsers by themselves, for tests and fuzzing.
@@ -22,15 +22,15 @@ pub mod parsers {
     pub use super::{aer_counters, bars, hex, limit, link_speed, link_width, process_ids};
 }
 
-/// A number in hexadecimal of at most `digits` digits, with or without `0x`.
+/// Parses a hexadecimal number of at most `digits` digits, with or without `0x`.
 pub fn hex(text: &str, digits: usize) -> Option<u64> {
     let text = text.strip_prefix("0x").unwrap_or(text);
     let is_hex = (1..=digits.min(16)).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     if is_hex { u64::from_str_radix(text, 16).ok() } else { None }
 }
 
-/// The BARs of a `resource` file: for each of the first six lines first and last address and flags; zeros where there is
-/// none. The other half of a 64-bit BAR is such a line.
+/// Parses the BARs of a `resource` file. Each of the first six lines has first address, last address and flags. A line of zeros
+/// is no BAR, or the upper half of a 64-bit BAR.
 pub fn bars(text: &str) -> Option<Vec<Bar>> {
     let mut bars = Vec::new();
     let mut lines = text.lines();
@@ -61,7 +61,7 @@ pub fn bars(text: &str) -> Option<Vec<Bar>> {
     Some(bars)
 }
 
-/// The speed of a link: `8.0 GT/s PCIe`. `Some(None)` if the kernel does not know.
+/// Parses the speed of a link: `8.0 GT/s PCIe`. `Some(None)`: the kernel does not know.
 pub fn link_speed(text: &str) -> Option<Option<LinkSpeed>> {
     if text.starts_with("Unknown") {
         return Some(None);
@@ -80,7 +80,7 @@ pub fn link_speed(text: &str) -> Option<Option<LinkSpeed>> {
     LinkSpeed::from_mega_transfers(mega_transfers).map(Some)
 }
 
-/// The width of a link: `16`. `Some(None)` if there is no link, or if the kernel does not know.
+/// Parses the width of a link: `16`. `Some(None)`: no link, or the kernel does not know.
 pub fn link_width(text: &str) -> Option<Option<u8>> {
     match text.parse::<u8>().ok()? {
         0 | 255 => Some(None),
@@ -89,7 +89,7 @@ pub fn link_width(text: &str) -> Option<Option<u8>> {
     }
 }
 
-/// A file of AER statistics: a name and a count a line. The total, whose name begins with `TOTAL_`, is left out.
+/// Parses a file of AER statistics: a name and a count per line. The total (`TOTAL_…`) is left out.
 pub fn aer_counters(text: &str) -> Option<Vec<(String, u64)>> {
     let mut counters = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -105,7 +105,7 @@ pub fn aer_counters(text: &str) -> Option<Vec<(String, u64)>> {
     Some(counters)
 }
 
-/// Soft and hard limit on a line of `/proc/PID/limits` that begins with `name`; `None` within is unlimited.
+/// Parses soft and hard limit in the line of `/proc/PID/limits` that begins with `name`. An inner `None`: unlimited.
 pub fn limit(text: &str, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_ascii_whitespace();
@@ -116,7 +116,7 @@ pub fn limit(text: &str, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some((number()?, number()?))
 }
 
-/// The numbers behind `name` in `/proc/PID/status`, such as `Uid:` or `Groups:`.
+/// Parses the numbers after `name` in `/proc/PID/status`, such as `Uid:` or `Groups:`.
 pub fn process_ids(text: &str, name: &str) -> Option<Vec<u32>> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().map(|word| word.parse().ok()).collect()

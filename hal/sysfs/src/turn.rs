@@ -1,5 +1,5 @@
-//! One at a time: who binds, unbinds or resets functions holds a lock of the whole machine meanwhile. What was checked of a
-//! function and its group must hold until it is changed, and what failed is put back to what was read before.
+//! The machine-wide lock for binding, unbinding and resetting functions. The checked state of a function and its group must stay
+//! valid until the change, and until a failed change is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -15,38 +15,38 @@ use nix::libc::O_NOFOLLOW;
 use crate::owner::Process;
 use crate::root::Sysfs;
 
-/// The lock's file. `/run` is root's, so nobody else can hold it up.
+/// The lock file. `/run` belongs to root, so other users cannot block it.
 const FILE: &str = "/run/fpgactl.lock";
-/// How often it is tried.
+/// Interval between attempts.
 const TRY: Duration = Duration::from_millis(10);
-/// More than the number of a process has.
+/// Limit of the length of a process id.
 const MOST_BYTES: u64 = 32;
 
 /// The right to change functions, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Locked; closing it unlocks, even where the process is killed.
+    /// Closing the file unlocks it, even if the process is killed.
     _file: Flock<File>,
 }
 
-/// Why it is not one's turn.
+/// Why the lock was not taken.
 #[derive(Debug)]
 pub(crate) enum NoTurn {
-    /// Another had it all the time.
+    /// Another process kept the lock.
     Held { path: PathBuf, by: Option<Process> },
-    /// The wait was to end.
+    /// The wait was interrupted.
     Interrupted,
-    /// The file cannot be made or locked.
+    /// The file cannot be created or locked.
     Failed { path: PathBuf, source: io::Error },
 }
 
 impl Turn {
-    /// Waits for it at most `timeout`, and while not `is_interrupted`.
+    /// Waits for the lock, at most `timeout` and until `is_interrupted`.
     pub(crate) fn take(sysfs: &Sysfs, timeout: Duration, is_interrupted: impl Fn() -> bool) -> Result<Self, NoTurn> {
         let path = sysfs.path(FILE);
         let failed = |source| NoTurn::Failed { path: path.clone(), source };
         if let Some(directory) = path.parent() {
-            // Only the directory itself: where its parent is missing, there is no machine to lock.
+            // Only this directory: without its parent, there is no machine to lock.
             match fs::create_dir(directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
                 _ => {}
@@ -70,7 +70,7 @@ impl Turn {
             }
             thread::sleep(TRY);
         };
-        // Only for the error of others: without it, they name the file.
+        // For the errors of other processes. Without it, these name the file only.
         let note = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         if let Err(error) = note {
             log::debug!("Noting this process in {}: {error}", path.display());
@@ -79,7 +79,7 @@ impl Turn {
     }
 }
 
-/// Whoever has noted itself in the file.
+/// Returns the process whose id is in the file.
 fn holder(sysfs: &Sysfs, file: &mut File) -> Option<Process> {
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! What a function is used for now: reasons not to take it away from its driver.
+//! Present uses of a function: reasons not to unbind it from its driver.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,35 +17,35 @@ use crate::owner::{Owners, Process};
 use crate::parse;
 use crate::root::Sysfs;
 
-/// Directories below a function that are looked into; a controller with hundreds of disks has thousands.
+/// Limit of examined directories below a function. A controller with hundreds of disks has thousands.
 const MOST_DIRECTORIES: usize = 1 << 14;
-/// How deep disks lie below their controller, at most.
+/// Limit of the depth of disks below their controller.
 const DEEPEST: usize = 12;
 /// Base class of display controllers.
 const CLASS_DISPLAY: u32 = 0x03;
 /// An interface that is up (Linux `include/uapi/linux/if.h`).
 const INTERFACE_UP: u64 = 1;
 
-/// Where nodes of devices are.
+/// Directory of device nodes.
 const NODES: &str = "/dev";
 
 /// One use of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Use {
-    /// A process has it open through VFIO.
+    /// A process has the function open through VFIO.
     Process(Process),
     /// A process has a character device of its driver open: a channel of XDMA, a render node, a port of DFL.
     Node {
-        /// Which process.
+        /// The process.
         process: Process,
-        /// The device's node, as the kernel names it.
+        /// Path of the device node.
         node: PathBuf,
     },
-    /// It is a physical function, and a virtual function of it has a driver. A reset, or taking its driver away, ends the
-    /// virtual function.
+    /// A virtual function of this physical function has a driver. A reset or unbind of the physical function ends the virtual
+    /// function.
     VirtualFunction {
-        /// Which virtual function.
+        /// The virtual function.
         address: PciAddress,
         /// Its driver.
         driver: String,
@@ -54,29 +54,29 @@ pub enum Use {
     Mounted {
         /// Name of the disk or partition.
         disk: String,
-        /// Where.
+        /// Mount point.
         at: String,
     },
-    /// Memory is swapped to it.
+    /// It is swap space.
     Swap {
         /// Name of the disk or partition.
         disk: String,
     },
-    /// Another block device is built on it: a volume, an array, an encrypted disk.
+    /// Another block device uses it: a volume, an array, an encrypted disk.
     Held {
         /// Name of the disk or partition.
         disk: String,
-        /// Name of what is built on it.
+        /// Name of the other device.
         by: String,
     },
-    /// A network interface of it is up.
+    /// Its network interface is up.
     Interface {
-        /// Its name.
+        /// Name of the interface.
         name: String,
     },
     /// It drives a display.
     Display,
-    /// It is a bridge, and functions lie behind it.
+    /// It is a bridge to other functions.
     Bridge,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Use {
 }
 
 impl Sysfs {
-    /// Nodes by which a function is opened through VFIO, as the kernel names them.
+    /// Returns the nodes that open a function through VFIO.
     ///
     /// # Errors
     /// If its IOMMU group cannot be read.
@@ -114,7 +114,7 @@ impl Sysfs {
         Ok(nodes)
     }
 
-    /// Who has a function open through VFIO. Nobody, unless a driver of VFIO has it.
+    /// Returns the processes that have a function open through VFIO.
     ///
     /// # Errors
     /// If its group or `/proc` cannot be read.
@@ -125,10 +125,10 @@ impl Sysfs {
         self.owners(&self.nodes(function)?)
     }
 
-    /// What a function is used for now, as far as this user may see.
+    /// Returns the present uses of a function, as far as this user may see.
     ///
     /// # Errors
-    /// If what would tell cannot be read.
+    /// If a source cannot be read.
     pub fn uses(&self, function: &PciFunction) -> Result<Vec<Use>> {
         let mut uses: Vec<Use> = self.owners_of(function)?.found.into_iter().map(Use::Process).collect();
         if function.is_bridge() {
@@ -137,7 +137,7 @@ impl Sysfs {
         for &address in function.virtual_functions.iter().flat_map(|functions| &functions.addresses) {
             match self.driver(address) {
                 Ok(Some(driver)) => uses.push(Use::VirtualFunction { address, driver }),
-                // It has none, or went meanwhile.
+                // It has no driver, or was removed meanwhile.
                 Ok(None) | Err(Error::NoFunction { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -166,14 +166,14 @@ impl Sysfs {
         Ok(uses)
     }
 
-    /// Who has character devices open. A node may have been made elsewhere, in a container say: it has the same number.
+    /// Returns the processes that have character devices open. A node elsewhere, as in a container, has the same number.
     fn node_uses(&self, devices: &[Device]) -> Result<Vec<Use>> {
         let nodes: Vec<(&Path, u64)> = devices.iter().filter_map(Device::node).collect();
         if nodes.is_empty() {
             return Ok(Vec::new());
         }
         let (found, _) = self.holders(&|target, path| {
-            // Nothing else is looked at: a file system of somebody's could keep us waiting.
+            // Other paths are not examined: their file system might never answer.
             if !target.starts_with(NODES) {
                 return None;
             }
@@ -185,7 +185,7 @@ impl Sysfs {
         Ok(found.into_iter().map(|(process, node)| Use::Node { process, node }).collect())
     }
 
-    /// Disks, partitions, network interfaces and character devices below a function.
+    /// Returns disks, partitions, network interfaces and character devices below a function.
     fn devices_below(&self, function: &Path) -> Result<Vec<Device>> {
         let mut found = Vec::new();
         let mut open = vec![(function.to_owned(), 0)];
@@ -208,7 +208,7 @@ impl Sysfs {
                     Some("vfio-dev") => None,
                     _ => character_device(&path, &name)?,
                 };
-                // Of other functions behind a bridge those answer themselves.
+                // Functions behind a bridge are checked separately.
                 if path.join("vendor").exists() && path.join("resource").exists() {
                     continue;
                 }
@@ -250,7 +250,7 @@ impl Device {
     }
 }
 
-/// The character device that a directory stands for, if it does: it has a number, and may have a name below `/dev` (Linux
+/// Returns the character device of a directory, if there is one: it has a number, and may have a name below `/dev` (Linux
 /// `Documentation/ABI/testing/sysfs-devices`, `uevent`).
 fn character_device(directory: &Path, name: &str) -> Result<Option<Kind>> {
     let parse = |text: &str| {
@@ -265,9 +265,9 @@ fn character_device(directory: &Path, name: &str) -> Result<Option<Kind>> {
     Ok(Some(Kind::Node { node, number }))
 }
 
-/// What is mounted, and what is swapped to.
+/// Mounts and swap space.
 struct Mounts {
-    /// Device number, name of the source, mount point.
+    /// Device number, name of the source, and mount point.
     mounted: BTreeSet<(String, String, String)>,
     /// Names of devices.
     swaps: Vec<String>,
@@ -276,7 +276,7 @@ struct Mounts {
 impl Mounts {
     fn read(sysfs: &Sysfs) -> Result<Self> {
         let mut mounted = BTreeSet::new();
-        // A container sees its own mounts; the first process, if it may be looked into, has the machine's.
+        // A container sees only its own mounts. Process 1, if readable, has those of the machine.
         for process in ["1", "self"] {
             let path = sysfs.path("/proc").join(process).join("mountinfo");
             let text = match attribute::text(&path) {
@@ -305,8 +305,8 @@ impl Mounts {
     }
 }
 
-/// A line of `mountinfo` (Linux `Documentation/filesystems/proc.rst`): device number, mount point, and behind a dash the
-/// source. Some file systems have numbers of their own, so the source's name counts too.
+/// Parses a line of `mountinfo` (Linux `Documentation/filesystems/proc.rst`): device number, mount point, and after a dash the
+/// source. Some file systems have their own device numbers, so the name of the source counts too.
 fn mount(line: &str) -> Option<(String, String, String)> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split_ascii_whitespace().skip(2);

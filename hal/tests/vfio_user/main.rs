@@ -15,5 +15,6 @@ mod others;
 mod paths;
 mod protocol;
 mod raw;
+mod reentrant;
 mod setting;
 mod stalls;

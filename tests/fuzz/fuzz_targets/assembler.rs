@@ -1,5 +1,5 @@
-//! Any text is assembled or refused, within its limits; what is assembled goes to text and to a file and back. Any bytes
-//! are a program file or not, whatever their checksum says.
+//! Any text is assembled or refused, within the limits; assembled programs survive conversion to text and to a file. Any bytes
+//! are read as a program file or refused, with any checksum.
 #![no_main]
 
 use cmdseq::asm::{Assembly, Limits, Options, assemble, decode, disassemble, encode, lint};

@@ -1,4 +1,4 @@
-//! Any bytes as configuration space, and any text as what sysfs holds: each walk ends, and each parser gives a value or none.
+//! Any bytes as configuration space, and any text as files of sysfs: every walk ends, every parser returns a value or none.
 #![no_main]
 
 use fpga_hal::config::Space;

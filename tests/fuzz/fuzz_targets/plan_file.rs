@@ -1,5 +1,5 @@
-//! Any bytes as a program file: an error, or programs that are written as the same bytes, and that the verifier accepts or
-//! refuses with a sentence. The same of the files of plans with some bytes changed and checksums that fit.
+//! Any bytes as a program file: an error, or programs that encode to the same bytes and that the verifier accepts or refuses
+//! with a message. The same for files of plans with some bytes changed and valid checksums.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A selector is taken apart or refused.
+//! Any text is parsed as a selector or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

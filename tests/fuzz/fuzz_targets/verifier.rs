@@ -1,5 +1,5 @@
-//! Any programs of up to four ranks, of words made of few values so that they often meet: verified or refused, in bounded
-//! time and memory; and what is refused says where.
+//! Any programs of up to four ranks, with few distinct values so that instructions meet: accepted or refused, in bounded time
+//! and memory; a refusal names a valid location.
 #![no_main]
 
 use cmdseq::capability::Timing;

@@ -1,8 +1,8 @@
 //! A vfio-user server survives any bytes and any descriptors of a client.
 //!
-//! The input is a list of steps: a well-formed message with some bytes changed, raw bytes, a doorbell, or a reply to a request
-//! for memory; each may carry up to twenty descriptors of one kind. The card's fabric has a clock of its own, as a served
-//! fabric has, or none.
+//! The input is a list of steps: a well-formed message with some of its bytes changed, bytes as they are, a doorbell, or
+//! a reply to a request for memory; each may carry up to twenty descriptors of some kind. The card's fabric runs with or
+//! without its own clock.
 #![no_main]
 
 use std::io::{IoSlice, Read};

@@ -1,16 +1,16 @@
-//! Runs in the guest, as whoever it is about: mock cards through the guest's kernel VFIO. On the host it serves some.
+//! Runs in the guest, as the user under test: mock cards through the guest's kernel VFIO. On the host it serves mock cards.
 //!
 //! ```text
 //! fpga-cards serve FOLDER             serves mock cards without MSI-X on sockets in a folder, until it is killed
 //! fpga-cards case NAME ADDRESS...     one case of the conformance suite; the cards in order of nodes
-//! fpga-cards times ADDRESS            how long each bus takes: in process, vfio-user, the kernel's VFIO
+//! fpga-cards times ADDRESS            times of each bus: in process, vfio-user, the kernel's VFIO
 //! fpga-cards copy ADDRESS             copies to one card and back until something goes wrong
 //! fpga-cards gather ADDRESS...        allgathers on all cards until something goes wrong
 //! fpga-cards queue COUNT ADDRESS      queues so many transfers of 8 MiB to one card, and then a signal that never comes
 //! fpga-cards hold ADDRESS             opens a card and lets it master the bus, until it is killed
 //! ```
 //!
-//! The last four say `at work` once they are, then what went wrong, and how long the call took that found it. They end with
+//! The last four print `at work` once started, then the error and the duration of the call that returned it. They end with
 //! status 6 if the card is gone, as `fpgactl` does.
 
 use std::error::Error;
@@ -36,14 +36,14 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const GONE: u8 = 6;
 /// Bytes of a transfer that is queued, again and again.
 const QUEUED: usize = 8 << 20;
-/// How long a wait for transfers lasts before it is said again.
+/// Time between progress lines of a wait for transfers.
 const SLICE: Duration = Duration::from_millis(100);
 /// Measurements of each kind.
 const RUNS: usize = 200;
-/// The bound of each call.
+/// Time limit of each call.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Makes a call. If it fails, says so at once, and how long it took: to close a dead card may take the kernel minutes.
+/// Makes a call. On an error prints it and the duration at once: closing a dead card may take the kernel minutes.
 fn timed<T>(call: impl FnOnce() -> Result<T, fpga_driver::Error>) -> Result<T, fpga_driver::Error> {
     let begin = Instant::now();
     let outcome = call();
@@ -180,7 +180,7 @@ fn run() -> Outcome<()> {
     }
 }
 
-/// Whether an error, or one of its causes, says that a card is gone.
+/// Returns whether an error, or one of its causes, means that a card is gone.
 fn is_gone(error: &(dyn Error + 'static)) -> bool {
     let removed = matches!(error.downcast_ref(), Some(fpga_driver::Error::Removed { .. }))
         || matches!(error.downcast_ref(), Some(fpga_hal::Error::Removed));

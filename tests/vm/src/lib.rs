@@ -1,12 +1,12 @@
-//! What guest and host say to each other: lines of text on the guest's second serial port.
+//! Protocol between guest and host: lines of text on the guest's second serial port.
 //!
-//! The guest says what it does, and asks the host for what only the host can do (pull a card, kill its server). The host
-//! answers each question once. Whatever else is on the line is nothing of ours, and the host shows it.
+//! The guest reports tests, and requests what only the host can do (pull a card, kill its server). The host answers each
+//! request once. It shows all other lines as they are.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Kernel parameter that says which scenario the machine was started for.
+/// Kernel parameter with the scenario of the machine.
 pub const SCENARIO: &str = "fpga.scenario";
 /// Kernel parameter with a part of the names of the tests to run; without it, all of the scenario.
 pub const FILTER: &str = "fpga.filter";
@@ -17,28 +17,28 @@ pub const CARDS: usize = 4;
 /// Device number of the root port of card 0 on bus 0; the others follow.
 pub const FIRST_PORT: u8 = 0x10;
 
-/// What the guest says.
+/// A message of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromGuest {
-    /// What was seen or measured.
+    /// An observation or measurement.
     Log(String),
     /// A test begins.
     Begin(String),
-    /// A test is over.
+    /// A test ended.
     Test {
         /// Its name.
         name: String,
         /// Whether it passed.
         passed: bool,
     },
-    /// The host is asked for something, and answers with this number.
+    /// A request; the host answers with its number.
     Ask {
-        /// Number of the question.
+        /// Number of the request.
         number: u64,
-        /// The question.
+        /// The request.
         request: Request,
     },
-    /// All tests are over.
+    /// All tests ended.
     Done {
         /// Tests that passed.
         passed: usize,
@@ -47,7 +47,7 @@ pub enum FromGuest {
     },
 }
 
-/// What the host can be asked for.
+/// A request to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Pull a device in an orderly way; answered when it is gone.
@@ -57,7 +57,7 @@ pub enum Request {
     },
     /// Kill the process that serves the cards.
     KillServer,
-    /// Have a device report an error that was not corrected (PCIe advanced error reporting).
+    /// Let a device report an uncorrected error (PCIe advanced error reporting).
     ReportError {
         /// Its name.
         device: String,
@@ -73,16 +73,16 @@ pub enum Request {
     },
 }
 
-/// What the host answers: something worth logging, or why not.
+/// The host's answer: a note for the log, or the reason of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Number of the question.
+    /// Number of the request.
     pub number: u64,
-    /// What came of it.
+    /// Note or reason.
     pub outcome: Result<String, String>,
 }
 
-/// A line that says nothing of ours.
+/// A line that is not part of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not what guest and host say to each other")]
 pub struct Unknown(pub String);

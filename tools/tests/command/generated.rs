@@ -20,6 +20,7 @@ const BOUND: Duration = Duration::from_secs(120);
 const EXIT_CODES: [i32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 130];
 
 /// Values for what takes one, by the name of the option or argument.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn values(name: &str) -> &'static [&'static str] {
     const FILES: &[&str] = &[
         "ring.seq",

@@ -33,6 +33,7 @@ fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> O
 
 /// Common instructions. Checking their blocks would take many times the time in `docs/verifier.md`.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of instructions")]
 fn common_instructions_need_only_the_short_check() {
     let (a, b, far) = (at(0), at(1024), at(MEMORY - 256));
     let late = |it: Instruction| it.with_flags(Flags::RENDEZVOUS);

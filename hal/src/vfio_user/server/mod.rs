@@ -3,9 +3,9 @@
 //! # Threads
 //!
 //! Each server has an acceptor's thread, each client a session's thread, and descriptors that clients have sent are closed
-//! by a thread of their own ([`closing`](super::wire::closing)). The session's thread alone calls the endpoint for a client,
-//! and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma), [`Interrupts`](interrupts::Interrupts)) from any
-//! thread.
+//! by a thread of their own ([`closing`](super::wire::closing)). From the version message on, only the session's thread
+//! calls the endpoint for its client, and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma),
+//! [`Interrupts`](interrupts::Interrupts)) from any thread.
 //!
 //! # Order of locks
 //!

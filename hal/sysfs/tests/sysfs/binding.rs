@@ -395,7 +395,7 @@ fn what_could_not_be_put_back_is_said() {
     let BindError::NotRestored { driver, failure, .. } = &error else { panic!("{error:?}") };
     assert_eq!(driver.as_deref(), Some("xdma"));
     assert!(matches!(**failure, BindError::Refused { .. }));
-    assert!(error.to_string().contains("could not be put back to xdma"), "{error}");
+    assert!(error.to_string().contains("restoring 0000:3b:00.0 to xdma failed"), "{error}");
 }
 
 #[test]

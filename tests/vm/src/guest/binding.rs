@@ -1,4 +1,4 @@
-//! `fpgactl bind` and `unbind`: whatever fails, the device is where it was.
+//! `fpgactl bind` and `unbind`: on any failure the device keeps its driver.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Programs started as one user or another, each with a bound.
+//! Starts programs as a given user, each with a time limit.
 
 use std::fmt;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Who starts a program.
+/// User of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     Root,
@@ -18,7 +18,7 @@ pub(crate) enum User {
     Stranger,
 }
 
-/// What came of a program.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) line: String,
@@ -28,7 +28,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Itself, if the program ended well. Panics otherwise.
+    /// Returns itself if the program succeeded. Panics otherwise.
     #[track_caller]
     pub(crate) fn good(self) -> Self {
         assert!(self.status.success(), "{self}");
@@ -45,7 +45,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// A program that runs. Killed when dropped.
+/// A running program; killed on drop.
 pub(crate) struct Running {
     child: Child,
     line: String,
@@ -86,7 +86,7 @@ pub(crate) fn run(user: User, words: &[&str], bound: Duration) -> Output {
     start(user, words).finish(bound)
 }
 
-/// A word as the shell takes it literally.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
@@ -145,20 +145,20 @@ impl Running {
         }
     }
 
-    /// Kills it without a word, and waits until it is gone with all it held.
+    /// Kills it (SIGKILL), and waits until all its resources are released.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("the child is ours");
     }
 
-    /// Makes it pause, or go on.
+    /// Stops or continues it.
     pub(crate) fn pause(&self, is_paused: bool) {
         let signal = if is_paused { "STOP" } else { "CONT" };
         let line = format!("kill -{signal} {}", self.child.id());
         run(User::Root, &["sh", "-c", &line], Duration::from_secs(20)).good();
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child is ours").is_none()
     }
@@ -173,7 +173,7 @@ impl Running {
         entries.filter(is_memory).filter_map(|path| File::open(path).ok()).collect()
     }
 
-    /// What it has written until now.
+    /// Returns its output so far.
     pub(crate) fn said(&self) -> [String; 2] {
         self.files.each_ref().map(|file| {
             std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()

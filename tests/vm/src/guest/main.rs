@@ -1,4 +1,4 @@
-//! Runs in the guest, as root: each test starts our programs as whoever it is about, and looks at what the kernel says.
+//! Runs in the guest, as root: each test starts our programs as the user under test, and checks the kernel's state.
 //!
 //! A test is a function that panics when something is wrong, named in the table of its module.
 
@@ -61,26 +61,26 @@ fn all() -> Vec<Test> {
     suites.into_iter().flatten().collect()
 }
 
-/// What tests are given.
+/// Context of a test.
 struct Guest {
     host: RefCell<Host>,
 }
 
 impl Guest {
-    /// Says something that proves what happened.
+    /// Prints an observation.
     fn log(&self, text: impl fmt::Display) {
         for line in text.to_string().lines().filter(|line| !line.trim().is_empty()) {
             self.host.borrow_mut().say(&FromGuest::Log(line.to_owned()));
         }
     }
 
-    /// Asks the host for something.
+    /// Sends a request to the host.
     fn ask(&self, request: Request) -> Result<String, String> {
         self.host.borrow_mut().ask(request)
     }
 }
 
-/// What the last panic said.
+/// Message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() {

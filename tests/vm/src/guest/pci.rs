@@ -1,4 +1,4 @@
-//! Functions as sysfs shows them, and what only root may do to them.
+//! Functions in sysfs, and what only root may do with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

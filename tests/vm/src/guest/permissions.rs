@@ -1,4 +1,4 @@
-//! Who may open a card, and what those are told who may not; the rules for udev, with udev itself.
+//! Who may open a card, the errors of those who may not, and the udev rules under a real udev.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,7 +25,7 @@ tests! {
 }
 
 const BOUND: Duration = Duration::from_secs(30);
-/// What `fpgactl` ends with if there is no permission.
+/// Exit code of `fpgactl` without permission.
 const NO_PERMISSION: i32 = 4;
 
 /// Devices of QEMU that are given to the group as if they were cards: edu, nvme, a virtio-rng, an rtl8139.
@@ -55,7 +55,7 @@ const INSTALLED: [&str; 8] = [
     "/usr/local/lib/fpga/only-cards",
 ];
 
-/// Some register of the card, read by whoever it is.
+/// Reads a register of the card as the given user.
 fn read_register(user: User, device: &PciFunction) -> crate::command::Output {
     // Not every device of QEMU has a reset.
     let selector = format!("vfio:{}+without-reset", device.address);

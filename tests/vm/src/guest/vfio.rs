@@ -1,4 +1,4 @@
-//! The HAL's bus through kernel VFIO, whatever the card: groups, limits, tokens, errors, functions that are taken back.
+//! Kernel VFIO through `fpga-hal`, for any card: groups, limits, tokens, errors, release requests.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn tried(words: &[&str]) -> Output {
     run(User::Worker, &[&["vfio"], words].concat(), BOUND)
 }
 
-/// What a program that should have been refused says.
+/// Returns the error of a program that must be refused.
 #[track_caller]
 fn refusal(output: &Output) -> &str {
     assert_eq!(output.status.code(), Some(1), "{output}");

@@ -1,4 +1,4 @@
-//! The guest's memory disk: what `tests/vm/prepare` has laid out, and our own programs.
+//! The guest's memory disk: the files of `tests/vm/prepare`, and our own programs.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

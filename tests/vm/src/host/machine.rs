@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::qmp::{Qmp, QmpError};
 
-/// The longest that QEMU may take for anything but running the guest.
+/// Time limit of all of QEMU's actions, except running the guest.
 const BOUND: Duration = Duration::from_secs(60);
 /// Device numbers of `edu` devices on bus 0: each transfer of one takes a tenth of a second, so many work side by side.
 /// Between them lie the ports of the cards.
@@ -28,7 +28,7 @@ pub(crate) const MEDIUM_BYTES: u64 = 256 << 20;
 /// File behind the NVMe controller that is pulled; nobody looks at what is in it.
 pub(crate) const SCRAP: &str = "scrap.raw";
 
-/// What can go wrong with the machine itself.
+/// Errors of the machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MachineError {
     #[error("Cannot {action}")]
@@ -55,7 +55,7 @@ pub(crate) fn failed(action: impl Into<String>) -> impl FnOnce(io::Error) -> Mac
     |source| MachineError::Io { action, source }
 }
 
-/// What a machine is made of.
+/// Parts of a machine.
 pub(crate) struct Parts<'a> {
     /// Folder that `tests/vm/prepare` has made.
     pub(crate) vm: &'a Path,
@@ -89,7 +89,7 @@ pub(crate) enum Software<'a> {
     },
 }
 
-/// A running machine. Killed when dropped.
+/// A running machine; killed on drop.
 pub(crate) struct Machine {
     qemu: Child,
     folder: PathBuf,
@@ -128,12 +128,12 @@ impl Machine {
         }
     }
 
-    /// How QEMU ended, if it has.
+    /// Returns QEMU's exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, MachineError> {
         self.qemu.try_wait().map_err(failed("look after QEMU"))
     }
 
-    /// Switches the machine off, and waits until it is.
+    /// Switches the machine off, and waits for its end.
     pub(crate) fn quit(&mut self) -> Result<(), MachineError> {
         // It may be off before it answers, or off already.
         match self.qmp.run("quit", json!({})) {
@@ -205,7 +205,7 @@ fn accept(qemu: &mut Child, listener: &UnixListener, folder: &Path) -> Result<Un
     }
 }
 
-/// The end of what QEMU wrote to its standard error.
+/// Returns the last lines of QEMU's standard error.
 fn qemu_said(folder: &Path) -> String {
     let said = std::fs::read_to_string(folder.join("qemu.log")).unwrap_or_default();
     let lines: Vec<&str> = said.lines().collect();

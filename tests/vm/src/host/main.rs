@@ -1,4 +1,4 @@
-//! Runs tests in a virtual machine and relays what came of them, as Rust's test runner would say it.
+//! Runs tests in a virtual machine, and prints their results like Rust's test runner.
 
 mod disk;
 mod machine;
@@ -149,7 +149,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a scenario. What does not come to an end is a failure among its tests.
+/// Runs a scenario. A scenario that does not end counts as a failed test.
 fn run(arguments: &Arguments, scenario: Scenario, mut tally: Tally) -> Tally {
     tally.say(format_args!("\nscenario {}", scenario.name()));
     let begin = Instant::now();

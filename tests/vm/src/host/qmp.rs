@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// What can go wrong with the monitor.
+/// Errors of the monitor.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QmpError {
     #[error("The monitor's socket failed")]
@@ -43,7 +43,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command and gives back what it returned.
+    /// Runs a command, and returns its result.
     pub(crate) fn run(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');

@@ -50,12 +50,12 @@ impl Server {
         &self.sockets
     }
 
-    /// Kills it without a word.
+    /// Kills it (SIGKILL).
     pub(crate) fn kill(&mut self) {
         stop(&mut self.process);
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }

@@ -1,4 +1,4 @@
-//! One run of a machine: relays what the guest says, and does what it asks for.
+//! One run of a machine: relays the guest's messages, and serves its requests.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -14,11 +14,11 @@ use fpga_vm::{Answer, FromGuest, Request, fnv1a};
 use crate::machine::{Machine, MachineError, failed};
 use crate::server::Server;
 
-/// The longest that the guest may be silent, and the longest that it may take altogether.
+/// Time limits: between two messages of the guest, and for the whole run.
 const SILENCE: Duration = Duration::from_secs(300);
 const ALTOGETHER: Duration = Duration::from_secs(1200);
 
-/// How tests went, and what was said meanwhile.
+/// Results of tests, and the lines meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,

@@ -1,133 +1,34 @@
-//! Random programs: what the verifier lets through ends on the cards, without fault, and leaves in memory what the
-//! definitions say. What host memory holds is right or wrong for the instructions that read it, and cards have user logic or
-//! not: where it is wrong, that instruction fails, as `docs/verifier.md` says, and no other.
-//!
-//! A few hundred run always, 50 000 verified ones with `FPGA_TESTS_FULL=1`.
-#![forbid(unsafe_code)]
+//! Draws sets of programs, and the host memory that they read.
 
-use std::collections::BTreeMap;
-
-use cmdseq::instruction::takes_tables;
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::table::Entry;
-use cmdseq::verify::{Stored, verify_launches};
-use cmdseq::{
-    Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reason, Reduction, Status, Table,
-};
-use fpga_mock::Profile;
-use fpga_tests::dice::{Dice, seed};
-use fpga_tests::program_sets::{Both, HOST_BYTES};
-use fpga_tests::sweep::is_full;
+use cmdseq::{Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table};
+use fpga_tests::dice::Dice;
+
+use crate::stored::encoded;
 
 /// Memory that random programs use.
-const ARENA: u64 = 64 << 10;
+pub(crate) const ARENA: u64 = 64 << 10;
 /// The first id of communicators that programs define themselves: those of the sets are below.
-const DEFINED: u16 = 20;
+pub(crate) const DEFINED: u16 = 20;
 /// Entries of a card's table.
-const ENTRIES: u16 = 32;
-const SIZES: [u64; 9] = [0, 1, 8, 24, 64, 100, 512, 2048, 17_000];
+pub(crate) const ENTRIES: u16 = 32;
+pub(crate) const SIZES: [u64; 9] = [0, 1, 8, 24, 64, 100, 512, 2048, 17_000];
 
 /// A set at work.
-struct Set<'a> {
+pub(crate) struct Set<'a> {
     dice: Dice,
     capabilities: &'a Capabilities,
-    programs: Vec<Program>,
-    communicators: Vec<Communicator>,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) communicators: Vec<Communicator>,
     /// Waits that are owed: rank, signal and value.
     owed: Vec<(usize, u16, u32)>,
     /// By rank: where its card finds host memory.
     host: &'a [u64],
     /// By rank: what is to lie there.
-    contents: Vec<Vec<u8>>,
+    pub(crate) contents: Vec<Vec<u8>>,
     /// What frees communicators, at the end.
     frees: Vec<(usize, u16)>,
-}
-
-/// The last rank's card has no user logic.
-fn has_logic(rank: usize, ranks: u32) -> bool {
-    rank + 1 < ranks as usize
-}
-
-/// What is stored on the cards before any set: in slot 0 what works alone, in slot 1 what all have to run together.
-fn stored(rank: usize, ranks: u32) -> Vec<Stored> {
-    let (ranks, own) = (ranks as u16, rank as u16);
-    let at = |argument| Operand::card(0).plus_argument(argument);
-    let last = |it: Instruction| it.with_flags(Flags::LAST);
-    let alone = vec![Instruction::fill(at(1), 64, 0x1122_3344_5566_7788), last(Instruction::copy(at(0), at(1), 32))];
-    let shift = Instruction::sendrecv((own + 1) % ranks, (own + ranks - 1) % ranks, at(0), at(1), 64);
-    let together = vec![Instruction::delay(20), shift, last(Instruction::barrier())];
-    vec![Stored { slot: 0, instructions: alone }, Stored { slot: 1, instructions: together }]
-}
-
-fn encoded(program: &[Instruction]) -> Vec<u8> {
-    program.iter().flat_map(|it| it.encode()).collect()
-}
-
-/// What the interpreter runs in place of a program: what is launched, logic that copies, and nothing for what only changes
-/// slots and communicators.
-fn meant(programs: &[Program]) -> Vec<Program> {
-    let ranks = programs.len() as u32;
-    let plain = |rank: usize, it: &Instruction| -> Vec<Instruction> {
-        match it.operation {
-            Operation::Group | Operation::Free | Operation::Store | Operation::Table => Vec::new(),
-            Operation::User => vec![Instruction::copy(it.source, it.destination, it.bytes)],
-            Operation::Launch => {
-                let arguments = [it.source.address, it.destination.address];
-                let add = |side: Operand| match side.argument {
-                    Some(argument) => Operand::card(side.address + arguments[usize::from(argument)]),
-                    None => side,
-                };
-                let launched = stored(rank, ranks).into_iter().find(|one| one.slot == it.extent);
-                let launched = launched.map_or_else(Vec::new, |one| one.instructions).into_iter();
-                launched
-                    .map(|it| Instruction { source: add(it.source), destination: add(it.destination), ..it })
-                    .collect()
-            }
-            _ => vec![*it],
-        }
-    };
-    let of_rank = |(rank, program): (usize, &Program)| Program {
-        instructions: program.instructions.iter().flat_map(|it| plain(rank, it)).collect(),
-        tables: program.tables.clone(),
-        ..Program::default()
-    };
-    programs.iter().enumerate().map(of_rank).collect()
-}
-
-/// The statuses of which one is that of an instruction whose content is wrong, by `docs/verifier.md`; none if it is right.
-/// `None` if it reads beyond what it was given.
-fn fails_as(rank: usize, it: &Instruction, set: &RandomSet, host: u64) -> Option<&'static [Status]> {
-    let ranks = set.programs.len() as u32;
-    let content = || {
-        let from = usize::try_from(it.source.address.checked_sub(host)?).ok()?;
-        set.contents[rank].get(from..from.checked_add(it.bytes as usize)?)
-    };
-    match it.operation {
-        Operation::User => Some(if has_logic(rank, ranks) { &[] } else { &[Status::NoUserLogic] }),
-        // In these entries lies what the host calls the set's communicators.
-        Operation::Group if it.communicator % ENTRIES < DEFINED => None,
-        Operation::Group => {
-            let nodes: Vec<u16> = content()?.chunks(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect();
-            let different: std::collections::BTreeSet<u16> = nodes.iter().copied().collect();
-            let is_right = different.len() == nodes.len()
-                && nodes.iter().all(|node| u32::from(*node) < ranks)
-                && nodes.contains(&(rank as u16));
-            Some(if is_right { &[] } else { &[Status::BadCommunicator, Status::NotMember] })
-        }
-        Operation::Store => {
-            let words: Vec<_> = content()?.as_chunks::<64>().0.iter().map(Instruction::decode).collect();
-            let is_right = words.iter().enumerate().all(|(place, word)| {
-                word.as_ref().is_ok_and(|it| {
-                    it.flags.contains(Flags::LAST) == (place + 1 == words.len())
-                        && !matches!(it.operation, Operation::Launch | Operation::Store | Operation::Loop)
-                })
-            });
-            Some(if is_right { &[] } else { &[Status::BadProgram] })
-        }
-        // Whatever the entries are: it is the use of a table that looks at them.
-        Operation::Table => content().map(|_| &[][..]),
-        _ => Some(&[]),
-    }
 }
 
 impl Set<'_> {
@@ -548,13 +449,13 @@ impl Set<'_> {
 }
 
 /// Programs of all ranks, and what lies in host memory for them.
-struct RandomSet {
-    programs: Vec<Program>,
-    communicators: Vec<Communicator>,
-    contents: Vec<Vec<u8>>,
+pub(crate) struct RandomSet {
+    pub(crate) programs: Vec<Program>,
+    pub(crate) communicators: Vec<Communicator>,
+    pub(crate) contents: Vec<Vec<u8>>,
 }
 
-fn random_set(seed: u64, capabilities: &Capabilities, host: &[u64]) -> RandomSet {
+pub(crate) fn random_set(seed: u64, capabilities: &Capabilities, host: &[u64]) -> RandomSet {
     let ranks = capabilities.nodes;
     let programs = vec![Program::default(); ranks as usize];
     let contents = vec![Vec::new(); ranks as usize];
@@ -581,137 +482,4 @@ fn random_set(seed: u64, capabilities: &Capabilities, host: &[u64]) -> RandomSet
         set.noise();
     }
     RandomSet { programs: set.programs, communicators: set.communicators, contents: set.contents }
-}
-
-/// Cards of `ranks` ranks with data in their memory, programs in their slots and logic behind their switches.
-fn cards(ranks: u32) -> Both {
-    let mut both = Both::new(Profile::optweb(ranks));
-    for rank in 0..ranks as usize {
-        both.prepare(rank, 0, ARENA);
-        for Stored { slot, instructions } in stored(rank, ranks) {
-            both.put_host(rank, 0, &encoded(&instructions));
-            let store = Instruction::store(slot, both.host(rank), instructions.len() as u64);
-            both.run_before(rank, &[store]);
-        }
-        if has_logic(rank, ranks) {
-            both.set_user_logic(rank);
-        }
-    }
-    both
-}
-
-/// Communicators that a program defines and does not free.
-fn left_defined(program: &Program) -> Vec<u16> {
-    let mut left = Vec::new();
-    for it in &program.instructions {
-        match it.operation {
-            Operation::Group => left.push(it.communicator),
-            Operation::Free => left.retain(|id| *id != it.communicator),
-            _ => {}
-        }
-    }
-    left
-}
-
-/// Sets that were verified and ran, of these with some kinds of instructions, and why others did not.
-#[derive(Debug, Default)]
-struct Ran {
-    verified: usize,
-    one_sided: usize,
-    vector: usize,
-    /// With what reads host memory, changes communicators, or runs what is stored or the user's; by operation.
-    outside: BTreeMap<&'static str, usize>,
-    /// Failed, as what they were given was wrong; by status.
-    failed: BTreeMap<String, usize>,
-    refused: BTreeMap<Reason, usize>,
-}
-
-/// Runs sets until so many were verified and ran; counts why the others were refused.
-fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
-    let mut both = cards(ranks);
-    let capabilities = both.capabilities().clone();
-    let group: Vec<u32> = (0..ranks).collect();
-    let stored: Vec<Vec<Stored>> = (0..ranks as usize).map(|rank| stored(rank, ranks)).collect();
-    let mut ran = Ran::default();
-    for seed in first_seed.. {
-        let host: Vec<u64> = (0..ranks as usize).map(|rank| both.host(rank)).collect();
-        let set = random_set(seed, &capabilities, &host);
-        let RandomSet { programs, communicators, contents } = &set;
-        if let Err(refusal) = verify_launches(programs, &stored, communicators, &group, &capabilities) {
-            *ran.refused.entry(refusal.reason).or_insert(0) += 1;
-            continue;
-        }
-        let each =
-            || programs.iter().enumerate().flat_map(|(rank, one)| one.instructions.iter().map(move |it| (rank, it)));
-        let fails = |(rank, it): (usize, &Instruction)| fails_as(rank, it, &set, host[rank]);
-        let Some(fails) = each().map(fails).collect::<Option<Vec<_>>>() else { continue };
-        for (rank, content) in contents.iter().enumerate() {
-            assert!(content.len() as u64 <= HOST_BYTES);
-            both.put_host(rank, 0, content);
-        }
-        ran.verified += 1;
-        let has = |what: &dyn Fn(&Instruction) -> bool| each().any(|(_, it)| what(it));
-        for operation in
-            [Operation::Group, Operation::Free, Operation::Store, Operation::Launch, Operation::Table, Operation::User]
-        {
-            *ran.outside.entry(operation.name()).or_default() += usize::from(has(&|it| it.operation == operation));
-        }
-        ran.one_sided += usize::from(has(&|it| {
-            matches!(it.operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
-        }));
-        ran.vector += usize::from(has(&|it| takes_tables(it.operation)));
-        let show = |wrong: &str| format!("seed {seed} of {ranks} ranks: {wrong}\n{communicators:?}\n{programs:#?}");
-        if fails.iter().any(|statuses| !statuses.is_empty()) {
-            let (rank, index, status) =
-                both.fail(programs, communicators).unwrap_or_else(|wrong| panic!("{}", show(&wrong)));
-            let it = programs[rank].instructions.get(index);
-            let expected = it.and_then(|it| fails_as(rank, it, &set, host[rank]));
-            let is_expected = expected.is_some_and(|all| all.contains(&status));
-            assert!(is_expected, "{}", show(&format!("rank {rank}, instruction {index}: {status}")));
-            *ran.failed.entry(format!("{status:?}")).or_default() += 1;
-            both = cards(ranks);
-        } else {
-            // Other ranks first, or much later: what is ordered comes out the same.
-            let mut dice = Dice(!seed);
-            let delays: Vec<u64> = (0..ranks).map(|_| dice.below(3) * dice.below(5000)).collect();
-            if let Err(wrong) = both.run_as(programs, &meant(programs), communicators, &delays) {
-                panic!("{}", show(&wrong));
-            }
-            for (rank, program) in programs.iter().enumerate() {
-                left_defined(program).into_iter().for_each(|id| both.run_before(rank, &[Instruction::free(id)]));
-            }
-            match has(&|it| it.operation == Operation::Free && it.communicator < DEFINED) {
-                // The host knows of no communicators that are gone.
-                true => both = cards(ranks),
-                // What was written shall differ from what is there.
-                false => both.prepare(ran.verified % ranks as usize, 0, ARENA),
-            }
-        }
-        if ran.verified == wanted {
-            break;
-        }
-    }
-    ran
-}
-
-#[test]
-fn verified_programs_do_what_they_say() {
-    let full = is_full();
-    let wanted = if full { 50_000 } else { 600 };
-    for (ranks, part) in [(2, 4), (3, 4), (4, 2)] {
-        let wanted = wanted / part;
-        let ran = run_sets(ranks, seed() << 32, wanted);
-        println!(
-            "{ranks} ranks: {} verified and run, {} with one-sided transfers, {} with vector forms, {:?}; failed, as they \
-             were given what is wrong: {:?}; refused: {:?}",
-            ran.verified, ran.one_sided, ran.vector, ran.outside, ran.failed, ran.refused
-        );
-        assert_eq!(ran.verified, wanted);
-        assert!(ran.one_sided * 10 > wanted, "{ran:?}");
-        assert!(ran.vector * 10 > wanted, "{ran:?}");
-        assert!(ran.outside.values().all(|count| count * 100 > wanted), "{ran:?}");
-        assert!(ran.failed.len() >= if full { 4 } else { 1 }, "{ran:?}");
-        let most: usize = ran.refused.values().sum();
-        assert!(most < 4 * wanted, "{most} refused");
-    }
 }

@@ -1,25 +1,25 @@
-//! Where the buffers of a graph lie.
+//! Allocates card memory for the buffers of a graph.
 
 use super::error::GraphError;
 use super::step::Buffer;
 use crate::Capabilities;
 use crate::ranges::Range;
 
-/// The memory of a card while buffers are put into it.
-pub(super) struct Rooms {
+/// An allocator of card memory.
+pub(super) struct Allocator {
     memory: Range,
     all: Range,
     ranks: u64,
     half: u64,
-    /// Distance of addresses in different pseudo channels.
+    /// Alignment of buffers in different pseudo channels.
     apart: u64,
     align: u64,
-    /// Addresses that are placed are multiples of it.
+    /// Alignment of all other buffers.
     close: u64,
     taken: Vec<Range>,
 }
 
-/// Ranges of memory that a buffer at `address` takes.
+/// Returns the ranges of memory of a buffer at `address`.
 pub(super) fn ranges(buffer: &Buffer, address: u64, ranks: u64, stripe: u64) -> Vec<Range> {
     let blocks = if buffer.is_striped { ranks } else { 1 };
     let block =
@@ -27,14 +27,14 @@ pub(super) fn ranges(buffer: &Buffer, address: u64, ranks: u64, stripe: u64) -> 
     (0..blocks).map(block).collect()
 }
 
-impl Rooms {
+impl Allocator {
     pub(super) fn new(memory: Option<Range>, ranks: u64, capabilities: &Capabilities) -> Self {
         let all = Range { address: 0, bytes: capabilities.memory_bytes };
         let memory = memory.unwrap_or(all);
         let memory = Range { bytes: memory.end().min(all.end()).saturating_sub(memory.address), ..memory };
         let channel = all.bytes.checked_div(u64::from(capabilities.memory_channels)).unwrap_or(0);
         let align = u64::from(capabilities.address_align.max(1));
-        Rooms {
+        Allocator {
             memory,
             all,
             ranks,
@@ -46,7 +46,7 @@ impl Rooms {
         }
     }
 
-    /// The address of each buffer: its own, or one in a pseudo channel of its own if there is one.
+    /// Returns the address of each buffer: the requested one, or one in an unused pseudo channel if possible.
     pub(super) fn place(&mut self, buffers: &[Buffer]) -> Result<Vec<u64>, GraphError> {
         let mut addresses = vec![0; buffers.len()];
         for (place, buffer) in addresses.iter_mut().zip(buffers) {
@@ -75,20 +75,20 @@ impl Rooms {
         self.taken.extend(self.ranges(buffer, address));
     }
 
-    /// Whether the buffer can be at `address`.
+    /// Checks that the buffer can be at `address`.
     pub(super) fn check(&self, buffer: &Buffer, address: u64) -> Result<(), GraphError> {
         let refuse = |cause| Err(GraphError::BadAddress { buffer: buffer.name.clone(), address, cause });
         if !address.is_multiple_of(self.align) {
-            return refuse(format!("it is not a multiple of {}", self.align));
+            return refuse(format!("misaligned: expected a multiple of {}", self.align));
         }
         if buffer.is_striped && address.checked_rem(self.half).unwrap_or(0).saturating_add(buffer.bytes) > self.half {
-            return refuse(format!("a block of {} B does not fit half a stripe there, {} B", buffer.bytes, self.half));
+            return refuse(format!("a block of {} B there exceeds half a stripe of {} B", buffer.bytes, self.half));
         }
         for range in self.ranges(buffer, address) {
             let end = range.address.checked_add(range.bytes);
             if end.is_none_or(|end| end > self.all.end()) {
                 return refuse(format!(
-                    "{} B there leave card memory, which ends at {:#x}",
+                    "{} B there exceed card memory, which ends at {:#x}",
                     range.bytes,
                     self.all.end()
                 ));
@@ -104,7 +104,7 @@ impl Rooms {
         self.taken.extend(ranges);
     }
 
-    /// Addresses to try: the beginnings of pseudo channels, then behind what is there.
+    /// Returns the addresses to try: begins of pseudo channels, then ends of used ranges.
     fn candidates(&self, buffer: &Buffer) -> Vec<u64> {
         let behind = self.taken.iter().map(|range| range.end()).chain([self.memory.address]);
         let mut behind: Vec<u64> = behind.filter_map(|end| end.checked_next_multiple_of(self.close)).collect();
@@ -112,7 +112,7 @@ impl Rooms {
         behind.dedup();
         let mut candidates: Vec<u64> = Vec::new();
         if buffer.is_striped {
-            // Every stripe is the same: the first one's halves.
+            // All stripes are equal: the halves of the first.
             candidates.extend([0, self.half]);
             let stripe = self.half.saturating_mul(2).max(1);
             candidates.extend(behind.iter().map(|address| address % stripe));
@@ -127,7 +127,7 @@ impl Rooms {
         candidates
     }
 
-    /// The largest range that nothing is in, beginning with a pseudo channel where that leaves most.
+    /// Returns the largest free range, at the begin of a pseudo channel unless that halves it.
     pub(super) fn largest(&self) -> Range {
         let mut taken = self.taken.clone();
         taken.sort_unstable();
