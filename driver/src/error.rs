@@ -11,7 +11,7 @@ use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;
 use crate::sequencer::health::Health;
 
-/// What stands in [`Error::Failed`] for a detail that the card does not say; its own have 15 bits.
+/// The detail in [`Error::Failed`] if the card reports none. Details of cards have 15 bits.
 pub const NO_DETAIL: u16 = u16::MAX;
 
 /// Result with the driver's [`Error`].
@@ -29,7 +29,7 @@ pub enum Error {
     NoSequencer {
         /// The function.
         name: String,
-        /// How far the list was followed, and why not further.
+        /// Where the walk of the list ended, and why.
         looked: String,
     },
     /// The card's registers or its instruction word are of a version this driver does not know.
@@ -44,7 +44,7 @@ pub enum Error {
         /// What this driver knows.
         known: u32,
     },
-    /// A register that says what the card can do holds a value that makes no sense.
+    /// A capability register holds an invalid value.
     #[error("{name}: register {register} reads {value:#x}, but must be {expected}")]
     BadCapability {
         /// The card.
@@ -53,7 +53,7 @@ pub enum Error {
         register: &'static str,
         /// What it reads.
         value: u32,
-        /// What it may be.
+        /// What is allowed.
         expected: &'static str,
     },
     /// No room for another instruction: the ring is full, or too many completions wait to be taken. The instruction is
@@ -67,12 +67,12 @@ pub enum Error {
         /// Entries of the ring.
         depth: u32,
     },
-    /// Something did not happen in time. Where data was being moved, its destination is undefined.
+    /// A wait reached its time limit. Where data was being moved, its destination is undefined.
     #[error("Waited {waited:?} for {what}; last seen: {last_seen}")]
     Timeout {
         /// What was waited for.
         what: String,
-        /// The card's place in the fabric.
+        /// Its node in the fabric.
         node: Option<u32>,
         /// Its rank in the group of the plan.
         rank: Option<u32>,
@@ -80,24 +80,24 @@ pub enum Error {
         instruction: Option<usize>,
         /// How long.
         waited: Duration,
-        /// What the sequencer said of itself at the end.
+        /// The sequencer's state at the end.
         last_seen: String,
     },
     /// The card ended an instruction with a status other than done.
     #[error("Node {node}, instruction {instruction} ({operation}): {status}{}", about(*.status, *.detail))]
     Failed {
-        /// The card's place in the fabric.
+        /// Its node in the fabric.
         node: u32,
         /// Its rank in the group of the plan, if it ran one.
         rank: Option<u32>,
         /// Index of the instruction in the program given.
         instruction: usize,
-        /// What it was to do.
+        /// Its operation.
         operation: Operation,
-        /// What became of it.
+        /// Its status.
         status: Status,
-        /// What the status is about: see [`cmdseq::Completion::detail`]. [`NO_DETAIL`] in a resident program, of which the
-        /// card says in that place which instruction it was.
+        /// Detail of the status: see [`cmdseq::Completion::detail`]. [`NO_DETAIL`] in a resident program, because there the
+        /// card reports the index of the instruction instead.
         detail: u16,
     },
     /// The card no longer answers: its registers read all-ones, and so does its vendor id.
@@ -147,7 +147,7 @@ pub enum Error {
         /// Bytes from there.
         bytes: u64,
     },
-    /// The card wrote an invalid completion. The queue is poisoned until the card was aborted or reset.
+    /// The card wrote an invalid completion. The queue is poisoned until the card is aborted or reset.
     #[error("{name} wrote an invalid completion: {what} (tag {found:#06x}, expected {expected:#06x})")]
     BadCompletion {
         /// The card.
@@ -172,17 +172,17 @@ pub enum Error {
         node: u32,
         /// The other.
         other: u32,
-        /// In what they differ.
+        /// The difference.
         what: String,
     },
-    /// A value given by the caller is not one this card can take. Nothing was done.
-    #[error("{what}: {value} is not possible; {expected}")]
+    /// An argument is invalid for this card. Nothing was done.
+    #[error("Invalid {what} ({value}): {expected}")]
     BadArgument {
         /// Which argument.
         what: &'static str,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// What is allowed.
         expected: String,
     },
     /// No entry of the communicator table is free on all cards that a communicator was to be on. Nothing was done.

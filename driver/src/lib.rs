@@ -59,8 +59,8 @@
 //! is checked by a model.
 //!
 //! `fpga-hal` has locks, of its own, for mapping memory, interrupts and connections. The driver holds nothing of its own while
-//! it calls `fpga-hal`, and `fpga-hal` never calls the driver, so no order of locks spans the two crates. Mapped registers, rings
-//! in host memory and completions take no lock at all.
+//! it calls `fpga-hal`, and `fpga-hal` never calls the driver, so no order of locks spans the two crates. Mapped registers,
+//! rings in host memory and completions take no lock at all.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -77,7 +77,7 @@ struct Copy<'d> {
     destination: &'d mut [u8],
 }
 
-/// The staging buffer in use. If anything fails it is not given back: a copy may still be working on it.
+/// The staging buffer in use. After a failure it is not reused, because a copy may still use it.
 struct Stage<'c, 'd> {
     card: &'c mut Card,
     buffer: Arc<DmaBuffer>,
@@ -163,7 +163,7 @@ impl<'c, 'd> Stage<'c, 'd> {
         Ok(())
     }
 
-    /// Waits for the copies of one half and brings their bytes home.
+    /// Waits for the copies of one half, and copies their bytes to their destinations.
     fn settle(&mut self, half: usize) -> Result<()> {
         while let Some(Copy { token, at, destination }) = self.copies[half].pop_front() {
             self.card.wait_done(&token, self.deadline)?;

@@ -1,4 +1,4 @@
-//! One card: opened, described, and its instructions run.
+//! One card: opens it, describes it, and runs instructions on it.
 
 pub(crate) mod communicator_table;
 pub(crate) mod memory;
@@ -31,7 +31,7 @@ use crate::transport::host_ring::HostRing;
 
 /// Entries of a ring, unless the card has fewer.
 const DEPTH_MAX: u32 = 1024;
-/// How long one call may take that has no timeout of its own.
+/// Default time limit of calls without a timeout argument.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffers for the card are pages of their own.
 const BUFFER_ALIGNMENT: usize = 4096;
@@ -65,9 +65,9 @@ impl Card {
     /// Takes `function` into use: finds the sequencer, reads what it can do, and sets up a queue.
     ///
     /// # Errors
-    /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card that is none of ours,
-    /// [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if another card of
-    /// this process drives the function.
+    /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
+    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
+    /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
         Card::open_on(function, None)
     }
@@ -84,9 +84,9 @@ impl Card {
 
     fn open_on(function: Function, rings: Option<RingWindow>) -> Result<Card> {
         Card::set_up(function.clone(), rings).map_err(|error| match error {
-            // What a card that goes meanwhile reads makes no sense, and that is all there is to say of it.
+            // A card that vanishes meanwhile reads garbage: its removal is the only error.
             _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
-            // Whose card it is instead, its ids tell.
+            // The ids tell which card it is instead.
             Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
         })
@@ -139,12 +139,12 @@ impl Card {
         })
     }
 
-    /// What the card says it can do.
+    /// The capabilities that the card reports.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// Its place in the fabric, from 0.
+    /// Its node in the fabric, from 0.
     pub fn node(&self) -> u32 {
         self.node
     }
@@ -164,7 +164,7 @@ impl Card {
         self.function.bus()
     }
 
-    /// Whether it is a model: by its PCI id, which no real card has.
+    /// Whether it is a mock: its PCI ids are those of no real card.
     pub fn is_mock(&self) -> bool {
         let identity = self.function.identity();
         identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
@@ -175,7 +175,7 @@ impl Card {
         ((self.version >> 16) as u16, self.version as u16)
     }
 
-    /// What its sequencer has.
+    /// The features of its sequencer.
     pub fn features(&self) -> Features {
         self.features
     }
@@ -215,7 +215,7 @@ impl Card {
         self.block.read_pair(sequencer::RETIRED_LO, sequencer::RETIRED_HI)
     }
 
-    /// What the sequencer says it is doing. Reads registers, so not for a hot path.
+    /// Reads what the sequencer is doing from its registers: not for a hot path.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::Bus`].
@@ -223,7 +223,7 @@ impl Card {
         SequencerState::read(&self.block)
     }
 
-    /// How long one call may take that has no timeout of its own: a copy to or from card memory, a group, a store.
+    /// Time limit of calls without a timeout argument: copies to or from card memory, communicators, stores.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -278,7 +278,7 @@ impl Card {
         }
     }
 
-    /// Runs `instructions`, however many, and gives their completions in order, all of them done.
+    /// Runs any number of `instructions`, and returns their completions in order, all of them done.
     ///
     /// # Errors
     /// [`Error::Failed`] for the first that was not done (those after it were run all the same), [`Error::Timeout`]
@@ -295,13 +295,13 @@ impl Card {
         let mut tokens = VecDeque::new();
         let mut rest = instructions.into_iter().map(Into::into).peekable();
         loop {
-            // Where others have filled the ring, the first waits for room.
+            // If others have filled the ring, the first waits for room.
             while let Some(bound) = rest.next_if(|_| tokens.is_empty() || self.queue.has_room()) {
                 let operation = bound.instruction().operation;
                 match self.queue.push_when_room(bound, deadline) {
                     Ok(token) => tokens.push_back(token),
                     Err(error) => {
-                        // Those before it run: none stays for a later doorbell.
+                        // Those before it run now, not with a later doorbell.
                         self.queue.ring()?;
                         return Err(error);
                     }
@@ -317,7 +317,7 @@ impl Card {
                 outcome => {
                     token.abandon();
                     tokens.into_iter().for_each(Token::abandon);
-                    // A failure seen already is the likely reason for what did not come.
+                    // A failure already seen is the likely reason for missing completions.
                     self.check_all(&completions, &operations)?;
                     outcome?;
                     return Err(self.late(completions.len(), &operations, deadline));
@@ -395,7 +395,7 @@ impl Card {
     ///
     /// # Errors
     /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers. Then the queue is
-    /// [poisoned](State::Poisoned) or [gone](State::Gone), and what the card was given before counts as lost.
+    /// [poisoned](State::Poisoned) or [gone](State::Gone), and everything stored on the card before counts as lost.
     pub fn reset(&mut self) -> Result<()> {
         self.stored.clear();
         self.entries = Entries::default();

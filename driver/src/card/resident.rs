@@ -63,7 +63,11 @@ impl Card {
         if let Some(index) =
             program[..program.len() - 1].iter().position(|one| one.instruction.flags.contains(Flags::LAST))
         {
-            return Err(Error::argument("last flag at instruction", index, "only the last instruction has it"));
+            return Err(Error::argument(
+                "last flag",
+                format!("at instruction {index}"),
+                "allowed at the last instruction only",
+            ));
         }
         program.iter().try_for_each(|one| one.check_operands(self.function().domain()))?;
         let buffer = self.allocate(program.len() * instruction::BYTES)?;
@@ -75,7 +79,7 @@ impl Card {
         }
         let instruction = Instruction::store(u64::from(slot), buffer.iova().0, program.len() as u64);
         let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
-        // The slot's old program is gone however this ends.
+        // Even a failure leaves the slot's old program undefined.
         let stored = Arc::new(());
         self.stored.insert(slot, Arc::clone(&stored));
         let queue = self.queue_mut();
@@ -92,13 +96,13 @@ impl Card {
         self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
     }
 
-    /// The last slot in which nothing is stored that somebody still holds.
+    /// Returns the last slot whose program nobody holds.
     pub(crate) fn free_slot(&self) -> Result<u32> {
         let is_free = |slot: &u32| self.stored.get(slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
         let slots = self.capabilities().resident_programs;
         (0..slots).rev().find(is_free).ok_or_else(|| {
-            let expected = format!("one of the {slots} slots of node {} to be free: drop a program first", self.node());
-            Error::argument("another resident program", "one more", expected)
+            let expected = format!("node {} has {slots}, all in use: drop a program first", self.node());
+            Error::argument("number of resident programs", slots + 1, expected)
         })
     }
 

@@ -9,7 +9,7 @@ use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 
 impl Card {
-    /// Loads `table` into `slot`. What was there before is gone. Nothing is sent to a card that has the same there.
+    /// Loads `table` into `slot`, which replaces the table there. If the card has the same table there, nothing is sent.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if the card has no such slot or does not take the table; [`Error::Failed`] if it refuses.
@@ -27,7 +27,7 @@ impl Card {
         self.await_tables(tables, loading, deadline)
     }
 
-    /// Stores and rings what loads those of `tables` that the card does not have.
+    /// Submits the loads of those `tables` that the card does not have.
     pub(crate) fn push_tables(&mut self, tables: &Tables, deadline: Deadline) -> Result<Vec<(u16, Token)>> {
         let mut loading = Vec::new();
         for (slot, table) in tables {
@@ -50,7 +50,7 @@ impl Card {
         Ok(loading)
     }
 
-    /// Waits for what [`push_tables`](Card::push_tables) has begun.
+    /// Waits for the loads that [`push_tables`](Card::push_tables) has submitted.
     pub(crate) fn await_tables(
         &mut self,
         tables: &Tables,

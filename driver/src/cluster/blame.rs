@@ -1,4 +1,4 @@
-//! Who holds the others up: the sequencers' states of all cards that are not done, read once after a timeout.
+//! Finds the rank that the others wait for: reads the state of each sequencer that is not done, once after a timeout.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::sequencer::state::SequencerState;
 
-/// Peers, and ranks that wait for one of them, that a sentence names; the others it counts.
+/// Most peers, and most ranks waiting for one peer, that a message names; the rest is counted.
 const NAMED: usize = 8;
 
 /// A rank that was not done in time.
@@ -27,11 +27,11 @@ pub struct Unfinished {
     pub instruction: Option<usize>,
     /// What it does.
     pub operation: Operation,
-    /// Instructions completed, to tell who is behind.
+    /// Instructions completed: the rank with the fewest is the slowest.
     pub completed: u64,
 }
 
-/// What is known of one of them.
+/// An unfinished rank and the state of its sequencer.
 struct Seen<'a> {
     unfinished: &'a Unfinished,
     state: SequencerState,
@@ -95,9 +95,9 @@ fn see<'a>(group: &[u32], unfinished: &'a [Unfinished], states: Vec<SequencerSta
     seen
 }
 
-/// The one that the others wait for, in the end: who waits for nobody; else who waits for a card that is done or none of
-/// the group; else, of those that wait for each other in a circle, the one that most wait for. Of several, the one that most
-/// wait for, that has completed least, that has the lowest rank.
+/// Returns the rank that the others wait for in the end: a rank that waits for nobody; else one that waits for a card that is
+/// done or outside of the group; else one of those that wait for each other in a circle. Of several, the one with most ranks
+/// waiting for it, then with fewest completions, then with the lowest rank.
 fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
     let first = |of: &mut dyn Iterator<Item = &'s Seen<'a>>| {
         of.min_by_key(|one| (usize::MAX - one.waiting, one.unfinished.completed, one.unfinished.rank))
@@ -107,13 +107,13 @@ fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
         .or_else(|| first(&mut circle(seen).into_iter()))
 }
 
-/// Where every one waits for another, those that wait for each other in a circle.
+/// Returns the ranks that wait for each other in a circle.
 fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
     let seen_of: BTreeMap<u32, usize> = seen.iter().map(|one| one.unfinished.rank).zip(0..).collect();
     let next = |at: usize| seen[at].waits_for.and_then(|rank| seen_of.get(&rank).copied());
     let mut is_in = vec![false; seen.len()];
     for start in 0..seen.len() {
-        // After as many steps as there are ranks, the walk goes round.
+        // After as many steps as there are ranks, the walk is in the circle.
         if let Some(at) = (0..seen.len()).try_fold(start, |at, _| next(at)) {
             is_in[at] = true;
         }
@@ -121,7 +121,7 @@ fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
     seen.iter().zip(is_in).filter_map(|(one, is_in)| is_in.then_some(one)).collect()
 }
 
-/// Who waits for whom: "; ranks 0, 1 wait for rank 2".
+/// Formats the waits: "; ranks 0, 1 wait for rank 2".
 fn waiting(seen: &[Seen<'_>], group: &[u32]) -> String {
     let mut by_peer: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for one in seen {

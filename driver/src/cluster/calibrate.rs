@@ -1,7 +1,7 @@
-//! Measuring what the parts of a fabric take, by programs and the cards' own counters.
+//! Measures the latencies and bandwidths of a fabric with programs and the cards' own counters.
 //!
-//! Clocks of different cards have nothing to do with each other, so every number is a difference of counts on one card, or the
-//! mean of both directions of an exchange. What is fitted says how far measurements are off it.
+//! Clocks of different cards are unrelated, so every number is a difference of counts on one card, or the mean of both
+//! directions of an exchange. Each fitted value has its residual.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,17 +24,17 @@ const SMALL: [u64; 5] = [32, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const LARGE: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 2 << 20];
 /// Runs of each program; the middle one counts.
 const REPEAT: u32 = 3;
-/// Cycles that one card lets another be early by.
+/// Cycles by which one card starts before the other.
 const HEAD_START: u64 = 4000;
-/// A link that goes at another rate than the middle one by more than this is told of by itself.
+/// A link is reported by itself if its rate differs from the median by more than this.
 const ALIKE_PERCENT: f64 = 2.0;
 /// A rate that is as near as this to another that limits it may be that other.
 const LIMIT_PERCENT: f64 = 2.0;
-/// The most that one program may take, and all of them together.
+/// Time limit of one program, and of the whole calibration.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(600);
 
-/// What the programs call the communicator of their cards if these are not all; the cluster gives it a place.
+/// Id in the programs of the communicator of their cards, if these are not all.
 const GROUP: u16 = 1;
 
 /// Measures the fabric of `cluster`, and calls `progress` with what is done next. Overwrites the first two MiB of two pseudo
@@ -97,7 +97,7 @@ struct Measuring<'a> {
     cluster: &'a mut Cluster,
     capabilities: Capabilities,
     stated: Timing,
-    /// What is known so far.
+    /// The model so far.
     model: CostModel,
     parameters: Vec<Parameter>,
     unmeasured: Vec<Unmeasured>,
@@ -158,7 +158,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// What the next program may take.
+    /// Time limit of the next program.
     fn timeout(&self) -> Duration {
         self.deadline.left().min(TIMEOUT)
     }
@@ -197,7 +197,7 @@ impl Measuring<'_> {
         names.iter().chain(&["reduce_beat_cycles", "reduce_unit_cycles"]).for_each(|name| self.skip(name, why));
     }
 
-    /// What an instruction takes that does nothing.
+    /// Measures an instruction that does nothing.
     fn alone(&mut self) -> Result<()> {
         let counted = self.first_card(&[Instruction::nop(); 8])?;
         let took: Vec<f64> = counted.iter().map(|one| one.t2 as f64).collect();
@@ -213,7 +213,7 @@ impl Measuring<'_> {
         self.cluster.card_mut(0).run(instructions, timeout)
     }
 
-    /// Fills of one pseudo channel.
+    /// Measures fills of one pseudo channel.
     fn channels(&mut self) -> Result<()> {
         let fills: Vec<Instruction> =
             LARGE.iter().map(|bytes| Instruction::fill(Operand::card(0), *bytes, 0)).collect();
@@ -223,7 +223,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Copies from host memory.
+    /// Measures copies from host memory.
     fn host(&mut self) -> Result<()> {
         let most = LARGE.last().copied().unwrap_or(0);
         let timeout = self.timeout();
@@ -277,7 +277,7 @@ impl Measuring<'_> {
         (Operand::card(0), Operand::card(self.capabilities.stripe_half_bytes.max(LARGE[LARGE.len() - 1])))
     }
 
-    /// Signals and data between two cards.
+    /// Measures signals and data between two cards.
     fn pair(&mut self, pair: [u32; 2]) -> Result<()> {
         let (source, destination) = self.places();
         let dispatch = f64::from(self.model.timing.dispatch_cycles);
@@ -489,7 +489,7 @@ fn mbps(ps_per_byte: f64) -> f64 {
     8e6 / ps_per_byte
 }
 
-/// Whether `limit` may be what makes `rate` what it is.
+/// Whether `limit` may be what limits `rate`.
 fn is_limited(rate: f64, limit: f64) -> bool {
     rate >= limit * (1.0 - LIMIT_PERCENT / 100.0)
 }

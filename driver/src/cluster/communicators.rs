@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     /// Splits `parent` as `MPI_Comm_split` does: `choices` has one for each of its ranks, none for a rank that is to be in no new
-    /// communicator. Gives what each rank is in. All of them have one id.
+    /// communicator. Returns the communicator of each rank. All of them have one id.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -93,8 +93,8 @@ impl Cluster {
         self.allocate_one(members, Owner::Handle, deadline)
     }
 
-    /// Forgets `communicator`, on the cards too, behind what is in their queues already. Only if a plan that is stored on the
-    /// cards uses it as well does it stay there for that.
+    /// Frees `communicator`, on the cards after the instructions already in their queues. If a stored plan uses it too, it
+    /// stays on the cards until that plan is dropped.
     ///
     /// # Errors
     /// [`Error::Stale`] if it was freed before, [`Error::BadArgument`] for the one of all cards. If a card fails, those of
@@ -120,11 +120,11 @@ impl Cluster {
         self.ensure(communicator.key, self.deadline())
     }
 
-    /// Defines `communicator` on all its members by the id that it says, which is for programs that name ids themselves.
-    /// What was defined so before on that id and one of the members is forgotten; what is held is not.
+    /// Defines `communicator` on all its members by its own id, for programs that name ids themselves. It replaces a
+    /// communicator that was so defined with the same id on one of the members, but none that is held.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is not possible or held;
+    /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is invalid or held;
     /// [`Error::Failed`] if a card refuses.
     pub fn define(&mut self, communicator: &plan::Communicator) -> Result<()> {
         let plan::Communicator { id: raw, members } = communicator;
@@ -157,8 +157,8 @@ impl Cluster {
         self.ensure_or_release(&[key], deadline)
     }
 
-    /// Defines the communicators of a plan that are not defined, and gives the ids they have. One that is held and has the
-    /// same members is used for it; but what the plan calls by two ids is two.
+    /// Defines those communicators of a plan that are not defined, and returns the ids of all. A held communicator with the
+    /// same members is shared; but two ids of the plan are two communicators.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -199,7 +199,7 @@ impl Cluster {
         Ok(contexts)
     }
 
-    /// Takes note that programs have changed the entry of `id` of node `node`: whoever needs it next sees to it again.
+    /// Notes that programs have changed the entry of `id` of node `node`, so that its next use defines it again.
     pub(crate) fn unsettle(&mut self, node: u32, id: u16) -> Result<()> {
         let index = self.index_of(node)?;
         // Others the card has refused.
@@ -241,7 +241,7 @@ impl Cluster {
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
     }
 
-    /// What was given to one of `nodes` or another.
+    /// Returns the ids that at least one of `nodes` was given.
     fn spent(&self, nodes: &[u32]) -> Result<Spent> {
         let mut spent = Spent::default();
         for node in nodes {
@@ -250,7 +250,7 @@ impl Cluster {
         Ok(spent)
     }
 
-    /// Whether there can be a communicator of these nodes.
+    /// Refuses members that cannot form a communicator.
     fn check_members(&self, members: &[u32]) -> Result<()> {
         let most = self.capabilities().communicator_ranks;
         if members.is_empty() || members.len() as u64 > u64::from(most) {
@@ -279,7 +279,7 @@ impl Cluster {
         defined
     }
 
-    /// Has communicator `key` defined on all its cards.
+    /// Defines communicator `key` on those of its cards where it is not defined.
     fn ensure(&mut self, key: u64, deadline: Deadline) -> Result<()> {
         let Some(Held { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
         let (id, members) = (*id, Arc::clone(members));
@@ -291,7 +291,7 @@ impl Cluster {
             let index = self.index_of(*node)?;
             match &self.cards()[index].entries[id.index() as usize] {
                 Some(one) if one.is_certain && one.id == id && one.members == members => continue,
-                // What the host does not know for certain, or what it has failed to free.
+                // It may be there, or it could not be freed.
                 Some(one) => before.push((index, one.id)),
                 None => {}
             }
@@ -316,7 +316,7 @@ impl Cluster {
             let waited = card.completion(&token, deadline);
             let entry = &mut card.entries[id.index() as usize];
             let defined = waited.and_then(|completion| {
-                // It has not taken it, whatever is in the entry now.
+                // The card did not change the entry.
                 if is_refused(&completion) {
                     *entry = None;
                 }
@@ -343,14 +343,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Frees ids on cards. That one has none of that id is as well.
+    /// Frees ids on cards. A card without the id is no error.
     fn forget(&mut self, defined: Vec<(usize, ContextId)>, deadline: Deadline) -> Result<()> {
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(defined.len());
         for (index, id) in defined {
             let card = self.card_mut(index);
             if !card.capabilities().runs(Operation::Free) {
-                // Such a card defines over what is there.
+                // Such a card overwrites the entry when it is defined again.
                 card.entries[id.index() as usize] = None;
                 continue;
             }
@@ -388,7 +388,7 @@ fn is_refused(completion: &Completion) -> bool {
 }
 
 impl Card {
-    /// Stores and rings the definition of `id` as `table`.
+    /// Submits the definition of `id` as `table`.
     fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
         let buffer = self.allocate(table.len())?;
         buffer.write(0, table).map_err(|error| self.bus(error))?;

@@ -28,9 +28,9 @@ const BARRIERS: usize = 2;
 
 impl Cluster {
     /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
-    /// loaded, synchronises the cards by barriers, runs the programs, and
-    /// waits for all. The input is to be in place before: see [`write_input`](Cluster::write_input). A communicator that a
-    /// program defines itself needs an entry in which the cluster has none: those at the end are taken last.
+    /// loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the input before: see
+    /// [`write_input`](Cluster::write_input). A communicator that a program defines itself needs an entry in which the
+    /// cluster has none: those at the end are taken last.
     ///
     /// # Errors
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
@@ -100,7 +100,7 @@ impl Cluster {
         loading.into_iter().try_for_each(|(index, tables, tokens)| cards[index].await_tables(tables, tokens, deadline))
     }
 
-    /// Fills the rings, and runs the runs until all are done, or some have failed and the others had time to.
+    /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end.
     fn run_ranks(
         &mut self,
         runs: &mut [RankOfPlan<'_>],
@@ -122,19 +122,19 @@ impl Cluster {
         }
     }
 
-    /// Ends what is not done. Cards that have failed are told as well: what came in for them is of no use any more.
+    /// Aborts all cards. Cards that have failed are aborted too, to drop the data that came in for them.
     fn abort_all(&mut self, runs: &mut [RankOfPlan<'_>]) -> Result<()> {
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         ranks::abort(self.all_mut(), runs.iter().map(|run| run.card))
     }
 }
 
-/// One rank's run.
+/// The run of one rank's program of a plan, with the instructions before it.
 struct RankOfPlan<'p> {
     rank: u32,
     card: usize,
     prologue: Vec<Instruction>,
-    /// So many of the prologue bring the cards to one start.
+    /// Number of instructions of the prologue that synchronise the cards.
     synchronising: usize,
     program: Cow<'p, [Instruction]>,
     /// Host memory that the program may name.
@@ -146,7 +146,7 @@ struct RankOfPlan<'p> {
     done: u64,
     tokens: VecDeque<Token>,
     before: Vec<Completion>,
-    /// When the last barrier before the program was over.
+    /// The card's counter at the end of the last barrier before the program.
     synchronised: Option<u64>,
     /// The repetition whose completions come in, and those of the first ones.
     run: Run,
@@ -191,7 +191,7 @@ impl<'p> RankOfPlan<'p> {
         }
     }
 
-    /// Of the rank's instruction `count`: which repetition it is of, and its index in the program; `None` before the program.
+    /// Returns the repetition and the index in the program of instruction `count`; `None` before the program.
     fn index(&self, count: u64) -> Option<(u64, usize)> {
         let length = self.program.len() as u64;
         let after = count.checked_sub(self.prologue.len() as u64).filter(|_| length != 0)?;
@@ -205,7 +205,7 @@ impl<'p> RankOfPlan<'p> {
         }
     }
 
-    /// Stores what fits into the ring. Says whether anything did. No rank runs ahead of the others without bound.
+    /// Stores as many instructions as fit into the ring, and returns whether there was any. Bounds how far a rank runs ahead.
     fn fill(&mut self, card: &mut Card, counted: &Repetitions) -> Result<bool> {
         let (before, end) = (self.next, counted.end());
         let length = self.program.len() as u64;
@@ -218,7 +218,7 @@ impl<'p> RankOfPlan<'p> {
         Ok(self.next != before)
     }
 
-    /// Takes the completions that are there. Says whether there were any.
+    /// Takes the completions that are there, and returns whether there were any.
     fn collect(&mut self, card: &mut Card, counted: &mut Repetitions) -> Result<bool> {
         let queue = card.queue_mut();
         queue.poll()?;
@@ -269,7 +269,7 @@ impl<'p> RankOfPlan<'p> {
         }
     }
 
-    /// Its first failure, with the rank; those that were only aborted count only if `aborted` says so.
+    /// Returns the first failure; an aborted instruction is one only if `aborted` says so.
     fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
         let (count, completion) = if aborted { self.failed? } else { self.not_aborted? };
         let index = self.index(count).map_or(0, |(_, index)| index);
@@ -281,7 +281,7 @@ impl<'p> RankOfPlan<'p> {
         }
     }
 
-    /// What it is at, unless it is done.
+    /// Returns what the rank is at, unless it is done.
     fn unfinished(&self) -> Option<Unfinished> {
         if self.is_done() {
             return None;
@@ -344,7 +344,7 @@ fn changed_ids(plan: &Plan) -> BTreeSet<(u32, u16)> {
     changes.map(|(node, one)| (node, one.communicator)).collect()
 }
 
-/// The failure to tell of: of the lowest rank that was not merely aborted, or of the lowest that was.
+/// Returns the failure of the lowest rank; an abort only if no rank failed otherwise.
 fn first_failure(runs: &[RankOfPlan<'_>], cards: &[Card]) -> Result<()> {
     let failure = |aborted| runs.iter().find_map(|run| run.failure(cards[run.card].node(), aborted));
     failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)

@@ -25,15 +25,15 @@ const FLIGHTS: usize = 16;
 
 /// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
 ///
-/// It is there as long as it lives and none of its cards is reset; dropping it gives its slots and communicators back. What
-/// is in flight then runs to its end.
+/// It is there as long as it lives and none of its cards is reset; dropping it releases its slots and communicators.
+/// Launches in flight then run to their end.
 #[derive(Debug)]
 pub struct Prepared {
     schedule: Schedule,
     capabilities: Capabilities,
     ranks: Vec<Rank>,
     in_flight: usize,
-    /// Why nothing else may be in flight with a launch, if so.
+    /// Why a launch needs its cards exclusively, if it does.
     alone: Option<Refusal>,
     /// As long as it lives, its communicators are defined.
     _contexts: Contexts,
@@ -86,7 +86,7 @@ impl Prepared {
     /// is on the cards stays.
     ///
     /// # Errors
-    /// [`Error::Unbound`] if the buffer is none that can be bound, or the address is not possible; then nothing has changed.
+    /// [`Error::Unbound`] if the buffer is none that can be bound, or the address is invalid; then nothing has changed.
     pub fn rebind(&mut self, buffer: &str, address: u64) -> Result<()> {
         self.schedule.rebind(buffer, address, &self.capabilities).map_err(Error::Unbound)?;
         self.encode();
@@ -108,8 +108,8 @@ impl Prepared {
         })
     }
 
-    /// The failure to tell of, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of the lowest
-    /// that was.
+    /// Returns the failure to report, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of
+    /// the lowest that was.
     fn first_failure(&self, cards: &[Card]) -> Result<()> {
         let failure = |aborted: bool| self.ranks.iter().find_map(|rank| self.failure(rank, cards, aborted));
         failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
@@ -132,7 +132,7 @@ impl Prepared {
         Some(Error::Failed { node, rank: Some(rank.rank), instruction, operation, status, detail })
     }
 
-    /// The error of a wait that was in vain.
+    /// Returns the error of a wait that timed out.
     fn late(&self, cards: &[Card], waited: Duration) -> Error {
         let unfinished = |rank: &Rank| Unfinished {
             rank: rank.rank,
@@ -204,7 +204,7 @@ impl Cluster {
                 return Err(Error::argument("schedule", value, expected));
             }
             if !program.tables.is_empty() {
-                let expected = "a program without: the tables of a card are written over by other programs";
+                let expected = "no tables: other programs overwrite the tables of a card";
                 return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
             }
         }
@@ -300,7 +300,7 @@ impl Cluster {
         if prepared.ranks.iter().any(is_busy) { Err(Error::Refused(refusal.clone())) } else { Ok(()) }
     }
 
-    /// Waits for the oldest launch in flight, for at most `timeout`, and gives what it took: the largest over the ranks, from
+    /// Waits for the oldest launch in flight, for at most `timeout`, and returns its times: the largest over the ranks, from
     /// the launch on each. After a timeout nothing was consumed or aborted: the launch goes on, and may be waited for again
     /// or [given up](Cluster::give_up).
     ///
@@ -311,7 +311,7 @@ impl Cluster {
     /// nothing is in flight.
     pub fn finish(&mut self, prepared: &mut Prepared, timeout: Duration) -> Result<Times> {
         if prepared.in_flight == 0 {
-            return Err(Error::argument("finish", "no launch", "a launch in flight"));
+            return Err(Error::argument("number of launches in flight", 0, "at least one to finish"));
         }
         let cards = self.all_mut();
         if prepared.ranks.iter().any(|rank| cards.get(rank.card).is_none_or(|card| !card.has(&rank.resident))) {
@@ -387,7 +387,7 @@ impl Prepared {
         Ok((*node, placed.pieces(group.len() as u64, &self.capabilities)))
     }
 
-    /// Gives up all that is in flight.
+    /// Abandons all launches in flight.
     fn forget(&mut self) {
         self.ranks.iter_mut().flat_map(|rank| rank.tokens.drain(..)).for_each(Token::abandon);
         self.ranks.iter_mut().for_each(|rank| rank.current = None);
@@ -395,7 +395,7 @@ impl Prepared {
     }
 }
 
-/// Gives up all that is in flight, on the cards too.
+/// Abandons all launches in flight and aborts them on the cards.
 fn give_up(cards: &mut [Card], prepared: &mut Prepared) -> Result<()> {
     prepared.forget();
     ranks::abort(cards, prepared.ranks.iter().map(|rank| rank.card))

@@ -7,7 +7,8 @@ use cmdseq::communicator::ContextId;
 
 use crate::card::communicator_table::Members;
 
-/// A communicator of a [`Cluster`](crate::Cluster). It stays on the cards until it is [freed](crate::Cluster::free); clones are the same one.
+/// A communicator of a [`Cluster`](crate::Cluster). It stays on the cards until it is [freed](crate::Cluster::free); clones
+/// are the same one.
 ///
 /// ```no_run
 /// # fn example(cluster: &mut fpga_driver::Cluster) -> fpga_driver::Result<()> {
@@ -48,7 +49,8 @@ impl Communicator {
     }
 }
 
-/// What a rank says to [`Cluster::split`](crate::Cluster::split): ranks of equal colour come together, in the order of their keys.
+/// A rank's argument of [`Cluster::split`](crate::Cluster::split): ranks of equal colour come together, in the order of their
+/// keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Choice {
     /// Which of the new communicators.

@@ -16,7 +16,7 @@ pub(crate) struct Held {
     pub(crate) id: ContextId,
     pub(crate) members: Members,
     pub(crate) owner: Owner,
-    /// Someone else than plans knows the id.
+    /// Whether the id was given to anyone but plans.
     pub(crate) is_told: bool,
     /// Counts the plans that use it for longer than one execution.
     pub(crate) pin: Arc<()>,
@@ -31,11 +31,11 @@ impl Held {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Who has the handle.
+    /// Whoever has the handle.
     Handle,
-    /// Who chose the id.
+    /// Whoever chose the id.
     Id,
-    /// No one but the plans that find it useful.
+    /// Nobody: plans share it.
     Plan,
 }
 
@@ -72,7 +72,7 @@ impl Registry {
         registry
     }
 
-    /// Takes a new communicator in, and gives its key.
+    /// Adds a communicator and returns its key.
     pub(crate) fn add(&mut self, id: ContextId, members: Members, owner: Owner) -> u64 {
         /// No two communicators of a process have the same key, so that a handle is of one cluster.
         static KEYS: AtomicU64 = AtomicU64::new(0);
@@ -93,7 +93,7 @@ impl Registry {
         held.ok_or(Error::Stale { what: "communicator" })
     }
 
-    /// One with these members, to be used by a plan, and none of `taken`: rather one that is held than another one.
+    /// Returns a communicator with these members for a plan, none of `taken`; a held one is preferred.
     pub(crate) fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Held> {
         self.uses += 1;
         let fitting = self.held.iter_mut().filter(|held| *held.members == *members && !taken.contains(&held.key));

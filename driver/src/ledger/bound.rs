@@ -7,7 +7,7 @@ use fpga_hal::{DmaBuffer, Domain};
 
 /// An instruction and the host buffers that it reads or writes.
 ///
-/// The queue keeps the buffers until the card has completed the instruction, or was stopped or reset for sure. A timeout
+/// The queue keeps the buffers until the card has completed the instruction, or has certainly been stopped or reset. A timeout
 /// does not release them. An instruction that names no host memory converts by itself; one that does needs
 /// [`holding`](Bound::holding) for every buffer it names:
 ///
@@ -105,7 +105,7 @@ impl Bound {
         }
     }
 
-    /// Refuses a program that names host memory: who stores it here does not hold that for as long as it is on the card.
+    /// Refuses a program that names host memory, because nothing would keep that memory as long as the program is on the card.
     fn check_stored(&self) -> Result<(), Unowned> {
         let (address, words) = (self.instruction.source.address, self.instruction.bytes / instruction::BYTES as u64);
         let Some(buffer) = self.buffers().iter().find(|buffer| covers(buffer, address, self.instruction.bytes)) else {
@@ -145,7 +145,7 @@ impl From<&Bound> for Bound {
     }
 }
 
-/// Why the buffers of an instruction are not all that it needs.
+/// Why the buffers of an instruction do not suffice.
 #[derive(Debug)]
 pub(crate) enum Unowned {
     /// No buffer covers this operand.
@@ -196,7 +196,7 @@ fn host_operands(instruction: &Instruction) -> impl Iterator<Item = &Operand> {
     [&instruction.source, &instruction.destination].into_iter().filter(|one| one.space == AddressSpace::Host)
 }
 
-/// The address and the bytes of an operand in host memory, if the instruction alone says so.
+/// Returns address and bytes of an operand in host memory, if the instruction determines both.
 fn range(instruction: &Instruction, operand: &Operand) -> Option<(u64, u64)> {
     use Operation::{Copy, Group, Store, Table};
     // All other operations work on card memory, and a launch argument may be anything.

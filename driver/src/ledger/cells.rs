@@ -104,6 +104,7 @@ impl<A: AtomicByte> Cells<A> {
     }
 
     /// Frees the cells of tokens that were dropped after their completion had come, and passes each to `free`.
+    #[inline(never)]
     pub(crate) fn reclaim(&self, mut free: impl FnMut(u32)) {
         if !self.take_released() {
             return;

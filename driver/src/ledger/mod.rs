@@ -1,4 +1,4 @@
-//! What is in flight: tags, completions, held memory, their order, and whether the card can be believed. No I/O.
+//! What is in flight: tags, completions, held memory, their order, and whether the card can be trusted. No I/O.
 
 pub(crate) mod bound;
 pub(crate) mod cells;
@@ -32,7 +32,7 @@ pub(crate) enum Poison {
     Completion(Broken),
     /// The sequencer was not stopped or not started: why, in a sentence.
     Failed(String),
-    /// A reset failed: nobody knows what the card is by now, and only another reset tells.
+    /// A reset failed: the state of the card is unknown until another reset.
     Reset(String),
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Ledger {
     cells: Arc<Cells>,
     state: State,
     poison: Option<Poison>,
-    /// What the card's tables are known to hold, by slot.
+    /// The known contents of the card's tables, by slot.
     tables: Tables,
     /// Host memory that resident programs name, by slot: kept as long as the program may be on the card.
     residents: BTreeMap<u32, Vec<Arc<DmaBuffer>>>,
@@ -118,7 +118,7 @@ impl Ledger {
         self.state = state;
     }
 
-    /// Why nothing read from the card is believed; it stays until [`restart`](Ledger::restart).
+    /// Why nothing read from the card is trusted; it stays until [`restart`](Ledger::restart).
     pub(crate) fn poison(&self) -> Option<&Poison> {
         self.poison.as_ref()
     }
@@ -370,7 +370,7 @@ impl fmt::Debug for Ledger {
     }
 }
 
-/// What stands in for the completion of an instruction that the card never came to.
+/// The completion of an instruction that the card did not complete.
 fn aborted(tag: u16) -> Completion {
     Completion { tag, status: Status::Aborted, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
 }

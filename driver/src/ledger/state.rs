@@ -7,10 +7,10 @@ use std::fmt;
 pub enum State {
     /// The sequencer runs what is pushed.
     Running,
-    /// The sequencer has stopped for sure: nothing is in flight on the card.
+    /// The sequencer has certainly stopped: nothing is in flight on the card.
     Stopped,
-    /// Nobody knows what the card does: an abort or a reset failed, or a completion was wrong. The memory of what was in
-    /// flight is kept.
+    /// The state of the card is unknown: an abort or a reset failed, or a completion was invalid. The memory of instructions
+    /// in flight is kept.
     Poisoned,
     /// The card no longer answers.
     Gone,

@@ -6,11 +6,11 @@ use cmdseq::Operation;
 
 use crate::ledger::cells::{Cells, DONE};
 
-/// The promise of one completion: what [`QueuePair::push`](crate::QueuePair::push) gives for an instruction.
+/// The promise of one completion, returned by [`QueuePair::push`](crate::QueuePair::push) for each instruction.
 ///
 /// [Wait for it](crate::QueuePair::wait), [test it](crate::QueuePair::test) or [abandon it](Token::abandon). It keeps its
 /// completion until it is dropped. Dropping it before the completion has come abandons it, with a line in the log; the
-/// instruction runs all the same, and the buffers bound to it are kept until it is complete.
+/// instruction still runs, and the buffers bound to it are kept until it is complete.
 #[derive(Debug)]
 #[must_use = "wait for the token, or abandon it"]
 pub struct Token {
@@ -26,7 +26,7 @@ impl Token {
         Token { cells: Arc::clone(cells), cell, tag, operation, settled: false }
     }
 
-    /// What the instruction does.
+    /// Operation of the instruction.
     pub fn operation(&self) -> Operation {
         self.operation
     }
@@ -41,7 +41,7 @@ impl Token {
         self.cells.state(self.cell) == DONE
     }
 
-    /// Gives the completion up. The instruction runs all the same.
+    /// Gives up the completion. The instruction still runs.
     pub fn abandon(mut self) {
         self.settle_abandoned();
     }

@@ -18,7 +18,7 @@ use crate::sequencer::block::Block;
 use crate::transport::Transport;
 use crate::transport::any::{AnyTransport, each};
 
-/// A submission and a completion ring in host memory, with one owner.
+/// The queue of a card: instructions in, completions out, with one owner.
 ///
 /// [`push`](QueuePair::push) stores instructions, [`ring`](QueuePair::ring) tells the card of all that were stored,
 /// [`poll`](QueuePair::poll) takes completions, [`wait`](QueuePair::wait) sleeps for one. Completions come in the order
@@ -99,7 +99,7 @@ impl QueuePair {
         }
     }
 
-    /// Notes what `error` says of the card.
+    /// Notes that the card is gone if `error` says so.
     #[cold]
     pub(crate) fn note(&mut self, error: Error) -> Error {
         if matches!(error, Error::Removed { .. }) {
@@ -165,7 +165,7 @@ impl QueuePair {
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
     fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Result<Token> {
-        self.transport.store(self.ledger.pushed(), word).map_err(|error| self.note(error))?;
+        self.transport.store(self.ledger.pushed(), word)?;
         Ok(self.ledger.push(word, operation))
     }
 
@@ -175,12 +175,12 @@ impl QueuePair {
         self.ledger.has_room()
     }
 
-    /// What the card's tables are known to hold, by slot.
+    /// Returns what the card's tables are known to hold, by slot.
     pub(crate) fn tables(&self) -> &Tables {
         self.ledger.tables()
     }
 
-    /// The card has `table` in `slot`.
+    /// Notes that the card has `table` in `slot`.
     pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
         self.ledger.has_table(slot, table);
     }
@@ -227,10 +227,10 @@ impl QueuePair {
         }
     }
 
-    /// Removes the instruction pushed last, of which the card could not be told.
+    /// Removes the instruction pushed last, because its doorbell failed.
     #[cold]
     fn take_back(&mut self, token: Token, error: Error) -> Error {
-        // Nobody knows what a card that went meanwhile has still seen: its memory is kept.
+        // If the card is gone, it may have seen the instruction before: the memory is kept.
         match self.state() {
             State::Running => self.ledger.take_back(token),
             _ => token.abandon(),
@@ -238,7 +238,7 @@ impl QueuePair {
         error
     }
 
-    /// Takes the completions that are there and says how many. Never waits, and reads no register.
+    /// Takes the completions that are there and returns their number. Never waits, and reads no register.
     ///
     /// # Errors
     /// [`Error::BadCompletion`], and from then on the queue is poisoned; the bus's.
@@ -302,7 +302,7 @@ impl AsFd for QueuePair {
     }
 }
 
-/// Why completions are taken no further.
+/// Why taking completions ended early.
 enum Stopped {
     Bus(Error),
     Broken(Broken),
@@ -314,7 +314,7 @@ impl From<Error> for Stopped {
     }
 }
 
-/// Takes the completions that are there, and says how many.
+/// Takes the completions that are there and returns their number.
 #[inline]
 fn collect(transport: &impl Transport, ledger: &mut Ledger) -> std::result::Result<u32, Stopped> {
     let before = ledger.taken();
@@ -334,10 +334,10 @@ fn collect(transport: &impl Transport, ledger: &mut Ledger) -> std::result::Resu
     Ok(count.wrapping_sub(before))
 }
 
-/// `completion` if its status is done, or the error that says what it was about.
+/// Returns `completion` if its status is done.
 ///
 /// # Errors
-/// [`Error::Failed`] with everything given.
+/// [`Error::Failed`] for any other status, with the arguments.
 pub fn check(completion: Completion, node: u32, index: usize, operation: Operation) -> Result<Completion> {
     match completion.status {
         Status::Done => Ok(completion),

@@ -28,15 +28,15 @@ impl QueuePair {
         self.await_stop(told, Deadline::after(STOP))
     }
 
-    /// Tells the sequencer to end what it runs and to fetch no more. [`await_stop`](QueuePair::await_stop) says what came
-    /// of it.
+    /// Tells the sequencer to end what it runs and to fetch no more. [`await_stop`](QueuePair::await_stop) returns
+    /// the outcome.
     pub(crate) fn request_stop(&self) -> Result<()> {
         self.block().write(sequencer::CONTROL, 0)?;
         self.block().write(sequencer::ABORT, sequencer::ABORT_VALUE)
     }
 
-    /// Waits for a sequencer that was `told` to stop. The state is [`Stopped`](State::Stopped) if it has for sure,
-    /// [`Gone`](State::Gone) if the card does not answer, and else [`Poisoned`](State::Poisoned).
+    /// Waits for a sequencer that was `told` to stop. Returns [`Stopped`](State::Stopped) if it has certainly stopped,
+    /// [`Gone`](State::Gone) if the card does not answer, else [`Poisoned`](State::Poisoned).
     pub(crate) fn await_stop(&mut self, told: Result<()>, deadline: Deadline) -> State {
         match told.and_then(|()| self.wait_idle(deadline)) {
             // What the card wrote before it answered is in host memory: on PCIe a read's completion passes no write.
@@ -92,7 +92,7 @@ impl QueuePair {
         self.ledger.set_state(State::Stopped);
     }
 
-    /// Notes that a reset failed. What the card has is not known any more, even if it was gone and answers again.
+    /// Notes that a reset failed. Afterwards the state of the card is unknown, even if it was gone and answers again.
     pub(crate) fn reset_failed(&mut self, error: &Error) {
         self.ledger.set_poison(Poison::Reset(format!("its reset failed: {error}")));
         if matches!(error, Error::Removed { .. }) {
@@ -101,8 +101,8 @@ impl QueuePair {
     }
 
     /// Starts over after the sequencer was stopped or reset: takes what completions there are, gives everything else in
-    /// flight the status aborted, and begins with empty rings, new ones if the queue was poisoned. `interrupt` replaces the
-    /// one before.
+    /// flight the status aborted, and begins with empty rings, others if the queue was poisoned. `interrupt` replaces the
+    /// old interrupt.
     pub(crate) fn restart(&mut self, interrupt: Option<Interrupt>) -> Result<()> {
         debug_assert_eq!(self.state(), State::Stopped);
         self.end_all();
@@ -123,7 +123,7 @@ impl QueuePair {
         self.transport.start()
     }
 
-    /// Takes the completions that can be believed, and aborts everything else in flight. The card has stopped.
+    /// Takes the valid completions, and aborts everything else in flight. The card has stopped.
     fn end_all(&mut self) {
         let state = self.state();
         if self.ledger.poison().is_none()
@@ -135,7 +135,7 @@ impl QueuePair {
         self.ledger.abort_all();
     }
 
-    /// Logs what the card says went wrong: it is gone with the reset that follows.
+    /// Logs the errors that the card reports: the reset that follows clears them.
     fn log_health(&self) {
         match self.block().health() {
             Ok(health) if health.is_good() => {}
@@ -144,7 +144,7 @@ impl QueuePair {
         }
     }
 
-    /// Stops the card for sure, or says that it cannot be.
+    /// Stops the card, and returns whether it has certainly stopped.
     fn close(&mut self) -> bool {
         if self.state() == State::Running {
             let _ = self.collect();

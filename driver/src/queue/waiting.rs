@@ -1,6 +1,6 @@
-//! Waiting for completions: spin, then sleep on the interrupt, and look now and then whether the card is still there.
+//! Waiting for completions: spin, then sleep on the interrupt, and check at intervals that the card is still there.
 //!
-//! The register map has no interrupt for errors: a sequencer that halts, or a card that goes, raises nothing. So a sleep is
+//! The register map has no interrupt for errors: a sequencer that halts, or a card that vanishes, raises nothing. So a sleep is
 //! cut into slices of at most [`SLEEP_MAX`], and the card's health is read after each slice that brought no completion.
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::transport::Transport;
 
 /// How long a wait spins before it sleeps: longer than a short collective takes, shorter than it takes to wake up.
 const SPIN: Duration = Duration::from_micros(20);
-/// First and last time a wait sleeps before it looks whether the card is still there.
+/// First and longest sleep between checks that the card is still there.
 const SLEEP_FIRST: Duration = Duration::from_millis(10);
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 
@@ -38,9 +38,9 @@ impl QueuePair {
     }
 
     /// Waits for the completion of `token` for at most `timeout`: spins, then sleeps on the interrupt. Rings first if
-    /// that was not done. The status in the completion is the caller's to look at: see [`check`](crate::check).
+    /// that was not done. It does not check the status of the completion: see [`check`](crate::check).
     ///
-    /// The token stays, whatever comes of it: after a timeout nothing was consumed or aborted, and the caller may wait
+    /// The token stays valid: a timeout consumes and aborts nothing, and the caller may wait
     /// again. A token keeps its completion until it is dropped.
     ///
     /// # Errors
@@ -70,8 +70,8 @@ impl QueuePair {
         }
     }
 
-    /// Waits until completions were taken, for at most `time`, and says how many. As long as none comes, it makes sure
-    /// every 200 ms or sooner that the card is there and its sequencer has not halted.
+    /// Waits until completions were taken, for at most `time`, and returns their number. While none comes, it checks at
+    /// least every 200 ms that the card is there and its sequencer has not halted.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::BadCompletion`].
@@ -93,7 +93,7 @@ impl QueuePair {
         self.sleep_until(deadline).map_err(|error| self.note(error))
     }
 
-    /// Sleeps on the interrupt, and looks after every slice that brought no completion whether the card is still there.
+    /// Sleeps on the interrupt in slices, and checks the card after each slice that brought no completion.
     fn sleep_until(&mut self, deadline: Deadline) -> Result<u32> {
         let mut slice = SLEEP_FIRST;
         let mut is_armed = false;
@@ -135,7 +135,7 @@ impl QueuePair {
         self.transport.arm(self.ledger.taken())
     }
 
-    /// The error of a wait that was in vain; names what the sequencer says of itself.
+    /// Returns the error of a wait that timed out, with the state of the sequencer.
     pub(crate) fn timeout(&self, what: String, waited: Duration) -> Error {
         let last_seen = match SequencerState::read(self.block()) {
             Ok(state) => self.last_seen(&state),
@@ -144,7 +144,7 @@ impl QueuePair {
         Error::Timeout { what, node: Some(self.node), rank: None, instruction: None, waited, last_seen }
     }
 
-    /// `state` in words, and how many of its completions did not arrive.
+    /// Formats `state`, with the number of completions that arrived if some did not.
     pub(crate) fn last_seen(&self, state: &SequencerState) -> String {
         match self.ledger.taken() {
             taken if state.completed != taken => format!("{state}, of which {taken} arrived here"),
@@ -155,7 +155,7 @@ impl QueuePair {
     /// Stores an instruction, waiting until `deadline` for room. Rings before it waits.
     pub(crate) fn push_when_room(&mut self, instruction: impl Into<Bound>, deadline: Deadline) -> Result<Token> {
         let bound = instruction.into();
-        // Where tokens that nobody drops are what fills the queue, no completion makes room.
+        // If only kept tokens fill the queue, no completion makes room.
         while !self.has_room() && self.in_flight() != 0 {
             self.ring()?;
             if self.poll()? != 0 {

@@ -1,4 +1,4 @@
-//! What became of an executed plan: the cards' own cycle counts, and what is computed from them.
+//! The report of an executed plan: the cards' own cycle counts, and what is computed from them.
 
 pub(crate) mod repetitions;
 pub(crate) mod summary;
@@ -20,7 +20,7 @@ pub struct Execution {
     pub start_delay_cycles: Vec<u64>,
     /// How often the program is run, one run after the other; at least 1.
     pub repeat: u32,
-    /// The most that the whole call may take, in the host's time: communicators, tables, barriers and programs.
+    /// Time limit of the whole call, in the host's time: communicators, tables, barriers and programs.
     pub timeout: std::time::Duration,
     /// Host memory that the programs name. Each instruction in flight keeps the buffers that it names.
     pub buffers: Vec<Arc<DmaBuffer>>,
@@ -41,7 +41,7 @@ pub const COMPLETIONS_KEPT: usize = 1 << 14;
 pub struct RankReport {
     /// Rank in the group of the plan.
     pub rank: u32,
-    /// Place of the card in the fabric.
+    /// Node of the card.
     pub node: u32,
     /// Completions of what ran before the program: barriers, and the delay if there was one.
     pub prologue: Vec<Completion>,
@@ -51,7 +51,7 @@ pub struct RankReport {
     pub repetitions: Vec<Vec<Completion>>,
 }
 
-/// What became of an executed plan. It takes a bounded amount of memory, however often the plan was repeated.
+/// The report of an executed plan. Its size is bounded, for any number of repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// By rank.
@@ -65,8 +65,9 @@ pub struct Report {
     pub arrival_cycles: u64,
     /// Clock of the counters, kHz.
     pub clock_khz: u32,
-    /// For each of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions: the largest difference between ranks in when they were done,
-    /// each counted on its own card from the end of the last barrier before the program. Empty if no barrier ran before.
+    /// For each of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions: the largest difference between ranks
+    /// in when they were done, each counted on its own card from the end of the last barrier before the program. Empty if no
+    /// barrier ran before.
     pub skew_cycles: Vec<u64>,
     /// Times of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions.
     pub repetitions: Vec<Times>,

@@ -1,27 +1,27 @@
-//! Statistics of any number of counts in bounded memory.
+//! Statistics of any number of values in bounded memory.
 
-/// Counts that are kept one by one: up to so many, percentiles are exact.
+/// Number of values up to which all are kept and percentiles are exact.
 const EXACT: usize = 1 << 16;
-/// Bits of a count that tell its bucket, besides the position of the highest: within 1/128 of its value.
+/// Bits of a value, after the highest, that select its bucket: within 1/128 of the value.
 const BITS: u32 = 7;
 const BUCKETS: usize = ((u64::BITS - BITS + 1) as usize) << BITS;
 
-/// Statistics of counts that came one after another: number, least, largest and mean exactly, and percentiles exactly up to
-/// 65 536 counts and within 1/128 of the value beyond. Takes at most 0.6 MiB, however many there were.
+/// Statistics of values: number, least, largest and mean are exact; percentiles are exact up to 65 536 values, and within 1/128
+/// of the value beyond. Takes at most 0.6 MiB, for any number of values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     count: u64,
     sum: u128,
     least: u64,
     largest: u64,
-    /// All counts, until there are too many.
+    /// All values, until there are too many.
     all: Vec<u64>,
-    /// How many counts each bucket has; empty while `all` has them.
+    /// Number of values in each bucket; empty while `all` has them.
     buckets: Box<[u64]>,
 }
 
 impl Summary {
-    /// Adds a count.
+    /// Adds a value.
     pub fn add(&mut self, value: u64) {
         self.least = if self.count == 0 { value } else { self.least.min(value) };
         self.largest = self.largest.max(value);
@@ -39,7 +39,7 @@ impl Summary {
         self.buckets[bucket(value)] += 1;
     }
 
-    /// How many counts were added.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -59,7 +59,7 @@ impl Summary {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The count that `percent` percent of all are below: the middle one for 50. 0 if there are none.
+    /// Returns the value that `percent` percent of all are below: the median for 50. 0 if there are none.
     pub fn percentile(&self, percent: u8) -> u64 {
         let Some(last) = self.count.checked_sub(1) else { return 0 };
         let index = ((u128::from(self.count) * u128::from(percent) / 100) as u64).min(last);

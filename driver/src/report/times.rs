@@ -1,10 +1,10 @@
-//! What one run of a program took.
+//! The times of one run of a program.
 
 use cmdseq::Completion;
 
 use crate::sequencer::state::CYCLES_MASK;
 
-/// What a program took on one card or, with the largest of each, on all, in cycles from the issue of its first
+/// Times of a program on one card, or the largest of each over all cards, in cycles from the issue of its first
 /// instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {

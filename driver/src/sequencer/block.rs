@@ -14,7 +14,7 @@ use crate::sequencer::health::{Health, PcieErrors};
 /// What a register of a function that is gone reads.
 pub(crate) const ALL_ONES: u32 = u32::MAX;
 
-/// How long a sequencer that was told to stop may take.
+/// Time limit for a sequencer to stop.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The block of one card. Clones reach the same registers.
@@ -36,7 +36,7 @@ impl Block {
         &self.name
     }
 
-    /// An error of the bus, as the driver tells it.
+    /// Converts an error of the bus to one of the driver.
     pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
         bus_error(&self.name, error)
     }
@@ -91,8 +91,8 @@ impl Block {
         }
     }
 
-    /// Stops a sequencer that runs before anybody told it to, because its function was opened without a reset. It would go on
-    /// with addresses of its last user as soon as the function masters the bus.
+    /// Stops a sequencer that still runs for its last user, because its function was opened without a reset. As soon as the
+    /// function masters the bus, it would use addresses of that user.
     pub(crate) fn quiesce(&self) -> Result<()> {
         let status = |status| Status::from_bits_retain(status);
         if self.read(sequencer::CONTROL)? & 1 == 0
@@ -100,7 +100,7 @@ impl Block {
         {
             return Ok(());
         }
-        log::warn!("{} runs what its last user started: it is stopped", self.name);
+        log::warn!("{} still runs what its last user started: stopping it", self.name);
         self.write(sequencer::CONTROL, 0)?;
         self.write(sequencer::ABORT, sequencer::ABORT_VALUE)?;
         for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
@@ -133,14 +133,14 @@ impl Block {
         Ok(())
     }
 
-    /// What the card says went wrong. Clears nothing.
+    /// Reads the errors that the card reports. Clears nothing.
     pub(crate) fn health(&self) -> Result<Health> {
         let errors = Errors::from_bits_retain(self.read_present(sequencer::ERROR)?);
         Ok(Health { errors, pcie: self.aer.and_then(|offset| PcieErrors::read(&self.function, offset)) })
     }
 }
 
-/// An error of the bus, as the driver tells it: a vanished function is the driver's [`Error::Removed`].
+/// Converts an error of the bus to one of the driver: a vanished function is [`Error::Removed`].
 pub(crate) fn bus_error(name: &str, error: fpga_hal::Error) -> Error {
     match error {
         fpga_hal::Error::Removed => Error::Removed { name: name.to_owned() },

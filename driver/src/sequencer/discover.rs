@@ -13,22 +13,22 @@ use crate::sequencer::block::{ALL_ONES, Block, bus_error};
 
 /// Bytes of a header and the GUID behind it.
 const HEADER_BYTES: u64 = 24;
-/// Largest alignment that makes sense: a page.
+/// Largest alignment accepted: a page.
 const ALIGN_MAX: u32 = 4096;
-/// Most of what an instruction names by 16 bits: nodes, ranks, words of a resident program.
+/// Limit of numbers that have 16 bits in an instruction: nodes, ranks, words of a resident program.
 const NUMBERED_MAX: u32 = 1 << 16;
-/// The fastest clock that is believed: 10 GHz.
+/// Fastest clock accepted: 10 GHz.
 const CLOCK_KHZ_MAX: u32 = 10_000_000;
-/// The largest card memory that is believed: 16 TiB, so that no sum of stripes over all nodes overflows.
+/// Largest card memory accepted: 16 TiB, so that no sum of stripes over all nodes overflows.
 const MEMORY_MIB_MAX: u32 = 1 << 24;
-/// The widest data path that is believed.
+/// Widest data path accepted.
 const BEAT_BYTES_MAX: u32 = 4096;
-/// The longest part of an instruction that is believed.
+/// Longest part of an instruction accepted.
 const CYCLES_MAX: u32 = 1 << 24;
 
 /// Offset of the sequencer's block in the register BAR.
 ///
-/// The list is the card's word: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
+/// The list is not trusted: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
 ///
 /// # Errors
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
@@ -72,7 +72,7 @@ fn read_u64(window: &Window, name: &str, offset: u64) -> Result<u64> {
     Ok(u64::from(read(offset)?) | u64::from(read(offset + 4)?) << 32)
 }
 
-/// What a card says of itself.
+/// The description that a card gives in its registers.
 #[derive(Debug, Clone)]
 pub(crate) struct Described {
     pub(crate) version: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Described {
     pub(crate) capabilities: Capabilities,
 }
 
-/// Reads and checks what the card says of itself. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
+/// Reads and checks the description of the card. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
 /// [`Features::CARD_RING`].
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let version = check_version(block)?;
@@ -236,7 +236,7 @@ fn mebibytes(value: u32) -> u64 {
     u64::from(value) << 20
 }
 
-/// Reads registers of which the value is checked.
+/// Reads registers and checks their values.
 struct Checked<'a> {
     block: &'a Block,
 }

@@ -1,4 +1,4 @@
-//! What a card says went wrong outside of any instruction: its ERROR register, and PCIe advanced error reporting.
+//! The errors that a card reports outside of any instruction: its ERROR register, and PCIe advanced error reporting.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use fpga_regs::bits::Errors;
 
 /// Where the list of extended capabilities begins in configuration space, in bytes.
 const EXTENDED: u16 = 0x100;
-/// Entries after which the list is a loop: no function has as many.
+/// A longer list is a loop: no function has as many entries.
 const ENTRIES_MAX: usize = 64;
 /// In the AER capability: errors seen that were not corrected, and errors seen that were, a bit each (PCI Express Base
 /// Specification 5.0, section 7.8.4).
@@ -26,7 +26,7 @@ pub struct PcieErrors {
 }
 
 impl PcieErrors {
-    /// Offset of the function's AER capability, if it has one. The list is the card's word: the walk ends.
+    /// Offset of the function's AER capability, if it has one. The list is not trusted: the walk is bounded.
     pub(crate) fn find(function: &Function) -> Option<u16> {
         let mut offset = EXTENDED;
         for _ in 0..ENTRIES_MAX {
@@ -56,12 +56,12 @@ impl fmt::Display for PcieErrors {
     }
 }
 
-/// What a card says went wrong outside of any instruction.
+/// The errors that a card reports outside of any instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     /// The sequencer's ERROR register.
     pub errors: Errors,
-    /// What the PCIe function has seen, if it has advanced error reporting.
+    /// The errors of the PCIe function, if it has advanced error reporting.
     pub pcie: Option<PcieErrors>,
 }
 

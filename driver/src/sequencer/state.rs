@@ -1,4 +1,4 @@
-//! What a sequencer says it is doing.
+//! What a sequencer is doing, by its registers.
 
 use std::fmt;
 
@@ -22,18 +22,18 @@ pub struct Current {
     pub code: u8,
 }
 
-/// What a sequencer says it is doing, read from its registers one after another.
+/// What a sequencer is doing: its registers, read one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequencerState {
     /// What it does.
     pub status: Status,
-    /// What went wrong outside of any instruction.
+    /// The errors outside of any instruction.
     pub errors: Errors,
-    /// What the PCIe function has seen, if it has advanced error reporting.
+    /// The errors of the PCIe function, if it has advanced error reporting.
     pub pcie: Option<PcieErrors>,
     /// What it is running.
     pub current: Option<Current>,
-    /// The node that waits for.
+    /// The node that the instruction waits for.
     pub waiting_peer: Option<u32>,
     /// Instructions ever fetched from queue 0, modulo 2^32.
     pub fetched: u32,
