@@ -50,8 +50,7 @@ pub use include::Sources;
 pub use lint::{Warning, Warnings, lint};
 pub use options::{Limits, Options};
 use program::Outside;
-use program::RANKS_MAX;
-pub use program::{Assembly, Binding, Buffer, RankProgram};
+pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram};
 
 use diagnostic::{Files, Finding, Span};
 use evaluate::{Budget, Evaluator, Stop};

@@ -11,7 +11,7 @@ use crate::table::{Entry, Tables};
 use crate::{AddressSpace, Flags, Instruction, Layout, Operation};
 
 /// Largest number of ranks: a rank has 16 bits.
-pub(crate) const RANKS_MAX: u32 = 1 << 16;
+pub const RANKS_MAX: u32 = 1 << 16;
 
 /// The programs of some or all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
