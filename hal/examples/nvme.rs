@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Interrupt, PciAddress, Window, barrier, vfio};
+use fpga_hal::memory::barrier;
+use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Interrupt, PciAddress, Window, vfio};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -88,7 +88,6 @@ pub mod vfio_user;
 
 pub use fpga_pci::{address, config};
 pub use fpga_sysfs as sysfs;
-pub use memory::{barrier, buffer as dma, domain, iova};
 
 pub use bus::BusKind;
 pub use endpoint::Endpoint;

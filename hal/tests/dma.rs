@@ -8,7 +8,8 @@ use std::thread;
 
 use fake::Fake;
 use fpga_hal::endpoint::DmaFault;
-use fpga_hal::{Domain, Error, Iova, barrier};
+use fpga_hal::memory::barrier;
+use fpga_hal::{Domain, Error, Iova};
 
 /// An endpoint that masters the bus of a domain.
 fn master(domain: &Domain) -> (Arc<Fake>, fpga_hal::Function) {

@@ -302,7 +302,7 @@ fn slots_come_back_and_what_is_gone_is_stale() {
     let mut all: Vec<Prepared> = (0..slots).map(|_| prepared(&mut cluster)).collect();
     let schedule = all[0].schedule().clone();
     let full = cluster.prepare(&schedule).unwrap_err();
-    assert!(matches!(&full, Error::BadArgument { expected, .. } if expected.contains("slot")), "{full}");
+    assert!(matches!(&full, Error::BadArgument { what, .. } if what.contains("resident programs")), "{full}");
     drop(all.pop());
     all.push(prepared(&mut cluster));
     // All of them still run what they were.

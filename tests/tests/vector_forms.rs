@@ -399,11 +399,11 @@ fn the_planner_says_what_is_wrong_with_counts() {
     let good = request(&VectorCase::of_lengths("gatherv", &[1, 2, 3], 0), vec![0, 1, 2], None);
     let refused = |request: &Request| plan(request, cluster.capabilities()).unwrap_err().to_string();
     for (request, sentence) in [
-        (Request { counts: vec![1, 2], ..good.clone() }, "gatherv of 3 ranks needs 3 counts, and 2 were given"),
-        (Request { collective: Collective::Alltoallv, ..good.clone() }, "needs 9 counts, and 3 were given"),
-        (Request { collective: Collective::Gather, ..good.clone() }, "takes no counts"),
-        (Request { counts: vec![1, u64::MAX, 1], ..good.clone() }, "do not fit"),
-        (Request { counts: vec![1, 9 << 30, 1], ..good.clone() }, "do not fit"),
+        (Request { counts: vec![1, 2], ..good.clone() }, "gatherv of 3 ranks needs 3 counts, but 2 were given"),
+        (Request { collective: Collective::Alltoallv, ..good.clone() }, "needs 9 counts, but 3 were given"),
+        (Request { collective: Collective::Gather, ..good.clone() }, "has no counts, but 3 were given"),
+        (Request { counts: vec![1, u64::MAX, 1], ..good.clone() }, "exceed the"),
+        (Request { counts: vec![1, 9 << 30, 1], ..good.clone() }, "exceed the"),
         (Request { root: 3, ..good.clone() }, "root 3 is not a rank"),
     ] {
         assert!(refused(&request).contains(sentence), "{}", refused(&request));

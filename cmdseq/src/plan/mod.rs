@@ -5,6 +5,7 @@
 
 mod binomial;
 mod bound;
+mod clock;
 mod direct;
 mod draft;
 mod flow;
@@ -20,6 +21,7 @@ mod predict;
 mod recursive;
 mod ring;
 mod rounds;
+mod signals;
 mod two_level;
 mod two_level_reduce;
 mod two_level_vector;

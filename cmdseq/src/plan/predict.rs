@@ -6,10 +6,10 @@
 //! (links, pseudo channels, reduction units) is worked out from change to change. Cards meet only in their steps:
 //! what each carries to its next one is when it gets there.
 
-use std::collections::HashMap;
-
+use super::clock::Clock;
 use super::flow::Flows;
 use super::outcome::Prediction;
+use super::signals::Signals;
 use crate::cost::{Bound, CostModel, Moment};
 use crate::matching::{Matching, Members, Membership, is_rendezvous};
 use crate::program::{Communicator, Program};
@@ -174,89 +174,6 @@ impl Times {
     }
 }
 
-/// What parts of a card take.
-struct Clock<'a> {
-    capabilities: &'a Capabilities,
-    model: &'a CostModel,
-}
-
-impl Clock<'_> {
-    fn cycle_ps(&self) -> u64 {
-        (1_000_000_000 / u64::from(self.capabilities.clock_khz.max(1))).max(1)
-    }
-
-    fn cycles(&self, cycles: u64) -> u64 {
-        cycles.saturating_mul(self.cycle_ps())
-    }
-
-    /// The issue of what follows an instruction that is complete at `end`: at a cycle of the clock.
-    fn issued_after(&self, end: Moment) -> Moment {
-        let ready = end.later(self.cycles(self.model.timing.handover_cycles.into()));
-        let at = ready.ps.checked_next_multiple_of(self.cycle_ps()).unwrap_or(u64::MAX);
-        ready.later(at - ready.ps)
-    }
-
-    fn dispatched(&self, issue: Moment, more_cycles: u32) -> Moment {
-        issue.later(self.cycles(u64::from(self.model.timing.dispatch_cycles) + u64::from(more_cycles)))
-    }
-
-    /// When control signals are out.
-    fn controls_out(&self, part: &Part<'_>) -> Moment {
-        self.dispatched(part.issue, 1)
-    }
-
-    fn switch_ps(&self) -> u64 {
-        self.cycles(self.model.timing.switch_cycles.into())
-    }
-
-    fn size_check_ps(&self) -> u64 {
-        u64::from(self.model.timing.data_ps).saturating_sub(self.model.timing.control_ps.into())
-    }
-
-    /// From the sending switch to the receive buffer, which lies before the other.
-    fn to_buffer_ps(&self) -> u64 {
-        u64::from(self.model.timing.control_ps).saturating_sub(self.switch_ps())
-    }
-
-    /// From the receive buffer to being counted.
-    fn past_buffer_ps(&self) -> u64 {
-        self.switch_ps().saturating_add(self.size_check_ps())
-    }
-
-    /// From the last beat of a card's own block, out and in through its switch, to being counted.
-    fn own_ps(&self) -> u64 {
-        self.switch_ps().saturating_mul(2).saturating_add(self.size_check_ps())
-    }
-
-    /// From the last beats of so many contributions to that of their fold.
-    fn fold_ps(&self, contributions: usize) -> u64 {
-        let units = contributions.saturating_sub(1) as u64;
-        self.cycles(u64::from(self.model.timing.reduce_unit_cycles).saturating_mul(units))
-    }
-
-    /// Rate at which a fold takes beats of each contribution, Mb/s.
-    fn reduce_mbps(&self) -> u64 {
-        let timing = &self.model.timing;
-        let beat_ps = self.cycles(u64::from(timing.reduce_beat_cycles.max(1))).max(1);
-        u64::from(timing.beat_bytes) * 8_000_000 / beat_ps
-    }
-
-    fn whole_beats(&self, bytes: u64) -> u64 {
-        bytes.checked_next_multiple_of(u64::from(self.model.timing.beat_bytes.max(1))).unwrap_or(u64::MAX)
-    }
-
-    /// The pseudo channel of `address`. A block that goes on into the next is counted where it starts.
-    fn channel(&self, address: u64) -> usize {
-        let channels = self.channels();
-        let bytes = self.capabilities.memory_bytes / channels as u64;
-        usize::try_from(address.checked_div(bytes).unwrap_or(0)).unwrap_or(usize::MAX).min(channels - 1)
-    }
-
-    fn channels(&self) -> usize {
-        self.capabilities.memory_channels.max(1) as usize
-    }
-}
-
 /// Works out steps, one after another.
 struct Step<'a> {
     clock: &'a Clock<'a>,
@@ -266,35 +183,6 @@ struct Step<'a> {
     /// Place among the parts of the step by rank of the programs; `None` between steps.
     place: Vec<Option<usize>>,
     signals: Signals,
-}
-
-/// Signals that were sent and not waited for: when and how much, by rank of the programs and id, in the order of time.
-#[derive(Default)]
-struct Signals {
-    sent: HashMap<(usize, u16), Vec<(Moment, u32)>>,
-}
-
-impl Signals {
-    fn add(&mut self, rank: usize, id: u16, at: Moment, value: u32) {
-        let sent = self.sent.entry((rank, id)).or_default();
-        let behind = sent.partition_point(|(other, _)| other.ps <= at.ps);
-        sent.insert(behind, (at, value));
-    }
-
-    /// Takes `value` of a signal, and says when so much is there: at once, if it was there from before.
-    fn take(&mut self, rank: usize, id: u16, value: u32) -> Moment {
-        let mut missing = value;
-        let mut at = Moment::default();
-        let Some(sent) = self.sent.get_mut(&(rank, id)) else { return at };
-        while let Some((when, left)) = sent.first_mut().filter(|_| missing > 0) {
-            let taken = missing.min(*left);
-            (missing, *left, at) = (missing - taken, *left - taken, at.max(*when));
-            if *left == 0 {
-                sent.remove(0);
-            }
-        }
-        at
-    }
 }
 
 /// Where a card's streams pass.
@@ -337,7 +225,7 @@ impl Step<'_> {
     }
 
     fn barrier(&self, parts: &[Part<'_>]) -> Vec<Times> {
-        let out: Vec<Moment> = parts.iter().map(|part| self.clock.controls_out(part)).collect();
+        let out: Vec<Moment> = parts.iter().map(|part| self.clock.controls_out(part.issue)).collect();
         let came = |own: usize| {
             let others = out.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, out)| *out);
             let last = others.reduce(Moment::max);
@@ -489,10 +377,10 @@ impl Step<'_> {
         let timing = &self.clock.model.timing;
         let mut start = self.clock.dispatched(part.issue, timing.memory_read_cycles);
         if part.is_rendezvous && !part.moved.sends.is_empty() {
-            start = start.max(self.clock.controls_out(part));
+            start = start.max(self.clock.controls_out(part.issue));
             for send in &part.moved.sends {
                 let Some(place) = self.place_of(part, send.peer_rank) else { continue };
-                start = start.max(self.clock.controls_out(&parts[place]).later(timing.control_ps.into()));
+                start = start.max(self.clock.controls_out(parts[place].issue).later(timing.control_ps.into()));
             }
         }
         start.later(self.clock.cycles(1))
@@ -584,7 +472,7 @@ impl Step<'_> {
         let clock = self.clock;
         let timing = &clock.model.timing;
         let end = |stream: usize| self.flows.end(stream);
-        let mut times: Vec<Times> = parts.iter().map(|part| Times::at_once(clock.controls_out(part))).collect();
+        let mut times: Vec<Times> = parts.iter().map(|part| Times::at_once(clock.controls_out(part.issue))).collect();
         // When the last beat of each block is counted out, by receiving part and place in its receives.
         let mut out: Vec<Vec<Option<Moment>>> =
             parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect();

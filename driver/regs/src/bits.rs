@@ -2,49 +2,53 @@
 
 use bitflags::bitflags;
 
-bitflags! {
+/// Defines a set of flags, and the table of its bits for the documentation.
+macro_rules! flags {
+    ($(#[$doc:meta])* $name:ident { $($flag:ident = $bit:literal, $meaning:literal;)* }) => {
+        bitflags! {
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub struct $name: u32 {
+                $(#[doc = $meaning] const $flag = 1 << $bit;)*
+            }
+        }
+
+        impl $name {
+            /// Number, name and meaning of each bit.
+            pub const TABLE: &[(u32, &str, &str)] = &[$(($bit, stringify!($flag), $meaning)),*];
+        }
+    };
+}
+
+flags! {
     /// Bits of [`crate::sequencer::FEATURES`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Features: u32 {
-        /// The sequencer fetches instructions from a ring in host memory and writes completions there.
-        const HOST_RING = 1 << 0;
-        /// Instructions are put into card memory for it; it masters nothing.
-        const CARD_RING = 1 << 1;
-        /// Instructions and completions go through registers.
-        const REGISTERS = 1 << 2;
-        /// Programs can be stored on the card and launched again.
-        const RESIDENT = 1 << 8;
-        /// User logic sits behind a changeover switch.
-        const USER_LOGIC = 1 << 9;
-        /// The fabric is larger than the published system was built: its times are an extrapolation.
-        const EXTRAPOLATED = 1 << 16;
-        /// The published system does not reduce: its reduction units, and the times of reductions, are an extension.
-        const REDUCTIONS_EXTEND = 1 << 17;
+    Features {
+        HOST_RING = 0, "The sequencer fetches instructions from a ring in host memory and writes completions to one.";
+        CARD_RING = 1, "The host writes instructions to a ring in card memory and reads completions from one.";
+        REGISTERS = 2, "The host writes instructions to registers and reads completions from registers.";
+        RESIDENT = 8, "Programs can be stored on the card and launched repeatedly.";
+        USER_LOGIC = 9, "The changeover switch connects user logic.";
+        EXTRAPOLATED = 16, "The fabric is larger than the published system: its times are extrapolated.";
+        REDUCTIONS_EXTEND = 17, "The published system has no reductions: the reduction units and their times are an extension.";
     }
+}
 
+flags! {
     /// Bits of [`crate::sequencer::STATUS`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Status: u32 {
-        /// The sequencer takes commands.
-        const READY = 1 << 0;
-        /// An instruction is being run.
-        const BUSY = 1 << 1;
-        /// It stopped by itself because of what [`crate::sequencer::ERROR`] says.
-        const HALTED = 1 << 2;
+    Status {
+        READY = 0, "The sequencer accepts commands.";
+        BUSY = 1, "An instruction is running.";
+        HALTED = 2, "The sequencer stopped because of an error: see ERROR.";
     }
+}
 
+flags! {
     /// Bits of [`crate::sequencer::ERROR`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Errors: u32 {
-        /// A doorbell said more entries than the ring has, or went backwards.
-        const BAD_DOORBELL = 1 << 0;
-        /// An instruction could not be fetched: the bus refused the read of the submission ring.
-        const FETCH_FAULT = 1 << 1;
-        /// A completion could not be written: the bus refused the write to the completion ring.
-        const COMPLETION_FAULT = 1 << 2;
-        /// Data came on a link while its receive buffer was full, and was lost.
-        const RECEIVE_OVERRUN = 1 << 3;
-        /// Data came that no instruction expected, and was dropped.
-        const UNEXPECTED_DATA = 1 << 4;
+    Errors {
+        BAD_DOORBELL = 0, "A doorbell announced more entries than the ring has, or went backwards.";
+        FETCH_FAULT = 1, "The bus refused a read of the submission ring.";
+        COMPLETION_FAULT = 2, "The bus refused a write to the completion ring.";
+        RECEIVE_OVERRUN = 3, "Data arrived on a link while its receive buffer was full, and was lost.";
+        UNEXPECTED_DATA = 4, "Data arrived that no instruction expected, and was dropped.";
     }
 }

@@ -8,8 +8,8 @@ use crate::{Register, bits, feature_list, pci, sequencer};
 pub fn render() -> String {
     let mut out = String::new();
     out.push_str(INTRODUCTION);
-    let _ = writeln!(out, "\n## Where things are\n");
-    let _ = writeln!(out, "| what | where |\n|---|---|");
+    let _ = writeln!(out, "\n## Layout\n");
+    let _ = writeln!(out, "| | |\n|---|---|");
     let _ = writeln!(out, "| mock card | PCI id {:04x}:{:04x}, class {:06x} |", pci::VENDOR, pci::DEVICE, pci::CLASS);
     let _ = writeln!(
         out,
@@ -37,21 +37,21 @@ pub fn render() -> String {
         sequencer::queue::STRIDE
     );
     table(&mut out, sequencer::queue::TABLE);
-    flags::<bits::Features>(&mut out, "FEATURES");
-    flags::<bits::Status>(&mut out, "STATUS");
-    flags::<bits::Errors>(&mut out, "ERROR");
+    flags(&mut out, "FEATURES", bits::Features::TABLE);
+    flags(&mut out, "STATUS", bits::Status::TABLE);
+    flags(&mut out, "ERROR", bits::Errors::TABLE);
     out
 }
 
 const INTRODUCTION: &str = "# Registers
 
-Made from the tables in `driver/regs` (`cargo run -p fpga-regs --example registers > docs/registers.md`); a test
+Generated from the tables in `driver/regs` (`cargo run -p fpga-regs --example registers > docs/registers.md`); a test
 compares the two.
 
-All registers are 32 bits wide and little-endian, and are read and written whole and aligned. A read of another width,
-unaligned, or outside a window returns all-ones, and such a write is dropped. So does every access while memory decoding
-is off in the PCI command register, and once the card is gone. Reserved ranges read as zero and ignore writes.
-RO: writes are ignored. WO: reads return zero. RW1C: a one written clears the bit.
+All registers are 32 bits wide and little-endian. Accesses must be aligned and 32 bits wide. Reads of another width, unaligned
+reads and reads outside of a window return all-ones; such writes are dropped. The same holds for every access while memory
+decoding is off in the PCI command register, and after the card is gone. Reserved ranges read as zero and ignore writes.
+RO: writes are ignored. WO: reads return zero. RW1C: writing one clears the bit. If the reset value is `card`, it depends on the card.
 ";
 
 fn table(out: &mut String, registers: &[Register]) {
@@ -74,10 +74,10 @@ fn table(out: &mut String, registers: &[Register]) {
     }
 }
 
-fn flags<F: bitflags::Flags<Bits = u32>>(out: &mut String, register: &str) {
-    let _ = writeln!(out, "\n## Bits of {register}\n\n| bit | name |\n|---|---|");
-    for flag in F::FLAGS {
-        let _ = writeln!(out, "| {} | {} |", flag.value().bits().trailing_zeros(), flag.name());
+fn flags(out: &mut String, register: &str, table: &[(u32, &str, &str)]) {
+    let _ = writeln!(out, "\n## Bits of {register}\n\n| bit | name | meaning |\n|---|---|---|");
+    for (bit, name, meaning) in table {
+        let _ = writeln!(out, "| {bit} | {name} | {meaning} |");
     }
 }
 

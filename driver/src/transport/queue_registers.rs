@@ -1,6 +1,6 @@
 //! The registers of queue 0, which rings in host memory and rings in card memory share.
 
-use fpga_hal::barrier;
+use fpga_hal::memory::barrier;
 use fpga_regs::bits::Errors;
 use fpga_regs::sequencer::{self, queue as registers};
 

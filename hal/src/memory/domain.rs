@@ -278,7 +278,7 @@ impl Drop for Attachment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dma::{Pages, PagesTried};
+    use crate::memory::buffer::{Pages, PagesTried};
 
     const FIRST: [RangeInclusive<u64>; 2] = [0..=0xfedf_ffff, 0xfef0_0000..=u64::MAX];
 
