@@ -76,7 +76,10 @@ fn times(addresses: &[PciAddress]) -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("0.sock");
     let _server = Server::bind(&socket, fabric.endpoint(0))?.spawn()?;
-    print("vfio-user", &vfio_user::connect(&socket, &Domain::vfio_user())?);
+    // An emulated processor may take a tenth of a second to wake a thread, and opening wakes some dozens in turn.
+    let mut options = vfio_user::Options::default();
+    options.patience = Duration::from_secs(60);
+    print("vfio-user", &vfio_user::connect_with(&socket, &Domain::vfio_user(), &options)?);
 
     print("vfio", &open(addresses)?.pop().ok_or("no card")?);
     Ok(())

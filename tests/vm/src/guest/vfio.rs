@@ -137,7 +137,7 @@ fn mappings_are_refused_at_the_kernels_limit(guest: &Guest) {
     let output = tried(&["fill", &address]);
     fs::write(limit, before).expect("the kernel takes it back");
     guest.log(&output.stdout);
-    assert!(output.stdout.contains("in 20 buffers: The domain allows 20 mappings"), "{output}");
+    assert!(output.stdout.contains("in 20 buffers: The domain already has 20 mappings"), "{output}");
     output.good();
 }
 
