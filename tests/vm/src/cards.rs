@@ -76,9 +76,10 @@ fn times(addresses: &[PciAddress]) -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("0.sock");
     let _server = Server::bind(&socket, fabric.endpoint(0))?.spawn()?;
-    // An emulated processor may take a tenth of a second to wake a thread, and opening wakes some dozens in turn.
+    // Beside other machines, a reply was missing here for the whole limit, when opening or closing: not explained yet. The
+    // limit is shorter than that of the command, so the error is seen.
     let mut options = vfio_user::Options::default();
-    options.patience = Duration::from_secs(60);
+    options.patience = Duration::from_secs(30);
     print("vfio-user", &vfio_user::connect_with(&socket, &Domain::vfio_user(), &options)?);
 
     print("vfio", &open(addresses)?.pop().ok_or("no card")?);

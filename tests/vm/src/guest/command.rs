@@ -1,8 +1,8 @@
 //! Starts programs as a given user, each with a time limit.
 
 use std::fmt;
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -119,9 +119,10 @@ impl Running {
                 break status;
             }
             if Instant::now() > deadline {
+                let threads = threads(self.child.id());
                 let _ = self.child.kill();
                 let [stdout, stderr] = self.said();
-                panic!("`{}` is not over after {bound:?}\n{stdout}{stderr}", self.line);
+                panic!("`{}` is not over after {bound:?}\n{stdout}{stderr}{threads}", self.line);
             }
             thread::sleep(Duration::from_millis(5));
         };
@@ -193,4 +194,15 @@ impl Drop for Running {
             let _ = std::fs::remove_file(file);
         }
     }
+}
+
+/// Name, place in the kernel and system call of each thread of a process.
+fn threads(process: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let part = |task: &Path, name| fs::read_to_string(task.join(name)).unwrap_or_default().trim().to_owned();
+    let line = |task: fs::DirEntry| {
+        let [comm, wchan, syscall] = ["comm", "wchan", "syscall"].map(|name| part(&task.path(), name));
+        format!("thread {comm}: {wchan}, system call {syscall}\n")
+    };
+    tasks.map(line).collect()
 }
