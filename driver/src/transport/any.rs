@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::transport::Transport;
 use crate::transport::card_ring::CardRing;
 use crate::transport::host_ring::HostRing;
+use crate::transport::queue_registers::QueueRegisters;
 
 /// The transports there are. An enum, because a type parameter of the queue would be one of every card and cluster.
 pub(crate) enum AnyTransport {
@@ -28,6 +29,11 @@ macro_rules! each {
 pub(crate) use each;
 
 impl Transport for AnyTransport {
+    #[inline]
+    fn registers(&self) -> &QueueRegisters {
+        each!(self, one => one.registers())
+    }
+
     #[inline(always)]
     fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
         each!(self, one => one.store(count, word))
@@ -43,24 +49,8 @@ impl Transport for AnyTransport {
         each!(self, one => one.poll(count, word))
     }
 
-    fn announce(&self, taken: u32) -> Result<()> {
-        each!(self, one => one.announce(taken))
-    }
-
-    fn arm(&self, taken: u32) -> Result<()> {
-        each!(self, one => one.arm(taken))
-    }
-
-    fn acknowledge(&self) -> Result<()> {
-        each!(self, one => one.acknowledge())
-    }
-
     fn start(&self) -> Result<()> {
         each!(self, one => one.start())
-    }
-
-    fn stop(&self) -> Result<()> {
-        each!(self, one => one.stop())
     }
 
     fn empty(&mut self, is_trusted: bool) -> Result<()> {

@@ -67,6 +67,11 @@ impl CardRing {
 }
 
 impl Transport for CardRing {
+    #[inline]
+    fn registers(&self) -> &QueueRegisters {
+        &self.registers
+    }
+
     // Not inlined: the accesses to the bus take longer than any call, and rings in host memory are to stay undisturbed.
     #[inline(never)]
     fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
@@ -87,24 +92,8 @@ impl Transport for CardRing {
         ring::poll(&self.memory, self.depth, count, word)
     }
 
-    fn announce(&self, taken: u32) -> Result<()> {
-        self.registers.announce(taken)
-    }
-
-    fn arm(&self, taken: u32) -> Result<()> {
-        self.registers.arm(taken)
-    }
-
-    fn acknowledge(&self) -> Result<()> {
-        self.registers.acknowledge()
-    }
-
     fn start(&self) -> Result<()> {
         self.registers.start(self.address, self.address.wrapping_add(self.memory.completions), self.depth)
-    }
-
-    fn stop(&self) -> Result<()> {
-        self.registers.stop()
     }
 
     /// There are no other rings to take: the card has stopped, and it wrote what it wrote to its own memory.

@@ -37,6 +37,11 @@ impl HostRing {
 }
 
 impl Transport for HostRing {
+    #[inline]
+    fn registers(&self) -> &QueueRegisters {
+        &self.registers
+    }
+
     #[inline(always)]
     fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
         let offset = ring::instruction_offset(count, self.depth);
@@ -53,24 +58,8 @@ impl Transport for HostRing {
         ring::poll(&*self.completion, self.depth, count, word).map_err(|error| self.bus(error))
     }
 
-    fn announce(&self, taken: u32) -> Result<()> {
-        self.registers.announce(taken)
-    }
-
-    fn arm(&self, taken: u32) -> Result<()> {
-        self.registers.arm(taken)
-    }
-
-    fn acknowledge(&self) -> Result<()> {
-        self.registers.acknowledge()
-    }
-
     fn start(&self) -> Result<()> {
         self.registers.start(self.submission.iova().0, self.completion.iova().0, self.depth)
-    }
-
-    fn stop(&self) -> Result<()> {
-        self.registers.stop()
     }
 
     fn empty(&mut self, is_trusted: bool) -> Result<()> {

@@ -19,12 +19,16 @@ pub(crate) mod ring;
 use cmdseq::{completion, instruction};
 
 use crate::error::Result;
+use crate::transport::queue_registers::QueueRegisters;
 
 /// The way between one queue and its sequencer. Entries are named by their count, modulo 2^32.
 ///
 /// The queue keeps the counts: it stores no entry that the card has not read, and announces what it has taken before the
 /// card may write over it.
 pub(crate) trait Transport {
+    /// The registers of the queue.
+    fn registers(&self) -> &QueueRegisters;
+
     /// Stores instruction `count`. The card does not look at it before [`ring`](Transport::ring).
     fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()>;
 
@@ -35,19 +39,27 @@ pub(crate) trait Transport {
     fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool>;
 
     /// Tells the card that `taken` completions are taken, so that it may write over them.
-    fn announce(&self, taken: u32) -> Result<()>;
+    fn announce(&self, taken: u32) -> Result<()> {
+        self.registers().announce(taken)
+    }
 
     /// Has the card raise the queue's interrupt, once, when it has written more than `taken` completions.
-    fn arm(&self, taken: u32) -> Result<()>;
+    fn arm(&self, taken: u32) -> Result<()> {
+        self.registers().arm(taken)
+    }
 
     /// Tells the card that the interrupt was seen. Only an interrupt that is a level needs it.
-    fn acknowledge(&self) -> Result<()>;
+    fn acknowledge(&self) -> Result<()> {
+        self.registers().acknowledge()
+    }
 
     /// Starts the sequencer on rings that are [empty](Transport::empty), with all counts at zero.
     fn start(&self) -> Result<()>;
 
     /// Stops fetching and completing, once the sequencer runs nothing.
-    fn stop(&self) -> Result<()>;
+    fn stop(&self) -> Result<()> {
+        self.registers().stop()
+    }
 
     /// Empties both rings after the card has stopped. If the card cannot be trusted to leave them alone, takes others where
     /// there are others.
