@@ -23,7 +23,7 @@ pub struct Way<'a> {
     pub operation: &'a str,
     /// Ranks.
     pub ranks: u32,
-    /// Shape of the Dragonfly, for two-level.
+    /// Shape of the Dragonfly, for two-level and multipath; one row if all ranks are linked.
     pub grid: Grid,
     /// Whether the order of ranks was requested, and matters.
     pub in_order: bool,
@@ -137,6 +137,7 @@ impl Way<'_> {
         let (groups, size) = self.grid;
         let row = |row: u32| left(row * size..(row + 1) * size);
         Some(match (self.algorithm, self.operation) {
+            ("multipath", _) if groups > 1 => Tree::Fold((0..groups).map(row).collect()),
             ("direct" | "multipath", _) => left(0..prefix),
             ("binomial", _) => neighbours((0..ranks).map(Tree::Rank).collect()),
             ("recursive-doubling", "scan" | "exscan") => doubled(prefix - 1),
@@ -187,6 +188,7 @@ mod tests {
             ("ring", "allreduce", 4, 2, 1, "(((2 3) 0) 1)"),
             ("ring", "reduce", 4, 0, 0, "(((0 1) 2) 3)"),
             ("two-level", "allreduce", 6, 0, 0, "((0 1 2) (3 4 5))"),
+            ("multipath", "reduce", 6, 4, 0, "((0 1 2) (3 4 5))"),
             ("two-level", "reduce_scatter", 6, 1, 1, "((0 3) (1 4) (2 5))"),
             ("two-level", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
             ("two-level", "exscan", 6, 3, 0, "((0 1 2))"),

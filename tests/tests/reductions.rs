@@ -34,17 +34,19 @@ fn request(case: &Case<'_>, group: Vec<u32>) -> Request {
     }
 }
 
-fn grid(cluster: &Cluster) -> Grid {
+/// Rows and ranks of each, of a group that needs both; else all ranks are in one row.
+fn grid(cluster: &Cluster, group: &[u32]) -> Grid {
     let capabilities = cluster.capabilities();
-    match capabilities.topology {
-        Topology::Dragonfly { groups } => (groups, capabilities.nodes / groups),
-        Topology::FullyConnected => (1, capabilities.nodes),
-    }
+    let ranks = group.len() as u32;
+    let Topology::Dragonfly { groups } = capabilities.topology else { return (1, ranks) };
+    let row = |node: &u32| node / (capabilities.nodes / groups);
+    let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
+    if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
 }
 
 /// Runs every algorithm that there is for the request, and gives their names.
 fn check_all(sweep: &mut Sweep, case: Case<'_>, request: &Request) -> BTreeSet<&'static str> {
-    let grid = grid(&sweep.cluster);
+    let grid = grid(&sweep.cluster, &request.group);
     let all = candidates(request, sweep.cluster.capabilities());
     let plans = all.into_iter().filter_map(|(algorithm, plan)| Some((algorithm, plan.ok()?)));
     plans
@@ -198,7 +200,7 @@ fn any_case_is_as_the_oracle_says() {
             let request = Request { eager_limit: limit, order, ..request(&case, group) };
             let plans = candidates(&request, sweep.cluster.capabilities());
             let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
-            let grid = grid(&sweep.cluster);
+            let grid = grid(&sweep.cluster, &request.group);
             let plan = &plans[way.index(plans.len())];
             runs.set(runs.get() + 1);
             sweep.try_split(plan, |seed| Reducing::new(case, grid, seed)).map_err(TestCaseError::fail)
@@ -252,7 +254,8 @@ fn the_planner_knows_its_orders() {
     let fabrics = (2..18).map(|nodes| format!("mock:optweb:{nodes}"));
     for selector in fabrics.chain(["mock:optweb:4x4", "mock:optweb:3x5"].map(String::from)) {
         let cluster = Sweep::new(&selector).cluster;
-        let (capabilities, grid) = (cluster.capabilities(), grid(&cluster));
+        let (capabilities, grid) =
+            (cluster.capabilities(), grid(&cluster, &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
         let ranks = capabilities.nodes;
         for (operation, order) in
             OPERATIONS.into_iter().flat_map(|one| Order::ALL.iter().map(move |order| (one, *order)))

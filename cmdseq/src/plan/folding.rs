@@ -1,9 +1,10 @@
 //! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
+use super::grid::Grid;
 use super::outcome::Plan;
 use super::rounds::Blocks;
+use crate::Capabilities;
 use crate::request::{Algorithm, Collective};
-use crate::{Capabilities, Topology};
 
 /// How one element of a result is folded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct FoldOrder {
     algorithm: Algorithm,
     collective: Collective,
     ranks: u32,
-    /// Cards of a row of a Dragonfly.
+    /// Ranks of a row of a Dragonfly, or all.
     row: u32,
     is_along_the_ranks: bool,
     /// Bytes of a chunk: each has its order.
@@ -53,10 +54,8 @@ impl FoldOrder {
             true => Blocks::dividing(request, capabilities, ranks.into()).distance(),
             false => request.bytes,
         };
-        let row = match capabilities.topology {
-            Topology::Dragonfly { groups } => capabilities.nodes / groups.max(1),
-            Topology::FullyConnected => ranks,
-        };
+        let is_linked = capabilities.topology.all_linked(&request.group, capabilities.nodes);
+        let row = if is_linked { ranks } else { Grid::of(request, capabilities).map_or(ranks, |grid| grid.size) };
         FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
     }
 
@@ -87,6 +86,7 @@ impl FoldOrder {
         let is_prefix = matches!(self.collective, Collective::Scan | Collective::Exscan);
         let is_rotated = matches!(self.collective, Collective::Allreduce | Collective::ReduceScatter);
         match self.algorithm {
+            Algorithm::Multipath if self.row < ranks => Some(self.two_level(rank, prefix)),
             Algorithm::Direct | Algorithm::Multipath => Some(Folding::left(0..prefix)),
             Algorithm::Binomial => pairwise((0..ranks).map(Folding::Rank).collect()),
             Algorithm::RecursiveDoubling if is_prefix => Some(behind(prefix - 1, prefix)),

@@ -1,34 +1,67 @@
 //! Rows and columns of a Dragonfly.
 
 use crate::program::Communicator;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::{Capabilities, Topology};
 
 /// Id of the communicator of a card's row: one for each row, with disjoint members.
 pub(super) const ROW: u16 = 1;
 /// Id of the communicator of a card's column.
 pub(super) const COLUMN: u16 = 2;
+/// Id of the communicator of all ranks, where they are not all cards in order.
+pub(super) const ALL: u16 = 3;
 
-/// All cards of a Dragonfly, in the order of their nodes.
+/// A group that is some rows of a Dragonfly and in each the same columns, row by row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
     /// Rows.
     pub(super) groups: u32,
-    /// Cards of a row.
+    /// Ranks of a row.
     pub(super) size: u32,
 }
 
 impl Grid {
+    /// Refuses a group that is no grid.
+    pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let refuse = |cause: &str| Err(Refusal::general(cause.to_owned()));
+        let Topology::Dragonfly { groups } = capabilities.topology else {
+            return refuse("two-level is for a Dragonfly: these cards are fully connected");
+        };
+        let row_nodes = capabilities.nodes.checked_div(groups).unwrap_or(0);
+        let Some(first) = request.group.first().filter(|_| row_nodes > 0) else {
+            return refuse("two-level needs a card in each group");
+        };
+        let row = |node: u32| node / row_nodes;
+        let size = request.group.iter().take_while(|node| row(**node) == row(*first)).count();
+        let is_like_the_first = |cards: &[u32]| {
+            let same = |(card, like): (&u32, &u32)| row(*card) == row(cards[0]) && card % row_nodes == like % row_nodes;
+            cards.len() == size && cards.iter().zip(&request.group).all(same)
+        };
+        if !request.group.chunks(size).all(is_like_the_first) {
+            return refuse("two-level needs a grid: row by row the same columns of a Dragonfly, in the same order");
+        }
+        let groups = request.group.len() / size;
+        if groups < 2 || size < 2 {
+            return refuse(
+                "two-level needs two rows and two columns or more: these cards are fully connected, so use direct",
+            );
+        }
+        Ok(Grid { groups: groups as u32, size: size as u32 })
+    }
+
     /// Row and column of a rank.
     pub(super) const fn place(self, rank: u32) -> (u32, u32) {
         (rank / self.size, rank % self.size)
     }
 
     /// The rows, and the columns.
-    pub(super) fn communicators(self) -> Vec<Communicator> {
-        let row = |row: u32| Communicator { id: ROW, members: (row * self.size..(row + 1) * self.size).collect() };
-        let column = |column: u32| {
-            let members = (0..self.groups).map(|row| row * self.size + column).collect();
+    pub(super) fn communicators(self, request: &Request) -> Vec<Communicator> {
+        let row = |members: &[u32]| Communicator { id: ROW, members: members.to_vec() };
+        let column = |column: usize| {
+            let members = request.group.iter().skip(column).step_by(self.size as usize).copied().collect();
             Communicator { id: COLUMN, members }
         };
-        (0..self.groups).map(row).chain((0..self.size).map(column)).collect()
+        request.group.chunks(self.size as usize).map(row).chain((0..self.size as usize).map(column)).collect()
     }
 }

@@ -8,6 +8,7 @@ mod bound;
 mod clock;
 mod direct;
 mod draft;
+mod factorisation;
 mod flow;
 mod folding;
 mod grid;
@@ -16,6 +17,7 @@ mod multipath;
 mod order;
 mod outcome;
 mod pairwise;
+mod phases;
 mod placement;
 mod predict;
 mod recursive;
@@ -200,7 +202,24 @@ fn slower_than_none(algorithm: Algorithm) -> Refusal {
     Refusal::general(format!("{algorithm} has no plan"))
 }
 
-/// Makes, times and checks a plan; `None` if it is not faster than `best`.
+/// The drafts of one algorithm.
+fn drafts(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
+    order::check(request, algorithm)?;
+    let draft = match algorithm {
+        Algorithm::Multipath => return multipath::build(request, capabilities),
+        Algorithm::TwoLevel => return two_level::build(request, capabilities),
+        Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
+        Algorithm::Direct => direct::build(request, capabilities),
+        Algorithm::Binomial => binomial::build(request, capabilities),
+        Algorithm::RecursiveDoubling => recursive::build(request, capabilities),
+        Algorithm::HalvingDoubling => halving::build(request, capabilities),
+        Algorithm::Ring => ring::build(request, capabilities),
+        Algorithm::Pairwise => pairwise::build(request, capabilities),
+    };
+    draft.map(|draft| vec![draft])
+}
+
+/// Makes, times and checks the plan of the fastest draft; `None` if it is not faster than `best`.
 fn build(
     algorithm: Algorithm,
     request: &Request,
@@ -208,18 +227,26 @@ fn build(
     model: &CostModel,
     best: Option<Prediction>,
 ) -> Result<Option<Plan>, Refusal> {
-    order::check(request, algorithm)?;
-    let mut draft = match algorithm {
-        Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
-        Algorithm::Direct => direct::build(request, capabilities),
-        Algorithm::Multipath => multipath::build(request, capabilities),
-        Algorithm::TwoLevel => two_level::build(request, capabilities),
-        Algorithm::Binomial => binomial::build(request, capabilities),
-        Algorithm::RecursiveDoubling => recursive::build(request, capabilities),
-        Algorithm::HalvingDoubling => halving::build(request, capabilities),
-        Algorithm::Ring => ring::build(request, capabilities),
-        Algorithm::Pairwise => pairwise::build(request, capabilities),
-    }?;
+    let (mut fastest, mut refusal, mut is_possible): (Option<Plan>, _, _) = (None, None, false);
+    for draft in drafts(algorithm, request, capabilities)? {
+        let so_far = fastest.as_ref().map(|plan| plan.predicted).or(best);
+        match finish(draft, algorithm, request, capabilities, model, so_far) {
+            Ok(faster) => (fastest, is_possible) = (faster.or(fastest), true),
+            Err(cause) => refusal = Some(cause),
+        }
+    }
+    refusal.filter(|_| !is_possible).map_or(Ok(fastest), Err)
+}
+
+/// Times and checks a draft; `None` if it is not faster than `best`.
+fn finish(
+    mut draft: Draft,
+    algorithm: Algorithm,
+    request: &Request,
+    capabilities: &Capabilities,
+    model: &CostModel,
+    best: Option<Prediction>,
+) -> Result<Option<Plan>, Refusal> {
     if let Some(limit) = request.eager_limit {
         let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
         for instruction in instructions.filter(|one| !takes_tables(one.operation)) {

@@ -154,18 +154,6 @@ impl Stripes {
         Operand::card(0).striped()
     }
 
-    /// The lower halves behind blocks of `bytes` there, for blocks of as many.
-    pub(super) fn lower_behind(&self, bytes: u64, align: u64) -> Result<Operand, Refusal> {
-        let behind = bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
-        if behind.saturating_add(bytes) > self.half_bytes {
-            return Err(Refusal::general(format!(
-                "two blocks of {bytes} B exceed half a stripe of {} B",
-                self.half_bytes
-            )));
-        }
-        Ok(Operand::card(behind).striped())
-    }
-
     /// The upper halves.
     pub(super) fn upper(&self) -> Operand {
         Operand::card(self.half_bytes).striped()

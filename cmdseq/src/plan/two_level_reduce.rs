@@ -1,26 +1,25 @@
 //! Reductions on a Dragonfly: within the rows and across them, or rank by rank where the order of ranks must be kept.
 
 use super::draft::Draft;
-use super::grid::{COLUMN, Grid, ROW};
+use super::grid::{ALL, COLUMN, Grid, ROW};
 use super::placement::{Areas, pieces_at, whole};
 use super::rounds::{Blocks, Move};
+use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// The programs of a reduction of all cards of `grid`.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    if grid.groups < 2 || grid.size < 2 {
-        return Err(Refusal::general(format!(
-            "two-level needs rows and columns of two cards or more: {} groups of {} are fully connected, so \
-             use direct",
-            grid.groups, grid.size
-        )));
-    }
     let Some(combine) = request.combine else {
         return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
-    let draft = Draft { communicators: grid.communicators(), ..Draft::empty(request) };
+    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
+    let has_rounds = request.needs_rank_order() || matches!(request.collective, Collective::Scan | Collective::Exscan);
+    if has_rounds && !request.group.iter().copied().eq(0..capabilities.nodes) {
+        draft.communicator = ALL;
+        draft.communicators.push(Communicator { id: ALL, members: request.group.clone() });
+    }
     let mut levels = Levels { request, capabilities, grid, combine, draft };
     if request.needs_rank_order() {
         levels.along_the_ranks()?;
@@ -70,9 +69,7 @@ impl Levels<'_> {
     fn rows_and_columns(&mut self) -> Result<(), Refusal> {
         match self.request.collective {
             Collective::Reduce => self.reduce(),
-            Collective::Allreduce if self.request.bytes > self.capabilities.eager_limit => self.long_allreduce(),
             Collective::Allreduce => self.allreduce(),
-            Collective::ReduceScatter => self.reduce_scatter(),
             _ => self.scan(),
         }
     }
@@ -97,33 +94,6 @@ impl Levels<'_> {
         self.phase(ROW, |_, _| Some(Instruction::allreduce(how, source, middle, bytes)));
         self.phase(COLUMN, |_, _| Some(Instruction::allreduce(how, middle, result, bytes)));
         self.lie_whole(input, output);
-        Ok(())
-    }
-
-    /// The same folds, of a part of the vector in each column.
-    fn long_allreduce(&mut self) -> Result<(), Refusal> {
-        let (how, bytes) = (self.combine, self.request.bytes);
-        let parts = Blocks::dividing(self.request, self.capabilities, self.grid.size.into());
-        let part = parts.distance();
-        let [input, output, folded, all] = self.place([bytes, bytes, part, part])?;
-        let [source, result, folded, all] = [input, output, folded, all].map(Operand::card);
-        self.phase(ROW, |_, _| Some(Instruction::reduce_scatter(how, source, folded, part).dividing(bytes)));
-        self.phase(COLUMN, |_, column| Some(Instruction::allreduce(how, folded, all, parts.bytes(column..column + 1))));
-        self.phase(ROW, |_, _| Some(Instruction::allgather(all, result, part).dividing(bytes)));
-        self.lie_whole(input, output);
-        Ok(())
-    }
-
-    /// The columns first: the blocks of a row lie one after another.
-    fn reduce_scatter(&mut self) -> Result<(), Refusal> {
-        let how = self.combine;
-        let blocks = Blocks::of_ranks(self.request, self.capabilities);
-        let (block, row_bytes) = (blocks.distance(), blocks.bytes(0..self.grid.size));
-        let [input, output, between] = self.place([blocks.total(), block, row_bytes])?;
-        let [source, result, middle] = [input, output, between].map(Operand::card);
-        self.phase(COLUMN, |_, _| Some(Instruction::reduce_scatter(how, source, middle, row_bytes)));
-        self.phase(ROW, |_, _| Some(Instruction::reduce_scatter(how, middle, result, block)));
-        self.lie_in_blocks(input, output, blocks);
         Ok(())
     }
 

@@ -178,23 +178,33 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
+    // Some order of the nodes, so that ranks are not nodes.
+    let some = |nodes: u32, count: u32, order: u64| {
+        let mut group: Vec<u32> = (0..nodes).collect();
+        group.sort_by_key(|node| u64::from(*node).wrapping_mul(order | 1) % 13);
+        group.truncate(count as usize);
+        group
+    };
+    let grid = move |size: u32, rows: &[u32], columns: &[u32]| {
+        rows.iter().flat_map(|row| columns.iter().map(move |column| row * size + column)).collect::<Vec<u32>>()
+    };
+    let line = || (1_u32..5, 0_u32..2, any::<u64>());
     let fabrics = prop_oneof![
-        (1_u32..10, any::<u64>()).prop_map(|(nodes, order)| (connected(nodes.max(2)), nodes, order)),
-        (1_u32..5, 1_u32..5).prop_map(|(groups, size)| (dragonfly(groups, size), groups * size, 0)),
+        (1_u32..10, any::<u64>())
+            .prop_map(move |(nodes, order)| (connected(nodes.max(2)), some(nodes.max(2), nodes, order))),
+        (line(), line()).prop_map(move |((rows, spare_rows, row_order), (columns, spare_columns, column_order))| {
+            let (groups, size) = (rows + spare_rows, columns + spare_columns);
+            let group = grid(size, &some(groups, rows, row_order), &some(size, columns, column_order));
+            (dragonfly(groups, size), group)
+        }),
     ];
-    let bytes = prop_oneof![Just(0_u64), 1_u64..200];
+    let bytes = prop_oneof![1 => Just(0_u64), 6 => 1_u64..200, 1 => 4_000_u64..20_000];
     let align = prop::sample::select(&[1_u32, 32][..]);
     let collective = prop::sample::select(Collective::ALL);
     (fabrics, collective, bytes, any::<[u32; 2]>(), align, prop::option::of(0_u64..20_000)).prop_map(
-        |((mut capabilities, ranks, order), collective, bytes, [root, peer], align, limit)| {
+        |((mut capabilities, group), collective, bytes, [root, peer], align, limit)| {
             capabilities.address_align = align;
-            let mut group: Vec<u32> = (0..capabilities.nodes).collect();
-            // Some order of the nodes, so that ranks are not nodes.
-            group.sort_by_key(|node| u64::from(*node).wrapping_mul(order | u64::from(order == 0)) % 13);
-            if order == 0 {
-                group.sort_unstable();
-            }
-            group.truncate(ranks as usize);
+            let ranks = group.len() as u32;
             let request = Request {
                 root: root % ranks,
                 peer: peer % ranks,
@@ -325,10 +335,10 @@ proptest! {
         if changed.programs != plan.programs {
             let refusal = verified(&changed, &capabilities).unwrap_err();
             let named = refusal.rank.expect("a rank is named") as usize;
-            // Two against one can be told only where all members are at the instruction together; in a plan of two levels
-            // some of them may still be at another.
+            // Two against one can be told only where all members are at the instruction together; in a plan of rows and
+            // columns some of them may still be at another.
             let is_outvoted =
-                fields.communicator && !fields.peer && members.len() > 2 && plan.algorithm != Algorithm::TwoLevel;
+                fields.communicator && !fields.peer && members.len() > 2 && plan.communicators.len() < 2;
             // Of the length of a block to gather, only the root says anything else.
             let is_outvoted = is_outvoted && !(change == 0 && gathers_from);
             if matches!(change, 2 | 3 | 5) || (matches!(change, 0 | 1 | 6 | 7) && is_outvoted) {

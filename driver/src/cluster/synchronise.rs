@@ -1,6 +1,6 @@
 //! The same start for all cards of a group: barriers before the program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cmdseq::plan::{Communicator, Plan};
 use cmdseq::{Capabilities, Instruction, Operation, Topology, instruction};
@@ -47,7 +47,7 @@ fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> V
 }
 
 /// One barrier over the group if all its cards are linked; else one within and one across the groups of the Dragonfly,
-/// which together hold nobody back and let nobody through early.
+/// which together hold nobody back and let nobody through early. None if the group is no grid.
 pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchronisation {
     let group = &plan.request.group;
     let members: BTreeSet<_> = group.iter().copied().collect();
@@ -71,8 +71,11 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
         let all = Communicator { id, members: group.clone() };
         return Synchronisation { communicators: vec![all], barriers: same(id) };
     }
-    let within: Vec<_> =
-        plan.communicators.iter().filter(|one| one.members.iter().all(|node| members.contains(node))).collect();
+    // A communicator may be for point-to-point alone: a barrier needs a link between every two of its members.
+    let has_barrier = |one: &&Communicator| {
+        one.members.iter().all(|node| members.contains(node)) && capabilities.topology.all_linked(&one.members, nodes)
+    };
+    let within: Vec<_> = plan.communicators.iter().filter(has_barrier).collect();
     let of = |communicators: &[&Communicator], node: u32| {
         let ids = communicators.iter().filter(|one| one.members.contains(&node)).map(|one| one.id);
         ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
@@ -80,13 +83,19 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
     if !within.is_empty() {
         return Synchronisation { barriers: group.iter().map(|node| of(&within, *node)).collect(), ..none };
     }
-    let (Topology::Dragonfly { groups }, true) = (capabilities.topology, whole) else { return none };
-    let Some(id) = free_id(plan, capabilities, 2) else { return none };
+    let Topology::Dragonfly { groups } = capabilities.topology else { return none };
     let size = nodes / groups;
-    let rows = (0..groups).map(|row| Communicator { id, members: (row * size..(row + 1) * size).collect() });
-    let columns = (0..size)
-        .map(|place| Communicator { id: id + 1, members: (0..groups).map(|row| row * size + place).collect() });
-    let communicators: Vec<_> = rows.chain(columns).collect();
+    let lines = |id: u16, line: &dyn Fn(u32) -> u32| {
+        let mut lines: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        members.iter().for_each(|node| lines.entry(line(*node)).or_default().push(*node));
+        lines.into_values().map(|members| Communicator { id, members }).collect::<Vec<_>>()
+    };
+    let Some(id) = free_id(plan, capabilities, 2) else { return none };
+    let (rows, columns) = (lines(id, &|node| node / size), lines(id + 1, &|node| node % size));
+    if rows.len() * columns.len() != members.len() {
+        return none;
+    }
+    let communicators: Vec<_> = rows.into_iter().chain(columns).collect();
     let all: Vec<_> = communicators.iter().collect();
     let barriers = group.iter().map(|node| of(&all, *node)).collect();
     Synchronisation { communicators, barriers }

@@ -1,0 +1,356 @@
+//! Blocks that are distributed along one dimension of a group after another, and collected in the reverse order.
+//!
+//! Level 0 is all blocks; after the phase along dimension i, level i + 1 is the blocks of the ranks with one digit more. With
+//! dimensions of 4 and 2, level 0 has 4 blocks of 2 parts, level 1 has 2 parts, and level 2 is one part.
+//!
+//! In *stripes*, each block of a level is in a stripe of its own, so the streams of an instruction do not share a pseudo
+//! channel. A phase then has an instruction for each block of the next level. What one instruction reads and what it writes
+//! are in different halves of the stripes. In *areas*, blocks are consecutive, and a phase is one instruction.
+
+use super::draft::Draft;
+use super::factorisation::{Dimension, Factorisation};
+use super::placement::{Areas, pieces_at, pieces_of, whole};
+use crate::program::Piece;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::{Capabilities, Combine, Instruction, Operand};
+
+/// Distributes blocks: from all blocks to one for each rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Distribute {
+    /// Those of this rank.
+    Scatter(u32),
+    /// The folds of those of all ranks.
+    ReduceScatter(Combine),
+}
+
+/// Collects the blocks of all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collect {
+    /// At this rank.
+    Gather(u32),
+    /// At all ranks.
+    Allgather,
+}
+
+/// What the parts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    /// A vector of so many bytes, cut: the last part may be short, and those behind it empty.
+    Cut(u64),
+    /// A block of so many bytes for each rank.
+    Blocks(u64),
+}
+
+/// Where the blocks of a level are.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    /// Address of the first block.
+    address: u64,
+    /// From one block to the next.
+    distance: u64,
+    is_striped: bool,
+}
+
+impl Level {
+    /// The address of block `number`.
+    fn at(self, number: u32) -> u64 {
+        self.address.saturating_add(self.distance.saturating_mul(number.into()))
+    }
+
+    /// All blocks, each from byte `offset` on.
+    fn all(self, offset: u64) -> Operand {
+        let operand = Operand::card(self.address.saturating_add(offset));
+        if self.is_striped { operand.striped() } else { operand }
+    }
+}
+
+/// How the blocks of a request are cut, and where they are.
+pub(super) struct Phases<'a> {
+    request: &'a Request,
+    dimensions: Vec<Dimension>,
+    parts: Parts,
+    /// Bytes of a block at each level.
+    blocks: Vec<u64>,
+    /// One for each dimension, and the last part.
+    levels: Vec<Level>,
+    /// The collected blocks.
+    result: Level,
+    /// An allgather in areas goes to the result at once: the blocks of a rank at level 1 are one block there.
+    is_in_place: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Stripes,
+    Areas,
+}
+
+/// A distribution, a collection, or one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) distribute: Option<Distribute>,
+    pub(super) collect: Option<Collect>,
+}
+
+/// The programs of `request` in phases, one draft for each layout that is possible.
+pub(super) fn build(
+    request: &Request,
+    capabilities: &Capabilities,
+    factorisation: &Factorisation,
+    way: Way,
+) -> Result<Vec<Draft>, Refusal> {
+    // One instruction for each phase reads and writes what the request says; stripes are the planner's own.
+    let layouts: &[Layout] = match (&request.placement, factorisation.dimensions.len()) {
+        (Some(_), _) => &[Layout::Areas],
+        (None, 1) => &[Layout::Stripes],
+        (None, _) => &[Layout::Stripes, Layout::Areas],
+    };
+    let one = |layout: &Layout| {
+        Phases::new(request, capabilities, factorisation, way, *layout).map(|phases| phases.draft(factorisation, way))
+    };
+    possible(layouts.iter().map(one))
+}
+
+/// The drafts that are possible, or why none is.
+pub(super) fn possible(drafts: impl IntoIterator<Item = Result<Draft, Refusal>>) -> Result<Vec<Draft>, Refusal> {
+    let (mut possible, mut refusal) = (Vec::new(), None);
+    for draft in drafts {
+        match draft {
+            Ok(draft) => possible.push(draft),
+            Err(cause) => refusal = Some(cause),
+        }
+    }
+    match refusal {
+        Some(cause) if possible.is_empty() => Err(cause),
+        _ => Ok(possible),
+    }
+}
+
+impl<'a> Phases<'a> {
+    fn new(
+        request: &'a Request,
+        capabilities: &Capabilities,
+        factorisation: &Factorisation,
+        way: Way,
+        layout: Layout,
+    ) -> Result<Self, Refusal> {
+        let dimensions = factorisation.dimensions.clone();
+        let unit = u64::from(capabilities.address_align).max(1);
+        let (parts, part) = match way {
+            Way { distribute: Some(_), collect: Some(_) } => {
+                let beat = unit.max(capabilities.timing.beat_bytes.into());
+                let part = request.bytes.div_ceil(request.ranks().into());
+                (Parts::Cut(request.bytes), part.checked_next_multiple_of(beat))
+            }
+            _ => (Parts::Blocks(request.bytes), request.bytes.checked_next_multiple_of(unit)),
+        };
+        let mut blocks = vec![part.unwrap_or(u64::MAX)];
+        for dimension in dimensions.iter().skip(1).rev() {
+            blocks.insert(0, blocks[0].saturating_mul(dimension.size.into()));
+        }
+        // A reduction's input stays; what a rank collects of its own data is there already.
+        let is_apart = matches!(way.distribute, Some(Distribute::ReduceScatter(_)));
+        let all = Level { address: 0, distance: 0, is_striped: false };
+        let is_in_place = layout == Layout::Areas && way.collect == Some(Collect::Allgather);
+        let mut phases = Phases { request, dimensions, parts, blocks, levels: Vec::new(), result: all, is_in_place };
+        match layout {
+            Layout::Stripes => phases.place_in_stripes(capabilities, is_apart)?,
+            Layout::Areas => phases.place_in_areas(capabilities, way)?,
+        }
+        Ok(phases)
+    }
+
+    /// Levels by turns in the lower and the upper halves.
+    fn place_in_stripes(&mut self, capabilities: &Capabilities, is_apart: bool) -> Result<(), Refusal> {
+        let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
+        let most = self.dimensions.iter().map(|dimension| dimension.size).max().unwrap_or(1);
+        if stripe.saturating_mul(most.into()) > capabilities.memory_bytes {
+            return Err(Refusal::general(format!(
+                "{most} blocks, one in each stripe of {stripe} B, exceed the {} B of card memory",
+                capabilities.memory_bytes
+            )));
+        }
+        let mut used = [0_u64; 2];
+        let mut place = |turn: usize, bytes: u64| {
+            let address = half.saturating_mul(turn as u64 % 2).saturating_add(used[turn % 2]);
+            used[turn % 2] = used[turn % 2].saturating_add(bytes);
+            if used[turn % 2] > half {
+                return Err(Refusal::general(format!("{} B of blocks exceed half a stripe, {half} B", used[turn % 2])));
+            }
+            Ok(Level { address, distance: stripe, is_striped: true })
+        };
+        for (turn, bytes) in self.blocks.iter().enumerate() {
+            let level = place(turn, *bytes)?;
+            if turn == 0 {
+                self.result = if is_apart { place(0, *bytes)? } else { level };
+            }
+            self.levels.push(level);
+        }
+        let part = self.blocks.last().copied().unwrap_or(0);
+        self.levels.push(place(self.blocks.len(), part)?);
+        Ok(())
+    }
+
+    /// Each level in an area of its own.
+    fn place_in_areas(&mut self, capabilities: &Capabilities, way: Way) -> Result<(), Refusal> {
+        let all = match self.parts {
+            Parts::Cut(bytes) => bytes,
+            Parts::Blocks(_) => self.blocks[0].saturating_mul(self.dimensions[0].size.into()),
+        };
+        let part = self.blocks[self.blocks.len() - 1];
+        // Level 1, if there is one between the first and the last.
+        let between = if self.dimensions.len() > 1 { self.blocks[0] } else { 0 };
+        let [first, result, middle, last] = match (way.distribute, way.collect) {
+            (Some(_), Some(_)) => {
+                let [input, output, last, middle] =
+                    Areas::place(self.request, capabilities, [all, all, part, between])?;
+                [input, output, middle, last]
+            }
+            (Some(_), None) => {
+                let [input, output, middle] = Areas::place(self.request, capabilities, [all, part, between])?;
+                [input, input, middle, output]
+            }
+            _ => {
+                let between = if self.is_in_place { 0 } else { between };
+                let [input, output, middle] = Areas::place(self.request, capabilities, [part, all, between])?;
+                [output, output, middle, input]
+            }
+        };
+        let level = |address, distance| Level { address, distance, is_striped: false };
+        self.levels.push(level(first, self.blocks[0]));
+        if self.dimensions.len() > 1 {
+            self.levels.push(level(middle, part));
+        }
+        self.levels.push(level(last, 0));
+        self.result = level(result, self.blocks[0]);
+        Ok(())
+    }
+
+    fn draft(&self, factorisation: &Factorisation, way: Way) -> Draft {
+        let communicators = factorisation.communicators.clone();
+        let mut draft = Draft { communicators, ..Draft::empty(self.request) };
+        for (rank, program) in (0..self.request.ranks()).zip(&mut draft.programs) {
+            let instructions = &mut program.instructions;
+            if let Some(distribute) = way.distribute {
+                self.distribute(rank, distribute, instructions);
+            }
+            if let Some(collect) = way.collect {
+                self.collect(rank, collect, instructions);
+            }
+            let (input, output) = (self.request.input_bytes(rank), self.request.output_bytes(rank));
+            let part = self.levels[self.levels.len() - 1].address;
+            program.input = if way.distribute.is_some() { self.lie(self.levels[0], input) } else { whole(part, input) };
+            program.output = if way.collect.is_some() { self.lie(self.result, output) } else { whole(part, output) };
+        }
+        draft
+    }
+
+    /// Where `total` bytes at level 0 lie.
+    fn lie(&self, level: Level, total: u64) -> Vec<Piece> {
+        let block = self.blocks[0];
+        match self.parts {
+            Parts::Cut(_) => pieces_at(block, total, |number| level.at(number)),
+            Parts::Blocks(bytes) => {
+                let part = self.blocks[self.blocks.len() - 1];
+                let inside = block.checked_div(part).unwrap_or(1) as u32;
+                let at = |number: u32| level.at(number / inside) + u64::from(number % inside) * part;
+                let count = total.checked_div(bytes).unwrap_or(0) as u32;
+                pieces_of((0..count).map(|number| (at(number), bytes)))
+            }
+        }
+    }
+
+    /// The blocks of the next level for which the phase along dimension `phase` has an instruction each.
+    fn each(&self, phase: usize) -> u32 {
+        match self.dimensions.get(phase + 1) {
+            Some(next) if self.levels[phase].is_striped => next.size,
+            _ => 1,
+        }
+    }
+
+    /// Whether `rank` and `root` differ in the first `phase + 1` dimensions only.
+    fn is_with(&self, root: u32, phase: usize, rank: u32) -> bool {
+        self.dimensions.iter().skip(phase + 1).all(|dimension| dimension.digit(rank) == dimension.digit(root))
+    }
+
+    /// Completes `instruction`, number `number` of `phase` at `rank`: `None` if all its blocks are empty.
+    fn sized(&self, instruction: Instruction, phase: usize, number: u32, rank: u32) -> Option<Instruction> {
+        let dimension = self.dimensions[phase];
+        let piece = self.blocks[phase] / u64::from(self.each(phase));
+        let mut one = instruction.on(dimension.communicator);
+        one.bytes = piece;
+        let total = match self.parts {
+            Parts::Blocks(bytes) => {
+                // Consecutive blocks are as far apart as they are long.
+                let is_part = piece == self.blocks[self.blocks.len() - 1] && self.levels[phase].is_striped;
+                one.bytes = if is_part { bytes } else { piece };
+                return Some(one);
+            }
+            Parts::Cut(total) => total,
+        };
+        // Of the vector, from the blocks that the rank has at this level on.
+        let before = self.dimensions.iter().zip(&self.blocks).take(phase);
+        let start = before.fold(0_u64, |sum, (dimension, block)| {
+            sum.saturating_add(block.saturating_mul(dimension.digit(rank).into()))
+        });
+        let start = start.saturating_add(piece.saturating_mul(number.into()));
+        let bytes_of = |digit: u32| {
+            let offset = start.saturating_add(self.blocks[phase].saturating_mul(digit.into()));
+            total.saturating_sub(offset).min(piece)
+        };
+        let bytes = (0..dimension.size).fold(0_u64, |sum, digit| sum.saturating_add(bytes_of(digit)));
+        (bytes > 0 || total == 0).then(|| one.dividing(bytes))
+    }
+
+    /// The blocks that `rank` has collected at `level`.
+    fn collected(&self, level: usize, rank: u32) -> Level {
+        match level {
+            0 => self.result,
+            1 if self.is_in_place && self.dimensions.len() > 1 => {
+                Level { address: self.result.at(self.dimensions[0].digit(rank)), ..self.levels[1] }
+            }
+            _ => self.levels[level],
+        }
+    }
+
+    fn distribute(&self, rank: u32, how: Distribute, instructions: &mut Vec<Instruction>) {
+        for (phase, dimension) in self.dimensions.iter().enumerate() {
+            if matches!(how, Distribute::Scatter(root) if !self.is_with(root, phase, rank)) {
+                continue;
+            }
+            let [level, next] = [self.levels[phase], self.levels[phase + 1]];
+            let piece = self.blocks[phase] / u64::from(self.each(phase));
+            for number in 0..self.each(phase) {
+                let source = level.all(piece.saturating_mul(number.into()));
+                let destination = Operand::card(next.at(number));
+                let one = match how {
+                    Distribute::Scatter(root) => {
+                        Instruction::scatter(dimension.digit(root) as u16, source, destination, 0)
+                    }
+                    Distribute::ReduceScatter(combine) => Instruction::reduce_scatter(combine, source, destination, 0),
+                };
+                instructions.extend(self.sized(one, phase, number, rank));
+            }
+        }
+    }
+
+    fn collect(&self, rank: u32, how: Collect, instructions: &mut Vec<Instruction>) {
+        for (phase, dimension) in self.dimensions.iter().enumerate().rev() {
+            if matches!(how, Collect::Gather(root) if !self.is_with(root, phase, rank)) {
+                continue;
+            }
+            let [level, next] = [phase, phase + 1].map(|level| self.collected(level, rank));
+            let piece = self.blocks[phase] / u64::from(self.each(phase));
+            for number in 0..self.each(phase) {
+                let source = Operand::card(next.at(number));
+                let destination = level.all(piece.saturating_mul(number.into()));
+                let one = match how {
+                    Collect::Gather(root) => Instruction::gather(dimension.digit(root) as u16, source, destination, 0),
+                    Collect::Allgather => Instruction::allgather(source, destination, 0),
+                };
+                instructions.extend(self.sized(one, phase, number, rank));
+            }
+        }
+    }
+}
