@@ -454,6 +454,15 @@ pub(crate) struct Bench {
 pub(crate) enum System {
     /// Compare every network figure of the OPTWEB paper with the mock
     Optweb(Optweb),
+    /// Compare the planner's plans with the lower bound of each operation
+    Planner(Planner),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Planner {
+    /// Draw the table into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

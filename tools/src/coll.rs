@@ -16,7 +16,7 @@ use crate::data::{CHUNK, Source};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
-use crate::plan::Times;
+use crate::plan::{Times, bound_us};
 use crate::units::{gbps, microseconds, rounded};
 use crate::{calibration, host_memory, input_file, output, progress, request, size};
 
@@ -308,7 +308,7 @@ fn printed<'a>(
         gbps_per_link: gbps(plan.busiest_link_bytes, arrival_us),
         goodput_gbps: gbps(plan.bytes_per_destination, arrival_us),
         predicted_us: microseconds(plan.predicted.arrival_ps),
-        bound_us: plan.request.bandwidth_bound_ps(cards.capabilities()).map(microseconds),
+        bound_us: bound_us(plan, cards.capabilities()),
         skew_us: is_barrier.then(skew),
         skew: is_barrier.then(|| Spread::of(&report.skew_summary, us, report.clock_khz)),
         predicted: plan.into(),
@@ -358,11 +358,7 @@ fn text(printed: &Printed<'_>) -> String {
         row("arrival", format!("{:.3} us, predicted {:.3} us", printed.arrival_us, printed.predicted_us)),
     ]);
     if let Some(bound) = printed.bound_us {
-        let percent = 100.0 * bound / printed.arrival_us;
-        rows.push(row(
-            "bound",
-            format!("{bound:.3} us, 2(N-1)/N of the vector over the links; {percent:.1} % reached"),
-        ));
+        rows.push(row("bound", format!("{bound:.3} us; arrival is {:.2} times that", printed.arrival_us / bound)));
     }
     match (&printed.skew_us, &printed.skew) {
         (Some(skew), Some(all)) if skew.len() > SKEWS_PRINTED => rows.push(row(

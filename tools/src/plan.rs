@@ -6,7 +6,7 @@ use cmdseq::asm::{self, Assembly};
 use cmdseq::cost::Bound;
 use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, Refusal};
 use cmdseq::table::{Entry, Table};
-use cmdseq::{Instruction, Layout, Operand, Operation};
+use cmdseq::{Capabilities, Instruction, Layout, Operand, Operation};
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
@@ -28,6 +28,7 @@ struct Printed<'a> {
     mock: bool,
     selector: &'a str,
     predicted: Times,
+    bound_us: Option<f64>,
     busiest_link_bytes: u64,
     bytes_per_destination: u64,
     notes: &'a [String],
@@ -132,6 +133,12 @@ impl From<&Plan> for Times {
     }
 }
 
+/// Returns the time that no plan can be below; `None` if there is no such time, or nothing to do.
+pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities) -> Option<f64> {
+    let bound = plan.request.lower_bound(capabilities)?.total_ps();
+    (bound > 0).then(|| microseconds(bound))
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let saved = arguments.save.as_slice();
     input_file::check_outputs(arguments.operation.calibration.as_slice(), saved)?;
@@ -165,6 +172,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         mock: cards.are_mock(),
         selector: &cards.selector,
         predicted: plan.into(),
+        bound_us: bound_us(plan, cards.capabilities()),
         busiest_link_bytes: plan.busiest_link_bytes,
         bytes_per_destination: plan.bytes_per_destination,
         notes: &plan.notes,
@@ -279,6 +287,9 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
         times.arrival_us,
         size::show(plan.busiest_link_bytes)
     );
+    if let Some(bound) = bound_us(plan, cards.capabilities()) {
+        let _ = writeln!(text, "bound: {bound:.3} us; the plan takes {:.2} times that", times.arrival_us / bound);
+    }
     for note in &plan.notes {
         let _ = writeln!(text, "note: {note}");
     }

@@ -1,22 +1,161 @@
-//! What the links alone allow.
+//! What no plan can be faster than, whatever its algorithm.
 
-use crate::Capabilities;
+use crate::capability::Timing;
 use crate::request::{Collective, Request};
+use crate::{Capabilities, Topology};
+
+/// A time that no plan of a request can be below, in picoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LowerBound {
+    /// The hops of the first byte: one, or two if some ranks are not linked.
+    pub latency_ps: u64,
+    /// The bytes that must leave or reach a rank, over its links to the others; or all bytes over all links.
+    pub link_ps: u64,
+    /// The same bytes at the rate of all pseudo channels of a card.
+    pub memory_ps: u64,
+}
+
+impl LowerBound {
+    /// Returns the sum: hops, and the slower of links and memory.
+    pub fn total_ps(&self) -> u64 {
+        self.latency_ps.saturating_add(self.link_ps.max(self.memory_ps))
+    }
+}
 
 impl Request {
-    /// Returns the lower bound of an allreduce on these links, in picoseconds: 2(N-1)/N of the vector must leave each card, over the
-    /// links of the card with the fewest links within the group. `None` for all others, and without such links.
-    pub fn bandwidth_bound_ps(&self, capabilities: &Capabilities) -> Option<u64> {
-        let ranks = u64::from(self.ranks());
-        let linked = |a: u32| {
-            self.group.iter().filter(|b| capabilities.topology.linked(a, **b, capabilities.nodes)).count() as u64
-        };
-        let links = self.group.iter().map(|node| linked(*node)).min()?;
-        let mbps = links * u64::from(capabilities.timing.link_mbps);
-        if self.collective != Collective::Allreduce || mbps == 0 {
-            return None;
+    /// Returns the lower bound of the arrival on cards with `capabilities`; `None` if a rank that sends or receives is linked to
+    /// no other. A request of one rank has a bound of zero.
+    pub fn lower_bound(&self, capabilities: &Capabilities) -> Option<LowerBound> {
+        let ranks = self.ranks();
+        if ranks < 2 || (self.collective.has_peer() && self.root == self.peer) {
+            return Some(LowerBound::default());
         }
-        let bits = u128::from(self.bytes) * 8 * 2 * u128::from(ranks - 1);
-        u64::try_from((bits * 1_000_000).div_ceil(u128::from(ranks) * u128::from(mbps))).ok()
+        let timing = &capabilities.timing;
+        let links = self.links(capabilities);
+        let mut bound = LowerBound::default();
+        if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
+            bound.latency_ps = self.latency_ps(capabilities);
+        }
+        let memory_mbps = u64::from(timing.channel_mbps).saturating_mul(capabilities.memory_channels.into());
+        let mut all_links = 0_u64;
+        for rank in 0..ranks {
+            let (out, into) = (self.leaving(rank), self.arriving(rank));
+            let rank_links = links.get(rank as usize).copied()?;
+            all_links += rank_links;
+            if out.max(into) > 0 && rank_links == 0 {
+                return None;
+            }
+            bound.link_ps = bound.link_ps.max(wire_ps(out.max(into), rank_links, timing));
+            bound.memory_ps = bound.memory_ps.max(picoseconds(u128::from(out) + u128::from(into), memory_mbps));
+        }
+        let together = picoseconds(self.hop_bytes(capabilities), all_links * u64::from(timing.link_mbps));
+        bound.link_ps = bound.link_ps.max(together);
+        Some(bound)
     }
+
+    /// The links of each rank to others of the group.
+    fn links(&self, capabilities: &Capabilities) -> Vec<u64> {
+        let others = u64::from(self.ranks()) - 1;
+        let Topology::Dragonfly { groups } = capabilities.topology else { return vec![others; self.group.len()] };
+        let row_nodes = (capabilities.nodes / groups.max(1)).max(1);
+        let count = |line: &dyn Fn(u32) -> u32| {
+            let mut counts = vec![0_u64; capabilities.nodes as usize];
+            self.group.iter().for_each(|node| counts[line(*node) as usize] += 1);
+            counts
+        };
+        let (row, column) = (|node: u32| node / row_nodes, |node: u32| node % row_nodes);
+        let (rows, columns) = (count(&row), count(&column));
+        self.group.iter().map(|node| rows[row(*node) as usize] + columns[column(*node) as usize] - 2).collect()
+    }
+
+    /// Bytes that must leave a rank at least once.
+    fn leaving(&self, rank: u32) -> u64 {
+        use Collective::{Allgather, Allreduce, Alltoall, Broadcast, Exscan, Gather, Recv, Reduce};
+        use Collective::{
+            Allgatherv, Alltoallv, Barrier, Gatherv, ReduceScatter, Scan, Scatter, Scatterv, Send, Sendrecv,
+        };
+        let (is_root, bytes) = (rank == self.root, self.bytes);
+        let others = bytes.saturating_mul(u64::from(self.ranks()) - 1);
+        match self.collective {
+            Barrier => 0,
+            Send | Recv | Broadcast if is_root => bytes,
+            Scatter if is_root => others,
+            Gather | Reduce if is_root => 0,
+            Send | Recv | Broadcast | Scatter => 0,
+            Alltoall | ReduceScatter => others,
+            Scan | Exscan if rank == self.ranks() - 1 => 0,
+            Sendrecv | Gather | Allgather | Reduce | Allreduce | Scan | Exscan => bytes,
+            Scatterv | Alltoallv | Gatherv => self.input_bytes(rank).saturating_sub(self.given(rank, rank)),
+            Allgatherv => self.given(rank, rank),
+        }
+    }
+
+    /// Bytes that must reach a rank.
+    fn arriving(&self, rank: u32) -> u64 {
+        use Collective::{Allgather, Alltoall, Exscan, Gather, Reduce, ReduceScatter, Scan};
+        let bytes = self.bytes;
+        let others = bytes.saturating_mul(u64::from(self.ranks()) - 1);
+        match self.collective {
+            Collective::Broadcast | Collective::Scatter if rank == self.root => 0,
+            Scan | Exscan if rank == 0 => 0,
+            Gather if rank == self.root => others,
+            Allgather | Alltoall => others,
+            Reduce if rank == self.root => bytes,
+            ReduceScatter => bytes,
+            one if one.has_counts() => self.output_bytes(rank).saturating_sub(self.given(rank, rank)),
+            _ => self.output_bytes(rank),
+        }
+    }
+
+    /// Bytes over all links together, where that is more than what each rank sends or receives.
+    fn hop_bytes(&self, capabilities: &Capabilities) -> u128 {
+        let (ranks, bytes) = (u128::from(self.ranks()), u128::from(self.bytes));
+        match self.collective {
+            // Of each element, every rank but one must send a part of the sum, and be sent the sum.
+            Collective::Allreduce => 2 * (ranks - 1) * bytes,
+            Collective::Alltoall => {
+                let linked: u128 = self.links(capabilities).into_iter().map(u128::from).sum();
+                // Unlinked ranks are two hops apart.
+                (2 * ranks * (ranks - 1) - linked) * bytes
+            }
+            _ => 0,
+        }
+    }
+
+    fn latency_ps(&self, capabilities: &Capabilities) -> u64 {
+        let timing = &capabilities.timing;
+        let cycles = |cycles: u32| picoseconds_of_cycles(cycles.into(), capabilities.clock_khz);
+        let is_linked = |a: u32, b: u32| {
+            let node = |rank: u32| self.group.get(rank as usize).copied().unwrap_or(0);
+            capabilities.topology.linked(node(a), node(b), capabilities.nodes)
+        };
+        let is_one_hop = match self.collective {
+            _ if self.collective.has_peer() => is_linked(self.root, self.peer),
+            one if one.has_root() => (0..self.ranks()).all(|rank| rank == self.root || is_linked(self.root, rank)),
+            Collective::Sendrecv => (0..self.ranks()).all(|rank| is_linked(rank, (rank + 1) % self.ranks())),
+            _ => capabilities.topology.all_linked(&self.group, capabilities.nodes),
+        };
+        let hop = match self.collective {
+            Collective::Barrier => cycles(timing.dispatch_cycles).saturating_add(timing.control_ps.into()),
+            _ => {
+                let before = cycles(timing.dispatch_cycles.saturating_add(timing.memory_read_cycles));
+                before.saturating_add(timing.data_ps.into())
+            }
+        };
+        hop.saturating_mul(if is_one_hop { 1 } else { 2 })
+    }
+}
+
+fn wire_ps(bytes: u64, links: u64, timing: &Timing) -> u64 {
+    picoseconds(bytes.into(), links.saturating_mul(timing.link_mbps.into()))
+}
+
+/// The time of `bytes` at `mbps`; 0 at an unknown rate.
+fn picoseconds(bytes: u128, mbps: u64) -> u64 {
+    let bits = bytes.saturating_mul(8_000_000);
+    bits.checked_div(mbps.into()).map_or(0, |time| u64::try_from(time).unwrap_or(u64::MAX))
+}
+
+fn picoseconds_of_cycles(cycles: u64, clock_khz: u32) -> u64 {
+    (cycles * 1_000_000_000).checked_div(clock_khz.into()).unwrap_or(0)
 }

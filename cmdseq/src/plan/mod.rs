@@ -43,6 +43,7 @@ pub use crate::refusal::{Reason, Refusal};
 pub use crate::request::{
     Algorithm, Collective, Order, Placement, Request, UnknownAlgorithm, UnknownCollective, UnknownOrder,
 };
+pub use bound::LowerBound;
 pub use folding::{FoldOrder, Folding};
 pub use outcome::{Plan, Prediction};
 pub use predict::{predict, predict_with};

@@ -1,8 +1,9 @@
-//! `fpgactl bench optweb`: compares every network figure of the OPTWEB paper with the mock.
+//! `fpgactl bench optweb`: compares every network figure of the OPTWEB paper with the mock. `bench planner` is in [`planner`].
 
 mod chart;
 mod figures;
 mod measure;
+mod planner;
 mod rows;
 
 use cmdseq::plan::Collective;
@@ -53,6 +54,7 @@ struct Value {
 pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
         System::Optweb(optweb) => run_optweb(cli, optweb),
+        System::Planner(arguments) => planner::run(cli, arguments),
     }
 }
 

@@ -239,6 +239,10 @@ impl Draw {
                 line.push(value);
             }
         }
+        // Without cards it plans for six fabrics.
+        if command.words == ["bench", "planner"] && !line.iter().any(|word| word == "--cards") {
+            line.extend(["--cards", "mock:optweb:2x2"].map(String::from));
+        }
         if command.words == ["calibrate"] && !line.iter().any(|word| word == "--cards") {
             line.extend(["--cards", "mock:optweb:99"].map(String::from));
         }

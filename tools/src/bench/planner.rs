@@ -1,0 +1,138 @@
+//! `fpgactl bench planner`: how far the planner's plans are from the lower bound, on several fabrics.
+
+use std::path::Path;
+
+use cmdseq::plan::{Collective, LowerBound, Request, plan};
+use cmdseq::{Combine, Element, Reduction};
+use serde::Serialize;
+
+use super::chart;
+use crate::cards::Cards;
+use crate::cli::{Cli, Planner};
+use crate::exit::Result;
+use crate::interrupt::Interrupt;
+use crate::units::{microseconds, rounded};
+use crate::{output, progress, size};
+
+/// Without `--cards`: fully connected cards, and Dragonflies.
+const FABRICS: [&str; 6] =
+    ["mock:optweb:2", "mock:optweb:8", "mock:optweb:16", "mock:optweb:64", "mock:optweb:4x4", "mock:optweb:8x8"];
+
+/// Operations and sizes: long vectors, long blocks, and those that take no longer than their hops.
+const ROWS: [(Collective, u64); 12] = [
+    (Collective::Send, 64 << 20),
+    (Collective::Broadcast, 64 << 20),
+    (Collective::Reduce, 64 << 20),
+    (Collective::Allreduce, 64 << 20),
+    (Collective::Scan, 64 << 20),
+    (Collective::Scatter, 4 << 20),
+    (Collective::Gather, 4 << 20),
+    (Collective::Alltoall, 4 << 20),
+    (Collective::Allgather, 4 << 20),
+    (Collective::ReduceScatter, 4 << 20),
+    (Collective::Allreduce, 16 << 10),
+    (Collective::Allreduce, 8),
+];
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    rows: Vec<Row>,
+    /// The drawn file.
+    figure: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    op: &'static str,
+    bytes: u64,
+    cards: String,
+    ranks: u32,
+    /// Missing if no algorithm can run the request.
+    #[serde(flatten)]
+    planned: Option<Planned>,
+    refused: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Planned {
+    algorithm: &'static str,
+    predicted_us: f64,
+    bound_us: f64,
+    over_bound: f64,
+    /// What most of the predicted time is spent on.
+    limited_by: &'static str,
+}
+
+pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let given = cli.cards.as_deref().map(|cards| vec![cards]);
+    let fabrics = given.unwrap_or_else(|| FABRICS.to_vec());
+    let bar = progress::count((fabrics.len() * ROWS.len()) as u64);
+    let mut rows = Vec::new();
+    for selector in fabrics {
+        bar.set_message(selector.to_owned());
+        let cards = Cards::open(selector)?;
+        for (collective, bytes) in ROWS {
+            interrupt.check()?;
+            rows.push(row(&cards, collective, bytes));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let table = table(&rows);
+    if let Some(path) = &arguments.svg {
+        chart::table(Path::new(path), "Predicted arrival over the lower bound", 150, &table)?;
+    }
+    let figure = arguments.svg.as_ref().map(|path| path.display().to_string());
+    if cli.json {
+        return output::json(&Printed { schema: "fpgactl.bench-planner/1", rows, figure });
+    }
+    let drawn = figure.map(|path| format!("\ndrawn: {path}\n")).unwrap_or_default();
+    let text = format!("Predicted arrival over the lower bound\n\n{}{drawn}", output::table(&table));
+    output::write(text.as_bytes())
+}
+
+fn row(cards: &Cards, collective: Collective, bytes: u64) -> Row {
+    let combine = collective.reduces().then_some(Combine::new(Reduction::Sum, Element::F32));
+    let request = Request { combine, ..Request::new(collective, cards.nodes(), bytes) };
+    let bound = request.lower_bound(cards.capabilities()).as_ref().map_or(0, LowerBound::total_ps);
+    let plan = plan(&request, cards.capabilities());
+    let planned = plan.as_ref().ok().map(|plan| Planned {
+        algorithm: plan.algorithm.name(),
+        predicted_us: microseconds(plan.predicted.arrival_ps),
+        bound_us: microseconds(bound),
+        over_bound: rounded(plan.predicted.arrival_ps as f64 / bound.max(1) as f64),
+        limited_by: plan.predicted.terms.dominant().name(),
+    });
+    Row {
+        op: collective.name(),
+        bytes,
+        cards: cards.selector.clone(),
+        ranks: request.ranks(),
+        planned,
+        refused: plan.err().map(|refusal| refusal.to_string()),
+    }
+}
+
+/// A line for each operation and size, a column for each fabric.
+fn table(rows: &[Row]) -> Vec<Vec<String>> {
+    let mut fabrics: Vec<&str> = rows.iter().map(|row| row.cards.as_str()).collect();
+    fabrics.dedup();
+    let mut header = vec!["OPERATION".to_owned(), "SIZE".to_owned()];
+    header.extend(fabrics.iter().map(|cards| cards.rsplit(':').next().unwrap_or(cards).to_owned()));
+    let mut table = vec![header];
+    for (collective, bytes) in ROWS {
+        let mut line = vec![collective.name().to_owned(), size::show(bytes)];
+        for cards in &fabrics {
+            let found =
+                rows.iter().find(|row| (row.op, row.bytes, row.cards.as_str()) == (collective.name(), bytes, cards));
+            let planned = found.and_then(|row| row.planned.as_ref());
+            line.push(
+                planned.map_or("-".to_owned(), |planned| format!("{:.2} {}", planned.over_bound, planned.algorithm)),
+            );
+        }
+        table.push(line);
+    }
+    table
+}
