@@ -383,13 +383,15 @@ impl Prepared {
     }
 }
 
-/// Stores a launch in the ring of each card, and then rings them. The queues run and have room.
+/// Stores a launch in the ring of each card, and rings it. The queues run and have room.
 #[inline]
 fn start(cards: &mut [Card], ranks: &mut [Rank]) -> Result<()> {
-    for rank in ranks.iter_mut() {
-        rank.tokens.push_back(cards[rank.card].queue_mut().push_launch(&rank.word)?);
+    for rank in ranks {
+        let queue = cards[rank.card].queue_mut();
+        rank.tokens.push_back(queue.push_launch(&rank.word)?);
+        queue.tell()?;
     }
-    ranks.iter().try_for_each(|rank| cards[rank.card].queue_mut().tell())
+    Ok(())
 }
 
 /// Abandons all launches in flight and aborts them on the cards.

@@ -224,7 +224,9 @@ impl Ledger {
         self.slots[(self.pushed & (self.depth - 1)) as usize].cell = cell;
         let tag = self.next_tag();
         self.pushed = self.pushed.wrapping_add(1);
-        self.forget_loaded(operation, extent);
+        if !self.tables.is_empty() {
+            self.forget_loaded(operation, extent);
+        }
         self.assert_order();
         Entry { cell, tag, operation }
     }
@@ -253,14 +255,11 @@ impl Ledger {
     }
 
     /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
-    #[inline]
+    #[cold]
     fn forget_loaded(&mut self, operation: Operation, extent: u64) {
         match operation {
-            Operation::Table => {
-                self.tables.remove(&(extent as u16));
-            }
-            // To clear an empty map takes longer than to look.
-            Operation::Launch if !self.tables.is_empty() => self.tables.clear(),
+            Operation::Table => drop(self.tables.remove(&(extent as u16))),
+            Operation::Launch => self.tables.clear(),
             _ => {}
         }
     }
