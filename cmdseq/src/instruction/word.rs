@@ -67,8 +67,7 @@ impl Instruction {
             field(VERSION.into(), offset::VERSION)
                 | field(self.operation as u64, offset::OPERATION)
                 | field(self.tag.into(), offset::TAG)
-                | field(self.communicator.into(), offset::COMMUNICATOR)
-                | field(self.root.into(), offset::ROOT),
+                | (field(self.communicator.into(), offset::COMMUNICATOR) | field(self.root.into(), offset::ROOT)),
             field(self.peer.into(), offset::PEER)
                 | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)
                 | field(self.reduction.map_or(0, |reduction| reduction as u64), offset::REDUCTION)
