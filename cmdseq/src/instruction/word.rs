@@ -88,7 +88,9 @@ impl Instruction {
         for (place, value) in word.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *place = value.to_le_bytes();
         }
-        seal(&mut word);
+        // A whole part, because loading it would wait for a store of half of it.
+        let last = words[LAST / 8] | field(checksum(&word).into(), offset::CHECKSUM);
+        word[LAST..].copy_from_slice(&last.to_le_bytes());
         word
     }
 
