@@ -35,25 +35,32 @@ const fn changes(at: usize) -> [u32; 256] {
 /// The word of an instruction, for any tag.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded {
-    /// With tag 0.
-    word: [u8; BYTES],
+    /// With tag 0, in parts of eight bytes.
+    parts: [u64; BYTES / 8],
 }
 
 impl Encoded {
     /// Encodes `instruction`; its tag is ignored.
     pub fn new(instruction: &Instruction) -> Self {
-        Encoded { word: instruction.with_tag(0).encode() }
+        let word = instruction.with_tag(0).encode();
+        let mut parts = [0; BYTES / 8];
+        for (part, bytes) in parts.iter_mut().zip(word.as_chunks::<8>().0) {
+            *part = u64::from_le_bytes(*bytes);
+        }
+        Encoded { parts }
     }
 
     /// Returns the word with `tag`, equal to that of [`Instruction::encode`], without a full checksum.
     #[inline]
     pub fn with_tag(&self, tag: u16) -> [u8; BYTES] {
-        let mut word = self.word;
         let [low, high] = tag.to_le_bytes();
-        (word[offset::TAG], word[offset::TAG + 1]) = (low, high);
-        let change = (CHANGES[0][usize::from(low)] ^ CHANGES[1][usize::from(high)]).to_le_bytes();
-        for (byte, change) in word[offset::CHECKSUM..].iter_mut().zip(change) {
-            *byte ^= change;
+        let change = CHANGES[0][usize::from(low)] ^ CHANGES[1][usize::from(high)];
+        let mut parts = self.parts;
+        parts[offset::TAG / 8] |= u64::from(tag) << (offset::TAG % 8 * 8);
+        parts[offset::CHECKSUM / 8] ^= u64::from(change) << (offset::CHECKSUM % 8 * 8);
+        let mut word = [0; BYTES];
+        for (bytes, part) in word.as_chunks_mut::<8>().0.iter_mut().zip(parts) {
+            *bytes = part.to_le_bytes();
         }
         word
     }

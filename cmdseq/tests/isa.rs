@@ -168,6 +168,18 @@ proptest! {
     }
 
     #[test]
+    fn the_checksum_is_the_crc_32c_of_the_bytes_before_it(low: [u8; 32], high: [u8; 32]) {
+        let mut word = [0; 64];
+        word[..32].copy_from_slice(&low);
+        word[32..].copy_from_slice(&high);
+        seal(&mut word);
+        let sum = crc_32c(&word[..60]);
+        prop_assert_eq!(&word[60..], &sum.to_le_bytes());
+        // What is used on a processor without the instruction.
+        prop_assert_eq!(crc32c::crc32c(&word[..60]), sum);
+    }
+
+    #[test]
     fn any_change_of_one_or_two_bits_is_refused(instruction in any_instruction(), pairs: [(u16, u16); 64]) {
         let word = instruction.encode();
         for bit in 0..512 {
@@ -300,4 +312,10 @@ fn any_tag_makes_the_word_that_encoding_makes() {
             assert_eq!(encoded.with_tag(tag), instruction.with_tag(tag).encode(), "{tag}");
         }
     }
+}
+
+/// Bit by bit, from the Castagnoli polynomial.
+fn crc_32c(bytes: &[u8]) -> u32 {
+    let shifted = |sum: u32| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
+    !bytes.iter().fold(u32::MAX, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| shifted(sum)))
 }

@@ -12,6 +12,8 @@ use fpga_tests::recorder::Recorder;
 use fpga_tests::relaunch::Recorded;
 
 const COUNT: u32 = 512;
+/// Launches in flight for which a prepared plan has room without allocating.
+const FLIGHTS: u32 = 16;
 
 #[inline(never)]
 fn encode_all() {
@@ -22,9 +24,9 @@ fn encode_all() {
 }
 
 #[inline(never)]
-fn submit_all(queue: &mut QueuePair) {
+fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
     for _ in 0..COUNT {
-        queue.submit(black_box(&Instruction::nop())).expect("room").abandon();
+        queue.submit(black_box(instruction)).expect("room").abandon();
     }
 }
 
@@ -38,7 +40,7 @@ fn poll_all(queue: &mut QueuePair) {
 /// Launches a plan of eight collectives on four cards.
 #[inline(never)]
 fn relaunch_all(cluster: &mut Cluster, prepared: &mut Prepared) {
-    for _ in 0..COUNT {
+    for _ in 0..FLIGHTS {
         cluster.launch(black_box(prepared)).expect("room");
     }
 }
@@ -50,14 +52,16 @@ fn main() {
     let mut card = Card::open(function).expect("a sequencer");
     recorder.hold();
     encode_all();
-    submit_all(card.queue_mut());
+    submit_all(card.queue_mut(), &Instruction::nop());
     recorder.release();
     poll_all(card.queue_mut());
     let mut plan = Recorded::prepare();
-    plan.hold();
-    relaunch_all(&mut plan.cluster, &mut plan.prepared);
-    plan.release();
-    while plan.prepared.in_flight() > 0 {
-        plan.cluster.finish(&mut plan.prepared, Duration::from_secs(10)).expect("completions");
+    for _ in 0..COUNT / FLIGHTS {
+        plan.hold();
+        relaunch_all(&mut plan.cluster, &mut plan.prepared);
+        plan.release();
+        while plan.prepared.in_flight() > 0 {
+            plan.cluster.finish(&mut plan.prepared, Duration::from_secs(10)).expect("completions");
+        }
     }
 }

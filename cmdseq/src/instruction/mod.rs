@@ -42,7 +42,9 @@ bitflags::bitflags! {
 /// One instruction of the sequencer.
 ///
 /// [`Operation::fields`] lists the fields that an operation reads; the others are zero.
+// Laid out in the order of the word: encoding loads neighbours together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Instruction {
     /// The operation.
     pub operation: Operation,
@@ -54,6 +56,10 @@ pub struct Instruction {
     pub root: u16,
     /// The other rank of a point-to-point operation.
     pub peer: u16,
+    /// Element type of a reduction; `None` for other operations.
+    pub element: Option<Element>,
+    /// How a reduction combines elements; `None` for other operations.
+    pub reduction: Option<Reduction>,
     /// How to run it.
     pub flags: Flags,
     /// Where data is read.
@@ -62,25 +68,21 @@ pub struct Instruction {
     pub destination: Operand,
     /// Bytes of one block: from one rank to one other.
     pub bytes: u64,
-    /// Element type of a reduction; `None` for other operations.
-    pub element: Option<Element>,
-    /// How a reduction combines elements; `None` for other operations.
-    pub reduction: Option<Reduction>,
     /// Depends on the operation. Scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or
     /// empty (0: all blocks are full). Pattern of a fill; cycles of a delay; slot of a resident program or table; address of the
     /// own contribution to a sendrecv_reduce; increment of a loop.
     pub extent: u64,
+    /// Number of a signal of a card.
+    pub signal_id: u16,
+    /// Rounds of a loop.
+    pub loop_count: u16,
+    /// Added to a signal, or awaited and subtracted.
+    pub signal_value: u32,
+    /// Instructions in the body of a loop, which follow it.
+    pub loop_body: u16,
     /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its
     /// extent.
     pub extent_argument: Option<u8>,
-    /// Number of a signal of a card.
-    pub signal_id: u16,
-    /// Added to a signal, or awaited and subtracted.
-    pub signal_value: u32,
-    /// Rounds of a loop.
-    pub loop_count: u16,
-    /// Instructions in the body of a loop, which follow it.
-    pub loop_body: u16,
 }
 
 impl Instruction {

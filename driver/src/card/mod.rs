@@ -5,7 +5,7 @@ pub(crate) mod memory;
 pub(crate) mod resident;
 pub(crate) mod tables;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub struct Card {
     // Fields are dropped in this order: the queue stops the card before its memory and its function go.
     queue: QueuePair,
     pub(crate) staging: Option<Arc<DmaBuffer>>,
-    /// The program last stored in each slot.
-    pub(crate) stored: BTreeMap<u32, Arc<()>>,
+    /// The program last stored in each slot, up to the last slot that had one.
+    pub(crate) stored: Vec<Option<Arc<()>>>,
     /// The communicators it has.
     pub(crate) entries: Entries,
     /// The ids of communicators that it was given since its reset.
@@ -124,7 +124,7 @@ impl Card {
         Ok(Card {
             queue,
             staging: None,
-            stored: BTreeMap::new(),
+            stored: Vec::new(),
             entries: Entries::default(),
             spent: Spent::default(),
             block,

@@ -81,7 +81,9 @@ impl Card {
         let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
         // Even a failure leaves the slot's old program undefined.
         let stored = Arc::new(());
-        self.stored.insert(slot, Arc::clone(&stored));
+        let slots = self.stored.len().max(slot as usize + 1);
+        self.stored.resize(slots, None);
+        self.stored[slot as usize] = Some(Arc::clone(&stored));
         let queue = self.queue_mut();
         // Until the store is done, either program may be there.
         queue.ledger.keep_resident(slot, &named);
@@ -93,12 +95,16 @@ impl Card {
 
     /// Whether `resident` is still there.
     pub(crate) fn has(&self, resident: &Resident) -> bool {
-        self.stored.get(&resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
+        self.stored_in(resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
+    }
+
+    fn stored_in(&self, slot: u32) -> Option<&Arc<()>> {
+        self.stored.get(slot as usize)?.as_ref()
     }
 
     /// Returns the last slot whose program nobody holds.
     pub(crate) fn free_slot(&self) -> Result<u32> {
-        let is_free = |slot: &u32| self.stored.get(slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
+        let is_free = |slot: &u32| self.stored_in(*slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
         let slots = self.capabilities().resident_programs;
         (0..slots).rev().find(is_free).ok_or_else(|| {
             let expected = format!("node {} has {slots}, all in use: drop a program first", self.node());

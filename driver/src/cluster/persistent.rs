@@ -274,23 +274,11 @@ impl Cluster {
                 return Err(Error::Full { instruction, in_flight: queue.in_flight(), depth: queue.depth() });
             }
         }
-        let mut launched = Ok(());
-        for rank in &mut prepared.ranks {
-            match cards[rank.card].queue_mut().push_encoded(&rank.word, Operation::Launch) {
-                Ok(token) => rank.tokens.push_back(token),
-                Err(error) => launched = launched.and(Err(error)),
-            }
+        match start(cards, &mut prepared.ranks) {
+            Ok(()) => prepared.in_flight += 1,
+            failed => return failed.and(give_up(cards, prepared)),
         }
-        prepared.in_flight += 1;
-        for rank in &prepared.ranks {
-            if launched.is_ok() {
-                launched = cards[rank.card].queue_mut().ring();
-            }
-        }
-        if launched.is_err() {
-            return launched.and(give_up(cards, prepared));
-        }
-        launched
+        Ok(())
     }
 
     /// Makes sure that nothing is in flight on the cards of `prepared`, or else refuses with `refusal`.
@@ -393,6 +381,17 @@ impl Prepared {
         self.ranks.iter_mut().for_each(|rank| rank.current = None);
         self.in_flight = 0;
     }
+}
+
+/// Stores a launch in the ring of each card, and rings it. The queues run and have room.
+#[inline]
+fn start(cards: &mut [Card], ranks: &mut [Rank]) -> Result<()> {
+    for rank in ranks {
+        let queue = cards[rank.card].queue_mut();
+        rank.tokens.push_back(queue.push_launch(&rank.word)?);
+        queue.tell()?;
+    }
+    Ok(())
 }
 
 /// Abandons all launches in flight and aborts them on the cards.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cmdseq::{Completion, Operation, Status, Table, Tables, instruction};
+use cmdseq::{Completion, Operation, Status, Table, Tables};
 use fpga_hal::DmaBuffer;
 
 use crate::error::{Error, Result};
@@ -41,6 +41,15 @@ pub(crate) enum Poison {
 struct Slot {
     cell: u32,
     held: Held,
+}
+
+/// An instruction that was [pushed](Ledger::push): it gets one [token](Ledger::token), or is [taken back](Ledger::take_back).
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Entry {
+    cell: u32,
+    tag: u16,
+    operation: Operation,
 }
 
 /// The instructions of one queue.
@@ -190,10 +199,14 @@ impl Ledger {
     /// Whether there is room for another instruction.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.free.is_empty() {
-            self.cells.reclaim(|cell| self.free.push(cell));
-        }
-        self.in_flight() < self.depth && !self.free.is_empty()
+        self.in_flight() < self.depth && (!self.free.is_empty() || self.reclaim())
+    }
+
+    /// Takes back the cells of tokens that were dropped. Returns whether one is free now.
+    #[cold]
+    fn reclaim(&mut self) -> bool {
+        self.cells.reclaim(|cell| self.free.push(cell));
+        !self.free.is_empty()
     }
 
     /// The tag of the next instruction.
@@ -202,17 +215,25 @@ impl Ledger {
         self.pushed as u16
     }
 
-    /// Enters the instruction in `word`, which was stored as the next of the ring, with its [tag](Ledger::next_tag). There
-    /// must be [room](Ledger::has_room).
-    #[inline]
-    pub(crate) fn push(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Token {
+    /// Enters an instruction with this operation and extent, which was stored as the next of the ring, with its
+    /// [tag](Ledger::next_tag). There must be [room](Ledger::has_room).
+    #[inline(always)]
+    pub(crate) fn push(&mut self, operation: Operation, extent: u64) -> Entry {
         let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
         self.slots[(self.pushed & (self.depth - 1)) as usize].cell = cell;
         let tag = self.next_tag();
         self.pushed = self.pushed.wrapping_add(1);
-        self.forget_loaded(operation, word);
+        if !self.tables.is_empty() {
+            self.forget_loaded(operation, extent);
+        }
         self.assert_order();
+        Entry { cell, tag, operation }
+    }
+
+    /// The token of an instruction.
+    #[inline]
+    pub(crate) fn token(&self, Entry { cell, tag, operation }: Entry) -> Token {
         Token::new(&self.cells, cell, tag, operation)
     }
 
@@ -223,25 +244,21 @@ impl Ledger {
     }
 
     /// Removes the instruction pushed last, which the card was not told of.
-    pub(crate) fn take_back(&mut self, token: Token) {
+    pub(crate) fn take_back(&mut self, entry: Entry) {
         debug_assert!(!self.is_rung(), "the card was told of it");
         self.pushed = self.pushed.wrapping_sub(1);
         self.assert_order();
         let Slot { cell, .. } = std::mem::take(&mut self.slots[(self.pushed & (self.depth - 1)) as usize]);
-        debug_assert_eq!(cell, token.cell());
-        token.settle();
+        debug_assert_eq!(cell, entry.cell);
         self.cells.set(cell, FREE);
         self.free.push(cell);
     }
 
-    /// Forgets what is in the card's tables if `word`, or a resident program that it launches, loads some.
-    #[inline]
-    fn forget_loaded(&mut self, operation: Operation, word: &[u8; instruction::BYTES]) {
-        const EXTENT: usize = instruction::offset::EXTENT;
+    /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
+    #[cold]
+    fn forget_loaded(&mut self, operation: Operation, extent: u64) {
         match operation {
-            Operation::Table => {
-                self.tables.remove(&u16::from_le_bytes([word[EXTENT], word[EXTENT + 1]]));
-            }
+            Operation::Table => drop(self.tables.remove(&(extent as u16))),
             Operation::Launch => self.tables.clear(),
             _ => {}
         }
@@ -395,11 +412,15 @@ mod tests {
     }
 
     fn push(ledger: &mut Ledger, held: Held) -> Token {
+        let entry = enter(ledger, held);
+        ledger.token(entry)
+    }
+
+    fn enter(ledger: &mut Ledger, held: Held) -> Entry {
         assert!(ledger.has_room());
-        let tag = ledger.next_tag();
-        let token = ledger.push(&Instruction::nop().with_tag(tag).encode(), Operation::Nop);
+        let entry = ledger.push(Operation::Nop, 0);
         ledger.hold(held);
-        token
+        entry
     }
 
     fn done(tag: u16) -> Completion {
@@ -413,9 +434,9 @@ mod tests {
             let mut ledger = running(at);
             let first = push(&mut ledger, Held::None);
             for _ in 0..20 {
-                let token = push(&mut ledger, Held::One(Arc::clone(&buffer)));
+                let entry = enter(&mut ledger, Held::One(Arc::clone(&buffer)));
                 assert_eq!(Arc::strong_count(&buffer), 2);
-                ledger.take_back(token);
+                ledger.take_back(entry);
                 assert_eq!((ledger.in_flight(), Arc::strong_count(&buffer)), (1, 1));
             }
             // What was stored before stays stored, and what is stored next has the same place and tag.
@@ -474,7 +495,7 @@ mod tests {
             slots.iter().for_each(|slot| ledger.has_table(*slot, table.clone()));
             let operation = instruction.operation;
             assert!(matches!(operation, Nop | Load | Launch));
-            ledger.push(&instruction.encode(), operation).abandon();
+            let _ = ledger.push(operation, instruction.extent);
             assert_eq!(ledger.tables().keys().copied().collect::<Vec<_>>(), left, "{operation}");
         }
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::state::State;
 use crate::ledger::token::Token;
-use crate::ledger::{Broken, Ledger, Poison};
+use crate::ledger::{Broken, Entry, Ledger, Poison};
 use crate::sequencer::block::Block;
 use crate::transport::Transport;
 use crate::transport::any::{AnyTransport, each};
@@ -117,36 +117,31 @@ impl QueuePair {
     /// run. Then nothing was stored.
     #[inline]
     pub fn push(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+        let entry = self.store(instruction)?;
+        Ok(self.ledger.token(entry))
+    }
+
+    #[inline(always)]
+    fn store(&mut self, instruction: impl Into<Bound>) -> Result<Entry> {
+        self.check()?;
         let mut bound = instruction.into();
-        if !bound.is_plain() {
-            return self.store_holding(bound);
+        let is_plain = bound.is_plain();
+        if !is_plain {
+            bound.check(self.function.domain())?;
         }
-        let stored = self.store(&mut bound.instruction);
-        // It holds nothing: no drop on the path of an instruction.
-        std::mem::forget(bound);
-        stored
-    }
-
-    #[inline]
-    fn store(&mut self, instruction: &mut Instruction) -> Result<Token> {
-        self.check()?;
-        if !self.has_room() {
-            return Err(self.full(Bound::from(*instruction)));
-        }
-        instruction.tag = self.ledger.next_tag();
-        self.put(&instruction.encode(), instruction.operation)
-    }
-
-    /// Stores an instruction that names host memory, or keeps some.
-    fn store_holding(&mut self, mut bound: Bound) -> Result<Token> {
-        self.check()?;
-        bound.check(self.function.domain())?;
         if !self.has_room() {
             return Err(self.full(bound));
         }
-        let token = self.store(&mut bound.instruction)?;
-        self.ledger.hold(bound.held);
-        Ok(token)
+        bound.instruction.tag = self.ledger.next_tag();
+        let Instruction { operation, extent, .. } = bound.instruction;
+        let entry = self.put(&bound.instruction.encode(), operation, extent)?;
+        if is_plain {
+            // It holds nothing: no drop on the path of an instruction.
+            std::mem::forget(bound);
+        } else {
+            self.ledger.hold(bound.held);
+        }
+        Ok(entry)
     }
 
     #[cold]
@@ -154,19 +149,19 @@ impl QueuePair {
         Error::Full { instruction: Box::new(bound), in_flight: self.in_flight(), depth: self.depth() }
     }
 
-    /// Stores a word that was encoded before, with a tag of the queue's own. There must be
-    /// [room](QueuePair::has_room), and the word names no host memory.
+    /// Stores a launch that was encoded before, with a tag of the queue's own. The queue must [run](State::Running) and have
+    /// [room](QueuePair::has_room).
     #[inline]
-    pub(crate) fn push_encoded(&mut self, word: &Encoded, operation: Operation) -> Result<Token> {
-        self.check()?;
-        self.put(&word.with_tag(self.ledger.next_tag()), operation)
+    pub(crate) fn push_launch(&mut self, word: &Encoded) -> Result<Token> {
+        let entry = self.put(&word.with_tag(self.ledger.next_tag()), Operation::Launch, 0)?;
+        Ok(self.ledger.token(entry))
     }
 
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
-    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation) -> Result<Token> {
-        self.transport.store(self.ledger.pushed(), word)?;
-        Ok(self.ledger.push(word, operation))
+    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation, extent: u64) -> Result<Entry> {
+        each!(&self.transport, one => one.store(self.ledger.pushed(), *word)?);
+        Ok(self.ledger.push(operation, extent))
     }
 
     /// Whether there is room for another instruction.
@@ -199,19 +194,15 @@ impl QueuePair {
         self.tell()
     }
 
-    /// Tells the card of everything stored.
+    /// Tells the card of everything stored. The queue must [run](State::Running).
     #[inline(always)]
-    fn tell(&mut self) -> Result<()> {
+    pub(crate) fn tell(&mut self) -> Result<()> {
         if self.ledger.must_announce() {
             self.announce()?;
         }
-        match self.transport.ring(self.ledger.pushed()) {
-            Ok(()) => {
-                self.ledger.set_rung();
-                Ok(())
-            }
-            Err(error) => Err(self.note(error)),
-        }
+        each!(&self.transport, one => one.ring(self.ledger.pushed()).map_err(|error| self.note(error))?);
+        self.ledger.set_rung();
+        Ok(())
     }
 
     /// [`push`](QueuePair::push) and [`ring`](QueuePair::ring).
@@ -220,20 +211,20 @@ impl QueuePair {
     /// Those of [`push`](QueuePair::push), or the bus's. Then the instruction is not stored; what was stored before stays.
     #[inline]
     pub fn submit(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
-        let token = self.push(instruction)?;
-        match self.tell() {
-            Ok(()) => Ok(token),
-            Err(error) => Err(self.take_back(token, error)),
+        let entry = self.store(instruction)?;
+        if let Err(error) = self.tell() {
+            return Err(self.take_back(entry, error));
         }
+        Ok(self.ledger.token(entry))
     }
 
     /// Removes the instruction pushed last, because its doorbell failed.
     #[cold]
-    fn take_back(&mut self, token: Token, error: Error) -> Error {
+    fn take_back(&mut self, entry: Entry, error: Error) -> Error {
         // If the card is gone, it may have seen the instruction before: the memory is kept.
         match self.state() {
-            State::Running => self.ledger.take_back(token),
-            _ => token.abandon(),
+            State::Running => self.ledger.take_back(entry),
+            _ => self.ledger.token(entry).abandon(),
         }
         error
     }

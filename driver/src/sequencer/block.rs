@@ -37,6 +37,7 @@ impl Block {
     }
 
     /// Converts an error of the bus to one of the driver.
+    #[cold]
     pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
         bus_error(&self.name, error)
     }

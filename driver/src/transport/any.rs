@@ -35,7 +35,7 @@ impl Transport for AnyTransport {
     }
 
     #[inline(always)]
-    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
         each!(self, one => one.store(count, word))
     }
 

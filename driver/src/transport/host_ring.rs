@@ -43,9 +43,9 @@ impl Transport for HostRing {
     }
 
     #[inline(always)]
-    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
         let offset = ring::instruction_offset(count, self.depth);
-        self.submission.write_word64(offset, word).map_err(|error| self.bus(error))
+        self.submission.write_word64(offset, &word).map_err(|error| self.bus(error))
     }
 
     #[inline(always)]

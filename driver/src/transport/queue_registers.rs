@@ -12,15 +12,17 @@ const VECTOR: u32 = 0;
 /// Its bit in PENDING.
 const VECTOR_BIT: u32 = 1;
 
+/// Offset of the registers in the block.
+const BASE: u32 = registers::base(0);
+
 /// The registers of queue 0.
 pub(crate) struct QueueRegisters {
     block: Block,
-    base: u32,
 }
 
 impl QueueRegisters {
     pub(crate) fn new(block: &Block) -> Self {
-        QueueRegisters { block: block.clone(), base: registers::base(0) }
+        QueueRegisters { block: block.clone() }
     }
 
     pub(crate) fn block(&self) -> &Block {
@@ -29,7 +31,7 @@ impl QueueRegisters {
 
     #[inline]
     fn write(&self, register: u32, value: u32) -> Result<()> {
-        self.block.write(self.base + register, value)
+        self.block.write(BASE + register, value)
     }
 
     /// Tells the card that `pushed` instructions are stored, after whatever was stored in memory before.
@@ -63,7 +65,7 @@ impl QueueRegisters {
         self.write(registers::VECTOR, VECTOR)?;
         barrier::memory_before_mmio();
         self.write(registers::ENABLE, 1)?;
-        let enabled = self.block.read_present(self.base + registers::ENABLE)?;
+        let enabled = self.block.read_present(BASE + registers::ENABLE)?;
         if enabled != 1 {
             return Err(Error::BadCapability {
                 name: self.block.name().to_owned(),
