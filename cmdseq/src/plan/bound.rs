@@ -129,10 +129,14 @@ impl Request {
             let node = |rank: u32| self.group.get(rank as usize).copied().unwrap_or(0);
             capabilities.topology.linked(node(a), node(b), capabilities.nodes)
         };
+        let ranks = self.ranks();
         let is_one_hop = match self.collective {
             _ if self.collective.has_peer() => is_linked(self.root, self.peer),
-            one if one.has_root() => (0..self.ranks()).all(|rank| rank == self.root || is_linked(self.root, rank)),
-            Collective::Sendrecv => (0..self.ranks()).all(|rank| is_linked(rank, (rank + 1) % self.ranks())),
+            // Empty blocks go nowhere.
+            one if one.has_counts() => (0..ranks)
+                .all(|from| (0..ranks).all(|to| from == to || self.given(from, to) == 0 || is_linked(from, to))),
+            one if one.has_root() => (0..ranks).all(|rank| rank == self.root || is_linked(self.root, rank)),
+            Collective::Sendrecv => (0..ranks).all(|rank| is_linked(rank, (rank + 1) % ranks)),
             _ => capabilities.topology.all_linked(&self.group, capabilities.nodes),
         };
         let hop = match self.collective {
