@@ -71,42 +71,6 @@ fn neighbours(mut level: Vec<Tree>) -> Tree {
     level.remove(0)
 }
 
-/// Folds the first half with the second, until one tree is left; for a power of two.
-fn halves(mut level: Vec<Tree>) -> Tree {
-    while level.len() > 1 {
-        let second = level.split_off(level.len() / 2);
-        level = level.into_iter().zip(second).map(|(one, other)| two(one, other)).collect();
-    }
-    level.remove(0)
-}
-
-/// Reduces to a power of two of trees: the first pairs of ranks become one tree each.
-fn core(ranks: u32) -> Vec<Tree> {
-    let mut power = 1;
-    while power * 2 <= ranks {
-        power *= 2;
-    }
-    let extra = ranks - power;
-    let pairs = (0..extra).map(|pair| two(Tree::Rank(2 * pair), Tree::Rank(2 * pair + 1)));
-    pairs.chain((2 * extra..ranks).map(Tree::Rank)).collect()
-}
-
-/// Returns the tree of `rank` after all steps of a scan over growing distances.
-fn doubled(rank: u32) -> Tree {
-    fn at(rank: u32, distance: u32) -> Tree {
-        match distance {
-            0 => Tree::Rank(rank),
-            _ if distance > rank => at(rank, distance / 2),
-            _ => two(at(rank - distance, distance / 2), at(rank, distance / 2)),
-        }
-    }
-    let mut distance = 1;
-    while distance * 2 <= rank {
-        distance *= 2;
-    }
-    at(rank, distance)
-}
-
 impl Way<'_> {
     /// Bytes of the chunks whose orders differ, of a vector of `bytes`; chunk i of an allreduce, or the block of rank i of a
     /// reduce_scatter, is folded as `tree` says for `chunk` i.
@@ -140,9 +104,6 @@ impl Way<'_> {
             ("multipath", _) if groups > 1 => Tree::Fold((0..groups).map(row).collect()),
             ("direct" | "multipath", _) => left(0..prefix),
             ("binomial", _) => neighbours((0..ranks).map(Tree::Rank).collect()),
-            ("recursive-doubling", "scan" | "exscan") => doubled(prefix - 1),
-            ("recursive-doubling", _) => neighbours(core(ranks)),
-            ("halving-doubling", _) => halves(core(ranks)),
             ("ring", "allreduce" | "reduce_scatter") => chain((chunk + 1..=chunk + ranks).map(|place| place % ranks)),
             ("ring", _) => chain(0..prefix),
             ("two-level", "reduce" | "allreduce") => Tree::Fold((0..groups).map(row).collect()),
@@ -180,11 +141,6 @@ mod tests {
             ("direct", "allreduce", 4, 0, 0, "(0 1 2 3)"),
             ("direct", "exscan", 4, 2, 0, "(0 1)"),
             ("binomial", "reduce", 5, 3, 0, "(((0 1) (2 3)) 4)"),
-            ("recursive-doubling", "allreduce", 5, 1, 0, "(((0 1) 2) (3 4))"),
-            ("recursive-doubling", "allreduce", 3, 1, 0, "((0 1) 2)"),
-            ("recursive-doubling", "scan", 8, 4, 0, "(0 ((1 2) (3 4)))"),
-            ("recursive-doubling", "exscan", 8, 4, 0, "((0 1) (2 3))"),
-            ("halving-doubling", "allreduce", 6, 0, 0, "(((0 1) 4) ((2 3) 5))"),
             ("ring", "allreduce", 4, 2, 1, "(((2 3) 0) 1)"),
             ("ring", "reduce", 4, 0, 0, "(((0 1) 2) 3)"),
             ("two-level", "allreduce", 6, 0, 0, "((0 1 2) (3 4 5))"),

@@ -59,11 +59,11 @@ fn check_all(sweep: &mut Sweep, case: Case<'_>, request: &Request) -> BTreeSet<&
 
 /// Algorithms for each operation where every two cards have a link.
 const WAYS: [(&str, &[&str]); 5] = [
-    ("reduce", &["binomial", "direct", "halving-doubling", "multipath", "ring"]),
-    ("allreduce", &["binomial", "direct", "halving-doubling", "multipath", "recursive-doubling", "ring"]),
-    ("reduce_scatter", &["direct", "halving-doubling", "ring"]),
-    ("scan", &["direct", "recursive-doubling", "ring"]),
-    ("exscan", &["direct", "recursive-doubling", "ring"]),
+    ("reduce", &["binomial", "direct", "multipath", "ring"]),
+    ("allreduce", &["binomial", "direct", "multipath", "ring"]),
+    ("reduce_scatter", &["direct", "ring"]),
+    ("scan", &["direct", "ring"]),
+    ("exscan", &["direct", "ring"]),
 ];
 
 /// Elements: one, a few beats and a part, and more than is sent eagerly.

@@ -83,31 +83,15 @@ impl FoldOrder {
         if self.is_along_the_ranks {
             return Folding::chain(0..prefix);
         }
-        let is_prefix = matches!(self.collective, Collective::Scan | Collective::Exscan);
         let is_rotated = matches!(self.collective, Collective::Allreduce | Collective::ReduceScatter);
         match self.algorithm {
             Algorithm::Multipath if self.row < ranks => Some(self.two_level(rank, prefix)),
             Algorithm::Direct | Algorithm::Multipath => Some(Folding::left(0..prefix)),
             Algorithm::Binomial => pairwise((0..ranks).map(Folding::Rank).collect()),
-            Algorithm::RecursiveDoubling if is_prefix => Some(behind(prefix - 1, prefix)),
-            Algorithm::RecursiveDoubling => pairwise(self.core()),
-            Algorithm::HalvingDoubling => halved(self.core()),
             Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
             Algorithm::Ring => Folding::chain(0..prefix),
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
-            Algorithm::Pairwise => None,
         }
-    }
-
-    /// The ranks of which a power of two takes part: see [`Core`](super::rounds::Core).
-    fn core(&self) -> Vec<Folding> {
-        let count = 1 << self.ranks.ilog2();
-        let extra = self.ranks - count;
-        let number = |number: u32| match number < extra {
-            true => Folding::two(Folding::Rank(2 * number), Folding::Rank(2 * number + 1)),
-            false => Folding::Rank(number + extra),
-        };
-        (0..count).map(number).collect()
     }
 
     fn two_level(&self, rank: u32, prefix: u32) -> Folding {
@@ -146,24 +130,4 @@ fn pairwise(mut level: Vec<Folding>) -> Option<Folding> {
         }
     }
     level.pop()
-}
-
-/// The lower half with the upper, until one is left.
-fn halved(mut level: Vec<Folding>) -> Option<Folding> {
-    while level.len() > 1 {
-        let upper = level.split_off(level.len() / 2);
-        level = level.into_iter().zip(upper).map(|(one, other)| Folding::two(one, other)).collect();
-    }
-    level.pop()
-}
-
-/// What rank `rank` has of the `reach` ranks up to it, itself the last, after the rounds of a scan that reach that far.
-fn behind(rank: u32, reach: u32) -> Folding {
-    if reach < 2 {
-        return Folding::Rank(rank);
-    }
-    // The last round adds what lies this far behind.
-    let distance = reach.next_power_of_two() / 2;
-    let behind_that = (rank - distance + 1).min(distance);
-    Folding::two(behind(rank - distance, behind_that), behind(rank, distance))
 }

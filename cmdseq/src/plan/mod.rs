@@ -12,7 +12,6 @@ mod factorisation;
 mod flow;
 mod folding;
 mod grid;
-mod halving;
 mod multipath;
 mod order;
 mod outcome;
@@ -20,7 +19,6 @@ mod pairwise;
 mod phases;
 mod placement;
 mod predict;
-mod recursive;
 mod ring;
 mod rounds;
 mod signals;
@@ -107,9 +105,8 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv,
+        Allgather, Allgatherv, Allreduce, Barrier, Broadcast, Gather, Gatherv, Reduce, Scatter, Scatterv,
     };
-    use Collective::{Reduce, ReduceScatter, Scan, Scatter, Scatterv};
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
         ways.push(Algorithm::TwoLevel);
@@ -124,10 +121,7 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
             Algorithm::Binomial,
             matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
         ),
-        (Algorithm::RecursiveDoubling, matches!(collective, Barrier | Allgather | Allreduce | Scan | Exscan)),
-        (Algorithm::HalvingDoubling, matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter)),
         (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Allgatherv | Broadcast)),
-        (Algorithm::Pairwise, matches!(collective, Alltoall | Alltoallv)),
     ];
     ways.extend(does.into_iter().filter(|(_, does)| *does).map(|(algorithm, _)| algorithm));
     ways
@@ -212,10 +206,7 @@ fn drafts(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) 
         Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
         Algorithm::Direct => direct::build(request, capabilities),
         Algorithm::Binomial => binomial::build(request, capabilities),
-        Algorithm::RecursiveDoubling => recursive::build(request, capabilities),
-        Algorithm::HalvingDoubling => halving::build(request, capabilities),
         Algorithm::Ring => ring::build(request, capabilities),
-        Algorithm::Pairwise => pairwise::build(request, capabilities),
     };
     draft.map(|draft| vec![draft])
 }

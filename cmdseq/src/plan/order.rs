@@ -8,13 +8,13 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
     let Some(combine) = request.combine.filter(|_| request.needs_rank_order()) else { return Ok(()) };
     let cause = match algorithm {
         // One that does not fold is refused for that.
-        Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Pairwise => return Ok(()),
+        Algorithm::Ring | Algorithm::TwoLevel => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(
             "{algorithm} rounds a {combine} once, after the last rank; rank order rounds at each rank, as ring and two-level \
              do"
         ),
-        Algorithm::Binomial | Algorithm::RecursiveDoubling | Algorithm::HalvingDoubling => format!(
+        Algorithm::Binomial => format!(
             "{algorithm} folds pairs of ranks first, so the bits of a {combine} differ from rank order; {} keep rank \
              order",
             if combine.element.is_narrow() { "ring and two-level" } else { "direct, multipath, ring and two-level" }

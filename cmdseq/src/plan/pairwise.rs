@@ -3,50 +3,10 @@
 //! The rounds are those of a tournament in which everybody meets everybody once (the circle method). With an odd number of
 //! ranks, each sits out one round.
 
-use super::draft::Draft;
-use super::placement::{Areas, Packed, pieces_of};
-use super::rounds::check_rounds;
-use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// Address and bytes of a block.
 pub(super) type Block = (u64, u64);
-
-/// The programs of `request`, with a round for each other rank. What a rank has for itself stays where it is.
-pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
-    if !matches!(request.collective, Collective::Alltoall | Collective::Alltoallv) {
-        let cause = format!("pairwise is for alltoall and alltoallv, not for {}", request.collective);
-        return Err(Refusal::general(cause));
-    }
-    check_rounds(request, "pairwise")?;
-    // Before there are rounds: there would be many.
-    if !capabilities.topology.all_linked(&request.group, capabilities.nodes) {
-        return Err(Refusal::general("pairwise needs a link between every two cards".into()));
-    }
-    let ranks = request.ranks();
-    let bytes = |from: u32, to: u32| match request.collective {
-        Collective::Alltoallv => request.given(from, to),
-        _ => request.bytes,
-    };
-    let given = |rank: u32| Packed::new((0..ranks).map(|to| bytes(rank, to)), capabilities);
-    let taken = |rank: u32| Packed::new((0..ranks).map(|from| bytes(from, rank)), capabilities);
-    let most = |of: &dyn Fn(u32) -> Packed| (0..ranks).map(|rank| of(rank).total()).max().unwrap_or(0);
-    let [input, output] = Areas::place(request, capabilities, [most(&given), most(&taken)])?;
-    let mut draft = Draft::on_one_communicator(request, capabilities);
-    let communicator = draft.communicator;
-    for (rank, program) in (0..ranks).zip(&mut draft.programs) {
-        let (given, taken) = (given(rank), taken(rank));
-        let sends = |to| (input + given.offset(to), given.length(to));
-        let receives = |from| (output + taken.offset(from), taken.length(from));
-        let rounds = exchanges(rank, ranks, capabilities, sends, receives);
-        program.instructions = rounds.map(|one| one.on(communicator)).collect();
-        program.input = given.pieces(input);
-        let kept = |from| if from == rank { sends(from) } else { receives(from) };
-        program.output = pieces_of((0..ranks).map(kept));
-    }
-    Ok(draft)
-}
 
 /// What rank `own` of `ranks` runs to give each other rank what `sends` says and get what `receives` says. Blocks have room up
 /// to the alignment.

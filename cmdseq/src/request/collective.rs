@@ -99,21 +99,14 @@ named! {
     Algorithm("algorithm", UnknownAlgorithm) {
         /// One instruction, one hop.
         Direct = "direct",
-        /// Two hops over all links: scatter then gather, or scatter then allgather (OPTWEB paper, section 3.4); for reductions,
-        /// reduce_scatter then gather or allgather.
+        /// Over all links: the data is distributed over all ranks, then collected (OPTWEB paper, section 3.4).
         Multipath = "multipath",
         /// Within the groups of a Dragonfly, then across them, or the reverse.
         TwoLevel = "two-level",
         /// A binomial tree.
         Binomial = "binomial",
-        /// Exchanges with partners at distance 1, 2, 4 and so on.
-        RecursiveDoubling = "recursive-doubling",
-        /// Exchanges halves of the vector with partners from the farthest to the nearest, then back.
-        HalvingDoubling = "halving-doubling",
         /// From each rank to the next.
         Ring = "ring",
-        /// One exchange of two ranks at a time, until all pairs have met.
-        Pairwise = "pairwise",
     }
 }
 

@@ -74,21 +74,14 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     };
     for (wrong, part) in [
         (forced(Algorithm::Binomial, Collective::Alltoall, 4), "binomial is for barrier, broadcast, scatter"),
-        (forced(Algorithm::RecursiveDoubling, Collective::Reduce, 4), "not for reduce"),
-        (forced(Algorithm::HalvingDoubling, Collective::Scan, 4), "not for scan"),
+        (forced(Algorithm::Multipath, Collective::Scan, 4), "not for scan"),
         (forced(Algorithm::Ring, Collective::Barrier, 4), "not for barrier"),
         (forced(Algorithm::Ring, Collective::Allgather, 1), "ring needs two ranks"),
         (forced(Algorithm::Ring, Collective::Gatherv, 4), "not for gatherv"),
-        (
-            forced(Algorithm::Pairwise, Collective::Allgather, 4),
-            "pairwise is for alltoall and alltoallv, not for allgather",
-        ),
-        (forced(Algorithm::Pairwise, Collective::Alltoallv, 1), "pairwise needs two ranks"),
         (Request { counts: vec![0; 4], ..forced(Algorithm::Ring, Collective::Allgatherv, 4) }, "nothing to send"),
         (Request { bytes: 0, ..forced(Algorithm::Binomial, Collective::Gather, 4) }, "has nothing to send"),
         (in_order(Algorithm::Binomial, Element::F32), "folds pairs of ranks first"),
-        (in_order(Algorithm::RecursiveDoubling, Element::F64), "folds pairs of ranks first"),
-        (in_order(Algorithm::HalvingDoubling, Element::F16), "ring and two-level keep rank order"),
+        (in_order(Algorithm::Binomial, Element::F16), "ring and two-level keep rank order"),
         (in_order(Algorithm::Direct, Element::Bf16), "rounds a sum of bf16 once"),
     ] {
         let cause = cause(&wrong, &connected(wrong.ranks().max(2)));
@@ -96,14 +89,15 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     }
     let ring = cause(&forced(Algorithm::Ring, Collective::Allgather, 16), &dragonfly(4, 4));
     assert!(ring.contains("rank 3: no link from node 3 to node 4"), "{ring}");
-    let pairs = cause(&forced(Algorithm::Pairwise, Collective::Alltoallv, 16), &dragonfly(4, 4));
-    assert!(pairs.contains("needs a link between every two cards"), "{pairs}");
+    let folds = Request { group: (0..16).collect(), peer: 15, ..in_order(Algorithm::Multipath, Element::F64) };
+    let folds = cause(&folds, &dragonfly(4, 4));
+    assert!(folds.contains("multipath folds rows first"), "{folds}");
     let tree = cause(&forced(Algorithm::Binomial, Collective::Broadcast, 15), &dragonfly(3, 5));
     assert!(tree.contains("no link from node"), "{tree}");
     // What does not round can be in any order; two ranks have only one.
     for right in [
         Request { combine: sum(Element::I32), ..in_order(Algorithm::Binomial, Element::F32) },
-        Request { group: vec![0, 1], peer: 1, ..in_order(Algorithm::RecursiveDoubling, Element::F16) },
+        Request { group: vec![0, 1], peer: 1, ..in_order(Algorithm::Binomial, Element::F16) },
         in_order(Algorithm::Direct, Element::F32),
         in_order(Algorithm::Ring, Element::F16),
     ] {

@@ -177,7 +177,7 @@ fn sums_in_the_order_of_ranks_are_the_same_whatever_the_way() {
     for algorithm in ["multipath", "ring"] {
         assert!(sum(algorithm, "rank") == direct, "{algorithm}");
     }
-    assert!(sum("recursive-doubling", "any") != direct, "pairs are folded first");
+    assert!(sum("binomial", "any") != direct, "pairs are folded first");
     let refused = run(&[
         "coll",
         "allreduce",
@@ -190,7 +190,7 @@ fn sums_in_the_order_of_ranks_are_the_same_whatever_the_way() {
         "--order",
         "rank",
         "--algorithm",
-        "recursive-doubling",
+        "binomial",
     ]);
     assert_eq!(refused.status.code(), Some(7));
     assert_eq!(run(&["coll", "allreduce", "--op", "sum", "--order", "card"]).status.code(), Some(2));
