@@ -16,16 +16,20 @@ pub enum Topology {
 }
 
 impl Topology {
+    /// Returns the row and the column of `node` in a fabric of `nodes` cards: two cards of one row, or of one column, are
+    /// linked. `None` if the fabric has no such node.
+    pub fn place(self, node: u32, nodes: u32) -> Option<(u32, u32)> {
+        let row_nodes = match self {
+            Topology::FullyConnected => nodes,
+            Topology::Dragonfly { groups } => nodes / groups.max(1),
+        };
+        (node < nodes && row_nodes != 0).then(|| (node / row_nodes, node % row_nodes))
+    }
+
     /// Whether a link leads from node `a` to node `b` in a fabric of `nodes` cards.
     pub fn linked(self, a: u32, b: u32, nodes: u32) -> bool {
-        match self {
-            _ if a == b || a >= nodes || b >= nodes => false,
-            Topology::FullyConnected => true,
-            Topology::Dragonfly { groups } => {
-                let size = nodes / groups.max(1);
-                size != 0 && (a / size == b / size || a % size == b % size)
-            }
-        }
+        let (Some(one), Some(other)) = (self.place(a, nodes), self.place(b, nodes)) else { return false };
+        a != b && (one.0 == other.0 || one.1 == other.1)
     }
 
     /// Whether all `members` are linked to each other, in a fabric of `nodes` cards.

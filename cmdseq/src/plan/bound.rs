@@ -1,8 +1,10 @@
 //! What no plan can be faster than, whatever its algorithm.
 
+use std::collections::BTreeMap;
+
+use crate::Capabilities;
 use crate::capability::Timing;
 use crate::request::{Collective, Request};
-use crate::{Capabilities, Topology};
 
 /// A time that no plan of a request can be below, in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,40 +34,37 @@ impl Request {
         }
         let timing = &capabilities.timing;
         let links = self.links(capabilities);
+        let all_links = links.iter().sum();
         let mut bound = LowerBound::default();
         if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
             bound.latency_ps = self.latency_ps(capabilities);
         }
         let memory_mbps = u64::from(timing.channel_mbps).saturating_mul(capabilities.memory_channels.into());
-        let mut all_links = 0_u64;
         for rank in 0..ranks {
             let (out, into) = (self.leaving(rank), self.arriving(rank));
             let rank_links = links.get(rank as usize).copied()?;
-            all_links += rank_links;
             if out.max(into) > 0 && rank_links == 0 {
                 return None;
             }
             bound.link_ps = bound.link_ps.max(wire_ps(out.max(into), rank_links, timing));
             bound.memory_ps = bound.memory_ps.max(picoseconds(u128::from(out) + u128::from(into), memory_mbps));
         }
-        let together = picoseconds(self.hop_bytes(capabilities), all_links * u64::from(timing.link_mbps));
+        let together = picoseconds(self.hop_bytes(all_links), all_links * u64::from(timing.link_mbps));
         bound.link_ps = bound.link_ps.max(together);
         Some(bound)
     }
 
     /// The links of each rank to others of the group.
     fn links(&self, capabilities: &Capabilities) -> Vec<u64> {
-        let others = u64::from(self.ranks()) - 1;
-        let Topology::Dragonfly { groups } = capabilities.topology else { return vec![others; self.group.len()] };
-        let row_nodes = (capabilities.nodes / groups.max(1)).max(1);
-        let count = |line: &dyn Fn(u32) -> u32| {
-            let mut counts = vec![0_u64; capabilities.nodes as usize];
-            self.group.iter().for_each(|node| counts[line(*node) as usize] += 1);
-            counts
-        };
-        let (row, column) = (|node: u32| node / row_nodes, |node: u32| node % row_nodes);
-        let (rows, columns) = (count(&row), count(&column));
-        self.group.iter().map(|node| rows[row(*node) as usize] + columns[column(*node) as usize] - 2).collect()
+        let place = |node: &u32| capabilities.topology.place(*node, capabilities.nodes);
+        let (mut rows, mut columns) = (BTreeMap::new(), BTreeMap::new());
+        for (row, column) in self.group.iter().filter_map(place) {
+            *rows.entry(row).or_insert(0) += 1;
+            *columns.entry(column).or_insert(0) += 1;
+        }
+        // The rank itself is in both.
+        let links = |node: &u32| place(node).map_or(0, |(row, column)| rows[&row] + columns[&column] - 2);
+        self.group.iter().map(links).collect()
     }
 
     /// Bytes that must leave a rank at least once.
@@ -108,16 +107,13 @@ impl Request {
     }
 
     /// Bytes over all links together, where that is more than what each rank sends or receives.
-    fn hop_bytes(&self, capabilities: &Capabilities) -> u128 {
+    fn hop_bytes(&self, all_links: u64) -> u128 {
         let (ranks, bytes) = (u128::from(self.ranks()), u128::from(self.bytes));
         match self.collective {
             // Of each element, every rank but one must send a part of the sum, and be sent the sum.
             Collective::Allreduce => 2 * (ranks - 1) * bytes,
-            Collective::Alltoall => {
-                let linked: u128 = self.links(capabilities).into_iter().map(u128::from).sum();
-                // Unlinked ranks are two hops apart.
-                (2 * ranks * (ranks - 1) - linked) * bytes
-            }
+            // Unlinked ranks are two hops apart.
+            Collective::Alltoall => (2 * ranks * (ranks - 1) - u128::from(all_links)) * bytes,
             _ => 0,
         }
     }

@@ -19,14 +19,18 @@ impl Draft {
         Draft { programs, communicators: Vec::new(), communicator: WORLD }
     }
 
-    /// With a communicator of all ranks: the one that always exists if they are all nodes in order.
+    /// With a communicator of all ranks and no other.
     pub(super) fn on_one_communicator(request: &Request, capabilities: &Capabilities) -> Self {
-        let mut draft = Draft::empty(request);
+        Draft::empty(request).with_all(WORLD + 1, request, capabilities)
+    }
+
+    /// Adds a communicator of all ranks: the one that always exists if they are all nodes in order, else `id`.
+    pub(super) fn with_all(mut self, id: u16, request: &Request, capabilities: &Capabilities) -> Self {
         if !request.group.iter().copied().eq(0..capabilities.nodes) {
-            draft.communicator = WORLD + 1;
-            draft.communicators.push(Communicator { id: draft.communicator, members: request.group.clone() });
+            self.communicator = id;
+            self.communicators.push(Communicator { id, members: request.group.clone() });
         }
-        draft
+        self
     }
 
     /// Says where the input and the output of each rank lie.

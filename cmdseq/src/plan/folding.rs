@@ -1,6 +1,6 @@
 //! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
-use super::grid::Grid;
+use super::factorisation::Factorisation;
 use super::outcome::Plan;
 use super::rounds::Blocks;
 use crate::Capabilities;
@@ -54,8 +54,7 @@ impl FoldOrder {
             true => Blocks::dividing(request, capabilities, ranks.into()).distance(),
             false => request.bytes,
         };
-        let is_linked = capabilities.topology.all_linked(&request.group, capabilities.nodes);
-        let row = if is_linked { ranks } else { Grid::of(request, capabilities).map_or(ranks, |grid| grid.size) };
+        let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
         FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
     }
 

@@ -1,5 +1,6 @@
 //! Rows and columns of a Dragonfly.
 
+use super::draft::Draft;
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::Request;
@@ -25,23 +26,23 @@ impl Grid {
     /// Refuses a group that is no grid.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: &str| Err(Refusal::general(cause.to_owned()));
-        let Topology::Dragonfly { groups } = capabilities.topology else {
+        if capabilities.topology == Topology::FullyConnected {
             return refuse("two-level is for a Dragonfly: these cards are fully connected");
-        };
-        let row_nodes = capabilities.nodes.checked_div(groups).unwrap_or(0);
-        let Some(first) = request.group.first().filter(|_| row_nodes > 0) else {
+        }
+        let places = request.group.iter().map_while(|node| capabilities.topology.place(*node, capabilities.nodes));
+        let places: Vec<(u32, u32)> = places.collect();
+        let size = places.iter().take_while(|place| place.0 == places[0].0).count();
+        if size == 0 || places.len() != request.group.len() {
             return refuse("two-level needs a card in each group");
+        }
+        let is_like_the_first = |row: &[(u32, u32)]| {
+            let same = |(place, like): (&(u32, u32), &(u32, u32))| place.0 == row[0].0 && place.1 == like.1;
+            row.len() == size && row.iter().zip(&places).all(same)
         };
-        let row = |node: u32| node / row_nodes;
-        let size = request.group.iter().take_while(|node| row(**node) == row(*first)).count();
-        let is_like_the_first = |cards: &[u32]| {
-            let same = |(card, like): (&u32, &u32)| row(*card) == row(cards[0]) && card % row_nodes == like % row_nodes;
-            cards.len() == size && cards.iter().zip(&request.group).all(same)
-        };
-        if !request.group.chunks(size).all(is_like_the_first) {
+        if !places.chunks(size).all(is_like_the_first) {
             return refuse("two-level needs a grid: row by row the same columns of a Dragonfly, in the same order");
         }
-        let groups = request.group.len() / size;
+        let groups = places.len() / size;
         if groups < 2 || size < 2 {
             return refuse(
                 "two-level needs two rows and two columns or more: these cards are fully connected, so use direct",
@@ -53,6 +54,11 @@ impl Grid {
     /// Row and column of a rank.
     pub(super) const fn place(self, rank: u32) -> (u32, u32) {
         (rank / self.size, rank % self.size)
+    }
+
+    /// Empty programs, with the communicators of the rows and the columns.
+    pub(super) fn draft(self, request: &Request) -> Draft {
+        Draft { communicators: self.communicators(request), ..Draft::empty(request) }
     }
 
     /// The rows, and the columns.

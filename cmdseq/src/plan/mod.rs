@@ -62,13 +62,14 @@ pub fn plan(request: &Request, capabilities: &Capabilities) -> Result<Plan, Refu
 /// As [`plan`].
 pub fn plan_with(request: &Request, capabilities: &Capabilities, model: &CostModel) -> Result<Plan, Refusal> {
     check(request, capabilities)?;
+    let search = Search { request, capabilities, model };
     if let Some(algorithm) = request.algorithm {
-        return build(algorithm, request, capabilities, model, None)?.ok_or_else(|| slower_than_none(algorithm));
+        return search.only(algorithm);
     }
     let mut best: Option<Plan> = None;
     let mut refusals: Vec<(Algorithm, Refusal)> = Vec::new();
     for algorithm in applicable(request, capabilities) {
-        match build(algorithm, request, capabilities, model, best.as_ref().map(|best| best.predicted)) {
+        match search.fastest(algorithm, best.as_ref().map(|best| best.predicted)) {
             Ok(better) => best = better.or(best),
             Err(refusal) => refusals.push((algorithm, refusal)),
         }
@@ -96,7 +97,7 @@ pub fn candidates_with(
 ) -> Vec<(Algorithm, Result<Plan, Refusal>)> {
     let checked = check(request, capabilities);
     let one = |algorithm| match &checked {
-        Ok(()) => build(algorithm, request, capabilities, model, None)?.ok_or_else(|| slower_than_none(algorithm)),
+        Ok(()) => Search { request, capabilities, model }.only(algorithm),
         Err(refusal) => Err(refusal.clone()),
     };
     Algorithm::ALL.iter().map(|algorithm| (*algorithm, one(*algorithm))).collect()
@@ -192,106 +193,105 @@ fn check_combine(request: &Request, capabilities: &Capabilities) -> Result<(), R
     }
 }
 
-/// What does not happen: without a best there is nothing to be slower than.
-fn slower_than_none(algorithm: Algorithm) -> Refusal {
-    Refusal::general(format!("{algorithm} has no plan"))
+/// What plans are made for.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    request: &'a Request,
+    capabilities: &'a Capabilities,
+    model: &'a CostModel,
 }
 
-/// The drafts of one algorithm.
-fn drafts(algorithm: Algorithm, request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
-    order::check(request, algorithm)?;
-    let draft = match algorithm {
-        Algorithm::Multipath => return multipath::build(request, capabilities),
-        Algorithm::TwoLevel => return two_level::build(request, capabilities),
-        Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
-        Algorithm::Direct => direct::build(request, capabilities),
-        Algorithm::Binomial => binomial::build(request, capabilities),
-        Algorithm::Ring => ring::build(request, capabilities),
-    };
-    draft.map(|draft| vec![draft])
-}
-
-/// Makes, times and checks the plan of the fastest draft; `None` if it is not faster than `best`.
-fn build(
-    algorithm: Algorithm,
-    request: &Request,
-    capabilities: &Capabilities,
-    model: &CostModel,
-    best: Option<Prediction>,
-) -> Result<Option<Plan>, Refusal> {
-    let (mut fastest, mut refusal, mut is_possible): (Option<Plan>, _, _) = (None, None, false);
-    for draft in drafts(algorithm, request, capabilities)? {
-        let so_far = fastest.as_ref().map(|plan| plan.predicted).or(best);
-        match finish(draft, algorithm, request, capabilities, model, so_far) {
-            Ok(faster) => (fastest, is_possible) = (faster.or(fastest), true),
-            Err(cause) => refusal = Some(cause),
-        }
+impl Search<'_> {
+    /// The plan of one algorithm.
+    fn only(self, algorithm: Algorithm) -> Result<Plan, Refusal> {
+        // Without a best there is nothing to be slower than.
+        self.fastest(algorithm, None)?.ok_or_else(|| Refusal::general(format!("{algorithm} has no plan")))
     }
-    refusal.filter(|_| !is_possible).map_or(Ok(fastest), Err)
-}
 
-/// Times and checks a draft; `None` if it is not faster than `best`.
-fn finish(
-    mut draft: Draft,
-    algorithm: Algorithm,
-    request: &Request,
-    capabilities: &Capabilities,
-    model: &CostModel,
-    best: Option<Prediction>,
-) -> Result<Option<Plan>, Refusal> {
-    if let Some(limit) = request.eager_limit {
-        let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
-        for instruction in instructions.filter(|one| !takes_tables(one.operation)) {
-            if instruction.bytes > limit {
-                instruction.flags |= Flags::RENDEZVOUS;
-            } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {
-                instruction.flags |= Flags::EAGER;
+    /// The plan of the algorithm's fastest draft; `None` if it is not faster than `best`.
+    fn fastest(self, algorithm: Algorithm, best: Option<Prediction>) -> Result<Option<Plan>, Refusal> {
+        let (mut fastest, mut refusal, mut is_possible): (Option<Plan>, _, _) = (None, None, false);
+        for draft in self.drafts(algorithm)? {
+            let so_far = fastest.as_ref().map(|plan| plan.predicted).or(best);
+            match self.finish(draft, algorithm, so_far) {
+                Ok(faster) => (fastest, is_possible) = (faster.or(fastest), true),
+                Err(cause) => refusal = Some(cause),
             }
         }
+        refusal.filter(|_| !is_possible).map_or(Ok(fastest), Err)
     }
-    let Draft { programs, communicators, .. } = draft;
-    let is_barrier = request.collective == Collective::Barrier;
-    let members = Members::new(&communicators, &request.group, capabilities)?;
-    // What cannot win is neither timed nor checked.
-    if best.is_some_and(|best| predict::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
-        return Ok(None);
+
+    fn drafts(self, algorithm: Algorithm) -> Result<Vec<Draft>, Refusal> {
+        let Search { request, capabilities, .. } = self;
+        order::check(request, algorithm)?;
+        let draft = match algorithm {
+            Algorithm::Multipath => return multipath::build(request, capabilities),
+            Algorithm::TwoLevel => return two_level::build(request, capabilities),
+            Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
+            Algorithm::Direct => direct::build(request, capabilities),
+            Algorithm::Binomial => binomial::build(request, capabilities),
+            Algorithm::Ring => ring::build(request, capabilities),
+        };
+        draft.map(|draft| vec![draft])
     }
-    let predicted = predict::predict_steps(&programs, &members, &request.group, capabilities, model, is_barrier)?;
-    let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
-    if best.is_some_and(|best| times(predicted) >= times(best)) {
-        return Ok(None);
+
+    /// Times and checks a draft; `None` if it is not faster than `best`.
+    fn finish(self, mut draft: Draft, algorithm: Algorithm, best: Option<Prediction>) -> Result<Option<Plan>, Refusal> {
+        let Search { request, capabilities, model } = self;
+        if let Some(limit) = request.eager_limit {
+            let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
+            for instruction in instructions.filter(|one| !takes_tables(one.operation)) {
+                if instruction.bytes > limit {
+                    instruction.flags |= Flags::RENDEZVOUS;
+                } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {
+                    instruction.flags |= Flags::EAGER;
+                }
+            }
+        }
+        let Draft { programs, communicators, .. } = draft;
+        let is_barrier = request.collective == Collective::Barrier;
+        let members = Members::new(&communicators, &request.group, capabilities)?;
+        // What cannot win is neither timed nor checked.
+        if best.is_some_and(|best| predict::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
+            return Ok(None);
+        }
+        let predicted = predict::predict_steps(&programs, &members, &request.group, capabilities, model, is_barrier)?;
+        let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
+        if best.is_some_and(|best| times(predicted) >= times(best)) {
+            return Ok(None);
+        }
+        let members = verify::check(&programs, &communicators, &request.group, capabilities)?;
+        if let Some(placement) = &request.placement {
+            placement.check_honoured(request, &programs, &members, capabilities)?;
+        }
+        let (busiest_link_bytes, bytes_per_destination) =
+            (busiest_link(&programs, &members, capabilities), from_others(request));
+        let mut notes = Vec::new();
+        if capabilities.extrapolated {
+            notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
+        }
+        if request.collective.reduces() && capabilities.reductions_extend {
+            notes.push(
+                "the published system does not reduce: its reduction units are an extension, and their times assumed"
+                    .into(),
+            );
+        }
+        // The others have one partner at a time.
+        let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);
+        if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
+            notes.push(format!("{} ranks share {} memory I/Os", request.group.len(), capabilities.memory_channels / 2));
+        }
+        Ok(Some(Plan {
+            request: request.clone(),
+            algorithm,
+            programs,
+            communicators,
+            predicted,
+            busiest_link_bytes,
+            bytes_per_destination,
+            notes,
+        }))
     }
-    let members = verify::check(&programs, &communicators, &request.group, capabilities)?;
-    if let Some(placement) = &request.placement {
-        placement.check_honoured(request, &programs, &members, capabilities)?;
-    }
-    let (busiest_link_bytes, bytes_per_destination) =
-        (busiest_link(&programs, &members, capabilities), from_others(request));
-    let mut notes = Vec::new();
-    if capabilities.extrapolated {
-        notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
-    }
-    if request.collective.reduces() && capabilities.reductions_extend {
-        notes.push(
-            "the published system does not reduce: its reduction units are an extension, and their times assumed"
-                .into(),
-        );
-    }
-    // The others have one partner at a time.
-    let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);
-    if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
-        notes.push(format!("{} ranks share {} memory I/Os", request.group.len(), capabilities.memory_channels / 2));
-    }
-    Ok(Some(Plan {
-        request: request.clone(),
-        algorithm,
-        programs,
-        communicators,
-        predicted,
-        busiest_link_bytes,
-        bytes_per_destination,
-        notes,
-    }))
 }
 
 /// Bytes over the link, in one direction, that carries most.

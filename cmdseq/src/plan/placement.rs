@@ -210,15 +210,6 @@ pub(super) fn whole(address: u64, bytes: u64) -> Vec<Piece> {
     if bytes == 0 { Vec::new() } else { vec![piece] }
 }
 
-/// `count` blocks of `bytes` bytes, one every `distance` bytes from `address`: in one piece if nothing lies between.
-pub(super) fn spaced(address: u64, bytes: u64, distance: u64, count: u64) -> Vec<Piece> {
-    if bytes == distance {
-        return whole(address, bytes.saturating_mul(count));
-    }
-    let block = |number: u64| Piece { offset: number * bytes, address: address + number * distance, bytes };
-    if bytes == 0 { Vec::new() } else { (0..count).map(block).collect() }
-}
-
 /// A vector of `total` bytes in blocks of `bytes`, the last perhaps short, block i at `address(i)`. Blocks that touch are one
 /// piece.
 pub(super) fn pieces_at(bytes: u64, total: u64, address: impl Fn(u32) -> u64) -> Vec<Piece> {

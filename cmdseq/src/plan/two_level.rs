@@ -6,7 +6,7 @@
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases::{self, Collect, Distribute, Way};
-use super::placement::{Areas, pieces_of, spaced, whole};
+use super::placement::{Areas, pieces_of, whole};
 use super::{direct, two_level_reduce, two_level_vector, vector};
 use crate::instruction::WORLD;
 use crate::refusal::Refusal;
@@ -54,7 +54,7 @@ fn whole_vectors(request: &Request, capabilities: &Capabilities, grid: Grid) -> 
     let shift = |place: u32, of: u32, from: Operand, to: Operand| {
         Instruction::sendrecv(((place + 1) % of) as u16, ((place + of - 1) % of) as u16, from, to, bytes)
     };
-    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
+    let mut draft = grid.draft(request);
     for (rank, program) in (0..request.ranks()).zip(&mut draft.programs) {
         let (row, column) = grid.place(rank);
         program.instructions = match request.collective {
@@ -90,11 +90,13 @@ fn alltoall(request: &Request, capabilities: &Capabilities, grid: Grid) -> Resul
         Instruction::alltoall(from, to, block).on(ROW)
     };
     let down = Instruction::alltoall(Operand::card(between), Operand::card(destination), row_bytes).on(COLUMN);
-    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
+    let mut draft = grid.draft(request);
     for program in &mut draft.programs {
         program.instructions = (0..grid.groups).map(along).chain([down]).collect();
-        [program.input, program.output] =
-            [source, destination].map(|area| spaced(area, request.bytes, block, request.ranks().into()));
+        let place = |area: u64| {
+            pieces_of((0..request.ranks().into()).map(|number: u64| (area + number * block, request.bytes)))
+        };
+        [program.input, program.output] = [source, destination].map(place);
     }
     Ok(draft)
 }
@@ -133,7 +135,7 @@ fn alltoall_in_stripes(request: &Request, capabilities: &Capabilities, grid: Gri
         let (source, destination) = (Operand::card(at(half, column, 0)), Operand::card(at(of_rows, 0, column)));
         Instruction::alltoallv(source, destination, 0, 1).with_flags(flags).on(COLUMN)
     };
-    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
+    let mut draft = grid.draft(request);
     for program in &mut draft.programs {
         program.tables = [(0, spread(stripe + block)), (1, spread(stripe))].into();
         program.instructions = (0..grid.groups).map(along).chain((0..grid.size).map(down)).collect();

@@ -4,7 +4,6 @@ use super::draft::Draft;
 use super::grid::{ALL, COLUMN, Grid, ROW};
 use super::placement::{Areas, pieces_at, whole};
 use super::rounds::{Blocks, Move};
-use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
@@ -14,12 +13,9 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
     let Some(combine) = request.combine else {
         return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
-    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
     let has_rounds = request.needs_rank_order() || matches!(request.collective, Collective::Scan | Collective::Exscan);
-    if has_rounds && !request.group.iter().copied().eq(0..capabilities.nodes) {
-        draft.communicator = ALL;
-        draft.communicators.push(Communicator { id: ALL, members: request.group.clone() });
-    }
+    let draft = grid.draft(request);
+    let draft = if has_rounds { draft.with_all(ALL, request, capabilities) } else { draft };
     let mut levels = Levels { request, capabilities, grid, combine, draft };
     if request.needs_rank_order() {
         levels.along_the_ranks()?;

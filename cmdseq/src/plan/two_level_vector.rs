@@ -22,7 +22,7 @@ const TAKEN: u16 = 1;
 
 /// The programs of `request`, which is for a vector form of all cards, with a phase in the rows and a phase in the columns.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let mut draft = Draft { communicators: grid.communicators(request), ..Draft::empty(request) };
+    let mut draft = grid.draft(request);
     draft.programs = match request.collective {
         Collective::Alltoallv => alltoallv(request, capabilities, grid)?,
         _ => one_block_each(request, capabilities, grid)?,

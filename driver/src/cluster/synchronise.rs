@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cmdseq::plan::{Communicator, Plan};
-use cmdseq::{Capabilities, Instruction, Operation, Topology, instruction};
+use cmdseq::{Capabilities, Instruction, Operation, instruction};
 
 /// How the cards of a group are brought to one start.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
         return none;
     }
     let same = |id: u16| vec![vec![id]; group.len()];
-    let is_linked = members.iter().all(|a| members.range(a + 1..).all(|b| capabilities.topology.linked(*a, *b, nodes)));
+    let is_linked = capabilities.topology.all_linked(group, nodes);
     let whole = members.len() as u32 == nodes;
     if is_linked {
         if whole {
@@ -83,19 +83,18 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
     if !within.is_empty() {
         return Synchronisation { barriers: group.iter().map(|node| of(&within, *node)).collect(), ..none };
     }
-    let Topology::Dragonfly { groups } = capabilities.topology else { return none };
-    let size = nodes / groups;
-    let lines = |id: u16, line: &dyn Fn(u32) -> u32| {
-        let mut lines: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        members.iter().for_each(|node| lines.entry(line(*node)).or_default().push(*node));
-        lines.into_values().map(|members| Communicator { id, members }).collect::<Vec<_>>()
-    };
-    let Some(id) = free_id(plan, capabilities, 2) else { return none };
-    let (rows, columns) = (lines(id, &|node| node / size), lines(id + 1, &|node| node % size));
-    if rows.len() * columns.len() != members.len() {
-        return none;
+    let (mut rows, mut columns): (BTreeMap<_, Vec<u32>>, BTreeMap<_, Vec<u32>>) = Default::default();
+    for node in &members {
+        let Some((row, column)) = capabilities.topology.place(*node, nodes) else { return none };
+        rows.entry(row).or_default().push(*node);
+        columns.entry(column).or_default().push(*node);
     }
-    let communicators: Vec<_> = rows.into_iter().chain(columns).collect();
+    let Some(id) = free_id(plan, capabilities, 2).filter(|_| rows.len() * columns.len() == members.len()) else {
+        return none;
+    };
+    let rows = rows.into_values().map(|members| Communicator { id, members });
+    let columns = columns.into_values().map(|members| Communicator { id: id + 1, members });
+    let communicators: Vec<_> = rows.chain(columns).collect();
     let all: Vec<_> = communicators.iter().collect();
     let barriers = group.iter().map(|node| of(&all, *node)).collect();
     Synchronisation { communicators, barriers }

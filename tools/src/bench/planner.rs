@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cmdseq::plan::{Collective, LowerBound, Request, plan};
+use cmdseq::plan::{Collective, Request, plan};
 use cmdseq::{Combine, Element, Reduction};
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use crate::cards::Cards;
 use crate::cli::{Cli, Planner};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
+use crate::plan::bound_us;
 use crate::units::{microseconds, rounded};
 use crate::{output, progress, size};
 
@@ -58,8 +59,8 @@ struct Row {
 struct Planned {
     algorithm: &'static str,
     predicted_us: f64,
-    bound_us: f64,
-    over_bound: f64,
+    bound_us: Option<f64>,
+    over_bound: Option<f64>,
     /// What most of the predicted time is spent on.
     limited_by: &'static str,
 }
@@ -96,14 +97,17 @@ pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
 fn row(cards: &Cards, collective: Collective, bytes: u64) -> Row {
     let combine = collective.reduces().then_some(Combine::new(Reduction::Sum, Element::F32));
     let request = Request { combine, ..Request::new(collective, cards.nodes(), bytes) };
-    let bound = request.lower_bound(cards.capabilities()).as_ref().map_or(0, LowerBound::total_ps);
     let plan = plan(&request, cards.capabilities());
-    let planned = plan.as_ref().ok().map(|plan| Planned {
-        algorithm: plan.algorithm.name(),
-        predicted_us: microseconds(plan.predicted.arrival_ps),
-        bound_us: microseconds(bound),
-        over_bound: rounded(plan.predicted.arrival_ps as f64 / bound.max(1) as f64),
-        limited_by: plan.predicted.terms.dominant().name(),
+    let planned = plan.as_ref().ok().map(|plan| {
+        let predicted_us = microseconds(plan.predicted.arrival_ps);
+        let bound_us = bound_us(plan, cards.capabilities());
+        Planned {
+            algorithm: plan.algorithm.name(),
+            predicted_us,
+            bound_us,
+            over_bound: bound_us.map(|bound| rounded(predicted_us / bound)),
+            limited_by: plan.predicted.terms.dominant().name(),
+        }
     });
     Row {
         op: collective.name(),
@@ -127,10 +131,9 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
         for cards in &fabrics {
             let found =
                 rows.iter().find(|row| (row.op, row.bytes, row.cards.as_str()) == (collective.name(), bytes, cards));
-            let planned = found.and_then(|row| row.planned.as_ref());
-            line.push(
-                planned.map_or("-".to_owned(), |planned| format!("{:.2} {}", planned.over_bound, planned.algorithm)),
-            );
+            let over =
+                found.and_then(|row| row.planned.as_ref()).and_then(|one| Some((one.over_bound?, one.algorithm)));
+            line.push(over.map_or("-".to_owned(), |(over, algorithm)| format!("{over:.2} {algorithm}")));
         }
         table.push(line);
     }
