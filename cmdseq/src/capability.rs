@@ -96,6 +96,8 @@ pub struct Capabilities {
     pub signals: u32,
     /// Slots for tables of the vector forms; 0 if the card has none.
     pub tables: u32,
+    /// Lanes, each of which runs one exchange at a time; at least 1.
+    pub lanes: u32,
     /// Addresses must be multiples of this.
     pub address_align: u32,
     /// Receive buffer of a link, bytes.

@@ -74,7 +74,6 @@ fn instruction_fields() -> Vec<(usize, &'static str, &'static str)> {
         (offset::VERSION, "version", "version of the word"),
         (offset::OPERATION, "operation", "what to do (Operations)"),
         (offset::TAG, "tag", "returned in the completion"),
-        (offset::ALGORITHM, "algorithm", "zero; reserved for a choice by the card"),
         (offset::OPERANDS, "operands", "space and layout of source and destination (Operands)"),
         (offset::FLAGS, "flags", "how to run it (Flags)"),
         (
@@ -116,6 +115,7 @@ const fn flag_meaning(flag: Flags) -> &'static str {
         Flags::RENDEZVOUS => "use rendezvous at any size",
         Flags::INTERRUPT => "raise the queue's interrupt with the completion",
         Flags::LAST => "last instruction of a resident program",
+        Flags::FENCE => "wait until all instructions before it have ended; needs a card with more than one lane",
         _ => "",
     }
 }

@@ -88,7 +88,7 @@ fn instruction(operation: Operation) -> BoxedStrategy<Instruction> {
     let blocks = [Operation::Group, Operation::PutSignal, Operation::RecvReduce, Operation::SendrecvReduce];
     let striped = fields.communicator && !tables.contains(&operation) && !blocks.contains(&operation);
     let argument = operation != Operation::Launch;
-    let flags = (0_u16..16).prop_map(|bits| {
+    let flags = (0_u16..32).prop_map(|bits| {
         let flags = Flags::from_bits_truncate(bits);
         if flags.contains(Flags::EAGER | Flags::RENDEZVOUS) { flags - Flags::EAGER } else { flags }
     });
@@ -97,10 +97,10 @@ fn instruction(operation: Operation) -> BoxedStrategy<Instruction> {
         operand(fields.destination, is_host(), striped, argument),
     );
     let combine = prop::sample::select(Combine::all().collect::<Vec<_>>());
-    let more = (any::<[u16; 3]>(), any::<u32>(), prop::option::of(0..3_u8));
+    let more = (any::<[u16; 3]>(), any::<u32>(), prop::option::of(0..3_u8), any::<u8>());
     (any::<[u16; 4]>(), any::<[u64; 2]>(), flags, operands, combine, more)
         .prop_map(move |([tag, communicator, root, peer], sizes, flags, (source, destination), combine, more)| {
-            let ([signal_id, loop_count, loop_body], signal_value, extent_argument) = more;
+            let ([signal_id, loop_count, loop_body], signal_value, extent_argument, lane) = more;
             let combine = Some(combine).filter(|_| fields.combine);
             let [bytes, extent] = sizes.map(|size| size - size % combine.map_or(1, |one| one.element.bytes()));
             Instruction {
@@ -121,6 +121,7 @@ fn instruction(operation: Operation) -> BoxedStrategy<Instruction> {
                 signal_value: if fields.signal { signal_value } else { 0 },
                 loop_count: if fields.rounds { loop_count } else { 0 },
                 loop_body: if fields.rounds { loop_body } else { 0 },
+                lane: if fields.lane { lane } else { 0 },
             }
         })
         .boxed()
@@ -255,7 +256,7 @@ fn fields_that_must_be_zero_are_refused_by_name() {
         (8, 2, "peer"),
         (10, 1, "element type"),
         (11, 1, "reduction"),
-        (12, 1, "algorithm"),
+        (12, 1, "lane"),
         (16, 8, "source"),
         (24, 8, "destination"),
         (32, 8, "bytes"),
@@ -275,7 +276,7 @@ fn fields_that_must_be_zero_are_refused_by_name() {
     }
     let field = |offset, name| Err(DecodeError::Field { offset, name });
     assert_eq!(Instruction::decode(&resealed(nop, 14, &[3, 0])), field(14, "flags"), "eager and rendezvous");
-    for bit in 4..16 {
+    for bit in 5..16 {
         let refused = Instruction::decode(&resealed(nop, 14, &(1_u16 << bit).to_le_bytes()));
         assert_eq!(refused, field(14, "flags"), "flag {bit}");
     }

@@ -128,6 +128,7 @@ impl Core {
             sequencer::DISPATCH_CYCLES => profile.dispatch_cycles as u32,
             sequencer::MEMORY_READ_CYCLES => profile.memory_read_cycles as u32,
             sequencer::HANDOVER_CYCLES => profile.handover_cycles as u32,
+            sequencer::LANES => 1,
             sequencer::SWITCH_CYCLES => profile.switch_cycles as u32,
             sequencer::CONTROL_PS => profile.control_ps() as u32,
             sequencer::DATA_PS => profile.data_ps() as u32,

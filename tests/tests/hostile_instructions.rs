@@ -54,7 +54,7 @@ fn instruction(dice: &mut Dice, host: u64) -> Instruction {
             communicator: when(fields.communicator, dice.of(&[0, 0, 0, 1, 2, 0xffff])) as u16,
             root: when(fields.root, number(dice)) as u16,
             peer: when(fields.peer, number(dice)) as u16,
-            flags: Flags::from_bits_truncate(dice.of(&[0, 0, 0, 1, 2, 3, 4, 8])),
+            flags: Flags::from_bits_truncate(dice.of(&[0, 0, 0, 1, 2, 3, 4, 8, 16])),
             source: if fields.source { operand(dice, host) } else { Operand::default() },
             destination: if fields.destination { operand(dice, host) } else { Operand::default() },
             bytes: when(fields.bytes, edge(dice)),
@@ -67,6 +67,7 @@ fn instruction(dice: &mut Dice, host: u64) -> Instruction {
             // Few rounds: they take the host's time.
             loop_count: when(fields.rounds, dice.below(4)) as u16,
             loop_body: when(fields.rounds, dice.below(4)) as u16,
+            lane: if fields.lane { dice.of(&[0, 0, 1, 2, 255]) } else { 0 },
             tag: dice.roll() as u16,
             ..Instruction::nop()
         };

@@ -41,6 +41,7 @@ struct Described {
     resident_words: u32,
     signals: u32,
     tables: u32,
+    lanes: u32,
     address_align: u32,
     eager_bytes: u64,
     eager_limit: u64,
@@ -101,6 +102,7 @@ fn described(capabilities: &Capabilities) -> Described {
         resident_words: capabilities.resident_words,
         signals: capabilities.signals,
         tables: capabilities.tables,
+        lanes: capabilities.lanes,
         address_align: capabilities.address_align,
         eager_bytes: capabilities.eager_bytes,
         eager_limit: capabilities.eager_limit,
@@ -148,6 +150,7 @@ fn text(printed: &Printed<'_>) -> String {
         row("programs", format!("{}, each with at most {} instructions", of.resident_programs, of.resident_words)),
         row("signals", of.signals.to_string()),
         row("tables", format!("{}, each with at most {} entries", of.tables, of.communicator_ranks)),
+        row("lanes", of.lanes.to_string()),
         row("alignment", size::show(of.address_align.into())),
         row("operations", of.operations.join(" ")),
     ];

@@ -15,7 +15,7 @@ pub(super) fn of(operation: Operation) -> impl Iterator<Item = &'static Field> {
 pub(super) fn is_optional(field: &Field, operation: Operation) -> bool {
     let fields = operation.fields();
     match field.keyword {
-        "communicator" | "extent_argument" => true,
+        "communicator" | "extent_argument" | "lane" => true,
         // Collectives rarely divide a vector; all other operations need their extent.
         "extent" => fields.communicator && !fields.extent_argument,
         _ => false,

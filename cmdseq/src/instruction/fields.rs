@@ -196,6 +196,7 @@ fields! {
         meaning: "1 + index of the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its \
                   extent; 0 for none",
     },
+    number!("lane", "lane", LANE, lane, lane: u8, "the lane of an exchange (Lanes)"),
 }
 
 /// Does not compile when there is a field that [`FIELDS`] may lack. Add it there first.
@@ -203,12 +204,12 @@ const _: fn(Fields, Instruction) = |fields, instruction| {
     #[rustfmt::skip]
     let Fields {
         communicator: _, root: _, peer: _, source: _, destination: _, bytes: _, extent: _, combine: _, signal: _, rounds: _,
-        extent_argument: _,
+        extent_argument: _, lane: _,
     } = fields;
     #[rustfmt::skip]
     let Instruction {
         communicator: _, root: _, peer: _, source: _, destination: _, bytes: _, extent: _, element: _, reduction: _,
-        extent_argument: _, signal_id: _, signal_value: _, loop_count: _, loop_body: _,
+        extent_argument: _, lane: _, signal_id: _, signal_value: _, loop_count: _, loop_body: _,
         // Every operation reads these.
         operation: _, tag: _, flags: _,
     } = instruction;

@@ -36,6 +36,8 @@ bitflags::bitflags! {
         const INTERRUPT = 1 << 2;
         /// Last instruction of a resident program.
         const LAST = 1 << 3;
+        /// Run after all instructions before it have ended.
+        const FENCE = 1 << 4;
     }
 }
 
@@ -83,6 +85,8 @@ pub struct Instruction {
     /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its
     /// extent.
     pub extent_argument: Option<u8>,
+    /// The lane of an exchange, below the card's [`lanes`](crate::Capabilities::lanes).
+    pub lane: u8,
 }
 
 impl Instruction {
@@ -103,6 +107,7 @@ impl Instruction {
             reduction: None,
             extent: 0,
             extent_argument: None,
+            lane: 0,
             signal_id: 0,
             signal_value: 0,
             loop_count: 0,
@@ -125,6 +130,12 @@ impl Instruction {
     /// Replaces the flags.
     pub const fn with_flags(mut self, flags: Flags) -> Self {
         self.flags = flags;
+        self
+    }
+
+    /// Replaces the lane.
+    pub const fn in_lane(mut self, lane: u8) -> Self {
+        self.lane = lane;
         self
     }
 

@@ -66,6 +66,8 @@ pub struct Fields {
     pub rounds: bool,
     /// The launch argument of the extent.
     pub extent_argument: bool,
+    /// The lane: the operation is an exchange, and exchanges of other lanes may run beside it.
+    pub lane: bool,
 }
 
 impl Fields {
@@ -81,6 +83,7 @@ impl Fields {
         signal: false,
         rounds: false,
         extent_argument: false,
+        lane: false,
     };
 }
 
@@ -88,43 +91,43 @@ operations! {
     /// Does nothing.
     Nop = 1, "nop", uses();
     /// Waits until every rank of the communicator has arrived.
-    Barrier = 2, "barrier", uses(communicator);
+    Barrier = 2, "barrier", uses(communicator lane);
     /// Sends `bytes` at `source` to rank `peer`, which runs recv.
-    Send = 3, "send", uses(communicator peer source bytes);
+    Send = 3, "send", uses(communicator peer source bytes lane);
     /// Receives `bytes` from rank `peer` to `destination`.
-    Recv = 4, "recv", uses(communicator peer destination bytes);
+    Recv = 4, "recv", uses(communicator peer destination bytes lane);
     /// Sends to rank `peer` and receives the same number of bytes from rank `root`, at once.
-    Sendrecv = 5, "sendrecv", uses(communicator root peer source destination bytes);
+    Sendrecv = 5, "sendrecv", uses(communicator root peer source destination bytes lane);
     /// Block i of rank `root`'s source goes to rank i's destination.
-    Scatter = 6, "scatter", uses(communicator root source destination bytes extent);
+    Scatter = 6, "scatter", uses(communicator root source destination bytes extent lane);
     /// Every rank's source goes to block i of rank `root`'s destination.
-    Gather = 7, "gather", uses(communicator root source destination bytes extent);
+    Gather = 7, "gather", uses(communicator root source destination bytes extent lane);
     /// Rank `root`'s source goes to every rank's destination.
-    Broadcast = 8, "broadcast", uses(communicator root source destination bytes);
+    Broadcast = 8, "broadcast", uses(communicator root source destination bytes lane);
     /// Block j of rank i's source goes to block i of rank j's destination.
-    Alltoall = 9, "alltoall", uses(communicator source destination bytes);
+    Alltoall = 9, "alltoall", uses(communicator source destination bytes lane);
     /// Every rank's source goes to block i of every rank's destination.
-    Allgather = 10, "allgather", uses(communicator source destination bytes extent);
+    Allgather = 10, "allgather", uses(communicator source destination bytes extent lane);
     /// The fold of all ranks' sources goes to rank `root`'s destination.
-    Reduce = 11, "reduce", uses(communicator root source destination bytes combine);
+    Reduce = 11, "reduce", uses(communicator root source destination bytes combine lane);
     /// The fold of all ranks' sources goes to every rank's destination.
-    Allreduce = 12, "allreduce", uses(communicator source destination bytes combine);
+    Allreduce = 12, "allreduce", uses(communicator source destination bytes combine lane);
     /// The fold of block i of all ranks' sources goes to rank i's destination.
-    ReduceScatter = 13, "reduce_scatter", uses(communicator source destination bytes extent combine);
+    ReduceScatter = 13, "reduce_scatter", uses(communicator source destination bytes extent combine lane);
     /// The fold of the sources of ranks 0 to i goes to rank i's destination.
-    Scan = 14, "scan", uses(communicator source destination bytes combine);
+    Scan = 14, "scan", uses(communicator source destination bytes combine lane);
     /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0 keeps its destination.
-    Exscan = 15, "exscan", uses(communicator source destination bytes combine);
+    Exscan = 15, "exscan", uses(communicator source destination bytes combine lane);
     /// Reads `bytes` at `source` in the memory of rank `peer`, which runs no instruction for it, to `destination` here.
     RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes);
     /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which runs no instruction for it.
     RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes);
     /// Receives `bytes` from rank `peer`, folds them with the own bytes at `source`, and writes the result to `destination`.
-    RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine);
+    RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine lane);
     /// Sends to rank `peer`; at the same time, receives from rank `root`, folds with the own bytes at card address `extent`, and
     /// writes the result to `destination`.
     SendrecvReduce = 19, "sendrecv_reduce",
-        uses(communicator root peer source destination bytes extent extent_argument combine);
+        uses(communicator root peer source destination bytes extent extent_argument combine lane);
     /// Writes as rdma_write; when the bytes are visible there, adds the signal value to signal `signal` of that card.
     PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
     /// Waits until signal `signal` of this card is at least the signal value, and subtracts the value.
@@ -136,13 +139,13 @@ operations! {
     /// Waits `extent` cycles of the sequencer.
     Delay = 26, "delay", uses(extent);
     /// Scatter with blocks placed by table `extent` of rank `root`; `bytes` is the length of the own block.
-    Scatterv = 27, "scatterv", uses(communicator root source destination bytes extent);
+    Scatterv = 27, "scatterv", uses(communicator root source destination bytes extent lane);
     /// Gather with blocks placed by table `extent` of rank `root`; `bytes` is the length of the own block.
-    Gatherv = 28, "gatherv", uses(communicator root source destination bytes extent);
+    Gatherv = 28, "gatherv", uses(communicator root source destination bytes extent lane);
     /// Allgather with blocks placed by table `extent`; `bytes` is the length of the own block.
-    Allgatherv = 29, "allgatherv", uses(communicator source destination bytes extent);
+    Allgatherv = 29, "allgatherv", uses(communicator source destination bytes extent lane);
     /// Alltoall with blocks placed by two tables: bits 0 to 15 of `extent` for the source, bits 16 to 31 for the destination.
-    Alltoallv = 30, "alltoallv", uses(communicator source destination extent);
+    Alltoallv = 30, "alltoallv", uses(communicator source destination extent lane);
     /// Defines `communicator` by the `bytes / 2` node numbers (u16) at host address `source`.
     Group = 32, "group", uses(communicator source bytes);
     /// Stores the `bytes / 64` instructions at host address `source` as resident program `extent`.

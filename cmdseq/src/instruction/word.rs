@@ -71,6 +71,7 @@ impl Instruction {
             field(self.peer.into(), offset::PEER)
                 | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)
                 | field(self.reduction.map_or(0, |reduction| reduction as u64), offset::REDUCTION)
+                | field(self.lane.into(), offset::LANE)
                 | field(operands.into(), offset::OPERANDS)
                 | field(self.flags.bits().into(), offset::FLAGS),
             self.source.address,
@@ -142,15 +143,13 @@ impl Instruction {
             reduction,
             extent: u64_at(word, offset::EXTENT),
             extent_argument,
+            lane: word[offset::LANE],
             signal_id: u16_at(word, offset::SIGNAL_ID),
             signal_value: u32_at(word, offset::SIGNAL_VALUE),
             loop_count: u16_at(word, offset::LOOP_COUNT),
             loop_body: u16_at(word, offset::LOOP_BODY),
         };
         instruction.check_fields()?;
-        if word[offset::ALGORITHM] != 0 {
-            return Err(DecodeError::Field { offset: offset::ALGORITHM, name: "algorithm" });
-        }
         Ok(instruction)
     }
 

@@ -48,7 +48,7 @@ fn every_example_is_assembled() {
 }
 
 /// Every construct, to be found in the document.
-const WORDS: [&str; 28] = [
+const WORDS: [&str; 30] = [
     "blocks",
     "wait_signal",
     "ranks",
@@ -77,4 +77,6 @@ const WORDS: [&str; 28] = [
     "rendezvous",
     "interrupt",
     "last",
+    "lane",
+    "fence",
 ];

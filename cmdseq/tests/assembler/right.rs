@@ -288,6 +288,7 @@ fn all_operations_can_be_written() {
             (fields.signal, "signal 3, value 1"),
             (fields.rounds, "count 5, body 2"),
             (fields.extent_argument, "extent_argument 2"),
+            (fields.lane, "lane 1"),
         ];
         let parts: Vec<_> = parts.into_iter().filter(|(is_read, _)| *is_read).map(|(_, text)| text).collect();
         let text = format!("ranks 2\n{operation} {}\n", parts.join(", "));

@@ -65,6 +65,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
                 signal_value: if fields.signal { bytes as u32 } else { 0 },
                 loop_count: if fields.rounds { root } else { 0 },
                 loop_body: if fields.rounds { peer } else { 0 },
+                lane: if fields.lane { tag as u8 } else { 0 },
                 ..Instruction::new(operation)
             };
             if fields.combine {
@@ -280,6 +281,8 @@ const WORDS: &[&str] = &[
     "extent",
     "tag",
     "eager",
+    "lane",
+    "fence",
     "last",
     ",",
     ",",

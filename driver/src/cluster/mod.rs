@@ -298,6 +298,7 @@ fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
         resident_words,
         signals,
         tables,
+        lanes,
         address_align,
         eager_bytes,
         eager_limit,

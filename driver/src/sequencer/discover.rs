@@ -146,6 +146,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
         resident_words: resident("RESIDENT_WORDS", registers::RESIDENT_WORDS)?,
         signals: check.value("SIGNALS", registers::SIGNALS, "at most 65536", |count| count <= 1 << 16)?,
         tables: check.value("TABLES", registers::TABLES, "at most 65536", |count| count <= 1 << 16)?,
+        lanes: check.value("LANES", registers::LANES, "at most 256", |lanes| lanes <= 1 << 8)?.max(1),
         address_align: check.value(
             "ADDRESS_ALIGN",
             registers::ADDRESS_ALIGN,

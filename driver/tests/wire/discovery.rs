@@ -158,6 +158,7 @@ fn capabilities_that_make_no_sense_are_refused_by_name() {
         (0xa8, 11, "DMA_BITS"),
         (0xa8, 65, "DMA_BITS"),
         (0xbc, 257, "COMMUNICATOR_GENERATIONS"),
+        (0xc4, 257, "LANES"),
         (0x68, 0, "ADDRESS_ALIGN"),
         (0x68, 48, "ADDRESS_ALIGN"),
         (0x68, 1 << 20, "ADDRESS_ALIGN"),

@@ -88,8 +88,11 @@ impl Input<'_> {
         if fields.extent_argument && self.byte() & 3 == 0 {
             it.extent_argument = Some(self.byte() % 3);
         }
+        if fields.lane {
+            it.lane = self.of(&[0, 0, 1, 2]);
+        }
         it.tag = u16::from(self.byte()) % 3;
-        it.flags = Flags::from_bits_truncate(self.of(&[0, 0, 0, 1, 2, 3, 4, 8]));
+        it.flags = Flags::from_bits_truncate(self.of(&[0, 0, 0, 1, 2, 3, 4, 8, 16]));
         it
     }
 }
@@ -112,6 +115,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
         resident_words: 256,
         signals: 4,
         tables: 4,
+        lanes: 2,
         address_align: 1,
         eager_bytes: 16 << 10,
         eager_limit: 16 << 10,
