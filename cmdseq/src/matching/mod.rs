@@ -1,12 +1,16 @@
 //! Matching: which instructions of different cards run together, and in what order.
 //!
-//! A card runs one instruction at a time, and each waits for its partners. So programs run to their ends if repeatedly some
-//! instructions at the heads of their programs have all their partners at heads too. The order in which such sets are removed
-//! does not change the result.
+//! A card issues its instructions in order. Each lane runs one at a time, and each instruction waits for its partners, which are in
+//! the same lane of other cards. So programs run to their ends if repeatedly some instructions that were issued have all their
+//! partners issued too. The order in which such sets are removed does not change the result.
+//!
+//! A *stream* is a lane of a rank: rank times lanes, plus lane. The *head* of a stream is the instruction that was issued in it
+//! and has not ended.
 //!
 //! Matching uses instructions, ranges, programs and refusals; verifier, meaning and the planner's prediction use it.
 
 mod kinds;
+mod lanes;
 mod meeting;
 mod members;
 mod progress;
@@ -17,6 +21,7 @@ mod tests;
 use crate::refusal::Refusal;
 
 pub(crate) use kinds::{directions, is_one_sided, is_paired, is_rendezvous, takes_partners};
+pub(crate) use lanes::Claim;
 pub(crate) use members::{Members, Membership, entry_of, is_id};
 pub(crate) use progress::Matching;
 
@@ -33,18 +38,19 @@ impl Matching<'_> {
     /// As [`step`](Matching::step), into a reused list; returns false when all programs have ended.
     pub(crate) fn step_into(&mut self, together: &mut Vec<(usize, usize)>) -> Result<bool, Refusal> {
         together.clear();
-        while let Some(rank) = self.fresh.pop() {
-            let Some(head) = self.head(rank) else { continue };
+        while let Some(stream) = self.fresh.pop() {
+            let Some(head) = self.head(stream) else { continue };
             self.together.clear();
-            if !self.arrive(rank, head)? {
+            if !self.arrive(stream, head)? {
                 continue;
             }
-            self.together.sort_unstable();
-            for rank in self.together.drain(..) {
-                together.push((rank, self.next[rank]));
-                self.next[rank] += 1;
-                self.fresh.push(rank);
+            let mut streams = std::mem::take(&mut self.together);
+            streams.sort_unstable();
+            for stream in streams.iter().copied() {
+                together.extend(self.heads[stream].take().map(|index| (self.rank_of(stream), index)));
+                self.issue(self.rank_of(stream));
             }
+            self.together = streams;
             return Ok(true);
         }
         stuck::check(self).map(|()| false)

@@ -1,8 +1,9 @@
-//! Steps of all programs: the heads of all ranks, and which of them have all their partners.
+//! Steps of all programs: the heads of all streams, and which of them have all their partners.
 
 use std::collections::HashMap;
 
 use super::kinds::{Direction, directions, is_paired, is_rendezvous};
+use super::lanes::{self, Claim};
 use super::meeting::Meeting;
 use super::members::{Members, Membership};
 use crate::instruction::{is_collective, takes_tables};
@@ -12,18 +13,18 @@ use crate::ranges::{Lengths, lengths, transfers};
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Instruction, Operation};
 
-/// One rank's next instruction.
+/// An instruction that was issued.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) index: usize,
     pub(super) instruction: &'a Instruction,
 }
 
-/// Members of a communicator whose heads are collectives on it.
+/// Members of a communicator whose heads in a lane are collectives on it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals {
     pub(super) count: usize,
-    /// The first to arrive, with which the others are compared.
+    /// The stream of the first to arrive, with which the others are compared.
     pub(super) first: usize,
     pub(super) differ: bool,
 }
@@ -42,16 +43,22 @@ pub(crate) struct Matching<'a> {
     pub(super) programs: &'a [Program],
     pub(super) members: &'a Members,
     pub(super) capabilities: &'a Capabilities,
+    /// Lanes that the programs use.
+    pub(super) lanes: usize,
+    /// Index of the instruction to be issued next, by rank.
     pub(super) next: Vec<usize>,
-    /// Ranks with a new head, or a head whose signal has changed.
+    /// Index of the head, by stream.
+    pub(super) heads: Vec<Option<usize>>,
+    /// Streams with a new head, or a head whose signal has changed.
     pub(super) fresh: Vec<usize>,
-    /// By communicator.
+    /// By communicator and lane.
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) meeting: Meeting,
     /// Values of signals, by rank and number.
     pub(super) signals: HashMap<(usize, u16), u64>,
-    /// Whether the head waits for a signal.
+    /// Whether a rank waits for a signal.
     pub(super) is_waiting: Vec<bool>,
+    /// Streams.
     pub(super) together: Vec<usize>,
     /// Number of compared pairs of blocks of vector forms.
     pub(super) blocks: u64,
@@ -59,39 +66,77 @@ pub(crate) struct Matching<'a> {
 
 impl<'a> Matching<'a> {
     pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        let ranks = programs.len();
-        Matching {
+        let (ranks, lanes) = (programs.len(), lanes::used(programs));
+        let streams = ranks * lanes;
+        let mut matching = Matching {
             programs,
             members,
             capabilities,
+            lanes,
             next: vec![0; ranks],
-            // Taken from the end: the lowest rank first.
-            fresh: (0..ranks).rev().collect(),
-            arrivals: vec![Arrivals::default(); members.tables.len()],
-            meeting: Meeting::new(ranks),
+            heads: vec![None; streams],
+            fresh: Vec::with_capacity(streams),
+            arrivals: vec![Arrivals::default(); members.tables.len() * lanes],
+            meeting: Meeting::new(streams),
             signals: HashMap::new(),
             is_waiting: vec![false; ranks],
             together: Vec::new(),
             blocks: 0,
+        };
+        // Taken from the end: the lowest rank first.
+        (0..ranks).rev().for_each(|rank| matching.issue(rank));
+        matching
+    }
+
+    /// Issues the instructions of `rank` that wait for none of its heads.
+    pub(super) fn issue(&mut self, rank: usize) {
+        while let Some(instruction) = self.programs[rank].instructions.get(self.next[rank])
+            && self.blockers(rank, instruction).next().is_none()
+        {
+            let stream = rank * self.lanes + usize::from(instruction.lane);
+            self.heads[stream] = Some(self.next[rank]);
+            self.next[rank] += 1;
+            self.fresh.push(stream);
         }
     }
 
-    pub(super) fn head(&self, rank: usize) -> Option<Head<'a>> {
-        let index = *self.next.get(rank)?;
-        let instruction = self.programs.get(rank)?.instructions.get(index)?;
+    /// Returns the streams of `rank` whose heads `instruction`, which was not issued, waits for.
+    pub(super) fn blockers(&self, rank: usize, instruction: &'a Instruction) -> impl Iterator<Item = usize> {
+        let of_rank = rank * self.lanes..(rank + 1) * self.lanes;
+        let running = of_rank.filter_map(|stream| Some((stream, self.head(stream)?)));
+        let waits = move |head: Head<'_>| {
+            let [claim, earlier] = [instruction, head.instruction].map(|one| Claim::of(rank, one, self.members));
+            claim.waits_for(&earlier, rank, self.members)
+        };
+        running.filter(move |(_, head)| self.lanes == 1 || waits(*head)).map(|(stream, _)| stream)
+    }
+
+    pub(super) fn head(&self, stream: usize) -> Option<Head<'a>> {
+        let index = (*self.heads.get(stream)?)?;
+        let instruction = self.programs.get(self.rank_of(stream))?.instructions.get(index)?;
         Some(Head { index, instruction })
     }
 
-    /// Checks a new head of `rank`, or one whose signal has changed. If instructions can run now, puts their ranks into
+    pub(super) fn rank_of(&self, stream: usize) -> usize {
+        stream / self.lanes
+    }
+
+    /// The stream of `rank` in the lane of `stream`.
+    pub(super) fn beside(&self, stream: usize, rank: usize) -> usize {
+        rank * self.lanes + stream % self.lanes
+    }
+
+    /// Checks a new head of `stream`, or one whose signal has changed. If instructions can run now, puts their streams into
     /// `together` and returns true.
-    pub(super) fn arrive(&mut self, rank: usize, head: Head<'a>) -> Result<bool, Refusal> {
+    pub(super) fn arrive(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let operation = head.instruction.operation;
         if is_collective(operation) {
-            return self.arrive_at_collective(rank, head);
+            return self.arrive_at_collective(stream, head);
         }
         if is_paired(operation) {
-            return self.arrive_at_pair(rank, head);
+            return self.arrive_at_pair(stream, head);
         }
+        let rank = self.rank_of(stream);
         match operation {
             Operation::PutSignal => self.put_signal(rank, head.instruction),
             Operation::WaitSignal => {
@@ -103,7 +148,7 @@ impl<'a> Matching<'a> {
             }
             _ => {}
         }
-        self.together.push(rank);
+        self.together.push(stream);
         Ok(true)
     }
 
@@ -113,24 +158,27 @@ impl<'a> Matching<'a> {
         let signal = self.signals.entry((peer, instruction.signal_id)).or_default();
         *signal = signal.saturating_add(instruction.signal_value.into());
         if std::mem::take(&mut self.is_waiting[peer]) {
-            self.fresh.push(peer);
+            // What waits for a signal runs alone, in lane 0.
+            self.fresh.push(peer * self.lanes);
         }
     }
 
-    fn arrive_at_collective(&mut self, rank: usize, head: Head<'a>) -> Result<bool, Refusal> {
+    fn arrive_at_collective(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
+        let rank = self.rank_of(stream);
         let Some(membership) = self.members.of(rank, head.instruction) else { return Ok(true) };
         let ranks = &membership.table.ranks;
         if let Some(absent) = membership.table.absent {
             return Err(no_program(rank, head, absent));
         }
-        let arrivals = &self.arrivals[membership.index];
+        let place = membership.index * self.lanes + stream % self.lanes;
+        let arrivals = &self.arrivals[place];
         let differs = arrivals.count > 0
             && self
                 .head(arrivals.first)
                 .is_some_and(|first| self.difference(head.instruction, first.instruction).is_some());
-        let arrivals = &mut self.arrivals[membership.index];
+        let arrivals = &mut self.arrivals[place];
         if arrivals.count == 0 {
-            arrivals.first = rank;
+            arrivals.first = stream;
         }
         arrivals.differ |= differs;
         arrivals.count += 1;
@@ -138,7 +186,7 @@ impl<'a> Matching<'a> {
             return Ok(false);
         }
         if arrivals.differ {
-            return Err(self.disagreement(membership.index));
+            return Err(self.disagreement(place));
         }
         *arrivals = Arrivals::default();
         if takes_tables(head.instruction.operation) {
@@ -149,21 +197,24 @@ impl<'a> Matching<'a> {
                 let refusal = too_long("BLOCKS_MAX", BLOCKS_MAX, "comparisons of blocks of vector forms");
                 return Err(Refusal { rank: Some(rank as u32), instruction: Some(head.index), ..refusal });
             }
-            if !self.do_blocks_agree(&membership, head.instruction) {
-                self.check_blocks(&membership)?;
+            if !self.do_blocks_agree(&membership, stream) {
+                self.check_blocks(place)?;
             }
         }
-        self.together.extend(ranks.iter().flatten());
+        let lanes = self.lanes;
+        self.together.extend(ranks.iter().flatten().map(|rank| rank * lanes + stream % lanes));
         Ok(true)
     }
 
     /// Whether both ends of every block of a vector form have the same length; all members have arrived. Returns false also if
     /// [`check_blocks`](Self::check_blocks) must decide.
-    pub(super) fn do_blocks_agree(&self, membership: &Membership<'_>, instruction: &Instruction) -> bool {
+    pub(super) fn do_blocks_agree(&self, membership: &Membership<'_>, stream: usize) -> bool {
+        let Some(Head { instruction, .. }) = self.head(stream) else { return false };
         let of_rank = |own: u32| {
             let rank = membership.program_rank(own)?;
             let its = Membership { own, ..*membership };
-            lengths(self.head(rank)?.instruction, &its.context(&self.programs[rank].tables, self.capabilities))
+            let head = self.head(self.beside(stream, rank))?;
+            lengths(head.instruction, &its.context(&self.programs[rank].tables, self.capabilities))
         };
         let ranks = 0..membership.table.nodes.len() as u32;
         let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
@@ -175,10 +226,12 @@ impl<'a> Matching<'a> {
     }
 
     /// As [`do_blocks_agree`](Matching::do_blocks_agree); refuses the first block that differs.
-    pub(super) fn check_blocks(&self, membership: &Membership<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_blocks(&self, place: usize) -> Result<(), Refusal> {
         let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
         let mut received: Vec<(u32, u32, u64)> = Vec::new();
-        for (rank, head) in self.at_collective(membership.index) {
+        let (table, lane) = (&self.members.tables[place / self.lanes], place % self.lanes);
+        for (stream, head) in self.at_collective(place) {
+            let rank = self.rank_of(stream);
             let Some(its) = self.members.of(rank, head.instruction) else { continue };
             let context = its.context(&self.programs[rank].tables, self.capabilities);
             let moved = transfers(head.instruction, &context).unwrap_or_default();
@@ -198,8 +251,8 @@ impl<'a> Matching<'a> {
         said.iter().flat_map(|block| [block.from, block.to]).for_each(|rank| *count.entry(rank).or_default() += 1);
         let ends = said.iter().flat_map(|block| [(block, block.to), (block, block.from)]);
         let Some((block, named)) = ends.rev().max_by_key(|(_, rank)| count.get(rank)) else { return Ok(()) };
-        let rank = membership.program_rank(named).unwrap_or_default();
-        let Some(head) = self.head(rank) else { return Ok(()) };
+        let rank = table.ranks.get(named as usize).copied().flatten().unwrap_or_default();
+        let Some(head) = self.head(rank * self.lanes + lane) else { return Ok(()) };
         let (operation, id) = (head.instruction.operation, head.instruction.communicator);
         let Block { from, to, sent, expected } = block;
         let said = match named == *to {
@@ -210,18 +263,20 @@ impl<'a> Matching<'a> {
         Err(Refusal::at(rank, head.index, cause).because(Reason::TableMismatch))
     }
 
-    fn arrive_at_pair(&mut self, rank: usize, head: Head<'a>) -> Result<bool, Refusal> {
+    fn arrive_at_pair(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
+        let rank = self.rank_of(stream);
         let Some(membership) = self.members.of(rank, head.instruction) else { return Ok(true) };
         let directions = directions(head.instruction, membership.own);
-        self.meeting.arrive(rank, directions.iter().flatten().count());
+        self.meeting.arrive(stream, directions.iter().flatten().count());
         for (direction, partner) in directions.into_iter().flatten() {
             let Some(partner) = membership.program_rank(partner) else {
                 return Err(no_program(rank, head, partner as usize));
             };
-            if !self.meeting.is_here[partner] || !self.meets(partner, direction, &membership) {
+            let there = self.beside(stream, partner);
+            if !self.meeting.is_here[there] || !self.meets(there, direction, &membership) {
                 continue;
             }
-            let Some(other) = self.head(partner) else { continue };
+            let Some(other) = self.head(there) else { continue };
             if let Some((reason, difference)) = self.difference(head.instruction, other.instruction) {
                 // The refusal names the receiver.
                 let said = [(rank, head), (partner, other)];
@@ -230,14 +285,15 @@ impl<'a> Matching<'a> {
                 let cause = disagreement_between(here, partner, there, &self.in_order(here, there, difference));
                 return Err(Refusal::at(named, here.index, cause).because(reason));
             }
-            self.meeting.meet(rank, partner);
+            self.meeting.meet(stream, there);
         }
-        Ok(self.meeting.leave(rank, &mut self.together))
+        Ok(self.meeting.leave(stream, &mut self.together))
     }
 
-    /// Whether the head of `partner` is the other end of a transfer in `direction` of the member `membership`.
+    /// Whether the head of stream `partner` is the other end of a transfer in `direction` of the member `membership`.
     pub(super) fn meets(&self, partner: usize, direction: Direction, membership: &Membership<'_>) -> bool {
-        self.head(partner).is_some_and(|other| fits(other.instruction, partner, direction, membership, self.members))
+        let rank = self.rank_of(partner);
+        self.head(partner).is_some_and(|other| fits(other.instruction, rank, direction, membership, self.members))
     }
 
     /// Returns the first field in which two instructions that meet must not differ.
@@ -287,8 +343,9 @@ impl<'a> Matching<'a> {
     }
 
     /// Refuses the member that differs from most others, and names one of these.
-    pub(super) fn disagreement(&self, table: usize) -> Refusal {
-        let here: Vec<(usize, Head<'_>)> = self.at_collective(table).collect();
+    pub(super) fn disagreement(&self, place: usize) -> Refusal {
+        let of_rank = |(stream, head)| (self.rank_of(stream), head);
+        let here: Vec<(usize, Head<'_>)> = self.at_collective(place).map(of_rank).collect();
         let differs = |one: &Head<'_>, two: &Head<'_>| self.difference(one.instruction, two.instruction).is_some();
         let agreed = |one: &Head<'_>| here.iter().filter(|(_, other)| !differs(one, other)).count();
         // Of two, the second.
@@ -305,13 +362,16 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Returns the members whose head is a collective on the communicator of this index.
-    pub(super) fn at_collective(&self, table: usize) -> impl Iterator<Item = (usize, Head<'a>)> {
+    /// Returns the streams of members whose head is a collective on the communicator and in the lane of this place in
+    /// [`arrivals`](Matching::arrivals).
+    pub(super) fn at_collective(&self, place: usize) -> impl Iterator<Item = (usize, Head<'a>)> {
+        let (table, lane) = (place / self.lanes, place % self.lanes);
         let ranks = self.members.tables[table].ranks.iter().flatten().copied();
         ranks.filter_map(move |rank| {
-            let head = self.head(rank).filter(|head| is_collective(head.instruction.operation))?;
+            let stream = rank * self.lanes + lane;
+            let head = self.head(stream).filter(|head| is_collective(head.instruction.operation))?;
             let membership = self.members.of(rank, head.instruction)?;
-            (membership.index == table).then_some((rank, head))
+            (membership.index == table).then_some((stream, head))
         })
     }
 }

@@ -18,12 +18,12 @@ const PRINTED: usize = 16;
 /// # Errors
 /// If a program has not ended, or a signal is not zero.
 pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
-    let Some(first) = (0..matching.programs.len()).find(|rank| matching.head(*rank).is_some()) else {
+    let Some(first) = (0..matching.heads.len()).find(|stream| matching.head(*stream).is_some()) else {
         return left(matching);
     };
-    for (table, arrivals) in matching.arrivals.iter().enumerate() {
+    for (place, arrivals) in matching.arrivals.iter().enumerate() {
         if arrivals.differ {
-            return Err(matching.disagreement(table));
+            return Err(matching.disagreement(place));
         }
     }
     let stuck = Stuck { matching, left: Left::new(matching) };
@@ -67,14 +67,14 @@ fn signal_of(matching: &Matching<'_>, putter: usize, instruction: &Instruction) 
     Some((membership.program_rank(instruction.peer.into())?, instruction.signal_id))
 }
 
-/// The rests of the programs, indexed in one pass.
+/// The heads and the rests of the programs, indexed in one pass.
 #[derive(Default)]
 struct Left {
-    /// Rank, and communicator of a collective.
+    /// Stream, and communicator of a collective.
     collectives: HashSet<(usize, usize)>,
-    /// Rank, and a transfer with one other: communicator, direction, and the other's rank there.
+    /// Stream, and a transfer with one other: communicator, direction, and the other's rank there.
     pairs: HashSet<(usize, usize, Direction, u32)>,
-    /// Ranks that add to a signal.
+    /// Streams that add to a signal.
     putters: HashMap<(usize, u16), BTreeSet<usize>>,
 }
 
@@ -82,16 +82,19 @@ impl Left {
     fn new(matching: &Matching<'_>) -> Self {
         let mut left = Left::default();
         for (rank, program) in matching.programs.iter().enumerate() {
-            for instruction in program.instructions.iter().skip(matching.next[rank]) {
+            let streams = rank * matching.lanes..(rank + 1) * matching.lanes;
+            let heads = streams.filter_map(|stream| matching.head(stream)).map(|head| head.instruction);
+            for instruction in heads.chain(program.instructions.iter().skip(matching.next[rank])) {
                 let Some(membership) = matching.members.of(rank, instruction) else { continue };
+                let stream = rank * matching.lanes + usize::from(instruction.lane);
                 if is_collective(instruction.operation) {
-                    left.collectives.insert((rank, membership.index));
+                    left.collectives.insert((stream, membership.index));
                 }
                 for (direction, partner) in directions(instruction, membership.own).into_iter().flatten() {
-                    left.pairs.insert((rank, membership.index, direction, partner));
+                    left.pairs.insert((stream, membership.index, direction, partner));
                 }
                 if let Some(signal) = signal_of(matching, rank, instruction) {
-                    left.putters.entry(signal).or_default().insert(rank);
+                    left.putters.entry(signal).or_default().insert(stream);
                 }
             }
         }
@@ -105,10 +108,15 @@ struct Stuck<'m, 'a> {
 }
 
 impl Stuck<'_, '_> {
-    /// Returns the ranks that `rank`'s head waits for; none if it has all its partners.
-    fn waits_for(&self, rank: usize) -> Vec<usize> {
+    /// Returns the streams that `stream` waits for: partners of its head, if it has one, and else those that its rank's next
+    /// instruction waits for. None if the head has all its partners.
+    fn waits_for(&self, stream: usize) -> Vec<usize> {
         let matching = self.matching;
-        let Some(head) = matching.head(rank) else { return Vec::new() };
+        let rank = matching.rank_of(stream);
+        let Some(head) = matching.head(stream) else {
+            let next = matching.programs.get(rank).and_then(|program| program.instructions.get(matching.next[rank]));
+            return next.map_or_else(Vec::new, |next| matching.blockers(rank, next).collect());
+        };
         let operation = head.instruction.operation;
         if operation == Operation::WaitSignal {
             let putters = self.left.putters.get(&(rank, head.instruction.signal_id));
@@ -116,92 +124,101 @@ impl Stuck<'_, '_> {
         }
         let Some(membership) = matching.members.of(rank, head.instruction) else { return Vec::new() };
         if is_collective(operation) {
-            let is_here: HashSet<usize> = matching.at_collective(membership.index).map(|(rank, _)| rank).collect();
-            let all = membership.table.ranks.iter().flatten().copied();
-            return all.filter(|rank| !is_here.contains(rank)).collect();
+            let place = membership.index * matching.lanes + stream % matching.lanes;
+            let is_here: HashSet<usize> = matching.at_collective(place).map(|(stream, _)| stream).collect();
+            let all = membership.table.ranks.iter().flatten().map(|rank| matching.beside(stream, *rank));
+            return all.filter(|stream| !is_here.contains(stream)).collect();
         }
         let directions = directions(head.instruction, membership.own).into_iter().flatten();
         directions
             .filter_map(|(direction, partner)| {
-                let partner = membership.program_rank(partner)?;
+                let partner = matching.beside(stream, membership.program_rank(partner)?);
                 (!matching.meets(partner, direction, &membership)).then_some(partner)
             })
             .collect()
     }
 
-    /// Whether the rest of `partner`'s program has a partner for `rank`'s head.
-    fn comes_later(&self, rank: usize, partner: usize) -> bool {
+    /// Whether the rest of `partner`'s program has a partner for `stream`'s head.
+    fn comes_later(&self, stream: usize, partner: usize) -> bool {
         let matching = self.matching;
-        let Some(head) = matching.head(rank) else { return true };
-        let Some(membership) = matching.members.of(rank, head.instruction) else { return true };
+        let Some(head) = matching.head(stream) else { return true };
+        let Some(membership) = matching.members.of(matching.rank_of(stream), head.instruction) else { return true };
         if is_collective(head.instruction.operation) {
             return self.left.collectives.contains(&(partner, membership.index));
         }
+        let there = Some(matching.rank_of(partner));
         let needed = directions(head.instruction, membership.own).into_iter().flatten();
-        needed.filter(|(_, other)| membership.program_rank(*other) == Some(partner)).all(|(direction, _)| {
+        needed.filter(|(_, other)| membership.program_rank(*other) == there).all(|(direction, _)| {
             self.left.pairs.contains(&(partner, membership.index, direction.back(), membership.own))
         })
     }
 
-    /// Returns a rank whose program has no partner for the head of `rank`.
-    fn missing(&self, rank: usize) -> Option<usize> {
-        self.waits_for(rank).into_iter().find(|partner| {
-            let is_signal =
-                self.matching.head(rank).is_some_and(|head| head.instruction.operation == Operation::WaitSignal);
-            !is_signal && !self.comes_later(rank, *partner)
-        })
+    /// Returns a stream that has no partner for the head of `stream`, now or later.
+    fn missing(&self, stream: usize) -> Option<usize> {
+        let head = self.matching.head(stream)?;
+        if head.instruction.operation == Operation::WaitSignal {
+            return None;
+        }
+        self.waits_for(stream).into_iter().find(|partner| !self.comes_later(stream, *partner))
     }
 
     /// Refuses an instruction without a partner, unless it only waits for another such instruction.
     fn unmatched(&self) -> Option<Refusal> {
-        let ranks = 0..self.matching.programs.len();
-        if let Some(refusal) = ranks.clone().find_map(|rank| self.no_signal(rank)) {
+        let matching = self.matching;
+        let streams = 0..matching.heads.len();
+        if let Some(refusal) = streams.clone().find_map(|stream| self.no_signal(stream)) {
             return Some(refusal);
         }
-        let mut rank = ranks.clone().find(|rank| self.missing(*rank).is_some())?;
-        let mut seen = vec![rank];
-        while let Some(next) = self.missing(rank)
+        let mut stream = streams.clone().find(|stream| self.missing(*stream).is_some())?;
+        let mut seen = vec![stream];
+        while let Some(next) = self.missing(stream)
             && self.missing(next).is_some()
             && !seen.contains(&next)
         {
-            rank = next;
-            seen.push(rank);
+            stream = next;
+            seen.push(stream);
         }
-        let partner = self.missing(rank)?;
-        let head = self.matching.head(rank)?;
+        let partner = self.missing(stream)?;
+        let head = matching.head(stream)?;
+        let (rank, there) = (matching.rank_of(stream), matching.rank_of(partner));
         let operation = head.instruction.operation;
         let id = head.instruction.communicator;
-        let other = self.matching.head(partner);
-        if let Some(other) = other.filter(|other| self.would_meet(rank, head, partner, *other)) {
+        let other = matching.head(partner);
+        if let Some(other) = other.filter(|other| self.would_meet((rank, head), (there, *other))) {
             let cause = format!(
-                "{operation} on communicator {id} does not meet instruction {} of rank {partner} ({}), which is on \
+                "{operation} on communicator {id} does not meet instruction {} of rank {there} ({}), which is on \
                  communicator {}; all partners must name the same",
                 other.index, other.instruction.operation, other.instruction.communicator
             );
             return Some(Refusal::at(rank, head.index, cause).because(Reason::CommunicatorMismatch));
         }
-        let there = match other {
-            Some(other) => format!("rank {partner} is at instruction {} ({})", other.index, shown(other.instruction)),
-            None => format!("the program of rank {partner} has ended"),
-        };
+        let lane = if matching.lanes > 1 { format!(" in lane {}", stream % matching.lanes) } else { String::new() };
         let needed = match operation {
-            Operation::Send => format!("rank {partner} has no further recv from this rank"),
-            Operation::Recv | Operation::RecvReduce => format!("rank {partner} has no further send to this rank"),
-            _ if is_paired(operation) => format!("rank {partner} has no further matching instruction"),
-            _ => format!("member rank {partner} has no further collective on communicator {id}"),
+            Operation::Send => format!("rank {there} has no further recv from this rank{lane}"),
+            Operation::Recv | Operation::RecvReduce => format!("rank {there} has no further send to this rank{lane}"),
+            _ if is_paired(operation) => format!("rank {there} has no further matching instruction{lane}"),
+            _ => format!("member rank {there} has no further collective on communicator {id}{lane}"),
         };
-        let cause = format!("{} has no partner: {needed}; {there}", shown(head.instruction));
+        let state = match self.at(partner) {
+            Some((index, other)) => {
+                format!("{} is at instruction {index} ({})", self.name(partner, other), shown(other))
+            }
+            None => format!("the program of rank {there} has ended"),
+        };
+        let cause = format!("{} has no partner: {needed}; {state}", shown(head.instruction));
         Some(Refusal::at(rank, head.index, cause).because(Reason::Unmatched))
     }
 
     /// Refuses a wait whose signal has no further put.
-    fn no_signal(&self, rank: usize) -> Option<Refusal> {
-        let head = self.matching.head(rank).filter(|head| head.instruction.operation == Operation::WaitSignal)?;
-        if !self.waits_for(rank).is_empty() {
+    fn no_signal(&self, stream: usize) -> Option<Refusal> {
+        let matching = self.matching;
+        let head = matching.head(stream).filter(|head| head.instruction.operation == Operation::WaitSignal)?;
+        if !self.waits_for(stream).is_empty() {
             return None;
         }
+        let rank = matching.rank_of(stream);
         let Instruction { signal_id, signal_value, .. } = head.instruction;
-        let there = self.matching.signals.get(&(rank, *signal_id)).copied().unwrap_or(0);
+        let there = matching.signals.get(&(rank, *signal_id)).copied().unwrap_or(0);
         let cause = format!(
             "wait_signal never ends: it waits for {signal_value} of signal {signal_id}, which is {there}, and no put_signal to it \
              follows"
@@ -210,7 +227,7 @@ impl Stuck<'_, '_> {
     }
 
     /// Whether two heads would meet on the same communicator.
-    fn would_meet(&self, rank: usize, head: Head<'_>, partner: usize, other: Head<'_>) -> bool {
+    fn would_meet(&self, (rank, head): (usize, Head<'_>), (partner, other): (usize, Head<'_>)) -> bool {
         let members = self.matching.members;
         let (one, two) = (head.instruction, other.instruction);
         let (Some(mine), Some(theirs)) = (members.of(rank, one), members.of(partner, two)) else { return false };
@@ -224,7 +241,7 @@ impl Stuck<'_, '_> {
             .any(|direction| directions_to(two, theirs, rank).any(|other| other == direction.back()))
     }
 
-    /// Finds a cycle of waiting ranks, from `first` on.
+    /// Finds a cycle of waiting streams, from `first` on.
     fn cycle(&self, first: usize) -> Refusal {
         let mut path: Vec<usize> = Vec::new();
         let mut at = first;
@@ -232,42 +249,59 @@ impl Stuck<'_, '_> {
             path.push(at);
             at = self.waits_for(at).first().copied().unwrap_or_else(|| self.held_up_by(at));
         }
-        let start = path.iter().position(|rank| *rank == at).unwrap_or(0);
+        let start = path.iter().position(|stream| *stream == at).unwrap_or(0);
         let mut cycle = path.split_off(start);
-        let lowest = cycle.iter().enumerate().min_by_key(|(_, rank)| **rank).map_or(0, |(place, _)| place);
+        let lowest = cycle.iter().enumerate().min_by_key(|(_, stream)| **stream).map_or(0, |(place, _)| place);
         cycle.rotate_left(lowest);
         let mut text = String::from("deadlock: ");
-        for (place, rank) in cycle.iter().take(PRINTED).enumerate() {
+        for (place, stream) in cycle.iter().take(PRINTED).enumerate() {
             let link = match place {
                 0 => "",
                 1 => " waits for ",
                 _ => ", which waits for ",
             };
-            let _ = write!(text, "{link}{}", self.named(*rank));
+            let _ = write!(text, "{link}{}", self.named(*stream));
         }
         if cycle.len() > PRINTED {
             let _ = write!(text, ", and so on through {} more", cycle.len() - PRINTED);
         }
-        let _ = write!(text, ", which waits for {}", cycle.first().map_or(String::new(), |rank| self.named(*rank)));
+        let _ = write!(text, ", which waits for {}", cycle.first().map_or(String::new(), |stream| self.named(*stream)));
         text += "; change the order of one of them";
-        match cycle.first().and_then(|rank| Some((*rank, self.matching.head(*rank)?))) {
-            Some((rank, head)) => Refusal::at(rank, head.index, text),
+        match cycle.first().and_then(|stream| Some((*stream, self.at(*stream)?))) {
+            Some((stream, (index, _))) => Refusal::at(self.matching.rank_of(stream), index, text),
             None => Refusal::general(text),
         }
         .because(Reason::Deadlock)
     }
 
-    /// Returns a waiting rank of the set of `rank`, which has all its own partners.
-    fn held_up_by(&self, rank: usize) -> usize {
+    /// Returns a waiting stream of the set of `stream`, which has all its own partners.
+    fn held_up_by(&self, stream: usize) -> usize {
         let circle = &self.matching.meeting.circle;
-        let together = std::iter::successors(Some(rank), |at| circle.get(*at).copied()).take(circle.len());
-        together.into_iter().find(|at| !self.waits_for(*at).is_empty()).unwrap_or(rank)
+        let together = std::iter::successors(Some(stream), |at| circle.get(*at).copied()).take(circle.len());
+        together.into_iter().find(|at| !self.waits_for(*at).is_empty()).unwrap_or(stream)
     }
 
-    fn named(&self, rank: usize) -> String {
-        match self.matching.head(rank) {
-            Some(head) => format!("rank {rank} instruction {} ({})", head.index, shown(head.instruction)),
-            None => format!("rank {rank}"),
+    /// Returns the head of `stream`, or the next instruction of its rank, which was not issued.
+    fn at(&self, stream: usize) -> Option<(usize, &Instruction)> {
+        let matching = self.matching;
+        if let Some(Head { index, instruction }) = matching.head(stream) {
+            return Some((index, instruction));
+        }
+        let rank = matching.rank_of(stream);
+        let index = matching.next[rank];
+        Some((index, matching.programs.get(rank)?.instructions.get(index)?))
+    }
+
+    /// Names the rank, and the lane if there are several, of an instruction of `stream`.
+    fn name(&self, stream: usize, instruction: &Instruction) -> String {
+        let (rank, lanes) = (self.matching.rank_of(stream), self.matching.lanes);
+        if lanes == 1 { format!("rank {rank}") } else { format!("rank {rank} lane {}", instruction.lane) }
+    }
+
+    fn named(&self, stream: usize) -> String {
+        match self.at(stream) {
+            Some((index, it)) => format!("{} instruction {index} ({})", self.name(stream, it), shown(it)),
+            None => format!("rank {}", self.matching.rank_of(stream)),
         }
     }
 }
