@@ -12,6 +12,7 @@ mod factorisation;
 mod flow;
 mod folding;
 mod grid;
+mod issues;
 mod multipath;
 mod order;
 mod outcome;
