@@ -199,7 +199,8 @@ impl Stuck<'_, '_> {
             _ if is_paired(operation) => format!("rank {there} has no further matching instruction{lane}"),
             _ => format!("member rank {there} has no further collective on communicator {id}{lane}"),
         };
-        let state = match self.at(partner) {
+        let lanes = there * matching.lanes..(there + 1) * matching.lanes;
+        let state = match self.at(partner).or_else(|| lanes.into_iter().find_map(|stream| self.at(stream))) {
             Some((index, other)) => {
                 format!("{} is at instruction {index} ({})", self.name(partner, other), shown(other))
             }
