@@ -1,63 +1,88 @@
 //! For which earlier instructions of its card an instruction waits: `docs/isa.md`, Lanes.
 
-use super::kinds::directions;
-use super::members::{Members, Membership};
-use crate::instruction::is_collective;
+use std::cmp::Ordering;
+
+use super::members::Members;
 use crate::program::Program;
-use crate::{Flags, Instruction};
+use crate::ranges::transfers;
+use crate::{Capabilities, Flags};
+
+/// The lanes that programs use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lanes<'a> {
+    programs: &'a [Program],
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+    count: usize,
+}
 
 /// What an instruction occupies while it runs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim<'m> {
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
     lane: u8,
     is_fenced: bool,
-    links: Links<'m>,
-}
-
-/// Links, by the cards to which they lead: ranks of the programs.
-#[derive(Debug, Clone, Copy)]
-enum Links<'m> {
     /// An operation that is no exchange runs alone.
-    Alone,
-    Pair([Option<usize>; 2]),
-    /// Those to the other members of a communicator.
-    Members(Membership<'m>),
+    is_alone: bool,
+    /// Directions of links, by the node at the other end, sorted: from this card, and to it.
+    out: Vec<u32>,
+    into: Vec<u32>,
 }
 
-impl<'m> Claim<'m> {
-    pub(crate) fn of(rank: usize, instruction: &Instruction, members: &'m Members) -> Self {
-        let links = match members.of(rank, instruction).filter(|_| instruction.operation.fields().lane) {
-            None => Links::Alone,
-            Some(all) if is_collective(instruction.operation) => Links::Members(all),
-            Some(one) => Links::Pair(
-                directions(instruction, one.own)
-                    .map(|direction| direction.and_then(|(_, other)| one.program_rank(other))),
-            ),
+impl<'a> Lanes<'a> {
+    pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
+        let all = programs.iter().flat_map(|program| &program.instructions);
+        let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
+        Lanes { programs, members, capabilities, count }
+    }
+
+    /// Their number; at least 1.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What instruction `index` of `rank` occupies.
+    pub(crate) fn claim(&self, rank: usize, index: usize) -> Claim {
+        let program = &self.programs[rank];
+        let instruction = &program.instructions[index];
+        let mut claim = Claim {
+            lane: instruction.lane,
+            is_fenced: instruction.flags.contains(Flags::FENCE),
+            // With one lane, each waits for the one before in any case.
+            is_alone: self.count == 1 || !instruction.operation.fields().lane,
+            out: Vec::new(),
+            into: Vec::new(),
         };
-        Claim { lane: instruction.lane, is_fenced: instruction.flags.contains(Flags::FENCE), links }
-    }
-
-    /// Whether an instruction of `rank` with this claim is issued only when an earlier one with claim `earlier` has ended.
-    pub(crate) fn waits_for(&self, earlier: &Claim<'m>, rank: usize, members: &Members) -> bool {
-        if self.is_fenced || self.lane == earlier.lane {
-            return true;
-        }
-        match (&self.links, &earlier.links) {
-            (Links::Alone, _) | (_, Links::Alone) => true,
-            (Links::Pair(one), Links::Pair(other)) => one.iter().flatten().any(|link| other.contains(&Some(*link))),
-            (Links::Pair(pair), Links::Members(all)) | (Links::Members(all), Links::Pair(pair)) => {
-                pair.iter().flatten().any(|other| members.is_member(*other, all.index))
-            }
-            (Links::Members(one), Links::Members(other)) => {
-                one.index == other.index
-                    || one.program_ranks().any(|link| link != rank && members.is_member(link, other.index))
-            }
-        }
+        let Some(membership) = self.members.of(rank, instruction).filter(|_| !claim.is_alone) else { return claim };
+        let moved = transfers(instruction, &membership.context(&program.tables, self.capabilities)).unwrap_or_default();
+        let node = |rank: u32| membership.nodes().get(rank as usize).copied();
+        claim.out = moved.sends.iter().filter_map(|block| node(block.peer_rank)).collect();
+        claim.into = moved.receives.iter().filter_map(|block| node(block.peer_rank)).collect();
+        claim.out.sort_unstable();
+        claim.into.sort_unstable();
+        claim
     }
 }
 
-/// Number of lanes that `programs` use.
-pub(crate) fn used(programs: &[Program]) -> usize {
-    let all = programs.iter().flat_map(|program| &program.instructions);
-    all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1)
+impl Claim {
+    /// Whether an instruction with this claim is issued only when an earlier one of its card, with claim `earlier`, has ended.
+    pub(crate) fn waits_for(&self, earlier: &Claim) -> bool {
+        self.is_fenced
+            || self.is_alone
+            || earlier.is_alone
+            || self.lane == earlier.lane
+            || have_common(&self.out, &earlier.out)
+            || have_common(&self.into, &earlier.into)
+    }
+}
+
+/// Whether two sorted lists have a common element.
+fn have_common(mut one: &[u32], mut other: &[u32]) -> bool {
+    while let ([first, rest @ ..], [second, others @ ..]) = (one, other) {
+        match first.cmp(second) {
+            Ordering::Less => one = rest,
+            Ordering::Greater => other = others,
+            Ordering::Equal => return true,
+        }
+    }
+    false
 }

@@ -2,30 +2,29 @@
 
 use super::clock::Clock;
 use crate::cost::Moment;
-use crate::matching::{Claim, Members};
+use crate::matching::{Claim, Lanes, Members};
 use crate::program::Program;
 
 /// The issues of all cards.
 pub(super) struct Issues<'a> {
     clock: &'a Clock<'a>,
-    programs: &'a [Program],
-    members: &'a Members,
-    cards: Vec<Card<'a>>,
+    lanes: Lanes<'a>,
+    cards: Vec<Card>,
 }
 
 #[derive(Default)]
-struct Card<'a> {
+struct Card {
     /// Index of the next instruction to be issued.
     next: usize,
     /// When the next may be issued, but for what it waits for.
     ready: Moment,
     /// Issued, and not known to be over by one issued later.
-    running: Vec<Running<'a>>,
+    running: Vec<Running>,
 }
 
-struct Running<'a> {
+struct Running {
     index: usize,
-    claim: Claim<'a>,
+    claim: Claim,
     issue: Moment,
     /// Known once its step is timed.
     end: Moment,
@@ -33,18 +32,18 @@ struct Running<'a> {
 
 impl<'a> Issues<'a> {
     pub(super) fn new(clock: &'a Clock<'a>, programs: &'a [Program], members: &'a Members) -> Self {
-        Issues { clock, programs, members, cards: programs.iter().map(|_| Card::default()).collect() }
+        let lanes = Lanes::new(programs, members, clock.capabilities);
+        Issues { clock, lanes, cards: programs.iter().map(|_| Card::default()).collect() }
     }
 
     /// Returns when instruction `index` of `rank` is issued. All that it waits for has ended, and `end` was told.
     pub(super) fn of(&mut self, rank: usize, index: usize) -> Moment {
         let card = &mut self.cards[rank];
-        let left = self.programs[rank].instructions.iter().enumerate().take(index + 1).skip(card.next);
-        for (index, instruction) in left {
-            let claim = Claim::of(rank, instruction, self.members);
+        for index in card.next..=index {
+            let claim = self.lanes.claim(rank, index);
             let mut issue = card.ready;
             card.running.retain(|earlier| {
-                let waits = claim.waits_for(&earlier.claim, rank, self.members);
+                let waits = claim.waits_for(&earlier.claim);
                 if waits {
                     issue = issue.max(self.clock.issued_after(earlier.end));
                 }

@@ -4,25 +4,30 @@
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::matching::{Claim, Members};
+use crate::matching::{Claim, Lanes, Members, is_one_sided};
 use crate::program::Program;
 use crate::ranges::{Range, card_ranges};
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Context, Instruction};
 
-/// Whether the programs use more than one lane.
-pub(super) fn are_used(programs: &[Program]) -> bool {
-    programs.iter().flat_map(|program| &program.instructions).any(|instruction| instruction.lane != 0)
-}
-
 /// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
 pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
+    let lanes = Lanes::new(programs, members, capabilities);
+    if lanes.count() == 1 {
+        return Ok(());
+    }
+    let instructions = || programs.iter().flat_map(|program| &program.instructions);
+    if instructions().any(|instruction| is_one_sided(instruction.operation)) {
+        let cause =
+            "programs with one-sided operations use lane 0 only: the verifier does not order other lanes with them";
+        return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
+    }
     let mut blocks = 0;
     for (rank, program) in programs.iter().enumerate() {
         let mut running: Vec<Running<'_>> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
-            let claim = Claim::of(rank, instruction, members);
-            running.retain(|earlier| !claim.waits_for(&earlier.claim, rank, members));
+            let claim = lanes.claim(rank, index);
+            running.retain(|earlier| !claim.waits_for(&earlier.claim));
             let Some(membership) = members.of(rank, instruction) else { continue };
             let accesses = accesses(instruction, &membership.context(&program.tables, capabilities));
             blocks += accesses.len() as u64;
@@ -59,7 +64,7 @@ fn accesses(instruction: &Instruction, context: &Context<'_>) -> Vec<Access> {
 struct Running<'a> {
     index: usize,
     instruction: &'a Instruction,
-    claim: Claim<'a>,
+    claim: Claim,
     accesses: Vec<Access>,
 }
 

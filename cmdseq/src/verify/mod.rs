@@ -83,15 +83,7 @@ pub(crate) fn check(
         }
     }
     drop(instructions);
-    let has_lanes = lanes::are_used(programs);
-    if has_lanes && has_one_sided {
-        let cause =
-            "programs with one-sided operations use lane 0 only: the verifier does not order other lanes with them";
-        return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
-    }
-    if has_lanes {
-        lanes::check(programs, &members, capabilities)?;
-    }
+    lanes::check(programs, &members, capabilities)?;
     if has_one_sided {
         Races::check(programs, &members, capabilities)?;
     } else {

@@ -65,14 +65,18 @@ fn exchanges_that_run_at_once_use_different_memory() {
     }
 }
 
-/// A link serves one instruction at a time, so the second waits.
+/// Each direction of a link serves one exchange at a time, so the second waits.
 #[test]
-fn exchanges_that_share_a_link_do_not_run_at_once() {
+fn exchanges_that_share_a_direction_do_not_run_at_once() {
     let text = "allgather source 0, destination 4096, bytes 64\nallgather source 0, destination 4096, bytes 64, lane 1";
     verified(4, text, &with_lanes(2, connected(4))).unwrap();
+    let twice = |one: &str| format!("{one}\n {one}, lane 1\n");
+    let (sends, receives) = (twice("send peer 1, source 0, bytes 64"), twice("recv peer 0, destination 0, bytes 64"));
+    verified(2, &format!("if rank == 0\n {sends}else\n {receives}end"), &with_lanes(2, connected(2))).unwrap();
     let text = "if rank == 0\n send peer 1, source 0, bytes 64\n recv peer 1, destination 0, bytes 64, lane 1\nelse\n \
-                recv peer 0, destination 0, bytes 64\n send peer 0, source 0, bytes 64, lane 1\nend";
-    verified(2, text, &with_lanes(2, connected(2))).unwrap();
+                recv peer 0, destination 64, bytes 64\n send peer 0, source 0, bytes 64, lane 1\nend";
+    let refusal = verified(2, text, &with_lanes(2, connected(2))).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), Reason::Race), "{refusal}");
     // Over other links, they may.
     let text = "if rank == 0\n send peer 1, source 0, bytes 64\n recv peer 2, destination 0, bytes 64, lane 1\nelse if rank == 1\n \
                 recv peer 0, destination 0, bytes 64\nelse\n send peer 0, source 0, bytes 64, lane 1\nend";
@@ -83,14 +87,14 @@ fn exchanges_that_share_a_link_do_not_run_at_once() {
 #[test]
 fn lanes_that_wait_for_each_other_are_refused_by_name() {
     // Over one link, in another order at its ends.
-    let text = "if rank == 0\n send peer 1, source 0, bytes 64\n recv peer 1, destination 64, bytes 64, lane 1\nelse\n \
-                send peer 0, source 0, bytes 64, lane 1\n recv peer 0, destination 64, bytes 64\nend";
+    let text = "if rank == 0\n send peer 1, source 0, bytes 64\n send peer 1, source 64, bytes 64, lane 1\nelse\n \
+                recv peer 0, destination 0, bytes 64, lane 1\n recv peer 0, destination 64, bytes 64\nend";
     let refusal = verified(2, text, &with_lanes(2, connected(2))).unwrap_err();
     assert_eq!(refusal.reason, Reason::Deadlock, "{refusal}");
     assert_eq!(
         refusal.to_string(),
         "rank 0, instruction 0: deadlock: rank 0 lane 0 instruction 0 (send to 1) waits for rank 1 lane 0 instruction 1 (recv \
-         from 0), which waits for rank 1 lane 1 instruction 0 (send to 0), which waits for rank 0 lane 1 instruction 1 (recv from \
+         from 0), which waits for rank 1 lane 1 instruction 0 (recv from 0), which waits for rank 0 lane 1 instruction 1 (send to \
          1), which waits for rank 0 lane 0 instruction 0 (send to 1); change the order of one of them"
     );
     let text =
