@@ -1,6 +1,7 @@
 //! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
 use super::factorisation::Factorisation;
+use super::lanes::Trees;
 use super::outcome::Plan;
 use super::rounds::Blocks;
 use crate::Capabilities;
@@ -16,7 +17,7 @@ pub enum Folding {
 }
 
 /// The order in which the plan of a reduction folds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoldOrder {
     algorithm: Algorithm,
     collective: Collective,
@@ -26,6 +27,8 @@ pub struct FoldOrder {
     is_along_the_ranks: bool,
     /// Bytes of a chunk: each has its order.
     chunk: u64,
+    /// Of a plan for several lanes.
+    trees: Option<Trees>,
 }
 
 impl Folding {
@@ -55,7 +58,9 @@ impl FoldOrder {
             false => request.bytes,
         };
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
-        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
+        let trees = Trees::new(request, capabilities).ok().filter(|_| algorithm == Algorithm::Lanes);
+        let chunk = trees.as_ref().map_or(chunk, |trees| trees.chunk);
+        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1), trees }
     }
 
     /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
@@ -90,6 +95,7 @@ impl FoldOrder {
             Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
             Algorithm::Ring => Folding::chain(0..prefix),
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
+            Algorithm::Lanes => self.trees.as_ref()?.folding(block),
         }
     }
 

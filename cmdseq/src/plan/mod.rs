@@ -13,6 +13,7 @@ mod flow;
 mod folding;
 mod grid;
 mod issues;
+mod lanes;
 mod multipath;
 mod order;
 mod outcome;
@@ -116,6 +117,9 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     let collective = request.collective;
     if request.ranks() < 2 {
         return ways;
+    }
+    if capabilities.lanes > 1 && (collective.has_peer() || matches!(collective, Broadcast | Reduce)) {
+        ways.push(Algorithm::Lanes);
     }
     let does = [
         (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
@@ -228,6 +232,7 @@ impl Search<'_> {
         let draft = match algorithm {
             Algorithm::Multipath => return multipath::build(request, capabilities),
             Algorithm::TwoLevel => return two_level::build(request, capabilities),
+            Algorithm::Lanes => return lanes::build(request, capabilities),
             Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
             Algorithm::Direct => direct::build(request, capabilities),
             Algorithm::Binomial => binomial::build(request, capabilities),

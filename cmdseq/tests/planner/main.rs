@@ -204,11 +204,11 @@ fn cases_of(bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Case> {
             (dragonfly(groups, size), group)
         }),
     ];
-    let align = prop::sample::select(&[1_u32, 32][..]);
+    let align = (prop::sample::select(&[1_u32, 32][..]), prop::sample::select(&[1_u32, 2, 8][..]));
     let collective = prop::sample::select(Collective::ALL);
     (fabrics, collective, bytes, any::<[u32; 2]>(), align, prop::option::of(0_u64..20_000)).prop_map(
-        |((mut capabilities, group), collective, bytes, [root, peer], align, limit)| {
-            capabilities.address_align = align;
+        |((mut capabilities, group), collective, bytes, [root, peer], (align, lanes), limit)| {
+            (capabilities.address_align, capabilities.lanes) = (align, lanes);
             let ranks = group.len() as u32;
             let request = Request {
                 root: root % ranks,
