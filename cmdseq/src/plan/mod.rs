@@ -108,7 +108,8 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Barrier, Broadcast, Gather, Gatherv, Reduce, Scatter, Scatterv,
+        Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Broadcast, Gather, Gatherv, Reduce, ReduceScatter,
+        Scatter, Scatterv,
     };
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
@@ -118,7 +119,10 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     if request.ranks() < 2 {
         return ways;
     }
-    if capabilities.lanes > 1 && (collective.has_peer() || matches!(collective, Broadcast | Reduce)) {
+    let is_grid = matches!(capabilities.topology, Topology::Dragonfly { .. });
+    let goes_along_both = matches!(collective, Scatter | Gather | Allgather | ReduceScatter | Allreduce | Alltoall);
+    let has_trees = collective.has_peer() || matches!(collective, Broadcast | Reduce);
+    if capabilities.lanes > 1 && (has_trees || is_grid && goes_along_both) {
         ways.push(Algorithm::Lanes);
     }
     let does = [

@@ -1,10 +1,13 @@
 //! Plans for cards with several lanes: exchanges over different links, or in different directions of them, run at once.
 //!
-//! A transfer from or to one rank uses all links of that rank, in pieces that follow each other ([`trees`]).
+//! A transfer from or to one rank uses all links of that rank, in pieces that follow each other ([`trees`]). What all ranks
+//! exchange goes along both dimensions of a grid ([`halves`]).
 
+mod halves;
 mod ticks;
 mod trees;
 
+pub(super) use halves::Halves;
 pub(super) use trees::Trees;
 
 use super::draft::Draft;
@@ -24,6 +27,6 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     match request.collective {
         Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
         one if one.has_peer() => trees::build(request, capabilities),
-        other => refuse(format!("is not for {other}")),
+        _ => halves::build(request, capabilities),
     }
 }

@@ -23,6 +23,20 @@ impl Ticks {
         self.has_begun.fill(false);
     }
 
+    /// Appends instructions of the first two lanes to the program of `rank`, one of each by turns.
+    pub(super) fn by_turns(&mut self, rank: u32, lanes: [Vec<Instruction>; 2]) {
+        let [mut one, mut other] = lanes.map(Vec::into_iter);
+        loop {
+            let next = [one.next(), other.next()];
+            if next == [None; 2] {
+                return;
+            }
+            for (lane, instruction) in (0..).zip(next) {
+                instruction.into_iter().for_each(|instruction| self.push(rank, lane, instruction));
+            }
+        }
+    }
+
     /// Appends an instruction to the program of `rank`.
     pub(super) fn push(&mut self, rank: u32, lane: u8, instruction: Instruction) {
         let place = rank as usize;
