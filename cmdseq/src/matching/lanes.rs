@@ -1,29 +1,42 @@
 //! For which earlier instructions of its card an instruction waits: `docs/isa.md`, Lanes.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use super::members::Members;
 use crate::program::Program;
-use crate::ranges::transfers;
-use crate::{Capabilities, Flags};
+use crate::ranges::{Transfer, transfers};
+use crate::{Capabilities, Flags, Instruction, Operation};
+
+/// Kinds of exchanges remembered for a rank.
+const KNOWN_MAX: usize = 16;
 
 /// The lanes that programs use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Lanes<'a> {
     programs: &'a [Program],
     members: &'a Members,
     capabilities: &'a Capabilities,
     count: usize,
+    /// By rank, the directions of its last exchanges: pieces of one transfer are alike.
+    known: Vec<Vec<(Kind, Rc<Directions>)>>,
 }
+
+/// Operation, communicator, root, peer, bytes and extent: what the directions of an exchange depend on.
+type Kind = (Operation, u16, u16, u16, u64, u64);
 
 /// What an instruction occupies while it runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     lane: u8,
     is_fenced: bool,
-    /// An operation that is no exchange runs alone.
-    is_alone: bool,
-    /// Directions of links, by the node at the other end, sorted: from this card, and to it.
+    /// `None` for an operation that is no exchange: it runs alone.
+    directions: Option<Rc<Directions>>,
+}
+
+/// Directions of links, by the node at the other end, sorted: from this card, and to it.
+#[derive(Debug)]
+struct Directions {
     out: Vec<u32>,
     into: Vec<u32>,
 }
@@ -32,7 +45,7 @@ impl<'a> Lanes<'a> {
     pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
         let all = programs.iter().flat_map(|program| &program.instructions);
         let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
-        Lanes { programs, members, capabilities, count }
+        Lanes { programs, members, capabilities, count, known: vec![Vec::new(); programs.len()] }
     }
 
     /// Their number; at least 1.
@@ -41,37 +54,50 @@ impl<'a> Lanes<'a> {
     }
 
     /// What instruction `index` of `rank` occupies.
-    pub(crate) fn claim(&self, rank: usize, index: usize) -> Claim {
-        let program = &self.programs[rank];
-        let instruction = &program.instructions[index];
-        let mut claim = Claim {
+    pub(crate) fn claim(&mut self, rank: usize, index: usize) -> Claim {
+        let instruction = &self.programs[rank].instructions[index];
+        Claim {
             lane: instruction.lane,
             is_fenced: instruction.flags.contains(Flags::FENCE),
             // With one lane, each waits for the one before in any case.
-            is_alone: self.count == 1 || !instruction.operation.fields().lane,
-            out: Vec::new(),
-            into: Vec::new(),
+            directions: (self.count > 1).then(|| self.directions(rank, instruction)).flatten(),
+        }
+    }
+
+    fn directions(&mut self, rank: usize, instruction: &Instruction) -> Option<Rc<Directions>> {
+        let Lanes { members, capabilities, programs, .. } = *self;
+        let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
+        let Instruction { operation, communicator, root, peer, bytes, extent, .. } = *instruction;
+        let kind = (operation, communicator, root, peer, bytes, extent);
+        let known = &mut self.known[rank];
+        if let Some((_, directions)) = known.iter().find(|(other, _)| *other == kind) {
+            return Some(directions.clone());
+        }
+        let moved =
+            transfers(instruction, &membership.context(&programs[rank].tables, capabilities)).unwrap_or_default();
+        let nodes = |blocks: &[Transfer]| {
+            let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
+            let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();
+            nodes.sort_unstable();
+            nodes
         };
-        let Some(membership) = self.members.of(rank, instruction).filter(|_| !claim.is_alone) else { return claim };
-        let moved = transfers(instruction, &membership.context(&program.tables, self.capabilities)).unwrap_or_default();
-        let node = |rank: u32| membership.nodes().get(rank as usize).copied();
-        claim.out = moved.sends.iter().filter_map(|block| node(block.peer_rank)).collect();
-        claim.into = moved.receives.iter().filter_map(|block| node(block.peer_rank)).collect();
-        claim.out.sort_unstable();
-        claim.into.sort_unstable();
-        claim
+        let directions = Rc::new(Directions { out: nodes(&moved.sends), into: nodes(&moved.receives) });
+        if known.len() == KNOWN_MAX {
+            known.clear();
+        }
+        known.push((kind, directions.clone()));
+        Some(directions)
     }
 }
 
 impl Claim {
     /// Whether an instruction with this claim is issued only when an earlier one of its card, with claim `earlier`, has ended.
     pub(crate) fn waits_for(&self, earlier: &Claim) -> bool {
+        let (Some(own), Some(other)) = (&self.directions, &earlier.directions) else { return true };
         self.is_fenced
-            || self.is_alone
-            || earlier.is_alone
             || self.lane == earlier.lane
-            || have_common(&self.out, &earlier.out)
-            || have_common(&self.into, &earlier.into)
+            || have_common(&own.out, &other.out)
+            || have_common(&own.into, &other.into)
     }
 }
 

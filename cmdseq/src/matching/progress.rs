@@ -50,6 +50,8 @@ pub(crate) struct Matching<'a> {
     pub(super) next: Vec<usize>,
     /// By stream: index of the head, and what it occupies.
     pub(super) heads: Vec<Option<(usize, Claim)>>,
+    /// By rank: what the next instruction occupies, if it waits for a head.
+    pub(super) waiting: Vec<Option<Claim>>,
     /// Streams with a new head, or a head whose signal has changed.
     pub(super) fresh: Vec<usize>,
     /// By communicator and lane.
@@ -78,6 +80,7 @@ impl<'a> Matching<'a> {
             lanes,
             next: vec![0; ranks],
             heads: vec![None; streams],
+            waiting: vec![None; ranks],
             fresh: Vec::with_capacity(streams),
             arrivals: vec![Arrivals::default(); members.tables.len() * lanes],
             meeting: Meeting::new(streams),
@@ -93,9 +96,11 @@ impl<'a> Matching<'a> {
 
     /// Issues the instructions of `rank` that wait for none of its heads.
     pub(super) fn issue(&mut self, rank: usize) {
-        while let Some(claim) = self.next_claim(rank)
-            && self.blockers(rank, &claim).next().is_none()
-        {
+        while let Some(claim) = self.waiting[rank].take().or_else(|| self.next_claim(rank)) {
+            if self.blockers(rank, &claim).next().is_some() {
+                self.waiting[rank] = Some(claim);
+                return;
+            }
             let index = self.next[rank];
             let stream = rank * self.lanes + usize::from(self.programs[rank].instructions[index].lane);
             self.heads[stream] = Some((index, claim));
@@ -105,7 +110,7 @@ impl<'a> Matching<'a> {
     }
 
     /// Returns what the instruction of `rank` that is to be issued next occupies.
-    pub(super) fn next_claim(&self, rank: usize) -> Option<Claim> {
+    fn next_claim(&mut self, rank: usize) -> Option<Claim> {
         let index = *self.next.get(rank)?;
         (index < self.programs.get(rank)?.instructions.len()).then(|| self.claims.claim(rank, index))
     }

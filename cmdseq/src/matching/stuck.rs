@@ -114,8 +114,8 @@ impl Stuck<'_, '_> {
         let matching = self.matching;
         let rank = matching.rank_of(stream);
         let Some(head) = matching.head(stream) else {
-            let claim = matching.next_claim(rank);
-            return claim.map_or_else(Vec::new, |claim| matching.blockers(rank, &claim).collect());
+            let claim = matching.waiting.get(rank).and_then(Option::as_ref);
+            return claim.map_or_else(Vec::new, |claim| matching.blockers(rank, claim).collect());
         };
         let operation = head.instruction.operation;
         if operation == Operation::WaitSignal {

@@ -12,7 +12,7 @@ use crate::{Capabilities, Context, Instruction};
 
 /// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
 pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let lanes = Lanes::new(programs, members, capabilities);
+    let mut lanes = Lanes::new(programs, members, capabilities);
     if lanes.count() == 1 {
         return Ok(());
     }
