@@ -13,6 +13,7 @@ mod flow;
 mod folding;
 mod grid;
 mod multipath;
+mod multipath_scan;
 mod order;
 mod outcome;
 mod pairwise;
@@ -106,7 +107,7 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Barrier, Broadcast, Gather, Gatherv, Reduce, Scatter, Scatterv,
+        Allgather, Allgatherv, Allreduce, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce, Scan, Scatter, Scatterv,
     };
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
@@ -117,7 +118,10 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
         return ways;
     }
     let does = [
-        (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
+        (
+            Algorithm::Multipath,
+            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | Scan | Exscan),
+        ),
         (
             Algorithm::Binomial,
             matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
