@@ -3,6 +3,7 @@
 #[path = "../cards/mod.rs"]
 mod cards;
 mod refusals;
+mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
