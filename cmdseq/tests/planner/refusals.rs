@@ -152,6 +152,10 @@ fn overlaps_are_refused_and_places_of_own_blocks_are_not() {
         (Instruction::alltoall(at(0), at(0), 64), "overlap"),
         (Instruction::alltoall(at(0), at(255), 64), "overlap"),
         (Instruction::alltoall_scan(xor, at(0), at(0), 64), "overlap"),
+        (
+            Instruction::alltoall_scan(Combine::new(Reduction::Sum, Element::F32), at(0), at(256), 62),
+            "whole number of f32",
+        ),
         (Instruction::alltoall_scan(xor, at(0), at(255), 64), "overlap"),
         (Instruction::alltoall_scan(xor, at(0).striped(), at(512), (256 << 20) + 1), "half a stripe"),
         (Instruction::broadcast(1, at(0), at(32), 64), "overlap"),

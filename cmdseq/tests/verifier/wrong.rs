@@ -63,8 +63,6 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 1\n alltoall_scan source 0 striped, destination 512MiB - 64, bytes 64, element f32, reduction sum\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
     "a partial result past the end of memory": 2 ranks, 0 at 0, Memory, "exceed card memory",
         "alltoall_scan source 0, destination 8GiB - 64, bytes 64, element f32, reduction sum";
-    "parts of elements in an alltoall_scan": 2 ranks, 0 at 0, Field, "62 B are not a whole number of f32",
-        "alltoall_scan source 0, destination 4096, bytes 62, element f32, reduction sum";
     "a block of an alltoall_scan beyond its half of a stripe": 2 ranks, 0 at 0, Stripe, "half a stripe",
         "alltoall_scan source 0 striped, destination 4GiB, bytes 256MiB + 64, element f32, reduction sum";
     "an alltoall_scan that writes what another writes": 3 ranks, 1 at 0, Race, "which instruction 0 of rank 2 (alltoall_scan) writes",
