@@ -330,6 +330,7 @@ impl Core {
             | Operation::ReduceScatter
             | Operation::Scan
             | Operation::Exscan
+            | Operation::AlltoallScan
             | Operation::Scatterv
             | Operation::Gatherv
             | Operation::Allgatherv

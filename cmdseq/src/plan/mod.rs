@@ -15,6 +15,7 @@ mod grid;
 mod issues;
 mod lanes;
 mod multipath;
+mod multipath_scan;
 mod order;
 mod outcome;
 mod pairwise;
@@ -108,8 +109,8 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Broadcast, Gather, Gatherv, Reduce, ReduceScatter,
-        Scatter, Scatterv,
+        Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce, ReduceScatter,
+        Scan, Scatter, Scatterv,
     };
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
@@ -126,7 +127,10 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
         ways.push(Algorithm::Lanes);
     }
     let does = [
-        (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
+        (
+            Algorithm::Multipath,
+            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | Scan | Exscan),
+        ),
         (
             Algorithm::Binomial,
             matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),

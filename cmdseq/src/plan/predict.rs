@@ -406,8 +406,8 @@ impl Step<'_> {
                 && let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank)
             {
                 let moved = &parts[place].moved;
-                // The contributions to a fold pass together: one of them stands for the result of all.
-                if moved.reduced.is_none() || receive == 0 {
+                // The contributions to a fold pass together: one of them stands for the result of all, if it has one only.
+                if moved.reduced.is_none() || receive == 0 || !moved.partials.is_empty() {
                     over.push(at(place, moved.receives[receive].address));
                 }
                 if moved.reduced.is_some() && receive == 0 {
@@ -433,7 +433,9 @@ impl Step<'_> {
             let over = [at(own, block.source), at(own, block.destination), passes[own].local];
             streams.own = Some(self.flows.stream(header, clock.whole_beats(block.bytes), over));
         } else if let Some((address, bytes)) = part.moved.contribution() {
-            let over = [at(own, address), passes[own].local];
+            let result = part.moved.reduced.filter(|_| !part.moved.partials.is_empty() && part.is_rendezvous);
+            let result = result.map(|reduced| at(own, reduced.destination));
+            let over = [at(own, address), passes[own].local].into_iter().chain(result);
             streams.own = Some(self.flows.stream(header, clock.whole_beats(bytes), over));
         }
         if !part.is_rendezvous {
@@ -454,7 +456,9 @@ impl Step<'_> {
         if let Some(reduced) = part.moved.reduced {
             let heads = part.moved.receives.iter().map(|receive| head(self, receive.peer_rank));
             let start = heads.fold(is_set, Moment::max);
-            let over = [at(reduced.destination), passes[own].fold];
+            let results =
+                if part.moved.partials.is_empty() { &[reduced.destination][..] } else { &part.moved.partials };
+            let over = results.iter().map(|address| at(*address)).chain([passes[own].fold]);
             streams.drains.push(self.flows.stream(start, clock.whole_beats(reduced.bytes), over));
             return;
         }

@@ -85,6 +85,12 @@ fn collective(exchange: &Exchange, instruction: &Instruction, context: &Context<
     let from = from.filter(|_| exchange.goes(rank, rank));
     if exchange.folds {
         result.fold(from, to);
+        if let Some(destination) = destination.filter(|_| exchange.keeps_partials() && result.reduced.is_some()) {
+            let partials = (0..context.ranks).map(|stage| destination.block(stage));
+            result.partials = partials
+                .filter_map(|block| Some(block.transpose()?.map(|block| block.address)))
+                .collect::<Result<_, _>>()?;
+        }
     } else {
         result.own = own(from, to);
     }

@@ -127,7 +127,7 @@ impl Core {
             .enumerate()
             .map(|(place, send)| (place, send.port, send.peer, send.address, send.bytes))
             .collect();
-        let (own, contribution) = (transfer.own, transfer.contribution);
+        let (own, contribution, partial) = (transfer.own, transfer.contribution, transfer.partial);
         let mut together = Vec::new();
         for (place, port, peer, address, bytes) in &sends {
             let mut passes = vec![self.cards[index].links[*port].out];
@@ -154,7 +154,8 @@ impl Core {
         }
         if let Some((address, bytes)) = contribution {
             let card = &self.cards[index];
-            let passes = vec![card.channel(address), card.local];
+            let mut passes = vec![card.channel(address), card.local];
+            passes.extend(partial.map(|partial| card.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { card: index });
         }
         if let (true, Some((_, _, _, address, bytes))) = (is_multicast, sends.first()) {
@@ -177,7 +178,7 @@ impl Core {
     }
 
     /// Returns what a block from `index` passes at `peer`: the destination's pseudo channel, and the reduction units for a fold.
-    /// The contributions to a fold pass together, so the first stands for all.
+    /// The contributions to a fold pass together, so the first stands for all; each has a pseudo channel if it has a result.
     fn destination_passes(&self, index: usize, port: usize, peer: usize) -> [Option<ResourceId>; 2] {
         let Some((_, back)) = self.far_end(index, port) else { return [None; 2] };
         let card = &self.cards[peer];
@@ -185,9 +186,10 @@ impl Core {
         let Some(place) = card.links[back].receive else { return [None; 2] };
         let Some(receive) = transfer.receives.get(place) else { return [None; 2] };
         let channel = Some(card.channel(receive.address));
-        match transfer.fold {
+        match &transfer.fold {
             None => [channel, None],
             Some(_) if place == 0 => [channel, Some(card.fold)],
+            Some(fold) if fold.keeps_partials() => [channel, None],
             Some(_) => [None; 2],
         }
     }
