@@ -2,6 +2,7 @@
 
 #[path = "../cards/mod.rs"]
 mod cards;
+mod lanes;
 mod refusals;
 mod scans;
 
