@@ -3,6 +3,7 @@
 //!
 //! The planner uses requests, cost models, matching and the verifier, which checks every plan; none of these uses the planner.
 
+mod alike;
 mod binomial;
 mod bound;
 mod clock;
