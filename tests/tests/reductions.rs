@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, FoldOrder, Folding, Order, Plan, Request, candidates, plan};
-use cmdseq::{Combine, Instruction, Operand, Status, Topology};
+use cmdseq::{Combine, Instruction, Operand, Operation, Status, Topology};
 use fpga_driver::{Cluster, Error, Execution};
 use fpga_mock::Profile;
 use fpga_tests::folding::{Grid, Tree};
@@ -170,6 +170,23 @@ fn dragonflies_reduce() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// In blocks, over all links of a row, which is faster for long vectors: with the same folds.
+#[test]
+fn long_scans_of_dragonflies_fold_as_short_ones() {
+    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4)] {
+        let mut sweep = Sweep::new(selector);
+        for (operation, (reduction, element)) in ["scan", "exscan"].into_iter().flat_map(|operation| {
+            [("sum", "f32"), ("sum", "f16"), ("prod", "bf16"), ("maxloc", "f64i32")].map(|how| (operation, how))
+        }) {
+            let case = Case { operation, reduction, element, ranks, bytes: 65_552, root: 0 };
+            let plan = plan(&request(&case, (0..ranks).collect()), sweep.cluster.capabilities()).unwrap();
+            assert_eq!(plan.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
+            let grid = grid(&sweep.cluster, &plan.request.group);
+            sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
         }
     }
 }

@@ -28,6 +28,7 @@ mod rounds;
 mod signals;
 mod two_level;
 mod two_level_reduce;
+mod two_level_scan;
 mod two_level_vector;
 mod vector;
 
