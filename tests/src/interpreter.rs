@@ -1,12 +1,12 @@
-//! Interprets programs on bytes, by the definitions of `docs/isa.md`: no time, no links, no cards.
+//! Interprets programs on bytes, by the definitions of `docs/isa.md`: no time, no cards, and links only to order lanes.
 //!
 //! It shares no code with planner, verifier and mock: it computes block addresses and matches instructions itself. The
 //! programs must not race; then any order of execution gives the same result.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use cmdseq::plan::{Communicator, Program};
-use cmdseq::{AddressSpace, Instruction, Layout, Operand, Operation};
+use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 
 use crate::reduction::fold;
 
@@ -74,12 +74,23 @@ struct Machine<'a> {
     nodes: u32,
     stripe_bytes: u64,
     memory: &'a mut [Memory],
+    /// By rank, the next instruction that was not issued.
     next: Vec<usize>,
-    /// Whether the current instruction of a rank has sent and received its data.
-    halves: Vec<(bool, bool)>,
-    /// Data in flight, by communicator's members, sender and receiver.
-    messages: HashMap<(Vec<u32>, usize, usize), VecDeque<Vec<u8>>>,
+    /// By rank, those that were issued and have not ended.
+    issued: Vec<Vec<Issued>>,
+    /// Data in flight, by communicator's members, lane, sender and receiver.
+    messages: HashMap<(Vec<u32>, u8, usize, usize), VecDeque<Vec<u8>>>,
     signals: HashMap<(usize, u16), u64>,
+}
+
+/// An instruction that was issued.
+#[derive(Debug, Clone)]
+struct Issued {
+    it: Instruction,
+    /// Whether it has sent and received its data.
+    halves: (bool, bool),
+    /// The ranks of programs to which it sends, and from which it receives.
+    uses: [BTreeSet<usize>; 2],
 }
 
 /// Runs programs of the ranks of `group` in a fabric of `nodes` cards with stripes of `stripe_bytes`, on the memory of each.
@@ -103,21 +114,25 @@ pub fn interpret(
         stripe_bytes,
         memory,
         next: vec![0; ranks],
-        halves: vec![(false, false); ranks],
+        issued: vec![Vec::new(); ranks],
         messages: HashMap::new(),
         signals: HashMap::new(),
     };
     loop {
         let mut moved = false;
         for rank in 0..ranks {
-            moved |= machine.advance(rank)?;
+            machine.issue(rank)?;
+            // Those that end change the list.
+            for lane in machine.issued[rank].iter().map(|one| one.it.lane).collect::<Vec<_>>() {
+                moved |= machine.advance(rank, lane)?;
+            }
         }
         if !moved {
             break;
         }
     }
     for (rank, program) in programs.iter().enumerate() {
-        if machine.next[rank] < program.instructions.len() {
+        if machine.next[rank] < program.instructions.len() || !machine.issued[rank].is_empty() {
             return Err(Stuck(format!("rank {rank} stays at instruction {}", machine.next[rank])));
         }
     }
@@ -128,8 +143,81 @@ pub fn interpret(
 }
 
 impl Machine<'_> {
-    fn head(&self, rank: usize) -> Option<Instruction> {
-        self.programs[rank].instructions.get(self.next[rank]).copied()
+    fn head(&self, rank: usize, lane: u8) -> Option<Instruction> {
+        self.issued[rank].iter().find(|one| one.it.lane == lane).map(|one| one.it)
+    }
+
+    fn halves(&mut self, rank: usize, lane: u8) -> &mut (bool, bool) {
+        let place = self.issued[rank].iter().position(|one| one.it.lane == lane).expect("an issued instruction");
+        &mut self.issued[rank][place].halves
+    }
+
+    /// Issues what waits for nothing that runs: `docs/isa.md`, Lanes.
+    fn issue(&mut self, rank: usize) -> Result<(), Stuck> {
+        while let Some(it) = self.programs[rank].instructions.get(self.next[rank]).copied() {
+            let is_alone = |it: &Instruction| !is_exchange(it.operation);
+            let uses = self.uses(rank, &it)?;
+            let waits = |one: &Issued| {
+                is_alone(&it)
+                    || is_alone(&one.it)
+                    || it.flags.contains(Flags::FENCE)
+                    || it.lane == one.it.lane
+                    || uses.iter().zip(&one.uses).any(|(own, its)| !own.is_disjoint(its))
+            };
+            if self.issued[rank].iter().any(waits) {
+                break;
+            }
+            self.issued[rank].push(Issued { it, halves: (false, false), uses });
+            self.next[rank] += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the ranks of programs to which the instruction sends blocks that are not empty, and from which it receives some.
+    fn uses(&self, rank: usize, it: &Instruction) -> Result<[BTreeSet<usize>; 2], Stuck> {
+        let nothing = [BTreeSet::new(), BTreeSet::new()];
+        // One lane waits in any case.
+        if !is_exchange(it.operation) || self.programs[rank].instructions.iter().all(|one| one.lane == 0) {
+            return Ok(nothing);
+        }
+        let (nodes, own) = self.of_communicator(rank, it)?;
+        let (root, peer, count) = (usize::from(it.root), usize::from(it.peer), nodes.len());
+        let is_full = |number: usize| block_bytes(it, number) > 0;
+        let listed = |slot: u64, number: usize| {
+            let table = self.programs[rank].tables.iter().find(|(known, _)| u64::from(**known) == slot);
+            table.and_then(|(_, table)| table.entries.get(number)).is_some_and(|entry| entry.bytes > 0)
+        };
+        let goes = |from: usize, to: usize| match it.operation {
+            Operation::Send => from == own && to == peer && it.bytes > 0,
+            Operation::Recv | Operation::RecvReduce => from == peer && to == own && it.bytes > 0,
+            Operation::Sendrecv | Operation::SendrecvReduce => {
+                ((from == own && to == peer) || (from == root && to == own)) && it.bytes > 0
+            }
+            Operation::Barrier => false,
+            Operation::Scatter => from == root && is_full(to),
+            Operation::Gather => to == root && is_full(from),
+            Operation::Broadcast => from == root && it.bytes > 0,
+            Operation::Reduce => to == root && it.bytes > 0,
+            Operation::Allgather => is_full(from),
+            Operation::ReduceScatter => is_full(to),
+            Operation::Scan | Operation::Exscan => from < to && it.bytes > 0,
+            Operation::Scatterv if own == root => from == root && listed(it.extent, to),
+            Operation::Scatterv => from == root && it.bytes > 0,
+            Operation::Gatherv if own == root => to == root && listed(it.extent, from),
+            Operation::Gatherv => to == root && it.bytes > 0,
+            Operation::Allgatherv => listed(it.extent, from),
+            Operation::Alltoallv if from == own => listed(it.extent & 0xffff, to),
+            Operation::Alltoallv => listed(it.extent >> 16, from),
+            _ => it.bytes > 0,
+        };
+        let mut uses = nothing;
+        for other in (0..count).filter(|other| *other != own) {
+            let program = self.group.iter().position(|node| *node == nodes[other]);
+            let [out, into] = [goes(own, other), goes(other, own)].map(|goes| program.filter(|_| goes));
+            uses[0].extend(out);
+            uses[1].extend(into);
+        }
+        Ok(uses)
     }
 
     /// Returns the nodes of the communicator, and the own rank.
@@ -159,14 +247,13 @@ impl Machine<'_> {
         side.address + number as u64 * distance
     }
 
-    fn end(&mut self, rank: usize) {
-        self.next[rank] += 1;
-        self.halves[rank] = (false, false);
+    fn end(&mut self, rank: usize, lane: u8) {
+        self.issued[rank].retain(|one| one.it.lane != lane);
     }
 
-    /// Advances the current instruction of `rank` as far as possible.
-    fn advance(&mut self, rank: usize) -> Result<bool, Stuck> {
-        let Some(it) = self.head(rank) else { return Ok(false) };
+    /// Advances the instruction in `lane` of `rank` as far as possible.
+    fn advance(&mut self, rank: usize, lane: u8) -> Result<bool, Stuck> {
+        let Some(it) = self.head(rank, lane) else { return Ok(false) };
         match it.operation {
             Operation::Nop | Operation::Delay => {}
             Operation::Copy => {
@@ -194,7 +281,7 @@ impl Machine<'_> {
             | Operation::SendrecvReduce => return self.exchange(rank, &it),
             _ => return self.collective(rank, &it),
         }
-        self.end(rank);
+        self.end(rank, lane);
         Ok(true)
     }
 
@@ -231,28 +318,28 @@ impl Machine<'_> {
         if both && peer == own {
             let data = self.memory[rank].read(self.single(it.source, own), it.bytes);
             self.memory[rank].write(self.single(it.destination, own), &data);
-            self.end(rank);
+            self.end(rank, it.lane);
             return Ok(true);
         }
         // What is empty is neither sent nor waited for.
         if it.bytes == 0 {
-            self.end(rank);
+            self.end(rank, it.lane);
             return Ok(true);
         }
         let mut moved = false;
         if let Some(to) = to
-            && !self.halves[rank].0
+            && !self.halves(rank, it.lane).0
         {
             let data = self.memory[rank].read(self.single(it.source, to), it.bytes);
-            let key = (nodes.clone(), rank, self.program_rank(nodes[to])?);
+            let key = (nodes.clone(), it.lane, rank, self.program_rank(nodes[to])?);
             self.messages.entry(key).or_default().push_back(data);
-            self.halves[rank].0 = true;
+            self.halves(rank, it.lane).0 = true;
             moved = true;
         }
         if let Some(from) = from
-            && !self.halves[rank].1
+            && !self.halves(rank, it.lane).1
         {
-            let key = (nodes.clone(), self.program_rank(nodes[from])?, rank);
+            let key = (nodes.clone(), it.lane, self.program_rank(nodes[from])?, rank);
             let Some(data) = self.messages.get_mut(&key).and_then(VecDeque::pop_front) else { return Ok(moved) };
             if data.len() as u64 != it.bytes {
                 return Err(Stuck(format!("rank {rank} gets {} B for {}", data.len(), it.bytes)));
@@ -268,18 +355,18 @@ impl Machine<'_> {
                 data
             };
             self.memory[rank].write(place, &result);
-            self.halves[rank].1 = true;
+            self.halves(rank, it.lane).1 = true;
             moved = true;
         }
         let is_taken = match to {
             Some(to) => {
-                let key = (nodes.clone(), rank, self.program_rank(nodes[to])?);
+                let key = (nodes.clone(), it.lane, rank, self.program_rank(nodes[to])?);
                 self.messages.get(&key).is_none_or(VecDeque::is_empty)
             }
             None => true,
         };
         if is_taken {
-            self.end(rank);
+            self.end(rank, it.lane);
         }
         Ok(moved || is_taken)
     }
@@ -290,7 +377,9 @@ impl Machine<'_> {
         let ranks = nodes.iter().map(|node| self.program_rank(*node)).collect::<Result<Vec<_>, _>>()?;
         let mut all = Vec::new();
         for rank in &ranks {
-            let Some(its) = self.head(*rank).filter(|its| its.operation == it.operation) else { return Ok(false) };
+            let Some(its) = self.head(*rank, it.lane).filter(|its| its.operation == it.operation) else {
+                return Ok(false);
+            };
             match self.members(*rank, its.communicator) {
                 Some((members, _)) if members == nodes => all.push(its),
                 _ => return Ok(false),
@@ -306,7 +395,7 @@ impl Machine<'_> {
         for (place, address, data) in results {
             self.memory[ranks[place]].write(address, &data);
         }
-        ranks.iter().for_each(|rank| self.end(*rank));
+        ranks.iter().for_each(|rank| self.end(*rank, it.lane));
         Ok(true)
     }
 
@@ -380,14 +469,7 @@ impl Machine<'_> {
     ) -> Result<Vec<(usize, u64, Vec<u8>)>, Stuck> {
         let count = ranks.len();
         let root = usize::from(it.root);
-        let divides = matches!(
-            it.operation,
-            Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter
-        );
-        let block = |number: usize| match divides && it.extent != 0 {
-            true => it.extent.saturating_sub(number as u64 * it.bytes).min(it.bytes),
-            false => it.bytes,
-        };
+        let block = |number: usize| block_bytes(it, number);
         let read = |rank: usize, address: u64, bytes: u64| self.memory[ranks[rank]].read(address, bytes);
         let from_single = |rank: usize, other: usize, bytes| read(rank, self.single(all[rank].source, other), bytes);
         let from_many =
@@ -454,6 +536,38 @@ impl Machine<'_> {
         }
         results.retain(|(_, _, data)| !data.is_empty());
         Ok(results)
+    }
+}
+
+/// Whether the operation runs in a lane.
+fn is_exchange(operation: Operation) -> bool {
+    use Operation::{Copy, Delay, Fill, Free, Group, Launch, Loop, Nop, PutSignal, RdmaRead, RdmaWrite, Store};
+    use Operation::{Table, User, WaitSignal};
+    !matches!(
+        operation,
+        Nop | Delay
+            | Copy
+            | Fill
+            | RdmaRead
+            | RdmaWrite
+            | PutSignal
+            | WaitSignal
+            | Group
+            | Free
+            | Store
+            | Launch
+            | Loop
+            | Table
+            | User
+    )
+}
+
+/// Bytes of block `number` of a collective: the last ones of a divided vector are short or empty.
+fn block_bytes(it: &Instruction, number: usize) -> u64 {
+    use Operation::{Allgather, Gather, ReduceScatter, Scatter};
+    match matches!(it.operation, Scatter | Gather | Allgather | ReduceScatter) && it.extent != 0 {
+        true => it.extent.saturating_sub(number as u64 * it.bytes).min(it.bytes),
+        false => it.bytes,
     }
 }
 

@@ -24,8 +24,8 @@ use set::{ARENA, DEFINED, RandomSet, random_set};
 use stored::{encoded, has_logic, stored};
 
 /// Cards of `ranks` ranks with data in their memory, programs in their slots and logic behind their switches.
-fn cards(ranks: u32) -> Both {
-    let mut both = Both::new(Profile::optweb(ranks));
+fn cards(ranks: u32, lanes: u32) -> Both {
+    let mut both = Both::new(Profile { lanes, ..Profile::optweb(ranks) });
     for rank in 0..ranks as usize {
         both.prepare(rank, 0, ARENA);
         for Stored { slot, instructions } in stored(rank, ranks) {
@@ -59,6 +59,8 @@ struct Ran {
     verified: usize,
     one_sided: usize,
     vector: usize,
+    /// With exchanges in several lanes.
+    in_lanes: usize,
     /// With what reads host memory, changes communicators, or runs what is stored or the user's; by operation.
     outside: BTreeMap<&'static str, usize>,
     /// Failed, as what they were given was wrong; by status.
@@ -67,8 +69,8 @@ struct Ran {
 }
 
 /// Runs sets until so many were verified and ran; counts why the others were refused.
-fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
-    let mut both = cards(ranks);
+fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
+    let mut both = cards(ranks, lanes);
     let capabilities = both.capabilities().clone();
     let group: Vec<u32> = (0..ranks).collect();
     let stored: Vec<Vec<Stored>> = (0..ranks as usize).map(|rank| stored(rank, ranks)).collect();
@@ -100,6 +102,7 @@ fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
             matches!(it.operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
         }));
         ran.vector += usize::from(has(&|it| takes_tables(it.operation)));
+        ran.in_lanes += usize::from(has(&|it| it.lane != 0));
         let show = |wrong: &str| format!("seed {seed} of {ranks} ranks: {wrong}\n{communicators:?}\n{programs:#?}");
         if fails.iter().any(|statuses| !statuses.is_empty()) {
             let (rank, index, status) =
@@ -109,7 +112,7 @@ fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
             let is_expected = expected.is_some_and(|all| all.contains(&status));
             assert!(is_expected, "{}", show(&format!("rank {rank}, instruction {index}: {status}")));
             *ran.failed.entry(format!("{status:?}")).or_default() += 1;
-            both = cards(ranks);
+            both = cards(ranks, lanes);
         } else {
             // Other ranks first, or much later: what is ordered comes out the same.
             let mut dice = Dice(!seed);
@@ -122,7 +125,7 @@ fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
             }
             match has(&|it| it.operation == Operation::Free && it.communicator < DEFINED) {
                 // The host knows of no communicators that are gone.
-                true => both = cards(ranks),
+                true => both = cards(ranks, lanes),
                 // What was written shall differ from what is there.
                 false => both.prepare(ran.verified % ranks as usize, 0, ARENA),
             }
@@ -138,16 +141,17 @@ fn run_sets(ranks: u32, first_seed: u64, wanted: usize) -> Ran {
 fn verified_programs_do_what_they_say() {
     let full = is_full();
     let wanted = if full { 50_000 } else { 600 };
-    for (ranks, part) in [(2, 4), (3, 4), (4, 2)] {
+    for (ranks, lanes, part) in [(2, 1, 5), (3, 1, 5), (4, 1, 5), (3, 2, 5), (4, 3, 5)] {
         let wanted = wanted / part;
-        let ran = run_sets(ranks, seed() << 32, wanted);
+        let ran = run_sets((ranks, lanes), seed() << 32, wanted);
         println!(
-            "{ranks} ranks: {} verified and run, {} with one-sided transfers, {} with vector forms, {:?}; failed, as they \
-             were given what is wrong: {:?}; refused: {:?}",
-            ran.verified, ran.one_sided, ran.vector, ran.outside, ran.failed, ran.refused
+            "{ranks} ranks, {lanes} lanes: {} verified and run, {} with one-sided transfers, {} with vector forms, {} in several \
+             lanes, {:?}; failed, as they were given what is wrong: {:?}; refused: {:?}",
+            ran.verified, ran.one_sided, ran.vector, ran.in_lanes, ran.outside, ran.failed, ran.refused
         );
         assert_eq!(ran.verified, wanted);
-        assert!(ran.one_sided * 10 > wanted, "{ran:?}");
+        assert!(lanes == 1 || ran.in_lanes * 4 > wanted, "{ran:?}");
+        assert!(lanes > 1 || ran.one_sided * 10 > wanted, "{ran:?}");
         assert!(ran.vector * 10 > wanted, "{ran:?}");
         assert!(ran.outside.values().all(|count| count * 100 > wanted), "{ran:?}");
         assert!(ran.failed.len() >= if full { 4 } else { 1 }, "{ran:?}");

@@ -29,10 +29,20 @@ pub(crate) struct Set<'a> {
     pub(crate) contents: Vec<Vec<u8>>,
     /// What frees communicators, at the end.
     frees: Vec<(usize, u16)>,
+    /// Whether exchanges take any lane; the verifier refuses one-sided operations then.
+    has_lanes: bool,
+    /// The lane of this episode.
+    lane: u8,
 }
 
 impl Set<'_> {
-    fn push(&mut self, rank: usize, instruction: Instruction) {
+    fn push(&mut self, rank: usize, mut instruction: Instruction) {
+        if instruction.operation.fields().lane {
+            instruction.lane = self.lane;
+        }
+        if self.has_lanes && self.dice.one_in(4) {
+            instruction.flags |= Flags::FENCE;
+        }
         self.programs[rank].instructions.push(instruction);
     }
 
@@ -80,6 +90,9 @@ impl Set<'_> {
 
     /// What some ranks do together, or one alone.
     fn episode(&mut self) {
+        if self.has_lanes {
+            self.lane = self.dice.below(self.capabilities.lanes.into()) as u8;
+        }
         match self.dice.below(18) {
             0..=3 => self.collective(),
             4 => self.vector_form(),
@@ -89,6 +102,7 @@ impl Set<'_> {
             }
             6..=8 => self.pair(),
             9 => self.ring(),
+            10..=13 if self.has_lanes => self.pair(),
             10 | 11 => self.one_sided(),
             12 | 13 if self.capabilities.runs(Operation::PutSignal) => self.put(),
             14 | 15 => self.outside(),
@@ -432,7 +446,7 @@ impl Set<'_> {
         let other = dice.below(program.len() as u64) as usize;
         let near = dice.below(128).wrapping_sub(64);
         let it = &mut program[at];
-        match dice.below(12) {
+        match dice.below(if self.capabilities.lanes > 1 { 14 } else { 12 }) {
             0 => program.swap(at, other),
             1 => drop(program.remove(at)),
             2 => program.insert(other, program[at]),
@@ -444,6 +458,8 @@ impl Set<'_> {
             8 => it.communicator = dice.below(4) as u16,
             9 => it.flags = dice.of(&[Flags::EAGER, Flags::RENDEZVOUS, Flags::empty(), Flags::INTERRUPT]),
             10 => it.signal_value = dice.below(3) as u32,
+            12 => it.lane = dice.below(4) as u8,
+            13 => it.flags ^= Flags::FENCE,
             _ => it.operation = dice.of(&[Operation::Send, Operation::Recv, Operation::Sendrecv, Operation::RdmaWrite]),
         }
     }
@@ -461,7 +477,9 @@ pub(crate) fn random_set(seed: u64, capabilities: &Capabilities, host: &[u64]) -
     let programs = vec![Program::default(); ranks as usize];
     let contents = vec![Vec::new(); ranks as usize];
     let (communicators, owed, frees) = (Vec::new(), Vec::new(), Vec::new());
-    let mut set = Set { dice: Dice(seed), capabilities, programs, communicators, owed, host, contents, frees };
+    let mut dice = Dice(seed);
+    let has_lanes = capabilities.lanes > 1 && !dice.one_in(4);
+    let mut set = Set { dice, capabilities, programs, communicators, owed, host, contents, frees, has_lanes, lane: 0 };
     let mut members: Vec<u32> = (0..ranks).rev().filter(|_| !set.dice.one_in(3)).collect();
     if members.is_empty() {
         members.push(0);
