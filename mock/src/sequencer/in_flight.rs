@@ -63,10 +63,7 @@ impl InFlight {
     }
 
     pub(super) fn end(&mut self, order: u64, ended: Ended) {
-        let place = order.checked_sub(self.first).and_then(|place| self.issued.get_mut(place as usize));
-        if let Some(place) = place {
-            *place = Some(ended);
-        }
+        self.issued[(order - self.first) as usize] = Some(ended);
     }
 
     /// Removes and returns the first instruction, if it has ended.

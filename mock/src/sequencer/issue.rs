@@ -10,7 +10,7 @@ use crate::agenda::Time;
 use crate::card::Card;
 use crate::fabric::{Core, Event};
 use crate::host_dma::Job;
-use crate::lanes::{ALL_LINKS, Claim, LaneId};
+use crate::lanes::{ALL_LINKS, Claim, Lane, LaneId};
 
 const QUEUE: usize = 0;
 
@@ -30,7 +30,7 @@ pub(super) struct Next {
 impl Card {
     /// Returns whether an instruction could be issued beside those that run.
     fn has_free_lane(&self) -> bool {
-        let is_alone = |lane: &crate::lanes::Lane| lane.running.is_some() && lane.claim.is_alone;
+        let is_alone = |lane: &Lane| lane.running.is_some() && lane.claim.is_alone;
         self.lanes.iter().any(|lane| lane.running.is_none()) && !self.lanes.iter().any(is_alone)
     }
 }
@@ -72,22 +72,21 @@ impl Core {
 
     /// Returns when the next instruction is due; `None` if there is none, or one that it waits for runs.
     fn next_issue(&mut self, index: usize) -> Option<Time> {
-        let next = match self.cards[index].sequencer.next.take() {
-            Some(next) => next,
-            None => self.take_next(index)?,
-        };
-        let card = &mut self.cards[index];
+        if self.cards[index].sequencer.next.is_none() {
+            self.cards[index].sequencer.next = Some(self.take_next(index)?);
+        }
+        let card = &self.cards[index];
+        let next = card.sequencer.next.as_ref()?;
         let is_fenced = card.sequencer.is_fenced || next.instruction.flags.contains(Flags::FENCE);
-        let (claim, turns) = (next.claim, next.turns);
-        card.sequencer.next = Some(next);
         let mut free_at = 0;
-        for lane in card.lanes.iter().filter(|lane| is_fenced || claim.waits_for(&lane.claim)) {
+        // Of each lane, the last instruction stands for all: those before it have ended a hand-over before its issue.
+        for lane in card.lanes.iter().filter(|lane| is_fenced || next.claim.waits_for(&lane.claim)) {
             if lane.running.is_some() {
                 return None;
             }
             free_at = free_at.max(lane.free_at);
         }
-        let turn = if turns { self.profile.cycles(self.profile.dispatch_cycles) } else { 0 };
+        let turn = if next.turns { self.profile.cycles(self.profile.dispatch_cycles) } else { 0 };
         let at = card.sequencer.ready_at.max(free_at + Time::from(turn)).max(self.now);
         Some(at.next_multiple_of(self.profile.cycle_ps.into()))
     }

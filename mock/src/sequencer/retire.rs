@@ -9,7 +9,7 @@ use super::{Refusal, Running, Work};
 use crate::agenda::Time;
 use crate::fabric::{Core, Step};
 use crate::host_dma::Job;
-use crate::lanes::LaneId;
+use crate::lanes::{Claim, LaneId};
 
 impl Core {
     /// Fails the lane's instruction after `delay`.
@@ -180,7 +180,7 @@ impl Core {
         let place = next.or_else(|| launch.next_place(length)).unwrap_or(0);
         let order = sequencer.in_flight.begin();
         let lane = &mut card.lanes[0];
-        lane.claim = crate::lanes::Claim::ALONE;
+        lane.claim = Claim::ALONE;
         lane.running = Some(Running { place, ..Running::begun(Instruction::nop(), now, order) });
     }
 }
