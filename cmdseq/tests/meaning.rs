@@ -187,6 +187,47 @@ fn another_collective_is_refused() {
     assert!(refusal.rank == Some(1) && refusal.cause.contains("of 5 inputs"), "{refusal}");
 }
 
+/// The last partial result of an alltoall_scan is that of a reduce_scatter, and those before lack ranks. What a scan in two steps
+/// sends to a wrong rank is refused.
+#[test]
+fn partial_results_are_folds_of_the_ranks_up_to_each() {
+    let sum = Combine::new(Reduction::Sum, Element::F16);
+    let (plan, capabilities) = planned(Collective::ReduceScatter, Algorithm::Direct, sum);
+    let (from, to, bytes) = (plan.programs[0].instructions[0].source, 1 << 32, 4096);
+    let result_of = |stage: u64| {
+        let mut plan = plan.clone();
+        for program in &mut plan.programs {
+            program.instructions = vec![Instruction::alltoall_scan(sum, from, Operand::card(to), bytes)];
+            program.output = vec![Piece { offset: 0, address: to + stage * bytes, bytes }];
+        }
+        expected(&plan, &capabilities, Order::Any)
+    };
+    result_of(3).unwrap();
+    let refusal = result_of(2).unwrap_err();
+    assert!(refusal.cause.contains("but is the sum of f16 of 3 inputs"), "{refusal}");
+    let refusal = result_of(0).unwrap_err();
+    assert!(refusal.cause.contains("but is byte 0 of the input of rank 0"), "{refusal}");
+    for collective in [Collective::Scan, Collective::Exscan] {
+        let (right, capabilities) = planned(collective, Algorithm::Multipath, sum);
+        expected(&right, &capabilities, Order::Any).unwrap();
+        // Rounded once, not at each rank.
+        let refusal = expected(&right, &capabilities, Order::Rank).unwrap_err();
+        assert!(refusal.cause.contains("in the order of ranks"), "{refusal}");
+        let changes: [fn(&mut Instruction); 3] = [
+            |alltoall| alltoall.communicator = 1 - alltoall.communicator,
+            |alltoall| alltoall.source.address += 2,
+            |alltoall| alltoall.bytes -= 2,
+        ];
+        for change in changes {
+            let mut plan = right.clone();
+            plan.communicators = vec![Communicator { id: 1, members: vec![1, 2, 3, 0] }];
+            expected(&plan, &capabilities, Order::Any).unwrap();
+            plan.programs.iter_mut().for_each(|program| change(&mut program.instructions[1]));
+            assert_eq!(expected(&plan, &capabilities, Order::Any).unwrap_err().reason, Reason::Expectation);
+        }
+    }
+}
+
 /// Folds over other elements than those of the inputs carry and round over other bytes.
 #[test]
 fn folds_of_shifted_elements_are_refused() {

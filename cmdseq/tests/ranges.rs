@@ -1,9 +1,11 @@
 //! Tables, and the ranges that instructions read and write, by hand-computed examples.
 
-use cmdseq::ranges::Range;
-use cmdseq::ranges::card_ranges;
+use std::collections::BTreeSet;
+
+use cmdseq::ranges::{Range, Reduced, Transfers, card_ranges};
 use cmdseq::{
-    AddressOverflow, Context, Instruction, Operand, OwnBlock, RangeError, Table, Tables, Transfer, table, transfers,
+    AddressOverflow, Combine, Context, Element, Instruction, Operand, OwnBlock, RangeError, Reduction, Table, Tables,
+    Transfer, table, transfers,
 };
 
 const NO_TABLES: &Tables = &Tables::new();
@@ -37,6 +39,45 @@ fn divided_vectors_end_with_short_and_empty_blocks() {
     let ranges = card_ranges(&allgather, &at(0, 4)).unwrap();
     assert_eq!(ranges.reads, [Range { address: 0, bytes: 64 }], "one stream is read once");
     assert_eq!(ranges.writes.len(), 2, "the block of rank 1 and the own one");
+}
+
+/// Rank 1 of 3 sends its blocks 0 and 2, and writes a result for each rank, its own where its own block arrives.
+#[test]
+fn an_alltoall_scan_writes_a_partial_result_for_each_rank() {
+    let sum = Combine::new(Reduction::Sum, Element::F32);
+    let (here, there) = (Operand::card(1000), Operand::card(5000));
+    let blocks =
+        |list: &[Transfer]| -> Vec<(u32, u64)> { list.iter().map(|one| (one.peer_rank, one.address)).collect() };
+    for (source, destination, read, written) in [
+        (here, there, [1000, 1064, 1128], [5000, 5064, 5128]),
+        (here.striped(), there, [1000, 1000 + STRIPE, 1000 + 2 * STRIPE], [5000, 5064, 5128]),
+        (here, there.striped(), [1000, 1064, 1128], [5000, 5000 + STRIPE, 5000 + 2 * STRIPE]),
+    ] {
+        let instruction = Instruction::alltoall_scan(sum, source, destination, 64);
+        let moved = transfers(&instruction, &at(1, 3)).unwrap();
+        assert_eq!(blocks(&moved.sends), [(0, read[0]), (2, read[2])]);
+        assert_eq!(blocks(&moved.receives), [(0, written[0]), (2, written[2])]);
+        assert_eq!(moved.partials, written);
+        assert_eq!(moved.reduced, Some(Reduced { own: Some(read[1]), destination: written[1], bytes: 64 }));
+        assert_eq!((moved.own, moved.multicast, moved.contribution()), (None, false, Some((read[1], 64))));
+        let ranges = card_ranges(&instruction, &at(1, 3)).unwrap();
+        let addresses = |ranges: &[Range]| ranges.iter().map(|range| range.address).collect::<BTreeSet<u64>>();
+        assert_eq!(
+            (addresses(&ranges.reads), addresses(&ranges.writes)),
+            (BTreeSet::from(read), BTreeSet::from(written))
+        );
+        assert_eq!(ranges.in_place, None);
+    }
+    let alone = transfers(&Instruction::alltoall_scan(sum, here, there, 64), &at(0, 1)).unwrap();
+    assert_eq!(alone.own, Some(OwnBlock { source: 1000, destination: 5000, bytes: 64 }));
+    assert!(alone.partials.is_empty() && alone.reduced.is_none());
+    let nothing = transfers(&Instruction::alltoall_scan(sum, here, there, 0), &at(1, 3)).unwrap();
+    assert_eq!(nothing, Transfers::default());
+    let own_in_place = card_ranges(&Instruction::alltoall_scan(sum, here, here, 64), &at(1, 3)).unwrap();
+    assert!(own_in_place.reads.contains(&Range { address: 1064, bytes: 64 }), "the own block is read and written");
+    assert!(own_in_place.writes.contains(&Range { address: 1064, bytes: 64 }));
+    let high = Instruction::alltoall_scan(sum, here, Operand::card(u64::MAX - 100), 64);
+    assert!(matches!(transfers(&high, &at(0, 3)), Err(RangeError::Address(AddressOverflow { block: 1, .. }))));
 }
 
 #[test]

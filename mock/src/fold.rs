@@ -3,11 +3,14 @@
 //!
 //! The units take one beat of each contribution at a time, in the order of ranks. Past the receive buffers nothing is kept:
 //! the contributions pass together, and their sources are told when the result is counted.
+//!
+//! For an alltoall_scan, a tap after each unit gives out the partial result too, as a stream of its own to memory.
 
+use std::slice;
 use std::sync::Arc;
 
 use cmdseq::completion::Status;
-use cmdseq::ranges::Reduced;
+use cmdseq::ranges::{Reduced, Transfers};
 use cmdseq::reduction::{Accumulator, Combine};
 
 use crate::fabric::{Core, Step};
@@ -26,6 +29,8 @@ const CHUNK_UNIT: u64 = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(crate) reduced: Reduced,
+    /// Where the partial results are written, by rank; empty if only the last result is.
+    partials: Vec<u64>,
     /// Bytes of the current piece.
     accumulator: Option<Accumulator>,
     /// Number of receives from lower ranks.
@@ -51,11 +56,33 @@ enum Contribution {
 }
 
 impl Fold {
-    pub(crate) fn new(reduced: Reduced, combine: Combine, lower: usize, receives: usize) -> Self {
+    /// The fold of `transfers`, with `lower` receives from lower ranks; `None` if they do not fold.
+    pub(crate) fn of(transfers: &Transfers, combine: Combine, lower: usize) -> Option<Self> {
+        let (reduced, receives) = (transfers.reduced?, transfers.receives.len());
         let missing = receives + usize::from(reduced.own.is_some());
         let contributions = vec![Contribution::Missing; receives];
         let accumulator = Accumulator::new(combine);
-        Fold { reduced, accumulator, lower, contributions, missing, is_drained: false, is_counted: false }
+        let partials = transfers.partials.clone();
+        Some(Fold {
+            reduced,
+            partials,
+            accumulator,
+            lower,
+            contributions,
+            missing,
+            is_drained: false,
+            is_counted: false,
+        })
+    }
+
+    /// Whether each contribution has a result of its own.
+    pub(crate) fn keeps_partials(&self) -> bool {
+        !self.partials.is_empty()
+    }
+
+    /// Returns where results are written.
+    fn results(&self) -> &[u64] {
+        if self.keeps_partials() { &self.partials } else { slice::from_ref(&self.reduced.destination) }
     }
 
     /// Returns the cards whose memory contributions are read from.
@@ -96,7 +123,8 @@ impl Core {
             return self.mismatch(at, port);
         }
         let reduced = fold.reduced;
-        let passes = vec![card.channel(reduced.destination), card.fold];
+        let results = fold.results().iter().map(|result| card.channel(*result));
+        let passes = results.chain([card.fold]).collect();
         if let Some((transfer, _)) = self.folding(at) {
             transfer.receives.iter_mut().for_each(|receive| receive.state = ReceiveState::Draining);
         }
@@ -196,16 +224,18 @@ impl Core {
     /// Folds the next bytes of all contributions, from `done` on, and returns their number.
     pub(crate) fn fold_piece(&mut self, index: usize, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
         let left = fold.reduced.bytes - done;
+        let results = fold.results().len();
         let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !self.cards[index].memory.is_hollow()) else {
             return Ok(left);
         };
         let own = fold.reduced.own.map(|address| Contribution::Memory { card: index, address });
         let (lower, higher) = fold.contributions.split_at(fold.lower.min(fold.contributions.len()));
         let in_order = || lower.iter().chain(&own).chain(higher);
-        let moved = in_order().count() as u64 + 1;
+        let moved = (in_order().count() + results) as u64;
         let bytes = left.min(CHUNK).min((HOLD_BYTES / moved).next_multiple_of(CHUNK_UNIT));
         self.hold_bytes += moved * bytes;
         accumulator.clear();
+        let mut partials = fold.partials.iter();
         for contribution in in_order() {
             match contribution {
                 Contribution::Missing => {}
@@ -216,8 +246,13 @@ impl Core {
                     accumulator.add(&data[done as usize..(done + bytes) as usize]);
                 }
             }
+            if let Some(partial) = partials.next() {
+                accumulator.result(self.cards[index].memory.slice_mut(partial + done, bytes)?);
+            }
         }
-        accumulator.result(self.cards[index].memory.slice_mut(fold.reduced.destination + done, bytes)?);
+        if fold.partials.is_empty() {
+            accumulator.result(self.cards[index].memory.slice_mut(fold.reduced.destination + done, bytes)?);
+        }
         Ok(bytes)
     }
 }

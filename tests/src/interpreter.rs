@@ -437,6 +437,12 @@ impl Machine<'_> {
                     results.push((rank, to_single(rank, rank), data));
                 }
             }
+            Operation::AlltoallScan => {
+                for (rank, last) in (0..count).flat_map(|rank| (0..count).map(move |last| (rank, last))) {
+                    let data = folded(0..last + 1, &|from| from_many(from, rank))?;
+                    results.push((rank, to_many(rank, last), data));
+                }
+            }
             Operation::Scan | Operation::Exscan => {
                 let with_own = usize::from(it.operation == Operation::Scan);
                 for rank in 1 - with_own..count {

@@ -133,6 +133,8 @@ fn mutants(it: &Instruction, ranks: u16) -> Vec<Instruction> {
     add(&|it| it.extent_argument = Some(0));
     [0, 1, 2, 64].into_iter().for_each(|id| add(&|it| it.signal_id = id));
     [0, 1, 2, 3, u32::MAX].into_iter().for_each(|value| add(&|it| it.signal_value = value));
+    [1, 255].into_iter().for_each(|lane| add(&|it| it.lane = lane));
+    add(&|it| it.flags |= Flags::FENCE);
     add(&|it| it.loop_count = 1);
     add(&|it| it.loop_body = 1);
     all

@@ -62,8 +62,8 @@ const WAYS: [(&str, &[&str]); 5] = [
     ("reduce", &["binomial", "direct", "multipath", "ring"]),
     ("allreduce", &["binomial", "direct", "multipath", "ring"]),
     ("reduce_scatter", &["direct", "ring"]),
-    ("scan", &["direct", "ring"]),
-    ("exscan", &["direct", "ring"]),
+    ("scan", &["direct", "multipath", "ring"]),
+    ("exscan", &["direct", "multipath", "ring"]),
 ];
 
 /// Elements: one, a few beats and a part, and more than is sent eagerly.
@@ -227,10 +227,8 @@ fn the_order_of_ranks_has_one_result() {
                 let expected: Vec<&str> = match (is_dragonfly, is_rounded) {
                     (true, true) => vec!["two-level"],
                     (false, true) if is_short => vec!["ring"],
-                    (false, true) if ["reduce", "allreduce"].contains(&operation) => {
-                        vec!["direct", "multipath", "ring"]
-                    }
-                    (false, true) => vec!["direct", "ring"],
+                    (false, true) if operation == "reduce_scatter" => vec!["direct", "ring"],
+                    (false, true) => vec!["direct", "multipath", "ring"],
                     (_, false) => continue,
                 };
                 assert!(found.iter().eq(&expected), "{operation}, {reduction} of {element}: {found:?}");

@@ -98,6 +98,11 @@ impl Instruction {
         Instruction::combining(Operation::Exscan, combine, source, destination, bytes)
     }
 
+    /// Folds blocks of `bytes`, one for each rank, and keeps the fold of the ranks up to each.
+    pub const fn alltoall_scan(combine: Combine, source: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction::combining(Operation::AlltoallScan, combine, source, destination, bytes)
+    }
+
     /// Reads `bytes` of rank `peer`'s card memory at `source`.
     pub const fn rdma_read(peer: u16, source: Operand, destination: Operand, bytes: u64) -> Self {
         Instruction { peer, ..Instruction::moving(Operation::RdmaRead, source, destination, bytes) }

@@ -132,6 +132,8 @@ operations! {
     PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
     /// Waits until signal `signal` of this card is at least the signal value, and subtracts the value.
     WaitSignal = 21, "wait_signal", uses(signal);
+    /// The folds of block j of the sources of ranks 0 to i go to block i of rank j's destination, for every i.
+    AlltoallScan = 23, "alltoall_scan", uses(communicator source destination bytes combine lane);
     /// Copies between card memory and host memory, in any direction.
     Copy = 24, "copy", uses(source destination bytes);
     /// Fills `destination` with the eight bytes of `extent`, repeated.
@@ -184,6 +186,7 @@ pub(crate) const fn is_collective(operation: Operation) -> bool {
             | Operation::ReduceScatter
             | Operation::Scan
             | Operation::Exscan
+            | Operation::AlltoallScan
             | Operation::Scatterv
             | Operation::Gatherv
             | Operation::Allgatherv

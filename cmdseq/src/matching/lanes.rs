@@ -1,63 +1,114 @@
 //! For which earlier instructions of its card an instruction waits: `docs/isa.md`, Lanes.
 
-use super::kinds::directions;
-use super::members::{Members, Membership};
-use crate::instruction::is_collective;
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use super::members::Members;
 use crate::program::Program;
-use crate::{Flags, Instruction};
+use crate::ranges::{Transfer, transfers};
+use crate::{Capabilities, Flags, Instruction, Operation};
+
+/// Kinds of exchanges remembered for a rank.
+const KNOWN_MAX: usize = 16;
+
+/// The lanes that programs use.
+#[derive(Debug)]
+pub(crate) struct Lanes<'a> {
+    programs: &'a [Program],
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+    count: usize,
+    /// By rank, the directions of its last exchanges: pieces of one transfer are alike.
+    known: Vec<Vec<(Kind, Rc<Directions>)>>,
+}
+
+/// Operation, communicator, root, peer, bytes and extent: what the directions of an exchange depend on.
+type Kind = (Operation, u16, u16, u16, u64, u64);
 
 /// What an instruction occupies while it runs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim<'m> {
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
     lane: u8,
     is_fenced: bool,
-    links: Links<'m>,
+    /// `None` for an operation that is no exchange: it runs alone.
+    directions: Option<Rc<Directions>>,
 }
 
-/// Links, by the cards to which they lead: ranks of the programs.
-#[derive(Debug, Clone, Copy)]
-enum Links<'m> {
-    /// An operation that is no exchange runs alone.
-    Alone,
-    Pair([Option<usize>; 2]),
-    /// Those to the other members of a communicator.
-    Members(Membership<'m>),
+/// Directions of links, by the node at the other end, sorted: from this card, and to it.
+#[derive(Debug)]
+struct Directions {
+    out: Vec<u32>,
+    into: Vec<u32>,
 }
 
-impl<'m> Claim<'m> {
-    pub(crate) fn of(rank: usize, instruction: &Instruction, members: &'m Members) -> Self {
-        let links = match members.of(rank, instruction).filter(|_| instruction.operation.fields().lane) {
-            None => Links::Alone,
-            Some(all) if is_collective(instruction.operation) => Links::Members(all),
-            Some(one) => Links::Pair(
-                directions(instruction, one.own)
-                    .map(|direction| direction.and_then(|(_, other)| one.program_rank(other))),
-            ),
+impl<'a> Lanes<'a> {
+    pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
+        let all = programs.iter().flat_map(|program| &program.instructions);
+        let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
+        Lanes { programs, members, capabilities, count, known: vec![Vec::new(); programs.len()] }
+    }
+
+    /// Their number; at least 1.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What instruction `index` of `rank` occupies.
+    pub(crate) fn claim(&mut self, rank: usize, index: usize) -> Claim {
+        let instruction = &self.programs[rank].instructions[index];
+        Claim {
+            lane: instruction.lane,
+            is_fenced: instruction.flags.contains(Flags::FENCE),
+            // With one lane, each waits for the one before in any case.
+            directions: (self.count > 1).then(|| self.directions(rank, instruction)).flatten(),
+        }
+    }
+
+    fn directions(&mut self, rank: usize, instruction: &Instruction) -> Option<Rc<Directions>> {
+        let Lanes { members, capabilities, programs, .. } = *self;
+        let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
+        let Instruction { operation, communicator, root, peer, bytes, extent, .. } = *instruction;
+        let kind = (operation, communicator, root, peer, bytes, extent);
+        let known = &mut self.known[rank];
+        if let Some((_, directions)) = known.iter().find(|(other, _)| *other == kind) {
+            return Some(directions.clone());
+        }
+        let moved =
+            transfers(instruction, &membership.context(&programs[rank].tables, capabilities)).unwrap_or_default();
+        let nodes = |blocks: &[Transfer]| {
+            let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
+            let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();
+            nodes.sort_unstable();
+            nodes
         };
-        Claim { lane: instruction.lane, is_fenced: instruction.flags.contains(Flags::FENCE), links }
-    }
-
-    /// Whether an instruction of `rank` with this claim is issued only when an earlier one with claim `earlier` has ended.
-    pub(crate) fn waits_for(&self, earlier: &Claim<'m>, rank: usize, members: &Members) -> bool {
-        if self.is_fenced || self.lane == earlier.lane {
-            return true;
+        let directions = Rc::new(Directions { out: nodes(&moved.sends), into: nodes(&moved.receives) });
+        if known.len() == KNOWN_MAX {
+            known.clear();
         }
-        match (&self.links, &earlier.links) {
-            (Links::Alone, _) | (_, Links::Alone) => true,
-            (Links::Pair(one), Links::Pair(other)) => one.iter().flatten().any(|link| other.contains(&Some(*link))),
-            (Links::Pair(pair), Links::Members(all)) | (Links::Members(all), Links::Pair(pair)) => {
-                pair.iter().flatten().any(|other| members.is_member(*other, all.index))
-            }
-            (Links::Members(one), Links::Members(other)) => {
-                one.index == other.index
-                    || one.program_ranks().any(|link| link != rank && members.is_member(link, other.index))
-            }
-        }
+        known.push((kind, directions.clone()));
+        Some(directions)
     }
 }
 
-/// Number of lanes that `programs` use.
-pub(crate) fn used(programs: &[Program]) -> usize {
-    let all = programs.iter().flat_map(|program| &program.instructions);
-    all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1)
+impl Claim {
+    /// Whether an instruction with this claim is issued only when an earlier one of its card, with claim `earlier`, has ended.
+    pub(crate) fn waits_for(&self, earlier: &Claim) -> bool {
+        let (Some(own), Some(other)) = (&self.directions, &earlier.directions) else { return true };
+        self.is_fenced
+            || self.lane == earlier.lane
+            || have_common(&own.out, &other.out)
+            || have_common(&own.into, &other.into)
+    }
+}
+
+/// Whether two sorted lists have a common element.
+fn have_common(mut one: &[u32], mut other: &[u32]) -> bool {
+    while let ([first, rest @ ..], [second, others @ ..]) = (one, other) {
+        match first.cmp(second) {
+            Ordering::Less => one = rest,
+            Ordering::Greater => other = others,
+            Ordering::Equal => return true,
+        }
+    }
+    false
 }

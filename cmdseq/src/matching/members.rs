@@ -62,11 +62,6 @@ impl<'a> Membership<'a> {
         self.table.ranks.get(rank as usize).copied().flatten()
     }
 
-    /// Returns the program ranks of its members.
-    pub(super) fn program_ranks(&self) -> impl Iterator<Item = usize> {
-        self.table.ranks.iter().flatten().copied()
-    }
-
     /// Whether all members are linked to each other.
     pub(crate) fn is_linked(&self) -> bool {
         self.table.is_linked
@@ -132,11 +127,6 @@ impl Members {
         let absent = ranks.iter().position(Option::is_none);
         self.tables.push(Table { nodes, ranks, absent, is_linked });
         Ok(())
-    }
-
-    /// Whether `rank` is a member of the communicator of this index.
-    pub(super) fn is_member(&self, rank: usize, index: usize) -> bool {
-        self.of.get(rank).is_some_and(|entries| entries.iter().any(|entry| entry.table == index))
     }
 
     /// Returns the communicator in the table entry of `id` on `rank`.

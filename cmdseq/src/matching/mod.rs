@@ -21,7 +21,7 @@ mod tests;
 use crate::refusal::Refusal;
 
 pub(crate) use kinds::{directions, is_one_sided, is_paired, is_rendezvous, takes_partners};
-pub(crate) use lanes::Claim;
+pub(crate) use lanes::{Claim, Lanes};
 pub(crate) use members::{Members, Membership, entry_of, is_id};
 pub(crate) use progress::Matching;
 
@@ -47,7 +47,7 @@ impl Matching<'_> {
             let mut streams = std::mem::take(&mut self.together);
             streams.sort_unstable();
             for stream in streams.iter().copied() {
-                together.extend(self.heads[stream].take().map(|index| (self.rank_of(stream), index)));
+                together.extend(self.heads[stream].take().map(|(index, _)| (self.rank_of(stream), index)));
                 self.issue(self.rank_of(stream));
             }
             self.together = streams;

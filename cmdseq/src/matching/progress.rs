@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::kinds::{Direction, directions, is_paired, is_rendezvous};
-use super::lanes::{self, Claim};
+use super::lanes::{Claim, Lanes};
 use super::meeting::Meeting;
 use super::members::{Members, Membership};
 use crate::instruction::{is_collective, takes_tables};
@@ -43,12 +43,15 @@ pub(crate) struct Matching<'a> {
     pub(super) programs: &'a [Program],
     pub(super) members: &'a Members,
     pub(super) capabilities: &'a Capabilities,
+    claims: Lanes<'a>,
     /// Lanes that the programs use.
     pub(super) lanes: usize,
     /// Index of the instruction to be issued next, by rank.
     pub(super) next: Vec<usize>,
-    /// Index of the head, by stream.
-    pub(super) heads: Vec<Option<usize>>,
+    /// By stream: index of the head, and what it occupies.
+    pub(super) heads: Vec<Option<(usize, Claim)>>,
+    /// By rank: what the next instruction occupies, if it waits for a head.
+    pub(super) waiting: Vec<Option<Claim>>,
     /// Streams with a new head, or a head whose signal has changed.
     pub(super) fresh: Vec<usize>,
     /// By communicator and lane.
@@ -66,15 +69,18 @@ pub(crate) struct Matching<'a> {
 
 impl<'a> Matching<'a> {
     pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        let (ranks, lanes) = (programs.len(), lanes::used(programs));
+        let claims = Lanes::new(programs, members, capabilities);
+        let (ranks, lanes) = (programs.len(), claims.count());
         let streams = ranks * lanes;
         let mut matching = Matching {
             programs,
             members,
             capabilities,
+            claims,
             lanes,
             next: vec![0; ranks],
             heads: vec![None; streams],
+            waiting: vec![None; ranks],
             fresh: Vec::with_capacity(streams),
             arrivals: vec![Arrivals::default(); members.tables.len() * lanes],
             meeting: Meeting::new(streams),
@@ -90,29 +96,33 @@ impl<'a> Matching<'a> {
 
     /// Issues the instructions of `rank` that wait for none of its heads.
     pub(super) fn issue(&mut self, rank: usize) {
-        while let Some(instruction) = self.programs[rank].instructions.get(self.next[rank])
-            && self.blockers(rank, instruction).next().is_none()
-        {
-            let stream = rank * self.lanes + usize::from(instruction.lane);
-            self.heads[stream] = Some(self.next[rank]);
+        while let Some(claim) = self.waiting[rank].take().or_else(|| self.next_claim(rank)) {
+            if self.blockers(rank, &claim).next().is_some() {
+                self.waiting[rank] = Some(claim);
+                return;
+            }
+            let index = self.next[rank];
+            let stream = rank * self.lanes + usize::from(self.programs[rank].instructions[index].lane);
+            self.heads[stream] = Some((index, claim));
             self.next[rank] += 1;
             self.fresh.push(stream);
         }
     }
 
-    /// Returns the streams of `rank` whose heads `instruction`, which was not issued, waits for.
-    pub(super) fn blockers(&self, rank: usize, instruction: &'a Instruction) -> impl Iterator<Item = usize> {
+    /// Returns what the instruction of `rank` that is to be issued next occupies.
+    fn next_claim(&mut self, rank: usize) -> Option<Claim> {
+        let index = *self.next.get(rank)?;
+        (index < self.programs.get(rank)?.instructions.len()).then(|| self.claims.claim(rank, index))
+    }
+
+    /// Returns the streams of `rank` whose heads the instruction with `claim`, which was not issued, waits for.
+    pub(super) fn blockers(&self, rank: usize, claim: &Claim) -> impl Iterator<Item = usize> {
         let of_rank = rank * self.lanes..(rank + 1) * self.lanes;
-        let running = of_rank.filter_map(|stream| Some((stream, self.head(stream)?)));
-        let waits = move |head: Head<'_>| {
-            let [claim, earlier] = [instruction, head.instruction].map(|one| Claim::of(rank, one, self.members));
-            claim.waits_for(&earlier, rank, self.members)
-        };
-        running.filter(move |(_, head)| self.lanes == 1 || waits(*head)).map(|(stream, _)| stream)
+        of_rank.filter(|stream| self.heads[*stream].as_ref().is_some_and(|(_, earlier)| claim.waits_for(earlier)))
     }
 
     pub(super) fn head(&self, stream: usize) -> Option<Head<'a>> {
-        let index = (*self.heads.get(stream)?)?;
+        let index = self.heads.get(stream)?.as_ref()?.0;
         let instruction = self.programs.get(self.rank_of(stream))?.instructions.get(index)?;
         Some(Head { index, instruction })
     }

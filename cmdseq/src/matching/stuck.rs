@@ -114,8 +114,8 @@ impl Stuck<'_, '_> {
         let matching = self.matching;
         let rank = matching.rank_of(stream);
         let Some(head) = matching.head(stream) else {
-            let next = matching.programs.get(rank).and_then(|program| program.instructions.get(matching.next[rank]));
-            return next.map_or_else(Vec::new, |next| matching.blockers(rank, next).collect());
+            let claim = matching.waiting.get(rank).and_then(Option::as_ref);
+            return claim.map_or_else(Vec::new, |claim| matching.blockers(rank, claim).collect());
         };
         let operation = head.instruction.operation;
         if operation == Operation::WaitSignal {
@@ -199,7 +199,8 @@ impl Stuck<'_, '_> {
             _ if is_paired(operation) => format!("rank {there} has no further matching instruction{lane}"),
             _ => format!("member rank {there} has no further collective on communicator {id}{lane}"),
         };
-        let state = match self.at(partner) {
+        let lanes = there * matching.lanes..(there + 1) * matching.lanes;
+        let state = match self.at(partner).or_else(|| lanes.into_iter().find_map(|stream| self.at(stream))) {
             Some((index, other)) => {
                 format!("{} is at instruction {index} ({})", self.name(partner, other), shown(other))
             }

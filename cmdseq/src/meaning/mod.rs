@@ -223,8 +223,13 @@ impl Machine<'_> {
                 }
                 contributions.sort_by_key(|(rank, _)| *rank);
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
-                let result = self.folds.fold(combine, &contributions, &mut self.pieces)?;
-                results.push((*rank, reduced.destination, result));
+                let mut fold = |count: usize| self.folds.fold(combine, &contributions[..count], &mut self.pieces);
+                if moved.partials.is_empty() {
+                    results.push((*rank, reduced.destination, fold(contributions.len())?));
+                }
+                for (address, count) in moved.partials.iter().zip(1..=contributions.len()) {
+                    results.push((*rank, *address, fold(count)?));
+                }
             }
         }
         results.iter().try_for_each(|(rank, address, data)| self.write(*rank, *address, data))

@@ -45,11 +45,11 @@ impl Factorisation {
 }
 
 impl Grid {
-    fn row(self) -> Dimension {
+    pub(super) fn row(self) -> Dimension {
         Dimension { communicator: ROW, size: self.size, stride: 1 }
     }
 
-    fn column(self) -> Dimension {
+    pub(super) fn column(self) -> Dimension {
         Dimension { communicator: COLUMN, size: self.groups, stride: self.size }
     }
 

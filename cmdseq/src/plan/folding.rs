@@ -1,6 +1,7 @@
 //! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
 use super::factorisation::Factorisation;
+use super::lanes::{Halves, Trees};
 use super::outcome::Plan;
 use super::rounds::Blocks;
 use crate::Capabilities;
@@ -16,7 +17,7 @@ pub enum Folding {
 }
 
 /// The order in which the plan of a reduction folds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoldOrder {
     algorithm: Algorithm,
     collective: Collective,
@@ -26,6 +27,14 @@ pub struct FoldOrder {
     is_along_the_ranks: bool,
     /// Bytes of a chunk: each has its order.
     chunk: u64,
+    lanes: Option<InLanes>,
+}
+
+/// The parts of a plan for several lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum InLanes {
+    Trees(Trees),
+    Halves(Halves),
 }
 
 impl Folding {
@@ -55,13 +64,28 @@ impl FoldOrder {
             false => request.bytes,
         };
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
-        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1) }
+        let lanes = match collective {
+            _ if algorithm != Algorithm::Lanes => None,
+            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
+            _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
+        };
+        let chunk = match &lanes {
+            Some(InLanes::Trees(trees)) => trees.chunk,
+            Some(InLanes::Halves(halves)) => halves.first_bytes(),
+            None => chunk,
+        };
+        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1), lanes }
     }
 
     /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
     pub fn at(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
         let number = offset / self.chunk;
         let end = number.saturating_add(1).saturating_mul(self.chunk);
+        match &self.lanes {
+            Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
+            Some(InLanes::Halves(halves)) => return Some((halves.folding(usize::from(number > 0)), end)),
+            None => {}
+        }
         let block = match self.collective {
             Collective::ReduceScatter => rank,
             _ => u32::try_from(number).ok()?,
@@ -90,6 +114,8 @@ impl FoldOrder {
             Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
             Algorithm::Ring => Folding::chain(0..prefix),
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
+            // `at` knows.
+            Algorithm::Lanes => None,
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) const COLUMN: u16 = 2;
 pub(super) const ALL: u16 = 3;
 
 /// A group that is some rows of a Dragonfly and in each the same columns, row by row.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
     /// Rows.
     pub(super) groups: u32,

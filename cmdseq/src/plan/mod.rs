@@ -12,7 +12,10 @@ mod factorisation;
 mod flow;
 mod folding;
 mod grid;
+mod issues;
+mod lanes;
 mod multipath;
+mod multipath_scan;
 mod order;
 mod outcome;
 mod pairwise;
@@ -106,7 +109,8 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Barrier, Broadcast, Gather, Gatherv, Reduce, Scatter, Scatterv,
+        Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce, ReduceScatter,
+        Scan, Scatter, Scatterv,
     };
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
@@ -116,8 +120,17 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     if request.ranks() < 2 {
         return ways;
     }
+    let is_grid = matches!(capabilities.topology, Topology::Dragonfly { .. });
+    let goes_along_both = matches!(collective, Scatter | Gather | Allgather | ReduceScatter | Allreduce | Alltoall);
+    let has_trees = collective.has_peer() || matches!(collective, Broadcast | Reduce);
+    if capabilities.lanes > 1 && (has_trees || is_grid && goes_along_both) {
+        ways.push(Algorithm::Lanes);
+    }
     let does = [
-        (Algorithm::Multipath, collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce)),
+        (
+            Algorithm::Multipath,
+            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | Scan | Exscan),
+        ),
         (
             Algorithm::Binomial,
             matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
@@ -227,6 +240,7 @@ impl Search<'_> {
         let draft = match algorithm {
             Algorithm::Multipath => return multipath::build(request, capabilities),
             Algorithm::TwoLevel => return two_level::build(request, capabilities),
+            Algorithm::Lanes => return lanes::build(request, capabilities),
             Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
             Algorithm::Direct => direct::build(request, capabilities),
             Algorithm::Binomial => binomial::build(request, capabilities),

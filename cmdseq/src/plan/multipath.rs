@@ -7,6 +7,7 @@
 
 use super::draft::Draft;
 use super::factorisation::Factorisation;
+use super::multipath_scan;
 use super::phases::{self, Collect, Distribute, Way};
 use crate::Capabilities;
 use crate::refusal::Refusal;
@@ -14,6 +15,9 @@ use crate::request::{Collective, Request};
 
 /// The programs of `request`, one draft for each layout of the data.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
+    if let (Collective::Scan | Collective::Exscan, Some(combine)) = (request.collective, request.combine) {
+        return multipath_scan::build(request, capabilities, combine).map(|draft| vec![draft]);
+    }
     let is_transfer = request.collective.has_peer();
     let distribute = match (request.collective, request.combine) {
         (Collective::Reduce | Collective::Allreduce, Some(combine)) => Distribute::ReduceScatter(combine),
@@ -21,8 +25,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         _ if is_transfer => Distribute::Scatter(request.root),
         (other, _) => {
             return Err(Refusal::general(format!(
-                "multipath is for send, recv, broadcast, reduce and allreduce, not for {other}, which uses all links in any \
-                 case"
+                "multipath is for send, recv, broadcast, reduce, allreduce, scan and exscan, not for {other}, which uses all \
+                 links in any case"
             )));
         }
     };

@@ -9,6 +9,7 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
     let cause = match algorithm {
         // One that does not fold is refused for that.
         Algorithm::Ring | Algorithm::TwoLevel => return Ok(()),
+        Algorithm::Lanes => "lanes folds in an order of its own; direct, ring and two-level keep rank order".into(),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(
             "{algorithm} rounds a {combine} once, after the last rank; rank order rounds at each rank, as ring and two-level \

@@ -9,8 +9,7 @@
 
 use super::draft::Draft;
 use super::factorisation::{Dimension, Factorisation};
-use super::placement::{Areas, pieces_at, pieces_of, whole};
-use crate::program::Piece;
+use super::placement::{Areas, pieces_of};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::{Capabilities, Combine, Instruction, Operand};
@@ -81,8 +80,11 @@ pub(super) struct Phases<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    Stripes,
+pub(super) enum Layout {
+    /// From this stripe on.
+    Stripes {
+        first: u32,
+    },
     Areas,
 }
 
@@ -103,8 +105,8 @@ pub(super) fn build(
     // One instruction for each phase reads and writes what the request says; stripes are the planner's own.
     let layouts: &[Layout] = match (&request.placement, factorisation.dimensions.len()) {
         (Some(_), _) => &[Layout::Areas],
-        (None, 1) => &[Layout::Stripes],
-        (None, _) => &[Layout::Stripes, Layout::Areas],
+        (None, 1) => &[Layout::Stripes { first: 0 }],
+        (None, _) => &[Layout::Stripes { first: 0 }, Layout::Areas],
     };
     let one = |layout: &Layout| {
         Phases::new(request, capabilities, factorisation, way, *layout).map(|phases| phases.draft(factorisation, way))
@@ -128,7 +130,7 @@ pub(super) fn possible(drafts: impl IntoIterator<Item = Result<Draft, Refusal>>)
 }
 
 impl<'a> Phases<'a> {
-    fn new(
+    pub(super) fn new(
         request: &'a Request,
         capabilities: &Capabilities,
         factorisation: &Factorisation,
@@ -155,25 +157,26 @@ impl<'a> Phases<'a> {
         let is_in_place = layout == Layout::Areas && way.collect == Some(Collect::Allgather);
         let mut phases = Phases { request, dimensions, parts, blocks, levels: Vec::new(), result: all, is_in_place };
         match layout {
-            Layout::Stripes => phases.place_in_stripes(capabilities, is_apart)?,
+            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, first)?,
             Layout::Areas => phases.place_in_areas(capabilities, way)?,
         }
         Ok(phases)
     }
 
     /// Levels by turns in the lower and the upper halves.
-    fn place_in_stripes(&mut self, capabilities: &Capabilities, is_apart: bool) -> Result<(), Refusal> {
+    fn place_in_stripes(&mut self, capabilities: &Capabilities, is_apart: bool, first: u32) -> Result<(), Refusal> {
         let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
-        let most = self.dimensions.iter().map(|dimension| dimension.size).max().unwrap_or(1);
+        let most = first + self.dimensions.iter().map(|dimension| dimension.size).max().unwrap_or(1);
         if stripe.saturating_mul(most.into()) > capabilities.memory_bytes {
             return Err(Refusal::general(format!(
                 "{most} blocks, one in each stripe of {stripe} B, exceed the {} B of card memory",
                 capabilities.memory_bytes
             )));
         }
+        let begin = stripe * u64::from(first);
         let mut used = [0_u64; 2];
         let mut place = |turn: usize, bytes: u64| {
-            let address = half.saturating_mul(turn as u64 % 2).saturating_add(used[turn % 2]);
+            let address = begin + half.saturating_mul(turn as u64 % 2).saturating_add(used[turn % 2]);
             used[turn % 2] = used[turn % 2].saturating_add(bytes);
             if used[turn % 2] > half {
                 return Err(Refusal::general(format!("{} B of blocks exceed half a stripe, {half} B", used[turn % 2])));
@@ -231,32 +234,54 @@ impl<'a> Phases<'a> {
         let communicators = factorisation.communicators.clone();
         let mut draft = Draft { communicators, ..Draft::empty(self.request) };
         for (rank, program) in (0..self.request.ranks()).zip(&mut draft.programs) {
-            let instructions = &mut program.instructions;
-            if let Some(distribute) = way.distribute {
-                self.distribute(rank, distribute, instructions);
-            }
-            if let Some(collect) = way.collect {
-                self.collect(rank, collect, instructions);
-            }
-            let (input, output) = (self.request.input_bytes(rank), self.request.output_bytes(rank));
-            let part = self.levels[self.levels.len() - 1].address;
-            program.input = if way.distribute.is_some() { self.lie(self.levels[0], input) } else { whole(part, input) };
-            program.output = if way.collect.is_some() { self.lie(self.result, output) } else { whole(part, output) };
+            program.instructions = (0..self.steps(way)).flat_map(|step| self.step(rank, way, step)).collect();
+            let [input, output] = self.blocks_of(rank, way);
+            (program.input, program.output) = (pieces_of(input), pieces_of(output));
         }
         draft
     }
 
+    /// Number of phases.
+    pub(super) fn steps(&self, way: Way) -> usize {
+        self.dimensions.len() * (usize::from(way.distribute.is_some()) + usize::from(way.collect.is_some()))
+    }
+
+    /// What `rank` runs in phase `step` of all.
+    pub(super) fn step(&self, rank: u32, way: Way, step: usize) -> Vec<Instruction> {
+        let (phase, count) = (step % self.dimensions.len(), self.dimensions.len());
+        match (way.distribute, way.collect) {
+            (Some(distribute), _) if step < count => self.distribute(rank, distribute, phase),
+            (_, Some(collect)) => self.collect(rank, collect, count - 1 - phase),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Addresses and bytes of the blocks of `rank`'s input and output, in order.
+    pub(super) fn blocks_of(&self, rank: u32, way: Way) -> [Vec<(u64, u64)>; 2] {
+        let (input, output) = (self.request.input_bytes(rank), self.request.output_bytes(rank));
+        let part = self.levels[self.levels.len() - 1].address;
+        let lie =
+            |is_all: bool, level: Level, bytes: u64| if is_all { self.lie(level, bytes) } else { vec![(part, bytes)] };
+        [lie(way.distribute.is_some(), self.levels[0], input), lie(way.collect.is_some(), self.result, output)]
+    }
+
     /// Where `total` bytes at level 0 lie.
-    fn lie(&self, level: Level, total: u64) -> Vec<Piece> {
+    fn lie(&self, level: Level, total: u64) -> Vec<(u64, u64)> {
         let block = self.blocks[0];
         match self.parts {
-            Parts::Cut(_) => pieces_at(block, total, |number| level.at(number)),
+            Parts::Cut(_) => {
+                let count = total.div_ceil(block.max(1)) as u32;
+                let left = |number: u32| total - block * u64::from(number);
+                (0..count).map(|number| (level.at(number), block.min(left(number)))).collect()
+            }
             Parts::Blocks(bytes) => {
                 let part = self.blocks[self.blocks.len() - 1];
-                let inside = block.checked_div(part).unwrap_or(1) as u32;
-                let at = |number: u32| level.at(number / inside) + u64::from(number % inside) * part;
+                let digit = |number: u32, place: usize| {
+                    self.dimensions.get(place).map_or(0, |dimension| dimension.digit(number))
+                };
+                let at = |number: u32| level.at(digit(number, 0)) + u64::from(digit(number, 1)) * part;
                 let count = total.checked_div(bytes).unwrap_or(0) as u32;
-                pieces_of((0..count).map(|number| (at(number), bytes)))
+                (0..count).map(|number| (at(number), bytes)).collect()
             }
         }
     }
@@ -314,43 +339,41 @@ impl<'a> Phases<'a> {
         }
     }
 
-    fn distribute(&self, rank: u32, how: Distribute, instructions: &mut Vec<Instruction>) {
-        for (phase, dimension) in self.dimensions.iter().enumerate() {
-            if matches!(how, Distribute::Scatter(root) if !self.is_with(root, phase, rank)) {
-                continue;
-            }
-            let [level, next] = [self.levels[phase], self.levels[phase + 1]];
-            let piece = self.blocks[phase] / u64::from(self.each(phase));
-            for number in 0..self.each(phase) {
-                let source = level.all(piece.saturating_mul(number.into()));
-                let destination = Operand::card(next.at(number));
-                let one = match how {
-                    Distribute::Scatter(root) => {
-                        Instruction::scatter(dimension.digit(root) as u16, source, destination, 0)
-                    }
-                    Distribute::ReduceScatter(combine) => Instruction::reduce_scatter(combine, source, destination, 0),
-                };
-                instructions.extend(self.sized(one, phase, number, rank));
-            }
+    fn distribute(&self, rank: u32, how: Distribute, phase: usize) -> Vec<Instruction> {
+        if matches!(how, Distribute::Scatter(root) if !self.is_with(root, phase, rank)) {
+            return Vec::new();
         }
+        let dimension = self.dimensions[phase];
+        let [level, next] = [self.levels[phase], self.levels[phase + 1]];
+        let piece = self.blocks[phase] / u64::from(self.each(phase));
+        let one = |number: u32| {
+            let source = level.all(piece.saturating_mul(number.into()));
+            let destination = Operand::card(next.at(number));
+            let one = match how {
+                Distribute::Scatter(root) => Instruction::scatter(dimension.digit(root) as u16, source, destination, 0),
+                Distribute::ReduceScatter(combine) => Instruction::reduce_scatter(combine, source, destination, 0),
+            };
+            self.sized(one, phase, number, rank)
+        };
+        (0..self.each(phase)).filter_map(one).collect()
     }
 
-    fn collect(&self, rank: u32, how: Collect, instructions: &mut Vec<Instruction>) {
-        for (phase, dimension) in self.dimensions.iter().enumerate().rev() {
-            if matches!(how, Collect::Gather(root) if !self.is_with(root, phase, rank)) {
-                continue;
-            }
-            let [level, next] = [phase, phase + 1].map(|level| self.collected(level, rank));
-            let piece = self.blocks[phase] / u64::from(self.each(phase));
-            for number in 0..self.each(phase) {
-                let source = Operand::card(next.at(number));
-                let destination = level.all(piece.saturating_mul(number.into()));
-                let one = match how {
-                    Collect::Gather(root) => Instruction::gather(dimension.digit(root) as u16, source, destination, 0),
-                    Collect::Allgather => Instruction::allgather(source, destination, 0),
-                };
-                instructions.extend(self.sized(one, phase, number, rank));
-            }
+    fn collect(&self, rank: u32, how: Collect, phase: usize) -> Vec<Instruction> {
+        if matches!(how, Collect::Gather(root) if !self.is_with(root, phase, rank)) {
+            return Vec::new();
         }
+        let dimension = self.dimensions[phase];
+        let [level, next] = [phase, phase + 1].map(|level| self.collected(level, rank));
+        let piece = self.blocks[phase] / u64::from(self.each(phase));
+        let one = |number: u32| {
+            let source = Operand::card(next.at(number));
+            let destination = level.all(piece.saturating_mul(number.into()));
+            let one = match how {
+                Collect::Gather(root) => Instruction::gather(dimension.digit(root) as u16, source, destination, 0),
+                Collect::Allgather => Instruction::allgather(source, destination, 0),
+            };
+            self.sized(one, phase, number, rank)
+        };
+        (0..self.each(phase)).filter_map(one).collect()
     }
 }

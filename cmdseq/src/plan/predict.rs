@@ -4,10 +4,12 @@
 //! puts its beats on the links, and ends when the signals of its partners are back; the next is issued after the hand-over.
 //! What a step waits for is known before anything moves, so all streams of the step are known, and only what they share
 //! (links, pseudo channels, reduction units) is worked out from change to change. Cards meet only in their steps:
-//! what each carries to its next one is when it gets there.
+//! what each carries to its next one is when it gets there. Steps in different lanes are timed as if each had the memory for
+//! itself, so programs should give them different pseudo channels.
 
 use super::clock::Clock;
 use super::flow::Flows;
+use super::issues::Issues;
 use super::outcome::Prediction;
 use super::signals::Signals;
 use crate::cost::{Bound, CostModel, Moment};
@@ -59,7 +61,7 @@ pub(super) fn predict_steps(
     let clock = Clock { capabilities, model };
     let place = vec![None; programs.len()];
     let mut step = Step { clock: &clock, group, flows: Flows::default(), place, signals: Signals::default() };
-    let mut next = vec![Moment::default(); programs.len()];
+    let mut issues = Issues::new(&clock, programs, members);
     let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
     let mut matching = Matching::new(programs, members, capabilities);
     while let Some(together) = matching.step()? {
@@ -68,14 +70,15 @@ pub(super) fn predict_steps(
             .filter_map(|(rank, index)| {
                 let program = programs.get(*rank)?;
                 let instruction = program.instructions.get(*index)?;
-                Some(Part::new(*rank, instruction, next[*rank], &program.tables, members, capabilities))
+                let issue = issues.of(*rank, *index);
+                Some(Part::new(*rank, instruction, issue, &program.tables, members, capabilities))
             })
             .collect();
-        for (part, times) in parts.iter().zip(step.run(&parts)) {
+        for ((rank, index), times) in together.iter().zip(step.run(&parts)) {
             t1 = t1.max(times.t1);
             t2 = t2.max(times.t2);
             arrival = arrival.max(times.arrival.unwrap_or_default());
-            next[part.rank] = clock.issued_after(times.t2);
+            issues.end(*rank, *index, times.t2);
         }
     }
     if is_barrier || arrival.ps == 0 {
@@ -91,14 +94,17 @@ pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &C
     let timing = &model.timing;
     let fastest = model.links.values().copied().fold(timing.link_mbps, u32::max);
     let of_rank = |(rank, program): (usize, &Program)| {
-        // All before the last instruction that moves something: what is behind it moves nothing that could arrive.
-        let (mut before, mut all) = (0_u64, 0_u64);
+        // By lane, all before the last instruction that moves something: what is behind it moves nothing that could arrive.
+        let mut sums: Vec<(u64, u64)> = Vec::new();
         for instruction in &program.instructions {
             let part = Part::new(rank, instruction, Moment::default(), &program.tables, members, capabilities);
             let mut least = u64::from(timing.dispatch_cycles) + u64::from(timing.handover_cycles);
             let mut moves = 0;
+            let lane = usize::from(instruction.lane);
+            sums.resize(sums.len().max(lane + 1), (0, 0));
+            let (before, all) = &mut sums[lane];
             if !part.moved.receives.is_empty() || !part.moved.sends.is_empty() {
-                before = all;
+                *before = *all;
             }
             if let Some(longest) = part.moved.sends.iter().map(|send| send.bytes).max() {
                 least += u64::from(timing.memory_read_cycles) + 1;
@@ -107,9 +113,9 @@ pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &C
             if matches!(instruction.operation, Operation::Delay) {
                 least = instruction.extent.saturating_add(timing.handover_cycles.into());
             }
-            all = all.saturating_add(clock.cycles(least)).saturating_add(moves);
+            *all = all.saturating_add(clock.cycles(least)).saturating_add(moves);
         }
-        before
+        sums.into_iter().map(|(before, _)| before).max().unwrap_or(0)
     };
     programs.iter().enumerate().map(of_rank).max().unwrap_or(0)
 }
@@ -400,8 +406,8 @@ impl Step<'_> {
                 && let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank)
             {
                 let moved = &parts[place].moved;
-                // The contributions to a fold pass together: one of them stands for the result of all.
-                if moved.reduced.is_none() || receive == 0 {
+                // The contributions to a fold pass together: one of them stands for the result of all, if it has one only.
+                if moved.reduced.is_none() || receive == 0 || !moved.partials.is_empty() {
                     over.push(at(place, moved.receives[receive].address));
                 }
                 if moved.reduced.is_some() && receive == 0 {
@@ -427,7 +433,9 @@ impl Step<'_> {
             let over = [at(own, block.source), at(own, block.destination), passes[own].local];
             streams.own = Some(self.flows.stream(header, clock.whole_beats(block.bytes), over));
         } else if let Some((address, bytes)) = part.moved.contribution() {
-            let over = [at(own, address), passes[own].local];
+            let result = part.moved.reduced.filter(|_| !part.moved.partials.is_empty() && part.is_rendezvous);
+            let result = result.map(|reduced| at(own, reduced.destination));
+            let over = [at(own, address), passes[own].local].into_iter().chain(result);
             streams.own = Some(self.flows.stream(header, clock.whole_beats(bytes), over));
         }
         if !part.is_rendezvous {
@@ -448,7 +456,9 @@ impl Step<'_> {
         if let Some(reduced) = part.moved.reduced {
             let heads = part.moved.receives.iter().map(|receive| head(self, receive.peer_rank));
             let start = heads.fold(is_set, Moment::max);
-            let over = [at(reduced.destination), passes[own].fold];
+            let results =
+                if part.moved.partials.is_empty() { &[reduced.destination][..] } else { &part.moved.partials };
+            let over = results.iter().map(|address| at(*address)).chain([passes[own].fold]);
             streams.drains.push(self.flows.stream(start, clock.whole_beats(reduced.bytes), over));
             return;
         }

@@ -17,10 +17,15 @@ pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<C
     result.reads.extend(transfers.sends.iter().take(streams).map(range));
     match transfers.reduced {
         Some(reduced) => {
-            // The result may overwrite the own contribution: only the fold reads it.
-            let own = reduced.own.filter(|own| *own != reduced.destination && !transfers.own_is_sent());
-            result.reads.extend(own.map(|address| Range { address, bytes: reduced.bytes }));
-            result.writes.push(Range { address: reduced.destination, bytes: reduced.bytes });
+            let block = |address| Range { address, bytes: reduced.bytes };
+            // The only result may overwrite the own contribution: only the fold reads it.
+            let is_replaced = |own| own == reduced.destination && transfers.partials.is_empty();
+            let own = reduced.own.filter(|own| !is_replaced(*own) && !transfers.own_is_sent());
+            result.reads.extend(own.map(block));
+            match transfers.partials.as_slice() {
+                [] => result.writes.push(block(reduced.destination)),
+                partials => result.writes.extend(partials.iter().copied().map(block)),
+            }
         }
         None => result.writes.extend(transfers.receives.iter().map(range)),
     }

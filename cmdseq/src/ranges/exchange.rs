@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
     root: u32,
     source: Blocks,
     destination: Blocks,
-    /// Whether blocks that arrive are folded into one.
+    /// Whether blocks that arrive are folded.
     pub(crate) folds: bool,
 }
 
@@ -52,6 +52,7 @@ impl Exchange {
             Operation::ReduceScatter => (ToAll, Each, One),
             Operation::Scan => (ToSelfAndLater, One, One),
             Operation::Exscan => (ToLater, One, One),
+            Operation::AlltoallScan => (ToAll, Each, Each),
             Operation::Scatterv => (FromRoot, Listed(slot), One),
             Operation::Gatherv => (ToRoot, One, Listed(slot)),
             Operation::Allgatherv => (ToAll, One, Listed(slot)),
@@ -89,6 +90,11 @@ impl Exchange {
     /// The one partner of every rank, if there is one.
     pub(super) fn hub(&self) -> Option<u32> {
         matches!(self.pattern, Pattern::FromRoot | Pattern::ToRoot).then_some(self.root)
+    }
+
+    /// Whether the folds of the first contributions are kept too: a block for each rank.
+    pub(super) fn keeps_partials(&self) -> bool {
+        self.folds && self.destination == Blocks::Each
     }
 
     /// Whether a rank sends copies of one block to several.

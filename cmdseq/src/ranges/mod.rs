@@ -45,9 +45,9 @@ pub struct OwnBlock {
 pub struct Reduced {
     /// Where the own contribution is read; `None` without one.
     pub own: Option<u64>,
-    /// Where the result is written. Equal to `own` if it replaces the own contribution.
+    /// Where the result is written; of several, that of the own rank. Equal to `own` if it replaces the own contribution.
     pub destination: u64,
-    /// Length of each contribution and of the result; never zero.
+    /// Length of each contribution and of each result; never zero.
     pub bytes: u64,
 }
 
@@ -62,6 +62,9 @@ pub struct Transfers {
     pub own: Option<OwnBlock>,
     /// The fold of all `receives`, which then have the address of the result; `None` without a fold.
     pub reduced: Option<Reduced>,
+    /// Where an alltoall_scan writes its results, by rank: the fold of the contributions of ranks 0 to i is the result of rank i,
+    /// and a block received from rank i has its address. Empty if only the fold of all is written.
+    pub partials: Vec<u64>,
     /// The block that a one-sided operation reads or writes in the memory of its peer.
     pub remote: Option<Transfer>,
     /// All `sends` are copies of one stream that is read once (broadcast, allgather, allreduce, scan, exscan, and a

@@ -62,7 +62,13 @@ fn collective(exchange: &Exchange, instruction: &Instruction, context: &Context<
     let rank = context.rank;
     let (source, destination) = sides(exchange, instruction, context)?;
     let mut result = Transfers { multicast: exchange.is_multicast(), ..Transfers::default() };
-    for other in (0..context.ranks).filter(|other| *other != rank) {
+    let others = match exchange.hub() {
+        Some(hub) if hub != rank => hub..hub + 1,
+        _ => 0..context.ranks,
+    };
+    result.sends.reserve_exact(source.as_ref().map_or(0, |_| others.len()));
+    result.receives.reserve_exact(destination.as_ref().map_or(0, |_| others.len()));
+    for other in others.filter(|other| *other != rank) {
         if let Some(source) = source.as_ref().filter(|_| exchange.goes(rank, other)) {
             result.sends.extend(source.block(other)?);
         }
@@ -79,6 +85,12 @@ fn collective(exchange: &Exchange, instruction: &Instruction, context: &Context<
     let from = from.filter(|_| exchange.goes(rank, rank));
     if exchange.folds {
         result.fold(from, to);
+        if let Some(destination) = destination.filter(|_| exchange.keeps_partials() && result.reduced.is_some()) {
+            let partials = (0..context.ranks).map(|stage| destination.block(stage));
+            result.partials = partials
+                .filter_map(|block| Some(block.transpose()?.map(|block| block.address)))
+                .collect::<Result<_, _>>()?;
+        }
     } else {
         result.own = own(from, to);
     }

@@ -103,6 +103,8 @@ named! {
         Multipath = "multipath",
         /// Within the groups of a Dragonfly, then across them, or the reverse.
         TwoLevel = "two-level",
+        /// Over all links at once, by exchanges in several lanes of a card.
+        Lanes = "lanes",
         /// A binomial tree.
         Binomial = "binomial",
         /// From each rank to the next.

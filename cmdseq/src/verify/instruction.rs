@@ -143,6 +143,13 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         true => Ok(()),
         false => refuse(Reason::Field, format!("invalid length {bytes} B: expected 1 to {most} {what} of {each} B")),
     };
+    if u32::from(instruction.lane) >= capabilities.lanes {
+        let cause = format!("no lane {} (the card has {} lanes)", instruction.lane, capabilities.lanes);
+        return refuse(Reason::Unsupported, cause);
+    }
+    if capabilities.lanes == 1 && instruction.flags.contains(Flags::FENCE) {
+        return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane".into());
+    }
     // A communicator has at most as many ranks as there are cards.
     let ranks = u64::from(capabilities.communicator_ranks.min(capabilities.nodes));
     match operation {

@@ -1,13 +1,15 @@
 //! The verifier: checks the programs of all ranks together before any card runs them.
 //!
 //! It checks each instruction by itself (`instruction`, `slots`), then all programs together: that every instruction meets its
-//! partners (`matching`), and that no one-sided transfer races (`races`, by the vector clocks of `order`).
+//! partners (`matching`), that no one-sided transfer races (`races`, by the vector clocks of `order`), and that exchanges which
+//! run at once use different memory (`lanes`).
 //! Resident programs are unrolled first (`resident`). `docs/verifier.md` lists the guarantees.
 //!
 //! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
 
 mod barrier;
 mod instruction;
+mod lanes;
 mod order;
 mod races;
 mod resident;
@@ -81,6 +83,7 @@ pub(crate) fn check(
         }
     }
     drop(instructions);
+    lanes::check(programs, &members, capabilities)?;
     if has_one_sided {
         Races::check(programs, &members, capabilities)?;
     } else {

@@ -232,8 +232,11 @@ impl<'a> Together<'a> {
 
 /// Whether each member of the operation exchanges data either with all others (a speaker), or only with speakers.
 const fn has_speakers(operation: Operation) -> bool {
-    use Operation::{Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Exscan, ReduceScatter, Scan};
-    matches!(operation, Barrier | Alltoall | Allgather | Allgatherv | Allreduce | ReduceScatter | Scan | Exscan)
+    use Operation::{Allgather, Allgatherv, Allreduce, Alltoall, AlltoallScan, Barrier, Exscan, ReduceScatter, Scan};
+    matches!(
+        operation,
+        Barrier | Alltoall | AlltoallScan | Allgather | Allgatherv | Allreduce | ReduceScatter | Scan | Exscan
+    )
 }
 
 fn join(into: &mut [u32], from: &[u32]) {

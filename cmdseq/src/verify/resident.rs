@@ -150,7 +150,7 @@ impl Unrolled {
     }
 
     fn push(&mut self, expanded: Expanded, program: &Program) {
-        let Expanded { instructions, origins } = expanded;
+        let Expanded { instructions, origins, .. } = expanded;
         let (tables, input, output) = (program.tables.clone(), program.input.clone(), program.output.clone());
         self.programs.push(Program { instructions, input, output, tables });
         self.origins.push(origins);
@@ -177,17 +177,22 @@ impl Unrolled {
 struct Expanded {
     instructions: Vec<Instruction>,
     origins: Vec<usize>,
+    /// Whether the next instruction waits for all before it, as the first of a launch, of a round, and after a launch does.
+    is_fenced: bool,
 }
 
 /// A wrong instruction, by index.
 type Misplaced = (usize, Fault);
 
 impl Expanded {
-    fn push(&mut self, instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Misplaced> {
+    fn push(&mut self, mut instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Misplaced> {
         *room = room.checked_sub(1).ok_or_else(|| {
             let cause = format!("more than {EXPANDED_MAX} instructions with loops unrolled (limit EXPANDED_MAX)");
             (origin, Fault::new(Reason::TooLong, cause))
         })?;
+        if std::mem::take(&mut self.is_fenced) {
+            instruction.flags |= Flags::FENCE;
+        }
         self.instructions.push(instruction);
         self.origins.push(origin);
         Ok(())
@@ -203,6 +208,8 @@ impl Expanded {
         room: &mut usize,
     ) -> Result<(), Misplaced> {
         check_stored(program, capabilities).map_err(|(at, fault)| (origin.unwrap_or(at), fault))?;
+        let has_lanes = capabilities.lanes > 1;
+        self.is_fenced = has_lanes;
         let mut at = 0;
         while let Some(instruction) = program.get(at) {
             if instruction.operation != Operation::Loop {
@@ -212,6 +219,7 @@ impl Expanded {
             }
             let end = at + 1 + usize::from(instruction.loop_body);
             for _ in 0..instruction.loop_count {
+                self.is_fenced = has_lanes;
                 for (place, one) in program[at + 1..end].iter().enumerate() {
                     self.push(one.with_arguments(&arguments), origin.unwrap_or(at + 1 + place), room)?;
                 }
@@ -221,6 +229,7 @@ impl Expanded {
             }
             at = end;
         }
+        self.is_fenced = has_lanes;
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 
 #[path = "../cards/mod.rs"]
 mod cards;
+mod lanes;
 mod refusals;
+mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -88,20 +90,29 @@ fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u
             }
             let link = |from: u32| (members[from as usize], *node);
             if blocks.receives.iter().all(|one| links.get(&link(one.peer_rank)).is_some_and(|link| !link.is_empty())) {
-                let mut folded = blocks.reduced.map(|reduced| match reduced.own {
-                    Some(own) => memory[rank].read(own, reduced.bytes),
-                    None => vec![0; reduced.bytes as usize],
-                });
+                let mut contributions: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+                if let Some((own_at, bytes)) = blocks.reduced.and_then(|reduced| Some((reduced.own?, reduced.bytes))) {
+                    contributions.insert(own, memory[rank].read(own_at, bytes));
+                }
                 for one in &blocks.receives {
                     let data = links.get_mut(&link(one.peer_rank)).unwrap().pop_front().unwrap();
                     assert_eq!(data.len() as u64, one.bytes);
-                    match &mut folded {
-                        Some(folded) => folded.iter_mut().zip(data).for_each(|(one, other)| *one ^= other),
+                    match blocks.reduced {
+                        Some(_) => drop(contributions.insert(one.peer_rank, data)),
                         None => memory[rank].write(one.address, &data),
                     }
                 }
-                if let (Some(folded), Some(reduced)) = (folded, blocks.reduced) {
-                    memory[rank].write(reduced.destination, &folded);
+                if let Some(reduced) = blocks.reduced {
+                    let mut folded = vec![0; reduced.bytes as usize];
+                    for (stage, contribution) in contributions {
+                        folded.iter_mut().zip(contribution).for_each(|(one, other)| *one ^= other);
+                        if let Some(partial) = blocks.partials.get(stage as usize) {
+                            memory[rank].write(*partial, &folded);
+                        }
+                    }
+                    if blocks.partials.is_empty() {
+                        memory[rank].write(reduced.destination, &folded);
+                    }
                 }
                 (next[rank], moved) = ((index + 1, false), true);
             }
@@ -204,11 +215,11 @@ fn cases_of(bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Case> {
             (dragonfly(groups, size), group)
         }),
     ];
-    let align = prop::sample::select(&[1_u32, 32][..]);
+    let align = (prop::sample::select(&[1_u32, 32][..]), prop::sample::select(&[1_u32, 2, 8][..]));
     let collective = prop::sample::select(Collective::ALL);
     (fabrics, collective, bytes, any::<[u32; 2]>(), align, prop::option::of(0_u64..20_000)).prop_map(
-        |((mut capabilities, group), collective, bytes, [root, peer], align, limit)| {
-            capabilities.address_align = align;
+        |((mut capabilities, group), collective, bytes, [root, peer], (align, lanes), limit)| {
+            (capabilities.address_align, capabilities.lanes) = (align, lanes);
             let ranks = group.len() as u32;
             let request = Request {
                 root: root % ranks,

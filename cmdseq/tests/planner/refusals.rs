@@ -74,7 +74,7 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     };
     for (wrong, part) in [
         (forced(Algorithm::Binomial, Collective::Alltoall, 4), "binomial is for barrier, broadcast, scatter"),
-        (forced(Algorithm::Multipath, Collective::Scan, 4), "not for scan"),
+        (forced(Algorithm::Multipath, Collective::ReduceScatter, 4), "not for reduce_scatter"),
         (forced(Algorithm::Ring, Collective::Barrier, 4), "not for barrier"),
         (forced(Algorithm::Ring, Collective::Allgather, 1), "ring needs two ranks"),
         (forced(Algorithm::Ring, Collective::Gatherv, 4), "not for gatherv"),
@@ -133,6 +133,8 @@ fn overlaps_are_refused_and_places_of_own_blocks_are_not() {
     for fine in [
         Instruction::reduce(xor, 2, at(0), at(0), 64),
         Instruction::reduce_scatter(xor, at(0), at(256), 64),
+        Instruction::alltoall_scan(xor, at(0), at(256), 64),
+        Instruction::alltoall_scan(xor, at(0).striped(), at(64).striped(), 64),
         Instruction::broadcast(1, at(0), at(0), 64),
         Instruction::scatter(0, at(0), at(0), 64),
         Instruction::gather(0, at(0), at(0), 64),
@@ -149,6 +151,13 @@ fn overlaps_are_refused_and_places_of_own_blocks_are_not() {
         (Instruction::allreduce(Combine::new(Reduction::Sum, Element::F64), at(0), at(64), 63), "whole number of f64"),
         (Instruction::alltoall(at(0), at(0), 64), "overlap"),
         (Instruction::alltoall(at(0), at(255), 64), "overlap"),
+        (Instruction::alltoall_scan(xor, at(0), at(0), 64), "overlap"),
+        (
+            Instruction::alltoall_scan(Combine::new(Reduction::Sum, Element::F32), at(0), at(256), 62),
+            "whole number of f32",
+        ),
+        (Instruction::alltoall_scan(xor, at(0), at(255), 64), "overlap"),
+        (Instruction::alltoall_scan(xor, at(0).striped(), at(512), (256 << 20) + 1), "half a stripe"),
         (Instruction::broadcast(1, at(0), at(32), 64), "overlap"),
         (Instruction::scatter(0, at(0), at(64), 64), "overlap"),
         (Instruction::allgather(at(0).striped(), at(0), (256 << 20) + 1), "half a stripe"),

@@ -5,6 +5,7 @@
 mod cards;
 
 mod edges;
+mod lanes;
 mod limits;
 mod right;
 mod speed;

@@ -71,6 +71,13 @@ const RIGHT: &[(u32, &str)] = &[
     (3, "broadcast root 1, source 0, destination 64, bytes 64"),
     (4, "alltoall source 0, destination 256, bytes 64"),
     (4, "alltoall source 0 striped, destination 0x1000_0000 striped, bytes 64KiB"),
+    (4, "alltoall_scan source 0, destination 256, bytes 64, element bf16, reduction sum"),
+    (4, "alltoall_scan source 0 striped, destination 64KiB striped, bytes 64KiB, element f32, reduction sum"),
+    (1, "alltoall_scan source 0, destination 0, bytes 64, element u8, reduction xor"),
+    (
+        3,
+        "if rank == 1\n rdma_write peer 2, source 0, destination 0x8000, bytes 64\nend\nalltoall_scan source 0, destination 0x1000, bytes 64, element u8, reduction xor\nif rank == 2\n fill destination 0x8000, bytes 64, extent 7\nend",
+    ),
     (4, "allgather source 0, destination 64, bytes 64"),
     (4, "allgather source 64 * rank, destination 0, bytes 64"),
     (4, "allgather source 0, destination 4096, bytes 64, extent 100"),

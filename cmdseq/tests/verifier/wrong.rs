@@ -51,6 +51,22 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 3\n reduce_scatter source 0, destination 4096, bytes 64, element f32, reduction max\nelse\n reduce_scatter source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
     "scan and scan by another reduction": 3 ranks, 2 at 0, ReductionMismatch, "xor of u8 here",
         "if rank == 2\n scan source 0, destination 64, bytes 8, element u8, reduction xor\nelse\n scan source 0, destination 64, bytes 8, element u8, reduction or\nend";
+    "alltoall_scan and alltoall": 3 ranks, 1 at 0, OperationMismatch, "operation alltoall here, operation alltoall_scan there",
+        "if rank == 1\n alltoall source 0, destination 4096, bytes 64\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
+    "an alltoall_scan of two lengths": 3 ranks, 2 at 0, BytesMismatch, "blocks of 60 B here, blocks of 64 B there",
+        "if rank == 2\n alltoall_scan source 0, destination 4096, bytes 60, element f32, reduction sum\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
+    "an alltoall_scan by two reductions": 4 ranks, 3 at 0, ReductionMismatch, "max of f32 here, sum of f32 there",
+        "if rank == 3\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction max\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
+    "a partial result onto a contribution": 4 ranks, 2 at 1, Overlap, "overlap, and one of them is written",
+        "barrier\nif rank == 2\n alltoall_scan source 0, destination 192, bytes 64, element f32, reduction sum\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
+    "the own partial result onto the own contribution": 3 ranks, 1 at 0, Overlap, "overlap, and one of them is written",
+        "if rank == 1\n alltoall_scan source 0 striped, destination 512MiB - 64, bytes 64, element f32, reduction sum\nelse\n alltoall_scan source 0, destination 4096, bytes 64, element f32, reduction sum\nend";
+    "a partial result past the end of memory": 2 ranks, 0 at 0, Memory, "exceed card memory",
+        "alltoall_scan source 0, destination 8GiB - 64, bytes 64, element f32, reduction sum";
+    "a block of an alltoall_scan beyond its half of a stripe": 2 ranks, 0 at 0, Stripe, "half a stripe",
+        "alltoall_scan source 0 striped, destination 4GiB, bytes 256MiB + 64, element f32, reduction sum";
+    "an alltoall_scan that writes what another writes": 3 ranks, 1 at 0, Race, "which instruction 0 of rank 2 (alltoall_scan) writes",
+        "if rank == 1\n rdma_write peer 2, source 0, destination 0x1040, bytes 64\nend\nif rank == 2\n alltoall_scan source 0, destination 0x1000, bytes 64, element u8, reduction xor\nelse\n alltoall_scan source 0, destination 0x8000, bytes 64, element u8, reduction xor\nend";
     "two roots of a scatter": 4 ranks, 2 at 0, RootMismatch, "root 1 here, root 0 there",
         "if rank == 2\n scatter root 1, source 0, destination 4096, bytes 64\nelse\n scatter root 0, source 0, destination 4096, bytes 64\nend";
     "everyone is root": 3 ranks, 2 at 0, RootMismatch, "root 2 here",

@@ -78,6 +78,7 @@ impl Core {
             | Operation::ReduceScatter
             | Operation::Scan
             | Operation::Exscan
+            | Operation::AlltoallScan
             | Operation::Scatterv
             | Operation::Gatherv
             | Operation::Allgatherv

@@ -36,8 +36,10 @@ impl Core {
         let transfers = self.checked_transfers(at, instruction, membership.own_rank, ranks)?;
         let is_rendezvous = self.is_rendezvous(at, instruction, &transfers)?;
         let lower = transfers.receives.iter().filter(|one| one.peer_rank < membership.own_rank).count();
-        let fold = transfers.reduced.zip(instruction.combine());
-        let fold = fold.map(|(reduced, combine)| Fold::new(reduced, combine, lower, transfers.receives.len()));
+        let fold = instruction.combine().and_then(|combine| Fold::of(&transfers, combine, lower));
+        // A result of its own, if it has one.
+        let partial = fold.as_ref().filter(|fold| is_rendezvous && fold.keeps_partials());
+        let partial = partial.map(|fold| fold.reduced.destination);
         let contributes = fold.as_ref().is_some_and(|fold| fold.reduced.own.is_some());
         let mut transfer = Transfer {
             is_rendezvous,
@@ -47,6 +49,7 @@ impl Core {
             own: transfers.own,
             fold,
             contribution: transfers.contribution(),
+            partial,
             is_set: false,
             has_data: false,
             has_started: false,

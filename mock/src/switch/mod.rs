@@ -41,6 +41,8 @@ pub(crate) struct Transfer {
     pub(crate) fold: Option<Fold>,
     /// Address and length of the card's own contribution, if it is a separate stream.
     contribution: Option<(u64, u64)>,
+    /// Address of the partial result to which the stream of the own contribution goes; `None` if it goes to the common one.
+    partial: Option<u64>,
     pub(crate) is_set: bool,
     has_data: bool,
     has_started: bool,

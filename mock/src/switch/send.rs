@@ -127,7 +127,7 @@ impl Core {
             .enumerate()
             .map(|(place, send)| (place, send.port, send.address, send.bytes))
             .collect();
-        let (own, contribution) = (transfer.own, transfer.contribution);
+        let (own, contribution, partial) = (transfer.own, transfer.contribution, transfer.partial);
         let mut together = Vec::new();
         for (place, port, address, bytes) in &sends {
             let mut passes = vec![self.cards[at.card].links[*port].out];
@@ -154,7 +154,8 @@ impl Core {
         }
         if let Some((address, bytes)) = contribution {
             let card = &self.cards[at.card];
-            let passes = vec![card.channel(address), card.local];
+            let mut passes = vec![card.channel(address), card.local];
+            passes.extend(partial.map(|partial| card.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { at });
         }
         if let (true, Some((_, _, address, bytes))) = (is_multicast, sends.first()) {
@@ -177,7 +178,7 @@ impl Core {
     }
 
     /// Returns what a block passes behind the link at `port`: the destination's pseudo channel, and the reduction units for a fold.
-    /// The contributions to a fold pass together, so the first stands for all.
+    /// The contributions to a fold pass together, so the first stands for all; each has a pseudo channel if it has a result.
     fn destination_passes(&self, at: LaneId, port: usize) -> [Option<ResourceId>; 2] {
         let Some((there, back)) = self.far_end(at, port) else { return [None; 2] };
         let card = &self.cards[there.card];
@@ -185,9 +186,10 @@ impl Core {
         let Some(place) = card.links[back].receive(at.lane) else { return [None; 2] };
         let Some(receive) = transfer.receives.get(place) else { return [None; 2] };
         let channel = Some(card.channel(receive.address));
-        match transfer.fold {
+        match &transfer.fold {
             None => [channel, None],
             Some(_) if place == 0 => [channel, Some(card.fold)],
+            Some(fold) if fold.keeps_partials() => [channel, None],
             Some(_) => [None; 2],
         }
     }

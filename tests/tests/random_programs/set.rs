@@ -312,6 +312,7 @@ impl Set<'_> {
             Operation::ReduceScatter,
             Operation::Scan,
             Operation::Exscan,
+            Operation::AlltoallScan,
         ]);
         let folds = operation.fields().combine;
         let each = if folds { combine.element.bytes() } else { 1 };

@@ -1,0 +1,248 @@
+//! Both dimensions of a grid at once: one part of each block goes along the columns first, the other along the rows first.
+//!
+//! While the first part uses the links of the columns, the second uses those of the rows, and the reverse. The parts lie in
+//! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
+
+use super::ticks::Ticks;
+use crate::plan::draft::Draft;
+use crate::plan::factorisation::{Dimension, Factorisation};
+use crate::plan::folding::Folding;
+use crate::plan::grid::Grid;
+use crate::plan::phases::{Collect, Distribute, Layout, Phases, Way};
+use crate::plan::placement::pieces_of;
+use crate::plan::vector;
+use crate::program::Piece;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
+use crate::table::Entry;
+use crate::{Capabilities, Flags, Instruction, Operand, Operation, Table};
+
+/// The parts of a request on a grid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::plan) struct Halves {
+    grid: Grid,
+    /// The request with the bytes of each part.
+    parts: [Request; 2],
+    /// From the first stripe of one part to that of the other.
+    stripes: u32,
+}
+
+pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
+    let halves = Halves::new(request, capabilities)?;
+    let (distribute, collect) = match (request.collective, request.combine) {
+        (Collective::Alltoall, _) => return halves.alltoall(request, capabilities).map(|draft| vec![draft]),
+        (Collective::Scatter, _) => (Some(Distribute::Scatter(request.root)), None),
+        (Collective::Gather, _) => (None, Some(Collect::Gather(request.root))),
+        (Collective::Allgather, _) => (None, Some(Collect::Allgather)),
+        (Collective::ReduceScatter, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), None),
+        (Collective::Allreduce, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather)),
+        (other, _) => return Err(Refusal::general(format!("lanes is not for {other}"))),
+    };
+    halves.in_phases(request, capabilities, Way { distribute, collect }).map(|draft| vec![draft])
+}
+
+impl Halves {
+    pub(in crate::plan) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
+        let grid = Grid::of(request, capabilities)?;
+        let stripes = grid.groups.max(grid.size);
+        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
+        let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
+        // What runs at once must not share a pseudo channel.
+        if capabilities.stripe_half_bytes < channel || u64::from(2 * stripes) > held {
+            return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
+        }
+        let element = request.combine.map_or(1, |combine| combine.element.bytes());
+        let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
+        let unit = unit.checked_next_multiple_of(element).unwrap_or(unit);
+        let of_columns = match request.collective {
+            Collective::Alltoall => request.bytes / 2,
+            _ => (u128::from(request.bytes) * u128::from(grid.groups) / u128::from(grid.groups + grid.size)) as u64,
+        };
+        let first = of_columns / unit * unit;
+        if first == 0 {
+            return refuse(format!("has two parts: {} B are too few", request.bytes));
+        }
+        let part = |bytes| Request { bytes, ..request.clone() };
+        Ok(Halves { grid, parts: [part(first), part(request.bytes - first)], stripes })
+    }
+
+    /// Bytes of the first part of a vector, or of each block.
+    pub(in crate::plan) fn first_bytes(&self) -> u64 {
+        self.parts[0].bytes
+    }
+
+    /// The dimensions in the order of each part.
+    fn dimensions(&self) -> [[Dimension; 2]; 2] {
+        let (row, column) = (self.grid.row(), self.grid.column());
+        [[column, row], [row, column]]
+    }
+
+    /// How a reduction folds a part: along its first dimension, then along the other.
+    pub(in crate::plan) fn folding(&self, part: usize) -> Folding {
+        let Grid { groups, size } = self.grid;
+        let left = |all: Vec<Folding>| Folding::Left(all);
+        let rank = |row: u32, column: u32| Folding::Rank(row * size + column);
+        match part {
+            0 => left((0..size).map(|column| left((0..groups).map(|row| rank(row, column)).collect())).collect()),
+            _ => left((0..groups).map(|row| left((0..size).map(|column| rank(row, column)).collect())).collect()),
+        }
+    }
+
+    fn in_phases(&self, request: &Request, capabilities: &Capabilities, way: Way) -> Result<Draft, Refusal> {
+        let communicators = self.grid.communicators(request);
+        let factorisations = self
+            .dimensions()
+            .map(|dimensions| Factorisation { dimensions: dimensions.into(), communicators: communicators.clone() });
+        let phases = |part: usize| {
+            let layout = Layout::Stripes { first: part as u32 * self.stripes };
+            Phases::new(&self.parts[part], capabilities, &factorisations[part], way, layout)
+        };
+        let phases = [phases(0)?, phases(1)?];
+        let mut ticks = Ticks::new(request, communicators);
+        for step in 0..phases[0].steps(way) {
+            ticks.next();
+            for rank in 0..request.ranks() {
+                ticks.by_turns(rank, phases.each_ref().map(|phases| phases.step(rank, way, step)));
+            }
+        }
+        let is_cut = way.distribute.is_some() && way.collect.is_some();
+        ticks.draft.lies(request, |rank| {
+            let [one, other] = phases.each_ref().map(|phases| phases.blocks_of(rank, way));
+            let [input, output] = std::array::from_fn(|side| match is_cut {
+                true => pieces_of(one[side].iter().chain(&other[side]).copied()),
+                false => joined(&one[side], &other[side]),
+            });
+            (input, output)
+        });
+        Ok(ticks.draft)
+    }
+
+    /// A block for each rank. What goes along the first dimension comes to lie by where it comes from; along the second, each
+    /// instruction takes blocks from all stripes, another one for each rank.
+    fn alltoall(&self, request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
+        let refuse = |cause: &str| Err(Refusal::general(format!("lanes {cause}")));
+        let [first, second] = &self.parts;
+        let align = u64::from(capabilities.address_align.max(1));
+        let bytes = first.bytes.max(second.bytes);
+        let block = bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        // Of a square grid whose parts have one length, both use the same tables.
+        let is_shared = self.grid.groups == self.grid.size && first.bytes == second.bytes;
+        let tables = (self.stripes + 1) * if is_shared { 1 } else { 2 };
+        if !capabilities.runs(Operation::Alltoallv) || tables > capabilities.tables {
+            return refuse("needs alltoallv with a table for each row and column");
+        }
+        let most = u64::from(self.stripes);
+        if block.saturating_mul(2 * most) > capabilities.stripe_half_bytes {
+            return refuse("has no room for blocks that long");
+        }
+        let mut ticks = Ticks::new(request, self.grid.communicators(request));
+        let exchanges = [0, 1].map(|part| Exchange::new(self, part, capabilities, block, is_shared));
+        for step in 0..2 {
+            ticks.next();
+            for rank in 0..request.ranks() {
+                ticks.by_turns(rank, exchanges.each_ref().map(|exchange| exchange.step(rank, step)));
+            }
+        }
+        let [one, other] = exchanges.each_ref().map(|exchange| exchange.blocks_of(request.ranks()));
+        let [input, output] = [0, 1].map(|side| joined(&one[side], &other[side]));
+        for program in &mut ticks.draft.programs {
+            program.tables = exchanges.iter().flat_map(Exchange::tables).collect();
+            (program.input, program.output) = (input.clone(), output.clone());
+        }
+        Ok(ticks.draft)
+    }
+}
+
+/// Blocks of which each has a first and a second part.
+fn joined(one: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<Piece> {
+    pieces_of(one.iter().zip(other).flat_map(|(one, other)| [*one, *other]))
+}
+
+/// An alltoall along one dimension and then along the other.
+struct Exchange {
+    dimensions: [Dimension; 2],
+    bytes: u64,
+    /// From one block of a stripe to the next.
+    block: u64,
+    stripe: u64,
+    half: u64,
+    /// Address of the first stripe.
+    begin: u64,
+    /// Slot of the table of stripes; those of the ways through them follow.
+    slot: u16,
+    flags: Flags,
+}
+
+impl Exchange {
+    fn new(halves: &Halves, part: usize, capabilities: &Capabilities, block: u64, is_shared: bool) -> Self {
+        let stripe = capabilities.stripe_bytes();
+        Exchange {
+            dimensions: halves.dimensions()[part],
+            bytes: halves.parts[part].bytes,
+            block,
+            stripe,
+            half: capabilities.stripe_half_bytes,
+            begin: stripe * u64::from(halves.stripes) * part as u64,
+            slot: if is_shared { 0 } else { (halves.stripes as u16 + 1) * part as u16 },
+            flags: vector::flags(&halves.parts[part], capabilities, halves.parts[part].bytes),
+        }
+    }
+
+    /// Block `number` of a stripe, from byte `base` of it on.
+    fn at(&self, base: u64, stripe: u32, number: u32) -> u64 {
+        self.begin + base + self.stripe * u64::from(stripe) + self.block * u64::from(number)
+    }
+
+    /// Where the output begins in a stripe: behind the input.
+    fn output(&self) -> u64 {
+        self.block * u64::from(self.dimensions[0].size.max(self.dimensions[1].size))
+    }
+
+    fn step(&self, rank: u32, step: usize) -> Vec<Instruction> {
+        let [along, then] = self.dimensions;
+        match step {
+            // From rank c of the first dimension, for rank r of the second: block r of stripe c.
+            0 => (0..then.size)
+                .map(|number| {
+                    let source = Operand::card(self.at(0, 0, number)).striped();
+                    let destination = Operand::card(self.at(self.half, 0, number)).striped();
+                    Instruction::alltoall(source, destination, self.bytes).on(along.communicator)
+                })
+                .collect(),
+            // To rank r what came from rank number + r, so here comes what came from number + own.
+            _ => (0..along.size)
+                .map(|number| {
+                    let from = (number + then.digit(rank)) % along.size;
+                    let source = Operand::card(self.at(self.half, 0, 0));
+                    let destination = Operand::card(self.at(self.output(), 0, from));
+                    Instruction::alltoallv(source, destination, self.slot + 1 + number as u16, self.slot)
+                        .with_flags(self.flags)
+                        .on(then.communicator)
+                })
+                .collect(),
+        }
+    }
+
+    fn tables(&self) -> Vec<(u16, Table)> {
+        let [along, then] = self.dimensions;
+        let table = |displacement: &dyn Fn(u32) -> u64| Table {
+            entries: (0..then.size).map(|rank| Entry { displacement: displacement(rank), bytes: self.bytes }).collect(),
+        };
+        let stripes = (self.slot, table(&|rank| self.stripe * u64::from(rank)));
+        let way = |number: u32| {
+            let from = |rank: u32| self.stripe * u64::from((number + rank) % along.size) + self.block * u64::from(rank);
+            (self.slot + 1 + number as u16, table(&from))
+        };
+        [stripes].into_iter().chain((0..along.size).map(way)).collect()
+    }
+
+    /// Addresses and bytes of the blocks of input and output.
+    fn blocks_of(&self, ranks: u32) -> [Vec<(u64, u64)>; 2] {
+        let [along, then] = self.dimensions;
+        let input = (0..ranks).map(|rank| (self.at(0, along.digit(rank), then.digit(rank)), self.bytes)).collect();
+        let output =
+            (0..ranks).map(|rank| (self.at(self.output(), then.digit(rank), along.digit(rank)), self.bytes)).collect();
+        [input, output]
+    }
+}

@@ -1,0 +1,348 @@
+//! From one rank to others over all of its links, or the reverse: as many trees as it has links, no two of which use the same
+//! direction of a link, in pieces that follow each other.
+//!
+//! The root is in row a and column b of a grid, which is one row if all ranks are linked. The vector is cut into a *chunk* for each
+//! link of the root: those of its row are named by their column c, those of its column by their row r. To all ranks, a piece of the
+//! chunk of column c goes in three steps, and one of the chunk of row r with rows and columns exchanged:
+//!
+//! 1. along row a to the rank in column c (a scatter to all c),
+//! 2. along column c to all rows (a broadcast),
+//! 3. along each row to all columns (an allgather over all c).
+//!
+//! With one row, step 2 is left out. To one rank, step 2 goes to the row of that rank only, and step 3 is a gather there. A
+//! reduction goes the reverse way: reduce_scatter, reduce, gather. In one tick, each step has another piece. In row a, links leave
+//! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
+
+use super::ticks::Ticks;
+use crate::plan::draft::Draft;
+use crate::plan::folding::Folding;
+use crate::plan::grid::Grid;
+use crate::plan::placement::pieces_at;
+use crate::program::Communicator;
+use crate::refusal::Refusal;
+use crate::request::{Collective, Request};
+use crate::{Capabilities, Combine, Instruction, Operand};
+
+/// Id of the communicator of a row, the root's column last, and of a column, the root's row last.
+const ACROSS: [u16; 2] = [1, 2];
+/// The same for the row and the column of the root, without it.
+const OTHERS: [u16; 2] = [3, 4];
+/// Most pieces of a chunk: a program has a few instructions for each.
+const PIECES_MAX: u64 = 64;
+
+/// A direction of the grid in which chunks leave the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Axis {
+    /// 0 along the row, 1 along the column.
+    number: usize,
+    /// Number of its first chunk.
+    first: u32,
+    /// Its chunks.
+    count: u32,
+}
+
+/// A row and a column, or for the axis of columns a column and a row.
+type Place = [u32; 2];
+
+/// The trees of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::plan) struct Trees {
+    request: Request,
+    /// Rows and columns.
+    size: Place,
+    root: Place,
+    axes: Vec<Axis>,
+    /// Bytes of a chunk, of which the last may have fewer.
+    pub(in crate::plan) chunk: u64,
+    /// Bytes of a piece of a chunk.
+    piece: u64,
+    pieces: u64,
+    half: u64,
+    stripe: u64,
+}
+
+pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
+    let trees = Trees::new(request, capabilities)?;
+    Ok(vec![trees.draft()])
+}
+
+impl Trees {
+    pub(in crate::plan) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
+        let ranks = request.ranks();
+        let size = match capabilities.topology.all_linked(&request.group, capabilities.nodes) {
+            true => [1, ranks],
+            false => Grid::of(request, capabilities).map(|grid| [grid.groups, grid.size])?,
+        };
+        if ranks < 3 || request.bytes == 0 || (request.collective.has_peer() && request.root == request.peer) {
+            return refuse("needs three ranks, and bytes from one to another".into());
+        }
+        let along = |number, first, count| Axis { number, first, count };
+        let axes = match size {
+            [1, columns] => vec![along(0, 0, columns - 1)],
+            [rows, columns] => vec![along(0, 0, columns - 1), along(1, columns - 1, rows - 1)],
+        };
+        let lanes = if axes.len() == 1 { 2 } else { 6 };
+        if capabilities.lanes < lanes {
+            return refuse(format!("needs {lanes} lanes: these cards have {}", capabilities.lanes));
+        }
+        let chunks: u32 = axes.iter().map(|axis| axis.count).sum();
+        let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
+        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
+        let stripes = capabilities.memory_bytes.checked_div(stripe).unwrap_or(0);
+        // What runs at once must not share a pseudo channel: the buffers between steps are in the first upper halves.
+        if half < channel || u64::from(chunks.max(8)) > stripes {
+            return refuse(format!("needs a stripe for each of {chunks} links, and pseudo channels of their own"));
+        }
+        let unit = unit(request, capabilities);
+        let whole = request.bytes.div_ceil(chunks.into());
+        let count = pieces(whole, axes.len(), capabilities);
+        let piece = whole.div_ceil(count).next_multiple_of(unit);
+        let pieces = whole.div_ceil(piece);
+        let chunk = piece.saturating_mul(pieces);
+        if chunk > half {
+            return refuse(format!("has no room for {} B over {chunks} links", request.bytes));
+        }
+        let root = [request.root / size[1], request.root % size[1]];
+        Ok(Trees { request: request.clone(), size, root, axes, chunk, piece, pieces, half, stripe })
+    }
+
+    /// The rank at `place` as `axis` sees it.
+    fn rank(&self, axis: Axis, place: Place) -> u32 {
+        let [row, column] = if axis.number == 0 { place } else { [place[1], place[0]] };
+        row * self.size[1] + column
+    }
+
+    /// `place` as `axis` sees it.
+    fn seen(&self, axis: Axis, place: Place) -> Place {
+        if axis.number == 0 { place } else { [place[1], place[0]] }
+    }
+
+    /// The numbers below `size` without `root`, in order: a chunk of the axis for each.
+    fn others(size: u32, root: u32) -> impl Iterator<Item = u32> {
+        (0..size).filter(move |one| *one != root)
+    }
+
+    /// The rank of number `one` among those below `size`, `root` last.
+    fn digit(one: u32, size: u32, root: u32) -> u16 {
+        (if one == root { size - 1 } else { one - u32::from(one > root) }) as u16
+    }
+
+    fn communicators(&self) -> Vec<Communicator> {
+        let mut all = Vec::new();
+        for axis in &self.axes {
+            let ([rows, columns], [a, b]) = (self.seen(*axis, self.size), self.seen(*axis, self.root));
+            let nodes = |row: u32, columns: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
+                columns.map(|column| self.request.group[self.rank(*axis, [row, column]) as usize]).collect()
+            };
+            for row in 0..rows {
+                let members = nodes(row, &mut Self::others(columns, b).chain([b]));
+                all.push(Communicator { id: ACROSS[axis.number], members });
+            }
+            let members = nodes(a, &mut Self::others(columns, b));
+            all.push(Communicator { id: OTHERS[axis.number], members });
+        }
+        all
+    }
+
+    /// Bytes of piece `piece` of chunk `chunk`.
+    fn bytes(&self, chunk: u32, piece: u64) -> u64 {
+        let before = self.chunk.saturating_mul(chunk.into()).saturating_add(self.piece.saturating_mul(piece));
+        let left = self.chunk.saturating_mul(u64::from(chunk) + 1).min(self.request.bytes);
+        left.saturating_sub(before).min(self.piece)
+    }
+
+    /// Bytes of piece `piece` of all chunks of `axis`.
+    fn all_bytes(&self, axis: Axis, piece: u64) -> u64 {
+        (axis.first..axis.first + axis.count).map(|chunk| self.bytes(chunk, piece)).sum()
+    }
+
+    /// Piece `piece` of chunk `chunk` in the lower (0) or upper (1) half of its stripe.
+    fn at(&self, half: u64, chunk: u32, piece: u64) -> Operand {
+        Operand::card(self.stripe * u64::from(chunk) + self.half * half + self.piece * piece)
+    }
+
+    /// The same of all chunks of `axis`.
+    fn all(&self, axis: Axis, half: u64, piece: u64) -> Operand {
+        self.at(half, axis.first, piece).striped()
+    }
+
+    /// Buffer `number` of `axis`: in pseudo channels of its own.
+    fn buffer(&self, axis: Axis, number: u64) -> Operand {
+        Operand::card(self.stripe * (4 * axis.number as u64 + number) + self.half)
+    }
+
+    /// How a reduction folds chunk `chunk`: across its steps, each with the root's row or column last.
+    pub(in crate::plan) fn folding(&self, chunk: u32) -> Option<Folding> {
+        let axis = *self.axes.iter().find(|axis| chunk < axis.first + axis.count)?;
+        let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
+        let in_row = |row: u32| {
+            let ranks = Self::others(columns, b).chain([b]).map(|column| self.rank(axis, [row, column]));
+            Folding::Left(ranks.map(Folding::Rank).collect())
+        };
+        Some(Folding::Left(Self::others(rows, a).chain([a]).map(in_row).collect()))
+    }
+
+    fn draft(&self) -> Draft {
+        let mut ticks = Ticks::new(&self.request, self.communicators());
+        let steps = if self.axes.len() == 1 { 2 } else { 3 };
+        for tick in 0..self.pieces + steps - 1 {
+            ticks.next();
+            for step in 0..steps {
+                let Some(piece) = tick.checked_sub(step).filter(|piece| *piece < self.pieces) else { continue };
+                // With one row there is no step between the first and the last.
+                let step = if self.axes.len() == 1 { 2 * step } else { step };
+                for axis in &self.axes {
+                    let lane = (self.axes.len() as u64 * step) as u8 / if self.axes.len() == 1 { 2 } else { 1 };
+                    self.step(*axis, step, piece, lane + axis.number as u8, &mut ticks);
+                }
+            }
+        }
+        let half = u64::from(self.request.collective == Collective::Reduce);
+        let at = |half| move |chunk: u32| self.stripe * u64::from(chunk) + self.half * half;
+        let lie = |half, bytes| pieces_at(self.chunk, bytes, at(half));
+        let request = &self.request;
+        ticks.draft.lies(request, |rank| (lie(0, request.input_bytes(rank)), lie(half, request.output_bytes(rank))));
+        ticks.draft
+    }
+
+    fn step(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
+        match (self.request.collective, self.request.combine) {
+            (Collective::Broadcast, _) => self.broadcast(axis, step, piece, lane, ticks),
+            (Collective::Reduce, Some(combine)) => self.reduce(axis, step, piece, lane, combine, ticks),
+            _ => self.transfer(axis, step, piece, lane, ticks),
+        }
+    }
+
+    /// Appends a scatter of `piece` from the root along its row: to a buffer, or where `to` says.
+    fn scatter(&self, axis: Axis, piece: u64, lane: u8, to: impl Fn(u32) -> Option<Operand>, ticks: &mut Ticks) {
+        let (columns, [a, _]) = (self.seen(axis, self.size)[1], self.seen(axis, self.root));
+        let total = self.all_bytes(axis, piece);
+        if total == 0 {
+            return;
+        }
+        for column in 0..columns {
+            let rank = self.rank(axis, [a, column]);
+            let to = to(rank).unwrap_or_else(|| self.buffer(axis, piece % 3));
+            let one = Instruction::scatter(columns as u16 - 1, self.all(axis, 0, piece), to, self.piece);
+            ticks.push(rank, lane, one.dividing(total).on(ACROSS[axis.number]));
+        }
+    }
+
+    fn broadcast(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
+        let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
+        let across = ACROSS[1 - axis.number];
+        let buffer = self.buffer(axis, piece % 3);
+        match step {
+            0 => self.scatter(axis, piece, lane, |_| None, ticks),
+            1 => {
+                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                    let bytes = self.bytes(chunk, piece);
+                    let one = Instruction::broadcast(rows as u16 - 1, buffer, buffer, bytes).on(across);
+                    (0..rows)
+                        .filter(|_| bytes > 0)
+                        .for_each(|row| ticks.push(self.rank(axis, [row, column]), lane, one));
+                }
+            }
+            _ => {
+                let total = self.all_bytes(axis, piece);
+                let one = Instruction::allgather(buffer, self.all(axis, 0, piece), self.piece).dividing(total);
+                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    let communicator = if row == a { OTHERS } else { ACROSS }[axis.number];
+                    if total > 0 && (row, column) != (a, b) {
+                        ticks.push(self.rank(axis, [row, column]), lane, one.on(communicator));
+                    }
+                }
+            }
+        }
+    }
+
+    /// To one rank.
+    fn transfer(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
+        let peer = self.request.peer;
+        let to = self.seen(axis, [peer / self.size[1], peer % self.size[1]]);
+        let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
+        let own = |rank: u32, chunk: u32| (rank == peer).then(|| self.at(0, chunk, piece));
+        let chunk_of = |column: u32| axis.first + u32::from(Self::digit(column, columns, b));
+        let buffer = self.buffer(axis, piece % 3);
+        match step {
+            0 => self.scatter(axis, piece, lane, |rank| own(rank, chunk_of(to[1])).filter(|_| to[0] == a), ticks),
+            1 if to[0] != a => {
+                let [from_rank, to_rank] = [a, to[0]].map(|row| Self::digit(row, rows, a));
+                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                    let (bytes, rank) = (self.bytes(chunk, piece), self.rank(axis, [to[0], column]));
+                    if bytes > 0 {
+                        let receive = Instruction::recv(from_rank, own(rank, chunk).unwrap_or(buffer), bytes);
+                        let send = Instruction::send(to_rank, buffer, bytes).on(ACROSS[1 - axis.number]);
+                        ticks.push(self.rank(axis, [a, column]), lane, send);
+                        ticks.push(rank, lane, receive.on(ACROSS[1 - axis.number]));
+                    }
+                }
+            }
+            1 => {}
+            // The peer is in the root's column: what came along the axis is there.
+            _ => {
+                let total = self.all_bytes(axis, piece);
+                for column in (0..columns).filter(|_| total > 0) {
+                    let rank = self.rank(axis, [to[0], column]);
+                    let source = own(rank, chunk_of(column)).filter(|_| column != b).unwrap_or(buffer);
+                    let target = Self::digit(to[1], columns, b);
+                    let one = Instruction::gather(target, source, self.all(axis, 0, piece), self.piece);
+                    ticks.push(rank, lane, one.dividing(total).on(ACROSS[axis.number]));
+                }
+            }
+        }
+    }
+
+    fn reduce(&self, axis: Axis, step: u64, piece: u64, lane: u8, combine: Combine, ticks: &mut Ticks) {
+        let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
+        let total = self.all_bytes(axis, piece);
+        let [folded, reduced] = [piece % 2, 2 + piece % 2].map(|number| self.buffer(axis, number));
+        match step {
+            _ if total == 0 => {}
+            0 => {
+                let from = self.all(axis, 0, piece);
+                let one = Instruction::reduce_scatter(combine, from, folded, self.piece).dividing(total);
+                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    ticks.push(self.rank(axis, [row, column]), lane, one.on(ACROSS[axis.number]));
+                }
+            }
+            1 => {
+                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                    let bytes = self.bytes(chunk, piece);
+                    let one = Instruction::reduce(combine, rows as u16 - 1, folded, reduced, bytes);
+                    for row in (0..rows).filter(|_| bytes > 0) {
+                        ticks.push(self.rank(axis, [row, column]), lane, one.on(ACROSS[1 - axis.number]));
+                    }
+                }
+            }
+            _ => {
+                let source = if self.axes.len() == 1 { folded } else { reduced };
+                let one = Instruction::gather(columns as u16 - 1, source, self.all(axis, 1, piece), self.piece);
+                for column in 0..columns {
+                    ticks.push(self.rank(axis, [a, column]), lane, one.dividing(total).on(ACROSS[axis.number]));
+                }
+            }
+        }
+    }
+}
+
+/// Whole beats, and whole elements.
+fn unit(request: &Request, capabilities: &Capabilities) -> u64 {
+    let element = request.combine.map_or(1, |combine| combine.element.bytes());
+    let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
+    unit.checked_next_multiple_of(element).unwrap_or(unit)
+}
+
+/// The number of pieces of a chunk of `bytes` with which the last arrives earliest, by what a tick takes apart from its bytes.
+fn pieces(bytes: u64, axes: usize, capabilities: &Capabilities) -> u64 {
+    let timing = &capabilities.timing;
+    let cycles = u64::from(timing.dispatch_cycles + timing.memory_read_cycles + timing.handover_cycles + 2);
+    let cycle_ps = 1_000_000_000 / u64::from(capabilities.clock_khz.max(1));
+    let signals = u64::from(timing.control_ps) + u64::from(timing.data_ps) + u64::from(timing.acknowledge_ps);
+    let tick = (cycles * cycle_ps + signals).max(1);
+    let whole = u128::from(bytes) * 8_000_000 / u128::from(timing.link_mbps.max(1));
+    // Ticks that fill the way before the last piece begins.
+    let more = if axes == 1 { 1 } else { 2 };
+    u64::try_from(whole * more / u128::from(tick)).unwrap_or(u64::MAX).isqrt().clamp(1, PIECES_MAX)
+}

@@ -1,0 +1,148 @@
+//! Memory of exchanges that a card may run at once.
+//!
+//! An instruction may still run when a later one is issued, unless that one, or one between them, waits for it. What each card's
+//! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
+
+use crate::limits::{BLOCKS_MAX, too_long};
+use crate::matching::{Claim, Lanes, Members, is_one_sided};
+use crate::program::Program;
+use crate::ranges::{Range, card_ranges};
+use crate::refusal::{Reason, Refusal};
+use crate::{Capabilities, Context, Instruction};
+
+/// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
+pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
+    let mut lanes = Lanes::new(programs, members, capabilities);
+    if lanes.count() == 1 {
+        return Ok(());
+    }
+    let instructions = || programs.iter().flat_map(|program| &program.instructions);
+    if instructions().any(|instruction| is_one_sided(instruction.operation)) {
+        let cause =
+            "programs with one-sided operations use lane 0 only: the verifier does not order other lanes with them";
+        return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
+    }
+    let mut blocks = 0;
+    for (rank, program) in programs.iter().enumerate() {
+        let mut running: Vec<Running<'_>> = Vec::new();
+        for (index, instruction) in program.instructions.iter().enumerate() {
+            let claim = lanes.claim(rank, index);
+            running.retain(|earlier| !claim.waits_for(&earlier.claim));
+            let Some(membership) = members.of(rank, instruction) else { continue };
+            let accesses = accesses(instruction, &membership.context(&program.tables, capabilities));
+            blocks += accesses.len() as u64;
+            if blocks > BLOCKS_MAX {
+                return Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "blocks of programs with several lanes"));
+            }
+            if let Some(cause) = running.iter().find_map(|earlier| earlier.conflict(instruction, &accesses)) {
+                return Err(Refusal::at(rank, index, cause).because(Reason::Race));
+            }
+            running.push(Running { index, instruction, claim, accesses });
+        }
+    }
+    Ok(())
+}
+
+/// An access to card memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Access {
+    range: Range,
+    is_write: bool,
+}
+
+/// Returns what `instruction` accesses, by address.
+fn accesses(instruction: &Instruction, context: &Context<'_>) -> Vec<Access> {
+    let touched = card_ranges(instruction, context).unwrap_or_default();
+    let reads = touched.reads.into_iter().map(|range| Access { range, is_write: false });
+    let writes = touched.writes.into_iter().map(|range| Access { range, is_write: true });
+    let mut all: Vec<Access> = reads.chain(writes).collect();
+    all.sort_unstable_by_key(|access| access.range.address);
+    all
+}
+
+/// An instruction that may still run.
+struct Running<'a> {
+    index: usize,
+    instruction: &'a Instruction,
+    claim: Claim,
+    accesses: Vec<Access>,
+}
+
+impl Running<'_> {
+    fn conflict(&self, later: &Instruction, accesses: &[Access]) -> Option<String> {
+        let (here, there) = first_conflict(accesses, &self.accesses)?;
+        let does = |access: Access| if access.is_write { "writes" } else { "reads" };
+        Some(format!(
+            "{} in lane {} {} {} B at {:#x}, and instruction {} ({} in lane {}), which may run at the same time, {} {} B at \
+             {:#x}; use one lane for both, or the flag fence",
+            later.operation,
+            later.lane,
+            does(here),
+            here.range.bytes,
+            here.range.address,
+            self.index,
+            self.instruction.operation,
+            self.instruction.lane,
+            does(there),
+            there.range.bytes,
+            there.range.address
+        ))
+    }
+}
+
+/// Returns the first access of each list, both by address, of which one writes what the other accesses.
+fn first_conflict(one: &[Access], other: &[Access]) -> Option<(Access, Access)> {
+    let (mut one, mut other) = (one.iter().copied().peekable(), other.iter().copied().peekable());
+    // Of each list, the read and the write that reach furthest.
+    let mut last: [[Option<Access>; 2]; 2] = Default::default();
+    loop {
+        let side = match (one.peek(), other.peek()) {
+            (Some(one), Some(other)) => usize::from(other.range.address < one.range.address),
+            (Some(_), None) => 0,
+            (None, Some(_)) => 1,
+            (None, None) => return None,
+        };
+        let access = if side == 0 { one.next() } else { other.next() }?;
+        let [read, written] = last[1 - side];
+        let against = [written, read.filter(|_| access.is_write)];
+        if let Some(hit) = against.into_iter().flatten().find(|last| last.range.overlaps(access.range)) {
+            return Some(if side == 0 { (access, hit) } else { (hit, access) });
+        }
+        let reached = &mut last[side][usize::from(access.is_write)];
+        if reached.is_none_or(|last| last.range.end() < access.range.end()) {
+            *reached = Some(access);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_accesses() -> impl Strategy<Value = Vec<Access>> {
+        let access = (0..64_u64, 0..8_u64, any::<bool>())
+            .prop_map(|(address, bytes, is_write)| Access { range: Range { address, bytes }, is_write });
+        prop::collection::vec(access, 0..6).prop_map(|mut all| {
+            all.sort_unstable_by_key(|access| access.range.address);
+            all
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+
+        #[test]
+        fn a_conflict_is_found_if_any_two_accesses_conflict(one in any_accesses(), other in any_accesses()) {
+            let conflicts =
+                |one: &Access, other: &Access| (one.is_write || other.is_write) && one.range.overlaps(other.range);
+            let expected = one.iter().any(|a| other.iter().any(|b| conflicts(a, b)));
+            let found = first_conflict(&one, &other);
+            prop_assert_eq!(found.is_some(), expected);
+            if let Some((here, there)) = found {
+                prop_assert!(one.contains(&here) && other.contains(&there) && conflicts(&here, &there));
+            }
+        }
+    }
+}

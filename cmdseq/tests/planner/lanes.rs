@@ -1,0 +1,78 @@
+//! Plans for cards with several lanes.
+
+use cmdseq::plan::{Algorithm, Collective, Request, plan};
+use cmdseq::{Capabilities, Operation};
+
+use crate::cards::{combine, connected, dragonfly, request};
+
+fn with_lanes(lanes: u32, capabilities: Capabilities) -> Capabilities {
+    Capabilities { lanes, ..capabilities }
+}
+
+/// The predicted arrival of the plan that is chosen, over the lower bound.
+fn over_bound(request: &Request, capabilities: &Capabilities) -> f64 {
+    let plan = plan(request, capabilities).unwrap();
+    let bound = request.lower_bound(capabilities).unwrap().total_ps();
+    plan.predicted.arrival_ps as f64 / bound as f64
+}
+
+#[test]
+fn long_vectors_use_all_links_at_once() {
+    let meshes = [3, 4, 8, 16].map(connected);
+    let grids = [(2, 2), (3, 4), (4, 4), (8, 8)].map(|(groups, size)| dragonfly(groups, size));
+    for capabilities in meshes.into_iter().chain(grids) {
+        let capabilities = with_lanes(6, capabilities);
+        for collective in [Collective::Send, Collective::Broadcast, Collective::Reduce, Collective::Allreduce] {
+            let mut request = request(collective, capabilities.nodes, 64 << 20, None);
+            request.peer = capabilities.nodes - 1;
+            let ratio = over_bound(&request, &capabilities);
+            assert!(ratio < 1.15, "{collective} of 64 MiB on {:?}: {ratio}", capabilities.topology);
+        }
+        for collective in [
+            Collective::Scatter,
+            Collective::Gather,
+            Collective::Allgather,
+            Collective::ReduceScatter,
+            Collective::Alltoall,
+        ] {
+            let ratio = over_bound(&request(collective, capabilities.nodes, 4 << 20, None), &capabilities);
+            // Where there are more rows than columns, some of what an alltoall sends at once is in one stripe.
+            let is_square = capabilities.nodes != 12 || collective != Collective::Alltoall;
+            let most = if is_square { 1.15 } else { 1.5 };
+            assert!(ratio < most, "{collective} of 4 MiB on {:?}: {ratio}", capabilities.topology);
+        }
+    }
+}
+
+/// With one lane, or without what the programs need, others are chosen.
+#[test]
+fn cards_that_lack_something_get_other_plans() {
+    let forced = |collective, nodes| request(collective, nodes, 1 << 20, Some(Algorithm::Lanes));
+    let mut without_tables = with_lanes(8, dragonfly(4, 4));
+    without_tables.tables = 4;
+    let mut without_alltoallv = with_lanes(8, dragonfly(4, 4));
+    without_alltoallv.operations &= !(1 << Operation::Alltoallv as u8);
+    let mut narrow = with_lanes(8, connected(8));
+    narrow.memory_bytes /= 8;
+    for (capabilities, collective, says) in [
+        (connected(8), Collective::Broadcast, "these have one"),
+        (with_lanes(2, connected(8)), Collective::Allgather, "fully connected"),
+        (with_lanes(2, dragonfly(4, 4)), Collective::Broadcast, "needs 6 lanes: these cards have 2"),
+        (with_lanes(2, connected(2)), Collective::Broadcast, "needs three ranks"),
+        (without_tables, Collective::Alltoall, "a table for each row and column"),
+        (without_alltoallv, Collective::Alltoall, "a table for each row and column"),
+        (with_lanes(8, connected(64)), Collective::Broadcast, "needs a stripe for each of 63 links"),
+        (narrow, Collective::Broadcast, "needs a stripe for each of 7 links"),
+    ] {
+        let refusal = plan(&forced(collective, capabilities.nodes), &capabilities).unwrap_err();
+        assert!(refusal.cause.contains(says), "{collective}: {refusal}");
+        let any = Request { algorithm: None, ..forced(collective, capabilities.nodes) };
+        assert_ne!(plan(&any, &capabilities).unwrap().algorithm, Algorithm::Lanes);
+    }
+    let in_order = Request {
+        order: cmdseq::plan::Order::Rank,
+        combine: combine(Collective::Reduce).map(|one| cmdseq::Combine { element: cmdseq::Element::F32, ..one }),
+        ..forced(Collective::Reduce, 4)
+    };
+    assert!(plan(&in_order, &with_lanes(8, connected(4))).is_err());
+}
