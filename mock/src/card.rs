@@ -40,38 +40,38 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
     /// Signals and bursts that arrived and were not used yet.
     pub(crate) inbound: Inbound,
-    /// Lane of the exchange that uses the link, and the link's place in the exchange's sends and receives.
-    lane: usize,
-    send: Option<usize>,
-    receive: Option<usize>,
+    /// The exchange that sends on the link, and the one that receives: its lane, and the place among its sends or receives.
+    send: Option<(usize, usize)>,
+    receive: Option<(usize, usize)>,
 }
 
 impl Link {
     pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
-        Link { out, is_up: true, inbound: Inbound::new(lanes), lane: 0, send: None, receive: None }
+        Link { out, is_up: true, inbound: Inbound::new(lanes), send: None, receive: None }
     }
 
-    /// Notes that an exchange in `lane` sends on the link, by its send number `place`.
+    /// Notes that the link is number `place` of the sends of the exchange in `lane`.
     pub(crate) fn set_send(&mut self, lane: usize, place: usize) {
-        (self.lane, self.send) = (lane, Some(place));
+        self.send = Some((lane, place));
     }
 
     pub(crate) fn set_receive(&mut self, lane: usize, place: usize) {
-        (self.lane, self.receive) = (lane, Some(place));
+        self.receive = Some((lane, place));
     }
 
-    /// Returns the place in the sends of the exchange in `lane`, if the link is one of its links.
+    /// Returns the place among the sends of the exchange in `lane`, if it sends on the link.
     pub(crate) fn send(&self, lane: usize) -> Option<usize> {
-        self.send.filter(|_| self.lane == lane)
+        self.send.filter(|send| send.0 == lane).map(|send| send.1)
     }
 
     pub(crate) fn receive(&self, lane: usize) -> Option<usize> {
-        self.receive.filter(|_| self.lane == lane)
+        self.receive.filter(|receive| receive.0 == lane).map(|receive| receive.1)
     }
 
-    /// The exchange has ended.
-    pub(crate) fn release(&mut self) {
-        (self.send, self.receive) = (None, None);
+    /// The exchange in `lane` has ended.
+    pub(crate) fn release(&mut self, lane: usize) {
+        self.send.take_if(|send| send.0 == lane);
+        self.receive.take_if(|receive| receive.0 == lane);
     }
 }
 
@@ -133,7 +133,7 @@ impl Card {
         let pages = self.memory.clear();
         for link in &mut self.links {
             link.inbound.clear();
-            link.release();
+            (link.send, link.receive) = (None, None);
         }
         self.rings = Default::default();
         self.sequencer = Sequencer::default();

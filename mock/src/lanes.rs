@@ -22,22 +22,21 @@ impl LaneId {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Claim {
     pub(crate) lane: usize,
-    /// Links by port, one bit each.
-    pub(crate) links: u64,
+    /// Links on which it sends, and on which it receives: one bit for each port.
+    pub(crate) out: u64,
+    pub(crate) into: u64,
     /// The operation is no exchange: nothing runs beside it.
     pub(crate) is_alone: bool,
 }
 
-/// The claim of an instruction that uses all links.
-pub(crate) const ALL_LINKS: u64 = u64::MAX;
-
 impl Claim {
     /// The claim of an instruction that runs alone.
-    pub(crate) const ALONE: Claim = Claim { lane: 0, links: ALL_LINKS, is_alone: true };
+    pub(crate) const ALONE: Claim = Claim { lane: 0, out: 0, into: 0, is_alone: true };
 
     /// Returns whether an instruction with this claim waits for an earlier one with claim `earlier`.
     pub(crate) fn waits_for(&self, earlier: &Claim) -> bool {
-        self.is_alone || earlier.is_alone || self.lane == earlier.lane || self.links & earlier.links != 0
+        let shares_link = self.out & earlier.out != 0 || self.into & earlier.into != 0;
+        self.is_alone || earlier.is_alone || self.lane == earlier.lane || shares_link
     }
 }
 

@@ -2,6 +2,7 @@
 
 use cmdseq::completion::Status;
 use cmdseq::instruction::{self, offset};
+use cmdseq::ranges::{Context, Transfer, transfers};
 use cmdseq::{DecodeError, Flags, Instruction};
 use fpga_regs::bits::Errors;
 
@@ -10,7 +11,7 @@ use crate::agenda::Time;
 use crate::card::Card;
 use crate::fabric::{Core, Event};
 use crate::host_dma::Job;
-use crate::lanes::{ALL_LINKS, Claim, Lane, LaneId};
+use crate::lanes::{Claim, Lane, LaneId};
 
 const QUEUE: usize = 0;
 
@@ -133,26 +134,21 @@ impl Core {
             return Ok(Claim::ALONE);
         }
         // In one lane, exchanges wait for each other whatever links they use.
-        let links = if lanes == 1 { ALL_LINKS } else { self.links_of(index, instruction) };
-        Ok(Claim { lane, links, is_alone: false })
+        let (out, into) = if lanes == 1 { (0, 0) } else { self.directions(index, instruction).unwrap_or_default() };
+        Ok(Claim { lane, out, into, is_alone: false })
     }
 
-    /// Returns the links of an exchange, one bit for each port: to its partners, or to all other members of its communicator.
-    fn links_of(&self, index: usize, instruction: &Instruction) -> u64 {
+    /// Returns the links on which an exchange sends, and on which it receives: one bit for each port. An exchange without
+    /// them is refused when it begins, or sends nothing but signals.
+    fn directions(&self, index: usize, instruction: &Instruction) -> Option<(u64, u64)> {
         let card = &self.cards[index];
-        let fields = instruction.operation.fields();
-        // An unknown communicator or rank is refused when the instruction begins.
-        let Ok(membership) = card.membership(instruction) else { return 0 };
-        let bit = |node: u32| self.ports.toward(card.node, node).map_or(0, |port| 1 << port);
-        let partner = |rank: u16| membership.members.get(usize::from(rank)).map_or(0, |node| bit(*node));
-        if !fields.peer {
-            return membership
-                .members
-                .iter()
-                .filter(|node| **node != card.node)
-                .fold(0, |links, node| links | bit(*node));
-        }
-        partner(instruction.peer) | if fields.root { partner(instruction.root) } else { 0 }
+        let membership = card.membership(instruction).ok()?;
+        let (rank, ranks) = (membership.own_rank, membership.members.len() as u32);
+        let context = Context { rank, ranks, stripe_bytes: 2 * self.profile.stripe_half_bytes(), tables: &card.tables };
+        let moved = transfers(instruction, &context).ok()?;
+        let port = |block: &Transfer| self.ports.toward(card.node, *membership.members.get(block.peer_rank as usize)?);
+        let links = |blocks: &[Transfer]| blocks.iter().filter_map(port).fold(0, |links, port| links | 1 << port);
+        Some((links(&moved.sends), links(&moved.receives)))
     }
 
     /// Issues the next instruction, now.

@@ -47,14 +47,11 @@ impl Core {
         let Some(running) = lane.running.take() else { return };
         lane.epoch += 1;
         lane.free_at = self.now + Time::from(handover);
-        let links = lane.claim.links;
         if running.status != Status::Done {
             self.stop_streams(at);
         }
         let card = &mut self.cards[at.card];
-        for (_, link) in card.links.iter_mut().enumerate().filter(|(port, _)| links >> port & 1 == 1) {
-            link.release();
-        }
+        card.links.iter_mut().for_each(|link| link.release(at.lane));
         card.sequencer.in_flight.end(running.order, Ended::new(&running, self.now));
         self.statistics.instructions += 1;
     }

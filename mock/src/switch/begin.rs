@@ -20,9 +20,6 @@ impl Core {
             others.map(|rank| Ok(self.port_toward(at, &membership, rank)?.0)).collect::<Result<_, Refusal>>()?;
         let missing = ports.len();
         let barrier = Barrier { came: vec![false; missing], ports, missing, is_sent: false };
-        for (place, port) in barrier.ports.iter().enumerate() {
-            self.cards[at.card].links[*port].set_receive(at.lane, place);
-        }
         let controls_out = self.profile.cycles(self.profile.dispatch_cycles + 1);
         self.set_work(at, Work::Barrier(barrier));
         self.schedule_step(at, controls_out, Step::ControlsOut);

@@ -196,6 +196,7 @@ impl Core {
             let Some(running) = self.running(at) else { continue };
             let is_used = link.send(at.lane).is_some()
                 || link.receive(at.lane).is_some()
+                || matches!(&running.work, Work::Barrier(barrier) if barrier.ports.contains(&port))
                 || matches!(&running.work, Work::Rdma(rdma) if rdma.peer == peer as usize);
             if is_used && !self.cards[card].is_frozen {
                 self.fail(at, (Status::LinkDown, peer as u16));

@@ -68,7 +68,8 @@ impl Core {
         let Some(running) = &mut card.lanes[at.lane].running else { return };
         match &mut running.work {
             Work::Barrier(barrier) if barrier.is_sent => {
-                let Some(place) = link.receive(at.lane).filter(|place| !barrier.came[*place]) else { return };
+                let place = barrier.ports.iter().position(|other| *other == port);
+                let Some(place) = place.filter(|place| !barrier.came[*place]) else { return };
                 if link.inbound.take_control(at.lane) {
                     barrier.came[place] = true;
                     barrier.missing -= 1;

@@ -21,9 +21,14 @@ struct Exchange {
 
 #[derive(Debug, Clone)]
 enum What {
+    /// Both send to each other.
     Swap(u16, u16),
+    /// The first sends to the second.
+    Send(u16, u16),
     /// An allgather on one of the communicators.
     Gather(u16),
+    /// A barrier on one of the communicators.
+    Barrier(u16),
     /// All cards wait, without an exchange.
     Delay(u64),
 }
@@ -45,7 +50,9 @@ fn members(id: u16) -> Vec<u32> {
 fn exchange() -> impl Strategy<Value = Exchange> {
     let what = prop_oneof![
         4 => (0..RANKS, 1..RANKS).prop_map(|(one, step)| What::Swap(one, (one + step) % RANKS)),
+        4 => (0..RANKS, 1..RANKS).prop_map(|(one, step)| What::Send(one, (one + step) % RANKS)),
         3 => (0_u16..5).prop_map(What::Gather),
+        1 => (0_u16..5).prop_map(What::Barrier),
         1 => (0_u64..5000).prop_map(What::Delay),
     ];
     let bytes = prop_oneof![Just(0_u64), Just(64), 1_u64..20_000, Just(BYTES)];
@@ -64,6 +71,9 @@ fn instruction(number: usize, exchange: &Exchange, node: u16) -> Option<Instruct
         What::Swap(one, other) if node == one || node == other => {
             Instruction::sendrecv(one + other - node, one + other - node, from, to, exchange.bytes)
         }
+        What::Send(from_node, to_node) if node == from_node => Instruction::send(to_node, from, exchange.bytes),
+        What::Send(from_node, to_node) if node == to_node => Instruction::recv(from_node, to, exchange.bytes),
+        What::Barrier(id) if members(id).contains(&node.into()) => Instruction::barrier().on(id),
         What::Gather(id) if members(id).contains(&node.into()) => {
             Instruction::allgather(from, to, exchange.bytes).on(id)
         }
@@ -73,19 +83,30 @@ fn instruction(number: usize, exchange: &Exchange, node: u16) -> Option<Instruct
     Some(one.in_lane(exchange.lane).with_flags(if exchange.is_fenced { Flags::FENCE } else { Flags::empty() }))
 }
 
+/// The cards to which `node` sends, and from which it receives.
+fn peers(exchange: &Exchange, node: u16) -> [Vec<u32>; 2] {
+    match exchange.what {
+        _ if exchange.bytes == 0 => [vec![], vec![]],
+        What::Swap(one, other) => [vec![(one + other - node).into()], vec![(one + other - node).into()]],
+        What::Send(from, to) if node == from => [vec![to.into()], vec![]],
+        What::Send(from, _) => [vec![], vec![from.into()]],
+        What::Gather(id) => {
+            let others: Vec<u32> = members(id).into_iter().filter(|member| *member != u32::from(node)).collect();
+            [others.clone(), others]
+        }
+        What::Barrier(_) | What::Delay(_) => [vec![], vec![]],
+    }
+}
+
 /// Whether an instruction of `node` waits for an earlier one.
 fn waits(later: &Exchange, earlier: &Exchange, node: u16) -> bool {
-    let links = |exchange: &Exchange| match exchange.what {
-        What::Swap(one, other) => vec![u32::from(one + other - node)],
-        What::Gather(id) => members(id).into_iter().filter(|member| *member != u32::from(node)).collect(),
-        What::Delay(_) => vec![],
-    };
     let is_alone = |exchange: &Exchange| matches!(exchange.what, What::Delay(_));
+    let mut directions = peers(later, node).into_iter().zip(peers(earlier, node));
     later.is_fenced
         || is_alone(later)
         || is_alone(earlier)
         || later.lane == earlier.lane
-        || links(later).iter().any(|link| links(earlier).contains(link))
+        || directions.any(|(later, earlier)| later.iter().any(|peer| earlier.contains(peer)))
 }
 
 proptest! {
@@ -129,10 +150,9 @@ proptest! {
             }
             for (number, _) in of(node) {
                 let Exchange { lane, bytes, ref what, .. } = exchanges[number];
-                let from: Vec<u32> = match what {
-                    What::Swap(one, other) => vec![u32::from(one + other - node)],
+                let from = match what {
                     What::Gather(id) => members(*id),
-                    What::Delay(_) => vec![],
+                    _ => peers(&exchanges[number], node)[1].clone(),
                 };
                 for (block, from) in (0..).zip(from) {
                     let mut found = vec![0; bytes as usize];

@@ -169,42 +169,61 @@ fn collectives_of_rows_and_columns_run_at_once() {
     }
 }
 
-/// The second exchange of each card is issued when the first has ended: another lane does not help.
+/// The second exchange of each card is issued when the first has ended, or at once, as the case says.
 #[test]
-fn a_link_a_lane_and_a_fence_hold_back() {
+fn a_direction_of_a_link_a_lane_and_a_fence_hold_back() {
     let row = |node: u16| swap(node ^ 1, 0, BYTES);
     let column = |node: u16| swap(node ^ 2, 2, BYTES);
     let fenced = |instruction: Instruction| instruction.with_flags(Flags::FENCE);
-    type Of = fn(u16) -> Instruction;
-    let barrier: Of = |_| Instruction::barrier().on(ROW).in_lane(2);
-    // To one partner and from the other, in a circle 0 1 3 2: one of the two is the partner of the first exchange.
-    let circle: Of = |node| {
+    let broadcast = |root: u16| Instruction::broadcast(root, place(4), place(5), BYTES).on(ROW).in_lane(1);
+    // In a circle 0 1 3 2: to one partner, and from the other.
+    let circle = |node: u16| {
         let [to, from] = [[1, 3, 0, 2], [2, 0, 3, 1]].map(|next: [u16; 4]| next[usize::from(node)]);
-        Instruction::sendrecv(to, from, place(4), place(5), 7200).in_lane(1)
+        (to, from)
     };
-    let nop: Of = |_| Instruction::nop();
-    let cases: [(&str, &dyn Fn(u16) -> Instruction, bool); 8] = [
-        ("the same link", &|node| row(node).in_lane(1), true),
-        ("the same link of a collective", &barrier, true),
-        ("one of two links", &circle, true),
-        ("the same lane", &column, true),
-        ("a fence", &|node| fenced(column(node)).in_lane(1), true),
-        ("no exchange", &nop, true),
-        ("nothing", &|node| column(node).in_lane(1), false),
-        ("nothing of a collective", &|_| Instruction::barrier().on(COLUMN).in_lane(2), false),
+    type Case<'a> = (&'a str, &'a dyn Fn(u16) -> Instruction, [bool; 4]);
+    let cases: [Case<'_>; 10] = [
+        ("both directions", &|node| row(node).in_lane(1), [true; 4]),
+        ("one direction each", &|_| broadcast(0), [true; 4]),
+        (
+            "to one partner, from another",
+            &|node| Instruction::sendrecv(circle(node).0, circle(node).1, place(4), place(5), 7200).in_lane(1),
+            [true; 4],
+        ),
+        ("the same lane", &column, [true; 4]),
+        ("a fence", &|node| fenced(column(node)).in_lane(1), [true; 4]),
+        ("no exchange", &|_| Instruction::nop(), [true; 4]),
+        ("another link", &|node| column(node).in_lane(1), [false; 4]),
+        ("signals on the same link", &|_| Instruction::barrier().on(ROW).in_lane(2), [false; 4]),
+        ("an empty block", &|node| swap(node ^ 1, 0, 0).in_lane(1), [false; 4]),
+        ("signals on another link", &|_| Instruction::barrier().on(COLUMN).in_lane(2), [false; 4]),
     ];
     for (what, second, waits) in cases {
-        let (_fabric, mut cluster) = open(four(3));
-        for members in communicators(&grid(2, 2)) {
-            cluster.define(&members).unwrap();
-        }
-        let Cycles { dispatch, handover } = cycles(&cluster);
         let programs: Vec<_> = (0..4).map(|node| vec![row(node), second(node), column(node).in_lane(2)]).collect();
-        for (node, completions) in run(&mut cluster, &programs).iter().enumerate() {
-            let [first, second, ..] = completions[..] else { panic!("{completions:?}") };
-            let due = if waits { first.t2 + handover } else { dispatch };
-            assert_eq!(second.issued - first.issued, due, "{what}, node {node}");
-        }
+        check_second(what, &programs, waits);
+    }
+    // From 0 to 1 and from 2 to 3 in lane 0, and in lane 1 back, or the same way.
+    let send = |node: u16| match node % 2 {
+        0 => Instruction::send(node + 1, place(0), BYTES),
+        _ => Instruction::recv(node - 1, place(1), BYTES),
+    };
+    for (what, root, waits) in [("the other direction", 1, [false; 4]), ("the same direction", 0, [true; 4])] {
+        let programs: Vec<_> = (0..4).map(|node| vec![send(node), broadcast(root)]).collect();
+        check_second(what, &programs, waits);
+    }
+}
+
+/// Checks on which cards the second instruction waits for the first.
+fn check_second(what: &str, programs: &[Vec<Instruction>], waits: [bool; 4]) {
+    let (_fabric, mut cluster) = open(four(3));
+    for members in communicators(&grid(2, 2)) {
+        cluster.define(&members).unwrap();
+    }
+    let Cycles { dispatch, handover } = cycles(&cluster);
+    for (node, completions) in run(&mut cluster, programs).iter().enumerate() {
+        let [first, second, ..] = completions[..] else { panic!("{completions:?}") };
+        let due = if waits[node] { first.t2 + handover } else { dispatch };
+        assert_eq!(second.issued - first.issued, due, "{what}, node {node}");
     }
 }
 
