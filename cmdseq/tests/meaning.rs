@@ -55,8 +55,10 @@ fn every_plan_means_what_was_asked() {
     for (groups, size) in [(2, 2), (4, 4), (3, 2)] {
         let capabilities = dragonfly(groups, size);
         for collective in Collective::ALL {
-            let request = request(*collective, (0..groups * size).collect(), 640, 1, groups * size - 1);
-            plans += check(&request, &capabilities);
+            for bytes in [640, 100_000] {
+                let request = request(*collective, (0..groups * size).collect(), bytes, 1, groups * size - 1);
+                plans += check(&request, &capabilities);
+            }
         }
     }
     println!("{plans} plans");

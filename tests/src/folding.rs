@@ -23,7 +23,9 @@ pub struct Way<'a> {
     pub operation: &'a str,
     /// Ranks.
     pub ranks: u32,
-    /// Shape of the Dragonfly, for two-level and multipath; one row if all ranks are linked.
+    /// Root of a reduce.
+    pub root: u32,
+    /// Shape of the Dragonfly, for two-level, multipath and lanes; one row if all ranks are linked.
     pub grid: Grid,
     /// Whether the order of ranks was requested, and matters.
     pub in_order: bool,
@@ -72,16 +74,19 @@ fn neighbours(mut level: Vec<Tree>) -> Tree {
 }
 
 impl Way<'_> {
-    /// Bytes of the chunks whose orders differ, of a vector of `bytes`; chunk i of an allreduce, or the block of rank i of a
-    /// reduce_scatter, is folded as `tree` says for `chunk` i.
+    /// Bytes of the chunks whose orders differ, of a vector of `bytes`, or of each block of a reduce_scatter.
     pub fn chunk_bytes(&self, bytes: u64) -> u64 {
+        let (groups, size) = self.grid;
         match (self.algorithm, self.operation) {
+            ("lanes", "reduce") => bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32),
+            ("lanes", _) => bytes * u64::from(groups) / u64::from(groups + size) / 32 * 32,
             ("ring", "allreduce") if !self.in_order => bytes.div_ceil(self.ranks.into()).next_multiple_of(32).max(1),
             _ => bytes.max(1),
         }
     }
 
-    /// How chunk `chunk` of the result of rank `rank` is folded; nothing if it has none.
+    /// How chunk `chunk` of the result of rank `rank` is folded; nothing if it has none. The chunk of a reduce_scatter by ring is
+    /// the block's number.
     pub fn tree(&self, rank: u32, chunk: u32) -> Option<Tree> {
         let ranks = self.ranks;
         let prefix = match self.operation {
@@ -100,16 +105,18 @@ impl Way<'_> {
         }
         let (groups, size) = self.grid;
         let row = |row: u32| left(row * size..(row + 1) * size);
+        let columns = || Tree::Fold((0..size).map(|column| left((0..groups).map(|row| row * size + column))).collect());
         Some(match (self.algorithm, self.operation) {
             ("multipath", _) if groups > 1 => Tree::Fold((0..groups).map(row).collect()),
             ("direct" | "multipath", _) => left(0..prefix),
             ("binomial", _) => neighbours((0..ranks).map(Tree::Rank).collect()),
             ("ring", "allreduce" | "reduce_scatter") => chain((chunk + 1..=chunk + ranks).map(|place| place % ranks)),
             ("ring", _) => chain(0..prefix),
+            ("lanes", "reduce") => self.with_root_last(chunk),
+            ("lanes", _) if chunk == 0 => columns(),
+            ("lanes", _) => Tree::Fold((0..groups).map(row).collect()),
             ("two-level", "reduce" | "allreduce") => Tree::Fold((0..groups).map(row).collect()),
-            ("two-level", "reduce_scatter") => {
-                Tree::Fold((0..size).map(|column| left((0..groups).map(|row| row * size + column))).collect())
-            }
+            ("two-level", "reduce_scatter") => columns(),
             ("two-level", _) => {
                 let before = Tree::Fold((0..rank / size).map(row).collect());
                 let here = rank / size * size..prefix;
@@ -121,6 +128,25 @@ impl Way<'_> {
             }
             (other, _) => panic!("no algorithm {other}"),
         })
+    }
+
+    /// Chunks of columns fold rows first, those of rows columns; the root's row and column come last.
+    fn with_root_last(&self, chunk: u32) -> Tree {
+        let (groups, size) = self.grid;
+        let (last_row, last_column) = (self.root / size, self.root % size);
+        let sorted = |count: u32, last: u32| (0..count).filter(move |one| *one != last).chain([last]);
+        match chunk < size - 1 {
+            true => Tree::Fold(
+                sorted(groups, last_row)
+                    .map(|row| left(sorted(size, last_column).map(|column| row * size + column)))
+                    .collect(),
+            ),
+            false => Tree::Fold(
+                sorted(size, last_column)
+                    .map(|column| left(sorted(groups, last_row).map(|row| row * size + column)))
+                    .collect(),
+            ),
+        }
     }
 }
 
@@ -146,13 +172,17 @@ mod tests {
             ("two-level", "allreduce", 6, 0, 0, "((0 1 2) (3 4 5))"),
             ("multipath", "reduce", 6, 4, 0, "((0 1 2) (3 4 5))"),
             ("two-level", "reduce_scatter", 6, 1, 1, "((0 3) (1 4) (2 5))"),
+            ("lanes", "reduce", 6, 4, 1, "((0 2 1) (3 5 4))"),
+            ("lanes", "reduce", 6, 4, 2, "((0 3) (2 5) (1 4))"),
+            ("lanes", "allreduce", 6, 1, 0, "((0 3) (1 4) (2 5))"),
+            ("lanes", "reduce_scatter", 6, 1, 1, "((0 1 2) (3 4 5))"),
             ("two-level", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
             ("two-level", "exscan", 6, 3, 0, "((0 1 2))"),
         ] {
-            let way = Way { algorithm, operation, ranks, grid: (2, 3), in_order: false };
+            let way = Way { algorithm, operation, ranks, root: 4, grid: (2, 3), in_order: false };
             assert_eq!(text(&way.tree(rank, chunk).unwrap()), expected, "{algorithm} {operation}");
         }
-        let way = Way { algorithm: "two-level", operation: "scan", ranks: 6, grid: (2, 3), in_order: true };
+        let way = Way { algorithm: "two-level", operation: "scan", ranks: 6, root: 4, grid: (2, 3), in_order: true };
         assert_eq!(text(&way.tree(4, 0).unwrap()), "((((0 1) 2) 3) 4)");
     }
 }

@@ -201,7 +201,7 @@ impl Case<'_> {
     pub fn way<'b>(&'b self, algorithm: &'b str, grid: Grid, is_rank_order: bool) -> Way<'b> {
         let is_rounded = matches!(self.reduction, "sum" | "prod") && FLOATS.iter().any(|one| one.0 == self.element);
         let in_order = is_rank_order && is_rounded && self.ranks > 2;
-        Way { algorithm, operation: self.operation, ranks: self.ranks, grid, in_order }
+        Way { algorithm, operation: self.operation, ranks: self.ranks, root: self.root, grid, in_order }
     }
 
     /// Returns the expected output of rank `rank` for these inputs.
@@ -216,7 +216,8 @@ impl Case<'_> {
             let end = (offset + way.chunk_bytes(self.bytes)).min(self.bytes);
             let blocks: Vec<&[u8]> =
                 inputs.iter().map(|input| &input[at + offset as usize..at + end as usize]).collect();
-            let Some(tree) = way.tree(rank, if is_scattered { rank } else { number }) else { break };
+            let is_block = is_scattered && way.algorithm == "ring";
+            let Some(tree) = way.tree(rank, if is_block { rank } else { number }) else { break };
             output.extend(tree.evaluate(self.reduction, self.element, &blocks));
         }
         output

@@ -147,7 +147,7 @@ fn subgroups_in_any_order() {
 
 #[test]
 fn dragonfly_runs_every_operation() {
-    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15)] {
+    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:4x4+lanes=6", 16)] {
         let mut sweep = Sweep::new(selector);
         for operation in OPERATIONS {
             for bytes in [0, 1, 4095, 16385] {

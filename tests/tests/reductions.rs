@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, FoldOrder, Folding, Order, Plan, Request, candidates, plan};
-use cmdseq::{Combine, Instruction, Operand, Status, Topology};
+use cmdseq::{Combine, Instruction, Operand, Operation, Status, Topology};
 use fpga_driver::{Cluster, Error, Execution};
 use fpga_mock::Profile;
 use fpga_tests::folding::{Grid, Tree};
@@ -146,7 +146,9 @@ fn subgroups_in_any_order_fold_in_the_order_of_their_ranks() {
 /// Rows and columns, and what has links besides.
 #[test]
 fn dragonflies_reduce() {
-    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4)] {
+    for (selector, ranks) in
+        [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4), ("mock:optweb:3x4+lanes=6", 12)]
+    {
         let mut sweep = Sweep::new(selector);
         for operation in OPERATIONS {
             for (number, (reduction, element)) in
@@ -168,6 +170,23 @@ fn dragonflies_reduce() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// In blocks, over all links of a row, which is faster for long vectors: with the same folds.
+#[test]
+fn long_scans_of_dragonflies_fold_as_short_ones() {
+    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4)] {
+        let mut sweep = Sweep::new(selector);
+        for (operation, (reduction, element)) in ["scan", "exscan"].into_iter().flat_map(|operation| {
+            [("sum", "f32"), ("sum", "f16"), ("prod", "bf16"), ("maxloc", "f64i32")].map(|how| (operation, how))
+        }) {
+            let case = Case { operation, reduction, element, ranks, bytes: 65_552, root: 0 };
+            let plan = plan(&request(&case, (0..ranks).collect()), sweep.cluster.capabilities()).unwrap();
+            assert_eq!(plan.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
+            let grid = grid(&sweep.cluster, &plan.request.group);
+            sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
         }
     }
 }
@@ -250,7 +269,8 @@ fn the_planner_knows_its_orders() {
         }
     }
     let fabrics = (2..18).map(|nodes| format!("mock:optweb:{nodes}"));
-    for selector in fabrics.chain(["mock:optweb:4x4", "mock:optweb:3x5"].map(String::from)) {
+    let others = ["mock:optweb:4x4", "mock:optweb:3x5", "mock:optweb:7+lanes=2", "mock:optweb:3x4+lanes=6"];
+    for selector in fabrics.chain(others.map(String::from)) {
         let cluster = Sweep::new(&selector).cluster;
         let (capabilities, grid) =
             (cluster.capabilities(), grid(&cluster, &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
@@ -266,7 +286,8 @@ fn the_planner_knows_its_orders() {
                     (FoldOrder::new(&plan, capabilities), case.way(algorithm.name(), grid, order == Order::Rank));
                 for (rank, offset) in (0..ranks).flat_map(|rank| [0, 1234, 3999].map(|offset| (rank, offset))) {
                     let chunk = offset / way.chunk_bytes(case.bytes);
-                    let block = if operation == "reduce_scatter" { rank } else { chunk as u32 };
+                    let is_block = operation == "reduce_scatter" && algorithm == Algorithm::Ring;
+                    let block = if is_block { rank } else { chunk as u32 };
                     let agree = match (said.at(rank, offset), way.tree(rank, block)) {
                         (Some((folding, end)), Some(tree)) => {
                             same(&folding, &tree) && end == (chunk + 1) * way.chunk_bytes(case.bytes)

@@ -3,6 +3,7 @@
 //!
 //! The planner uses requests, cost models, matching and the verifier, which checks every plan; none of these uses the planner.
 
+mod alike;
 mod binomial;
 mod bound;
 mod clock;
@@ -27,6 +28,7 @@ mod rounds;
 mod signals;
 mod two_level;
 mod two_level_reduce;
+mod two_level_scan;
 mod two_level_vector;
 mod vector;
 

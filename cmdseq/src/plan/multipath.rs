@@ -3,7 +3,7 @@
 //! Section 3.4 of the OPTWEB paper: a transfer between two cards is a scatter, then a gather. Broadcast is a scatter, then
 //! an allgather. In the same way an allreduce is a reduce_scatter, then an allgather, and a reduce ends with a gather. Among
 //! linked ranks each link carries twice the vector's Nth part, which is the least that N cards can do. On a Dragonfly both
-//! parts go along the rows and the columns.
+//! parts go along the rows and the columns. Scans are in `multipath_scan`.
 
 use super::draft::Draft;
 use super::factorisation::Factorisation;

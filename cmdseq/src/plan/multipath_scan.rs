@@ -8,7 +8,7 @@
 //! one stripe of each rank is cut into pieces, which use the next stripes.
 
 use super::draft::Draft;
-use super::placement::pieces_at;
+use super::placement::{fold_unit, pieces_at};
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -70,8 +70,7 @@ impl Blocks {
         let (ranks, half) = (request.ranks(), capabilities.stripe_half_bytes);
         // Rank 0 of an exscan receives what nobody needs, next to its output.
         let in_half = if is_exclusive { 3 } else { 2 };
-        let unit =
-            u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(combine.element.bytes());
+        let unit = fold_unit(combine, capabilities);
         let longest = half / in_half / unit * unit;
         let stripes = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
         let most = stripes / u64::from(ranks);

@@ -7,6 +7,7 @@
 //! what each carries to its next one is when it gets there. Steps in different lanes are timed as if each had the memory for
 //! itself, so programs should give them different pseudo channels.
 
+use super::alike::Alike;
 use super::clock::Clock;
 use super::flow::Flows;
 use super::issues::Issues;
@@ -62,19 +63,26 @@ pub(super) fn predict_steps(
     let place = vec![None; programs.len()];
     let mut step = Step { clock: &clock, group, flows: Flows::default(), place, signals: Signals::default() };
     let mut issues = Issues::new(&clock, programs, members);
+    let mut alike = Alike::default();
     let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
     let mut matching = Matching::new(programs, members, capabilities);
     while let Some(together) = matching.step()? {
-        let parts: Vec<Part<'_>> = together
-            .iter()
-            .filter_map(|(rank, index)| {
-                let program = programs.get(*rank)?;
-                let instruction = program.instructions.get(*index)?;
-                let issue = issues.of(*rank, *index);
-                Some(Part::new(*rank, instruction, issue, &program.tables, members, capabilities))
-            })
-            .collect();
-        for ((rank, index), times) in together.iter().zip(step.run(&parts)) {
+        let issued: Vec<Moment> = together.iter().map(|(rank, index)| issues.of(*rank, *index)).collect();
+        let shape = Alike::shape(&together, &issued, programs, &clock);
+        let times = shape.as_ref().and_then(|shape| alike.find(shape, &issued)).unwrap_or_else(|| {
+            let part = |((rank, index), issue): (&(usize, usize), &Moment)| {
+                let program = &programs[*rank];
+                let instruction = &program.instructions[*index];
+                Part::new(*rank, instruction, *issue, &program.tables, members, capabilities)
+            };
+            let parts: Vec<Part<'_>> = together.iter().zip(&issued).map(part).collect();
+            let times = step.run(&parts);
+            if let Some(shape) = shape {
+                alike.add(shape, issued, times.clone());
+            }
+            times
+        });
+        for ((rank, index), times) in together.iter().zip(times) {
             t1 = t1.max(times.t1);
             t2 = t2.max(times.t2);
             arrival = arrival.max(times.arrival.unwrap_or_default());
@@ -162,11 +170,11 @@ impl<'a> Part<'a> {
 
 /// Times of one instruction on one card, from the start of all programs.
 #[derive(Clone, Copy, Default)]
-struct Times {
-    t1: Moment,
-    t2: Moment,
+pub(super) struct Times {
+    pub(super) t1: Moment,
+    pub(super) t2: Moment,
     /// `None` if nothing came.
-    arrival: Option<Moment>,
+    pub(super) arrival: Option<Moment>,
 }
 
 impl Times {

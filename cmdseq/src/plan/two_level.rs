@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases::{self, Collect, Distribute, Way};
 use super::placement::{Areas, pieces_of, whole};
-use super::{direct, two_level_reduce, two_level_vector, vector};
+use super::{direct, two_level_reduce, two_level_scan, two_level_vector, vector};
 use crate::instruction::WORLD;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -30,6 +30,10 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         (Collective::Alltoall, _) => {
             let drafts = [alltoall_in_stripes(request, capabilities, grid), alltoall(request, capabilities, grid)];
             return phases::possible(drafts);
+        }
+        (Collective::Scan | Collective::Exscan, _) if !request.needs_rank_order() => {
+            let in_blocks = two_level_scan::build(request, capabilities, grid);
+            return phases::possible([in_blocks, two_level_reduce::build(request, capabilities, grid)]);
         }
         _ => {
             let draft = match request.collective {

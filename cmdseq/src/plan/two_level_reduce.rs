@@ -93,7 +93,7 @@ impl Levels<'_> {
         Ok(())
     }
 
-    /// Scans in the rows; then what the rows before come to, folded with each.
+    /// Scans in the rows; then what the rows before come to, folded with each. Whole vectors: long ones are in `two_level_scan`.
     fn scan(&mut self) -> Result<(), Refusal> {
         let (how, bytes, last) = (self.combine, self.request.bytes, self.grid.size - 1);
         let is_exclusive = self.request.collective == Collective::Exscan;

@@ -36,7 +36,7 @@ fn long_vectors_use_all_links_at_once() {
             Collective::Alltoall,
         ] {
             let ratio = over_bound(&request(collective, capabilities.nodes, 4 << 20, None), &capabilities);
-            // Where there are more rows than columns, some of what an alltoall sends at once is in one stripe.
+            // On a grid that is not square, some of what an alltoall sends at once is in one stripe.
             let is_square = capabilities.nodes != 12 || collective != Collective::Alltoall;
             let most = if is_square { 1.15 } else { 1.5 };
             assert!(ratio < most, "{collective} of 4 MiB on {:?}: {ratio}", capabilities.topology);

@@ -30,8 +30,27 @@ fn long_vectors_take_twice_the_bound_at_most() {
     }
 }
 
+/// Of a vector B on a grid of R columns, a link of a row carries B in the last step and B / R in the others, where whole vectors
+/// take a B in each of four steps.
+#[test]
+fn long_vectors_on_a_grid_use_all_links_of_a_row() {
+    for (collective, size) in SCANS.into_iter().flat_map(|one| [4_u64, 8].map(|size| (one, size))) {
+        let capabilities = dragonfly(size as u32, size as u32);
+        let plan = plan(&request(collective, capabilities.nodes, 64 << 20, None), &capabilities).unwrap();
+        assert_eq!(plan.algorithm, Algorithm::TwoLevel);
+        let bytes = (64 << 20) + 4 * (64 << 20) / size;
+        let link_ps = bytes * 8_000_000 / 45_000;
+        let beyond = plan.predicted.arrival_ps as f64 / link_ps as f64;
+        assert!((1.0..1.001).contains(&beyond), "{collective} on {size}x{size}: {beyond}");
+    }
+}
+
 #[test]
 fn cards_without_the_operation_scan_as_before() {
+    let mut grid = dragonfly(4, 4);
+    grid.operations &= !(1 << Operation::AlltoallScan as u8);
+    let whole = plan(&request(Collective::Scan, 16, 64 << 20, None), &grid).unwrap();
+    assert_eq!(operations(&whole, 0)[0], Operation::Scan);
     let mut capabilities = connected(8);
     capabilities.operations &= !(1 << Operation::AlltoallScan as u8);
     for collective in SCANS {
@@ -91,6 +110,40 @@ fn writes(plan: &Plan, capabilities: &Capabilities, rank: usize) -> Vec<Range> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// On slow links, so that vectors of any length go over all links of a row if they have more than one block. Stripes may be
+    /// too small for that.
+    #[test]
+    fn grids_scan_over_all_links_of_a_row(
+        collective in prop::sample::select(&SCANS[..]),
+        rows in 2_u32..5,
+        columns in 2_u32..5,
+        bytes in prop_oneof![0_u64..300, 300_u64..6000],
+        half_beats in prop_oneof![4_u64..400, Just(1 << 20)],
+        limit in prop::option::of(0_u64..200),
+    ) {
+        let mut capabilities = dragonfly(rows, columns);
+        capabilities.timing.link_mbps = 10;
+        capabilities.stripe_half_bytes = 32 * half_beats;
+        capabilities.memory_bytes = (1 << 16) + 40 * capabilities.stripe_bytes();
+        let request = Request { eager_limit: limit, ..request(collective, rows * columns, bytes, None) };
+        let plan = plan(&request, &capabilities).unwrap();
+        check(&plan, &capabilities);
+        let input = data(&request);
+        prop_assert_eq!(run(&plan, &capabilities, &input), expected(&request, &input));
+        let block = bytes.div_ceil(columns.into());
+        let fits = block <= half_beats / 4 * 32;
+        let is_in_blocks = operations(&plan, 0).contains(&Operation::AlltoallScan);
+        prop_assert!(fits || !is_in_blocks);
+        prop_assert!(is_in_blocks || !fits || bytes < 300, "{:?}", plan.predicted);
+        if collective == Collective::Exscan {
+            let outputs = plan.programs[1].output.iter().map(|piece| Range { address: piece.address, bytes: piece.bytes });
+            let written = writes(&plan, &capabilities, 0);
+            for output in outputs.filter(|_| is_in_blocks) {
+                prop_assert!(written.iter().all(|range| !range.overlaps(output)), "{:?} at {:?}", written, output);
+            }
+        }
+    }
 
     /// Stripes of a few beats, so that vectors are cut into pieces. Rank 0 of an exscan writes nothing where the others have
     /// their outputs.

@@ -4,24 +4,28 @@ use fpga_tests::sweep::Sweep;
 use proptest::prelude::*;
 
 /// The fabrics that [`groups`] are of.
-pub(crate) fn fabrics() -> [Sweep; 3] {
-    [Sweep::new("mock:optweb:17"), Sweep::new("mock:optweb:64"), Sweep::new("mock:optweb:4x4")]
+pub(crate) fn fabrics() -> [Sweep; 5] {
+    ["17", "64", "4x4", "16+lanes=2", "4x4+lanes=6"].map(|shape| Sweep::new(&format!("mock:optweb:{shape}")))
 }
 
 /// Which of the [`fabrics`], and a group there: of 2 to 17 cards or 64 in any order, or some rows of a Dragonfly and some
-/// places in each of them.
+/// places in each of them, with one lane or several.
 pub(crate) fn groups() -> impl Strategy<Value = (usize, Vec<u32>)> {
     let line = || (Just((0..4).collect::<Vec<u32>>()).prop_shuffle(), 1_usize..5);
-    let grid = (line(), line()).prop_map(|((rows, row_count), (columns, column_count))| {
-        let row = |row: &u32| columns[..column_count].iter().map(|column| 4 * row + column).collect::<Vec<u32>>();
-        rows[..row_count].iter().flat_map(row).collect::<Vec<u32>>()
-    });
-    let grid = grid.prop_filter("one card", |group| group.len() > 1);
+    let grid = || {
+        (line(), line()).prop_map(|((rows, row_count), (columns, column_count))| {
+            let row = |row: &u32| columns[..column_count].iter().map(|column| 4 * row + column).collect::<Vec<u32>>();
+            rows[..row_count].iter().flat_map(row).collect::<Vec<u32>>()
+        })
+    };
+    let grid = || grid().prop_filter("one card", |group| group.len() > 1);
     prop_oneof![
         16 => (Just(0_usize), Just((0..17).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
         1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), Just(64_usize)),
         1 => (Just(1_usize), Just((0..64).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..18),
-        6 => (Just(2_usize), grid, Just(16_usize)),
+        6 => (Just(2_usize), grid(), Just(16_usize)),
+        3 => (Just(3_usize), Just((0..16).collect::<Vec<u32>>()).prop_shuffle(), 2_usize..17),
+        4 => (Just(4_usize), grid(), Just(16_usize)),
     ]
     .prop_map(|(fabric, mut group, ranks)| {
         group.truncate(ranks);

@@ -95,14 +95,12 @@ impl Trees {
             return refuse(format!("needs a stripe for each of {chunks} links, and pseudo channels of their own"));
         }
         let unit = unit(request, capabilities);
-        let whole = request.bytes.div_ceil(chunks.into());
-        let count = pieces(whole, axes.len(), capabilities);
-        let piece = whole.div_ceil(count).next_multiple_of(unit);
-        let pieces = whole.div_ceil(piece);
-        let chunk = piece.saturating_mul(pieces);
+        let chunk = request.bytes.div_ceil(chunks.into()).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
         if chunk > half {
             return refuse(format!("has no room for {} B over {chunks} links", request.bytes));
         }
+        let piece = chunk.div_ceil(pieces(chunk, axes.len(), capabilities)).next_multiple_of(unit);
+        let pieces = chunk.div_ceil(piece);
         let root = [request.root / size[1], request.root % size[1]];
         Ok(Trees { request: request.clone(), size, root, axes, chunk, piece, pieces, half, stripe })
     }
@@ -145,11 +143,16 @@ impl Trees {
         all
     }
 
+    /// Bytes of piece `piece` of a chunk that is not short: the last has what is left.
+    fn block(&self, piece: u64) -> u64 {
+        self.piece.min(self.chunk - self.piece * piece)
+    }
+
     /// Bytes of piece `piece` of chunk `chunk`.
     fn bytes(&self, chunk: u32, piece: u64) -> u64 {
         let before = self.chunk.saturating_mul(chunk.into()).saturating_add(self.piece.saturating_mul(piece));
         let left = self.chunk.saturating_mul(u64::from(chunk) + 1).min(self.request.bytes);
-        left.saturating_sub(before).min(self.piece)
+        left.saturating_sub(before).min(self.block(piece))
     }
 
     /// Bytes of piece `piece` of all chunks of `axis`.
@@ -224,7 +227,7 @@ impl Trees {
         for column in 0..columns {
             let rank = self.rank(axis, [a, column]);
             let to = to(rank).unwrap_or_else(|| self.buffer(axis, piece % 3));
-            let one = Instruction::scatter(columns as u16 - 1, self.all(axis, 0, piece), to, self.piece);
+            let one = Instruction::scatter(columns as u16 - 1, self.all(axis, 0, piece), to, self.block(piece));
             ticks.push(rank, lane, one.dividing(total).on(ACROSS[axis.number]));
         }
     }
@@ -246,7 +249,7 @@ impl Trees {
             }
             _ => {
                 let total = self.all_bytes(axis, piece);
-                let one = Instruction::allgather(buffer, self.all(axis, 0, piece), self.piece).dividing(total);
+                let one = Instruction::allgather(buffer, self.all(axis, 0, piece), self.block(piece)).dividing(total);
                 for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                     let communicator = if row == a { OTHERS } else { ACROSS }[axis.number];
                     if total > 0 && (row, column) != (a, b) {
@@ -287,7 +290,7 @@ impl Trees {
                     let rank = self.rank(axis, [to[0], column]);
                     let source = own(rank, chunk_of(column)).filter(|_| column != b).unwrap_or(buffer);
                     let target = Self::digit(to[1], columns, b);
-                    let one = Instruction::gather(target, source, self.all(axis, 0, piece), self.piece);
+                    let one = Instruction::gather(target, source, self.all(axis, 0, piece), self.block(piece));
                     ticks.push(rank, lane, one.dividing(total).on(ACROSS[axis.number]));
                 }
             }
@@ -302,7 +305,7 @@ impl Trees {
             _ if total == 0 => {}
             0 => {
                 let from = self.all(axis, 0, piece);
-                let one = Instruction::reduce_scatter(combine, from, folded, self.piece).dividing(total);
+                let one = Instruction::reduce_scatter(combine, from, folded, self.block(piece)).dividing(total);
                 for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                     ticks.push(self.rank(axis, [row, column]), lane, one.on(ACROSS[axis.number]));
                 }
@@ -318,7 +321,7 @@ impl Trees {
             }
             _ => {
                 let source = if self.axes.len() == 1 { folded } else { reduced };
-                let one = Instruction::gather(columns as u16 - 1, source, self.all(axis, 1, piece), self.piece);
+                let one = Instruction::gather(columns as u16 - 1, source, self.all(axis, 1, piece), self.block(piece));
                 for column in 0..columns {
                     ticks.push(self.rank(axis, [a, column]), lane, one.dividing(total).on(ACROSS[axis.number]));
                 }
