@@ -1,6 +1,5 @@
 //! The state of one card.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cmdseq::{Instruction, Tables};
@@ -11,6 +10,7 @@ use fpga_regs::bits::Errors;
 use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::inbound::Inbound;
+use crate::lanes::Lane;
 use crate::memory::{CardMemory, Pages};
 use crate::msix::Msix;
 use crate::rates::ResourceId;
@@ -40,9 +40,39 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
     /// Signals and bursts that arrived and were not used yet.
     pub(crate) inbound: Inbound,
-    /// Place in the running transfer's sends and receives.
-    pub(crate) send: Option<usize>,
-    pub(crate) receive: Option<usize>,
+    /// The exchange that sends on the link, and the one that receives: its lane, and the place among its sends or receives.
+    send: Option<(usize, usize)>,
+    receive: Option<(usize, usize)>,
+}
+
+impl Link {
+    pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
+        Link { out, is_up: true, inbound: Inbound::new(lanes), send: None, receive: None }
+    }
+
+    /// Notes that the link is number `place` of the sends of the exchange in `lane`.
+    pub(crate) fn set_send(&mut self, lane: usize, place: usize) {
+        self.send = Some((lane, place));
+    }
+
+    pub(crate) fn set_receive(&mut self, lane: usize, place: usize) {
+        self.receive = Some((lane, place));
+    }
+
+    /// Returns the place among the sends of the exchange in `lane`, if it sends on the link.
+    pub(crate) fn send(&self, lane: usize) -> Option<usize> {
+        self.send.filter(|send| send.0 == lane).map(|send| send.1)
+    }
+
+    pub(crate) fn receive(&self, lane: usize) -> Option<usize> {
+        self.receive.filter(|receive| receive.0 == lane).map(|receive| receive.1)
+    }
+
+    /// The exchange in `lane` has ended.
+    pub(crate) fn release(&mut self, lane: usize) {
+        self.send.take_if(|send| send.0 == lane);
+        self.receive.take_if(|receive| receive.0 == lane);
+    }
 }
 
 /// The ports of the bus the card sits on.
@@ -74,7 +104,7 @@ pub(crate) struct Card {
     pub(crate) fold: ResourceId,
     pub(crate) rings: [Rings; QUEUES as usize],
     pub(crate) sequencer: Sequencer,
-    pub(crate) running: Option<Running>,
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) communicators: Communicators,
     pub(crate) resident: Vec<Vec<Instruction>>,
     pub(crate) signals: [u32; SIGNALS],
@@ -86,7 +116,7 @@ pub(crate) struct Card {
     /// High halves of the counters as of the last read of their low halves.
     pub(crate) latched_cycles: u32,
     pub(crate) latched_retired: u32,
-    /// Incremented by all that voids earlier events: the end of an instruction, abort, reset, a stop.
+    /// Incremented by all that voids earlier events of the card: a reset, a stop. See also [`Lane::epoch`].
     pub(crate) epoch: u64,
     /// The card's clock has stopped (a planted fault).
     pub(crate) is_frozen: bool,
@@ -102,12 +132,12 @@ impl Card {
         self.msix = Msix::new();
         let pages = self.memory.clear();
         for link in &mut self.links {
-            link.inbound = Inbound::default();
+            link.inbound.clear();
             (link.send, link.receive) = (None, None);
         }
         self.rings = Default::default();
         self.sequencer = Sequencer::default();
-        self.running = None;
+        self.lanes.iter_mut().for_each(Lane::reset);
         self.communicators = Communicators::new(world, self.node);
         self.resident = vec![Vec::new(); RESIDENT_PROGRAMS];
         self.signals = [0; SIGNALS];
@@ -121,9 +151,27 @@ impl Card {
         pages
     }
 
-    /// Instructions fetched ahead of the running one.
-    pub(crate) fn prefetched(&mut self) -> &mut VecDeque<[u8; cmdseq::instruction::BYTES]> {
-        &mut self.sequencer.prefetched
+    /// Stops the card's clock: all its events are void.
+    pub(crate) fn freeze(&mut self) {
+        self.epoch += 1;
+        self.lanes.iter_mut().for_each(|lane| lane.epoch += 1);
+        self.is_frozen = true;
+    }
+
+    /// Returns the lane whose running instruction is the first in the order of the program.
+    pub(crate) fn oldest_lane(&self) -> Option<usize> {
+        let running = |lane: &usize| self.lanes[*lane].running.as_ref().map(|running| running.order);
+        (0..self.lanes.len()).filter(|lane| running(lane).is_some()).min_by_key(running)
+    }
+
+    /// Returns the running instruction that is the first in the order of the program.
+    pub(crate) fn oldest(&self) -> Option<&Running> {
+        self.oldest_lane().and_then(|lane| self.lanes[lane].running.as_ref())
+    }
+
+    /// Returns whether the sequencer runs an instruction, is about to, or waits for host memory.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sequencer.is_busy() || self.lanes.iter().any(|lane| lane.running.is_some())
     }
 
     fn dma(&self) -> Result<&Arc<dyn DmaPort>, DmaFault> {

@@ -6,16 +6,17 @@ use fpga_hal::endpoint::DmaFault;
 
 use crate::fabric::{Core, Step};
 use crate::host_dma::{Job, REQUEST_BYTES};
+use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
 use crate::sequencer::{Refusal, Running, Work, memory_refusal};
 use crate::switch::StreamPurpose;
 
 impl Core {
-    pub(crate) fn begin_copy(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+    pub(crate) fn begin_copy(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let Instruction { source, destination, bytes, .. } = *instruction;
         for operand in [source, destination] {
             if operand.space == AddressSpace::Card {
-                self.check_memory(index, operand.address, bytes)?;
+                self.check_memory(at.card, operand.address, bytes)?;
             }
         }
         // A copy moves piece by piece, so that what overlaps would come out as the pieces lie.
@@ -24,18 +25,18 @@ impl Core {
             return Err((Status::Overlap, 0));
         }
         if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
-            self.begin_local(index, Some(source.address), destination.address);
+            self.begin_local(at, Some(source.address), destination.address);
             return Ok(());
         }
-        self.set_work(index, Work::HostCopy { done: 0 });
-        self.host_piece(index);
+        self.set_work(at, Work::HostCopy { done: 0 });
+        self.host_piece(at);
         Ok(())
     }
 
     /// Moves the next piece between host and card. Consecutive pieces are separated by their time on the host link, so that
     /// other cards run in between.
-    pub(crate) fn host_piece(&mut self, index: usize) {
-        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &self.cards[index].running else {
+    pub(crate) fn host_piece(&mut self, at: LaneId) {
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = self.running(at) else {
             return;
         };
         let (Instruction { source, destination, .. }, done) = (*instruction, *done);
@@ -44,23 +45,23 @@ impl Core {
         let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
         let job = match (source.space, destination.space) {
             (AddressSpace::Host, AddressSpace::Card) => {
-                if let Err(error) = self.cards[index].memory.slice_mut(to, bytes) {
+                if let Err(error) = self.cards[at.card].memory.slice_mut(to, bytes) {
                     let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
                     let (status, detail) = memory_refusal(error);
-                    return self.fail_after(index, status, detail, dispatch);
+                    return self.fail_after(at, status, detail, dispatch);
                 }
                 Job::In { iova: from, address: to, bytes }
             }
             (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
             (AddressSpace::Host, AddressSpace::Host) => Job::Through { from, to, bytes },
         };
-        self.push_host_job(index, job);
+        self.push_host_job(at.card, job);
     }
 
     /// A piece has moved between host and card; its time on the host link is still to pass.
-    pub(crate) fn host_copied(&mut self, index: usize, result: Result<(), (DmaFault, bool)>) {
+    pub(crate) fn host_copied(&mut self, at: LaneId, result: Result<(), (DmaFault, bool)>) {
         let host_mbps = u128::from(self.profile.host_mbps.max(1));
-        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = &mut self.cards[index].running else {
+        let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = self.running_mut(at) else {
             return;
         };
         // Both ends of the piece are rounded alike, so that all pieces take what the whole does.
@@ -71,41 +72,40 @@ impl Core {
         let is_last = *done == instruction.bytes;
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         match result {
-            Ok(()) if is_last => self.schedule_step(index, dispatch.saturating_add(piece), Step::Finish),
-            Ok(()) => self.schedule_step(index, piece, Step::HostPiece),
-            Err((_, true)) => self.fail_after(index, Status::HostWriteFault, 0, dispatch),
-            Err((_, false)) => self.fail_after(index, Status::HostReadFault, 0, dispatch),
+            Ok(()) if is_last => self.schedule_step(at, dispatch.saturating_add(piece), Step::Finish),
+            Ok(()) => self.schedule_step(at, piece, Step::HostPiece),
+            Err((_, true)) => self.fail_after(at, Status::HostWriteFault, 0, dispatch),
+            Err((_, false)) => self.fail_after(at, Status::HostReadFault, 0, dispatch),
         }
     }
 
-    pub(crate) fn begin_local(&mut self, index: usize, source: Option<u64>, destination: u64) {
-        self.set_work(index, Work::Local { source, destination });
+    pub(crate) fn begin_local(&mut self, at: LaneId, source: Option<u64>, destination: u64) {
+        self.set_work(at, Work::Local { source, destination });
         let read = if source.is_some() { self.profile.memory_read_cycles } else { 0 };
-        self.schedule_step(index, self.profile.cycles(self.profile.dispatch_cycles + read), Step::DataAtSwitch);
+        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles + read), Step::DataAtSwitch);
     }
 
-    pub(crate) fn start_local(&mut self, index: usize) {
-        let card = &self.cards[index];
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &card.running else {
+    pub(crate) fn start_local(&mut self, at: LaneId) {
+        let card = &self.cards[at.card];
+        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
         let mut passes = vec![card.channel(*destination)];
         if let Some(source) = source {
             passes.extend([card.channel(*source), card.local]);
         }
-        self.start_stream(instruction.bytes, passes, StreamPurpose::Local { card: index });
+        self.start_stream(instruction.bytes, passes, StreamPurpose::Local { at });
     }
 
-    pub(crate) fn local_ended(&mut self, index: usize) {
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = &self.cards[index].running
-        else {
+    pub(crate) fn local_ended(&mut self, at: LaneId) {
+        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
-        let (bytes, to) = (instruction.bytes, (index, *destination));
+        let (bytes, to) = (instruction.bytes, (at.card, *destination));
         let data = match source {
-            Some(source) => Data::Block { from: (index, *source), to, bytes },
+            Some(source) => Data::Block { from: (at.card, *source), to, bytes },
             None => Data::Pattern { to, bytes, pattern: instruction.extent },
         };
-        self.start_move(index, data, Then::LocalDone);
+        self.start_move(at, data, Then::LocalDone);
     }
 }

@@ -13,7 +13,7 @@ use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::endpoint::CardEndpoint;
 use crate::host_dma::HostDma;
-use crate::inbound::Inbound;
+use crate::lanes::{Lane, LaneId};
 use crate::links::Ports;
 use crate::memory::{CardMemory, Pages};
 use crate::moves::{HOLD_BYTES, Move};
@@ -165,29 +165,30 @@ impl Fabric {
     }
 }
 
-/// A future event. Events of a card carry its epoch, and are void in a later epoch.
+/// A future event. Events of a card or of one of its instructions carry the card's or the lane's epoch, and are void in a
+/// later epoch. `at` is the lane of the instruction; of data and signals on links, the lane that receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A stream has moved its last byte, unless its rate has changed since.
     StreamEnds(StreamId),
     /// The next instruction can be issued.
     Issue { card: usize, epoch: u64 },
-    /// The running instruction reached a step that depends on nothing but time.
-    Step { card: usize, epoch: u64, step: Step },
+    /// A running instruction reached a step that depends on nothing but time.
+    Step { at: LaneId, epoch: u64, step: Step },
     /// A control signal arrives.
-    Control { card: usize, port: usize },
+    Control { at: LaneId, port: usize },
     /// The first beat of a burst reaches the receive buffer.
-    BurstHead { card: usize, port: usize, id: u64, data: Arc<[u8]> },
+    BurstHead { at: LaneId, port: usize, id: u64, data: Arc<[u8]> },
     /// The last beat of a burst reaches the receive buffer.
-    BurstTail { card: usize, port: usize, id: u64 },
+    BurstTail { at: LaneId, port: usize, id: u64 },
     /// The last beat of a burst from the receive buffer is counted.
-    BufferedCounted { card: usize, epoch: u64, port: usize },
+    BufferedCounted { at: LaneId, epoch: u64, port: usize },
     /// The last beat of a block that bypassed the receive buffer is counted.
-    DirectCounted { card: usize, port: usize, source: usize, address: u64, bytes: u64 },
+    DirectCounted { at: LaneId, port: usize, source: usize, address: u64, bytes: u64 },
     /// A one-sided request reaches the card that has the data.
-    RdmaRequested { reader: usize, epoch: u64 },
+    RdmaRequested { reader: LaneId, epoch: u64 },
     /// The last beat of a one-sided transfer is counted at its destination.
-    RdmaCounted { issuer: usize, epoch: u64 },
+    RdmaCounted { issuer: LaneId, epoch: u64 },
     /// A planted fault strikes.
     Strike(Fault),
 }
@@ -278,7 +279,8 @@ impl Core {
         budget: &Arc<Budget>,
         node: u32,
     ) -> Card {
-        let link = |out| Link { out, is_up: true, inbound: Inbound::default(), send: None, receive: None };
+        let lanes = profile.lanes as usize;
+        let link = |out| Link::new(out, lanes);
         let mut card = Card {
             node,
             config: ConfigSpace::new(),
@@ -291,7 +293,7 @@ impl Core {
             fold: rates.add_resource(profile.reduce_mbps()),
             rings: Default::default(),
             sequencer: Sequencer::default(),
-            running: None,
+            lanes: (0..lanes).map(|_| Lane::default()).collect(),
             communicators: Communicators::new(world, node),
             resident: vec![Vec::new(); RESIDENT_PROGRAMS],
             signals: [0; SIGNALS],
@@ -312,12 +314,12 @@ impl Core {
 
     /// Resets one card. Its links retrain, so its peers lose what they had received from it.
     pub(crate) fn reset(&mut self, index: usize) {
-        self.stop_streams(index);
+        self.stop_all_streams(index);
         let node = self.cards[index].node;
         for port in 0..self.cards[index].links.len() {
             let peer = self.ports.peer(node, port);
             if let Some(back) = self.ports.toward(peer, node) {
-                self.cards[peer as usize].links[back].inbound = Inbound::default();
+                self.cards[peer as usize].links[back].inbound.clear();
             }
         }
         let pages = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
@@ -340,10 +342,10 @@ impl Core {
         self.schedule(self.now + Time::from(delay), event);
     }
 
-    /// Schedules a step of the instruction that `card` runs, `delay` from now.
-    pub(crate) fn schedule_step(&mut self, card: usize, delay: u64, step: Step) {
-        let epoch = self.cards[card].epoch;
-        self.schedule_in(delay, Event::Step { card, epoch, step });
+    /// Schedules a step of the instruction that runs in a lane, `delay` from now.
+    pub(crate) fn schedule_step(&mut self, at: LaneId, delay: u64, step: Step) {
+        let epoch = self.lane(at).epoch;
+        self.schedule_in(delay, Event::Step { at, epoch, step });
     }
 
     /// Advances time until no event is left or host memory is pending: now, or on the clock's thread.
@@ -358,8 +360,8 @@ impl Core {
     /// Ends the fabric after a panic of the model: all cards are gone, and no event runs.
     pub(crate) fn give_up(&mut self) {
         for card in &mut self.cards {
-            card.epoch += 1;
-            (card.is_gone, card.is_frozen) = (true, true);
+            card.freeze();
+            card.is_gone = true;
         }
         self.agenda = Agenda::default();
         self.moving = None;
@@ -403,23 +405,23 @@ impl Core {
     }
 
     fn handle(&mut self, event: Event) {
-        let is_current = |core: &Core, card: usize, epoch: u64| core.cards[card].epoch == epoch;
+        let is_current = |core: &Core, at: LaneId, epoch: u64| core.lane(at).epoch == epoch;
         match event {
             Event::StreamEnds(id) => {
                 if let Some(purpose) = self.rates.finish(id) {
                     self.stream_ended(purpose);
                 }
             }
-            Event::Issue { card, epoch } if is_current(self, card, epoch) => self.issue(card),
-            Event::Step { card, epoch, step } if is_current(self, card, epoch) => self.step(card, step),
-            Event::Control { card, port } => self.control_came(card, port),
-            Event::BurstHead { card, port, id, data } => self.burst_head_came(card, port, id, data),
-            Event::BurstTail { card, port, id } => self.burst_tail_came(card, port, id),
-            Event::BufferedCounted { card, epoch, port } if is_current(self, card, epoch) => {
-                self.buffered_counted(card, port);
+            Event::Issue { card, epoch } if self.cards[card].epoch == epoch => self.issue(card),
+            Event::Step { at, epoch, step } if is_current(self, at, epoch) => self.step(at, step),
+            Event::Control { at, port } => self.control_came(at, port),
+            Event::BurstHead { at, port, id, data } => self.burst_head_came(at, port, id, data),
+            Event::BurstTail { at, port, id } => self.burst_tail_came(at, port, id),
+            Event::BufferedCounted { at, epoch, port } if is_current(self, at, epoch) => {
+                self.buffered_counted(at, port);
             }
-            Event::DirectCounted { card, port, source, address, bytes } => {
-                self.direct_counted(card, port, source, address, bytes);
+            Event::DirectCounted { at, port, source, address, bytes } => {
+                self.direct_counted(at, port, source, address, bytes);
             }
             Event::RdmaRequested { reader, epoch } if is_current(self, reader, epoch) => self.rdma_requested(reader),
             Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
@@ -446,10 +448,9 @@ impl Core {
             Fault::Freeze { node, .. } | Fault::Vanish { node } => {
                 let index = node as usize;
                 if index < self.cards.len() {
-                    self.stop_streams(index);
+                    self.stop_all_streams(index);
                     let card = &mut self.cards[index];
-                    card.epoch += 1;
-                    card.is_frozen = true;
+                    card.freeze();
                     card.is_gone |= matches!(fault, Fault::Vanish { .. });
                 }
             }

@@ -13,8 +13,8 @@ use cmdseq::completion::Status;
 use cmdseq::ranges::{Reduced, Transfers};
 use cmdseq::reduction::{Accumulator, Combine};
 
-use crate::card::Card;
 use crate::fabric::{Core, Step};
+use crate::lanes::LaneId;
 use crate::memory::MemoryError;
 use crate::moves::{Data, HOLD_BYTES, Then};
 use crate::sequencer::{Running, Work};
@@ -94,9 +94,9 @@ impl Fold {
     }
 }
 
-impl Card {
-    fn folding(&mut self) -> Option<(&mut Transfer, &mut u64)> {
-        match &mut self.running {
+impl Core {
+    fn folding(&mut self, at: LaneId) -> Option<(&mut Transfer, &mut u64)> {
+        match self.running_mut(at) {
             Some(Running { work: Work::Transfer(transfer), bytes, .. }) if transfer.fold.is_some() => {
                 Some((transfer, bytes))
             }
@@ -107,12 +107,12 @@ impl Card {
 
 impl Core {
     /// Eager: starts the fold once the first beats of all contributions are in the receive buffers.
-    pub(crate) fn drain_fold(&mut self, index: usize) {
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &card.running else { return };
+    pub(crate) fn drain_fold(&mut self, at: LaneId) {
+        let card = &mut self.cards[at.card];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &card.lanes[at.lane].running else { return };
         let Some(fold) = transfer.fold.as_ref().filter(|_| transfer.is_set) else { return };
         let mut sizes = transfer.receives.iter().map(|receive| {
-            let burst = card.links[receive.port].inbound.bursts.front();
+            let burst = card.links[receive.port].inbound.first(at.lane);
             (receive, burst.map(|burst| burst.bytes))
         });
         if sizes.clone().any(|(receive, bytes)| receive.state != ReceiveState::Waiting || bytes.is_none()) {
@@ -120,100 +120,100 @@ impl Core {
         }
         if let Some((receive, _)) = sizes.find(|(receive, bytes)| *bytes != Some(receive.bytes)) {
             let port = receive.port;
-            return self.mismatch(index, port);
+            return self.mismatch(at, port);
         }
         let reduced = fold.reduced;
         let results = fold.results().iter().map(|result| card.channel(*result));
         let passes = results.chain([card.fold]).collect();
-        if let Some((transfer, _)) = card.folding() {
+        if let Some((transfer, _)) = self.folding(at) {
             transfer.receives.iter_mut().for_each(|receive| receive.state = ReceiveState::Draining);
         }
-        self.start_stream(reduced.bytes, passes, StreamPurpose::Fold { card: index });
+        self.start_stream(reduced.bytes, passes, StreamPurpose::Fold { at });
     }
 
-    pub(crate) fn fold_drained(&mut self, index: usize) {
-        if let Some(fold) = self.cards[index].folding().and_then(|(transfer, _)| transfer.fold.as_mut()) {
+    pub(crate) fn fold_drained(&mut self, at: LaneId) {
+        if let Some(fold) = self.folding(at).and_then(|(transfer, _)| transfer.fold.as_mut()) {
             fold.is_drained = true;
         }
-        self.count_fold(index);
+        self.count_fold(at);
     }
 
     /// Counts the last beats after the receive buffers are empty: they still have to pass the switch.
-    pub(crate) fn count_fold(&mut self, index: usize) {
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.running else { return };
+    pub(crate) fn count_fold(&mut self, at: LaneId) {
+        let card = &mut self.cards[at.card];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
         let links = &card.links;
-        let is_whole = |port: usize| links[port].inbound.bursts.front().is_some_and(|burst| burst.is_whole);
+        let is_whole = |port: usize| links[port].inbound.first(at.lane).is_some_and(|burst| burst.is_whole);
         let all_whole = transfer.receives.iter().all(|receive| is_whole(receive.port));
         let Some(fold) = transfer.fold.as_mut().filter(|fold| fold.is_drained && !fold.is_counted) else { return };
         if all_whole && !card.is_frozen {
             fold.is_counted = true;
-            self.schedule_step(index, self.profile.past_receive_buffer_ps(), Step::FoldCounted);
+            self.schedule_step(at, self.profile.past_receive_buffer_ps(), Step::FoldCounted);
         }
     }
 
-    pub(crate) fn fold_counted(&mut self, index: usize) {
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.running else { return };
+    pub(crate) fn fold_counted(&mut self, at: LaneId) {
+        let card = &mut self.cards[at.card];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
         let Some(fold) = &mut transfer.fold else { return };
         for (receive, contribution) in transfer.receives.iter().zip(&mut fold.contributions) {
-            if let Some(burst) = card.links[receive.port].inbound.bursts.pop_front() {
+            if let Some(burst) = card.links[receive.port].inbound.take_first(at.lane) {
                 *contribution = Contribution::Buffer(burst.data);
             }
         }
         let came = transfer.receives.len();
-        self.contributed(index, came);
+        self.contributed(at, came);
     }
 
     /// Rendezvous: the whole contribution from `source` has reached the units.
-    pub(crate) fn contribution_came(&mut self, index: usize, place: usize, source: usize, address: u64) {
-        let Some((transfer, _)) = self.cards[index].folding() else { return };
+    pub(crate) fn contribution_came(&mut self, at: LaneId, place: usize, source: usize, address: u64) {
+        let Some((transfer, _)) = self.folding(at) else { return };
         transfer.receives[place].state = ReceiveState::Draining;
         if let Some(fold) = &mut transfer.fold {
             fold.contributions[place] = Contribution::Memory { card: source, address };
         }
-        self.contributed(index, 1);
+        self.contributed(at, 1);
     }
 
     /// `came` more contributions have reached the units; the result follows the last one.
-    pub(crate) fn contributed(&mut self, index: usize, came: usize) {
-        let Some(fold) = self.cards[index].folding().and_then(|(transfer, _)| transfer.fold.as_mut()) else { return };
+    pub(crate) fn contributed(&mut self, at: LaneId, came: usize) {
+        let Some(fold) = self.folding(at).and_then(|(transfer, _)| transfer.fold.as_mut()) else { return };
         fold.missing = fold.missing.saturating_sub(came);
         let contributions = fold.contributions.len() + usize::from(fold.reduced.own.is_some());
         if fold.missing == 0 {
-            self.schedule_step(index, self.profile.reduce_ps(contributions), Step::Folded);
+            self.schedule_step(at, self.profile.reduce_ps(contributions), Step::Folded);
         }
     }
 
     /// The result is counted: moves it to memory and signals the sources.
-    pub(crate) fn folded(&mut self, index: usize) {
-        let Some((transfer, _)) = self.cards[index].folding() else { return };
+    pub(crate) fn folded(&mut self, at: LaneId) {
+        let Some((transfer, _)) = self.folding(at) else { return };
         let Some(fold) = transfer.fold.take() else { return };
         let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
         // What a source sends by rendezvous stays in its memory until it is told; if it was stopped meanwhile, who knows.
         let gone = fold.contributions.iter().zip(&ports).find(|(contribution, _)| match contribution {
             Contribution::Missing => true,
-            Contribution::Memory { card, .. } => !self.still_sends(*card, index),
+            Contribution::Memory { card, .. } => !self.still_sends(LaneId { card: *card, ..at }, at.card),
             Contribution::Buffer(_) => false,
         });
         if let Some((_, port)) = gone {
-            let peer = self.ports.peer(self.cards[index].node, *port);
-            return self.fail(index, (Status::Mismatch, peer as u16));
+            let peer = self.ports.peer(self.cards[at.card].node, *port);
+            return self.fail(at, (Status::Mismatch, peer as u16));
         }
-        self.start_move(index, Data::Result(Box::new(fold)), Then::Folded);
+        self.start_move(at, Data::Result(Box::new(fold)), Then::Folded);
     }
 
     /// The result is in memory: completes all receives.
-    pub(crate) fn all_received(&mut self, index: usize) {
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &self.cards[index].running else { return };
+    pub(crate) fn all_received(&mut self, at: LaneId) {
+        let Some(Running { work: Work::Transfer(transfer), .. }) = self.running(at) else { return };
         let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
         for (place, port) in ports.into_iter().enumerate() {
-            self.received(index, port, place);
+            self.received(at, port, place);
         }
     }
 
-    fn still_sends(&self, source: usize, to: usize) -> bool {
-        match &self.cards[source].running {
+    fn still_sends(&self, source: LaneId, to: usize) -> bool {
+        match self.running(source) {
             Some(Running { work: Work::Transfer(transfer), .. }) => {
                 transfer.sends.iter().any(|send| send.peer == to && send.state == SendState::AwaitsAcknowledge)
             }

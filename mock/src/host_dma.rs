@@ -9,7 +9,9 @@ use cmdseq::instruction;
 use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaProgress, DmaTag};
 
+use crate::card::Card;
 use crate::fabric::Core;
+use crate::lanes::LaneId;
 
 /// Most bytes that one request asks for.
 pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
@@ -39,6 +41,7 @@ pub(crate) enum Job {
 #[derive(Debug)]
 struct Active {
     card: usize,
+    /// Epoch of the card, or of the instruction that the job belongs to.
     epoch: u64,
     /// Life of the queue that the job belongs to.
     life: u32,
@@ -63,13 +66,14 @@ impl Core {
     /// Starts a job for `card`, or queues it. The job ends before the clock advances, perhaps before this returns, so callers
     /// must be done.
     pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
-        let epoch = self.cards[card].epoch;
+        let epoch = self.cards[card].job_epoch(&job);
         let life = self.cards[card].rings[0].life();
         let mut buffer = std::mem::take(&mut self.host.spare);
         buffer.clear();
         let active = Active { card, epoch, life, job, buffer, is_writing: false };
-        // A card has one job at a time; what waits from before its last reset is void.
-        self.host.waiting.retain(|other| other.card != card || other.epoch == epoch);
+        // What waits from before the card's last reset is void.
+        let cards = &self.cards;
+        self.host.waiting.retain(|other| other.card != card || other.epoch == cards[card].job_epoch(&other.job));
         if self.host.outstanding.is_some() || !self.host.waiting.is_empty() {
             self.host.waiting.push_back(active);
         } else {
@@ -88,7 +92,7 @@ impl Core {
             return false;
         }
         while let Some(active) = self.host.waiting.pop_front() {
-            if active.epoch == self.cards[active.card].epoch && !self.drive(active) {
+            if active.epoch == self.cards[active.card].job_epoch(&active.job) && !self.drive(active) {
                 return false;
             }
         }
@@ -169,7 +173,7 @@ impl Core {
             Job::In { address, bytes, .. } if data.len() as u64 == bytes => {
                 let card = &mut self.cards[active.card];
                 // After a reset of the card this range may be in use for other data. The range was charged before.
-                if card.epoch == active.epoch
+                if card.job_epoch(&active.job) == active.epoch
                     && let Ok(memory) = card.memory.slice_mut(address, bytes)
                 {
                     memory.copy_from_slice(data);
@@ -205,20 +209,33 @@ impl Core {
 
     fn job_ended(&mut self, active: Active, result: Result<(), (DmaFault, bool)>) {
         let Active { card, epoch, life, job, buffer, .. } = active;
-        if self.cards[card].epoch == epoch {
+        if self.cards[card].job_epoch(&job) == epoch {
+            let at = LaneId::first(card);
             let is_same_queue = self.cards[card].rings[0].life() == life;
             match job {
                 // Fetches and completions of a queue that was disabled are dropped.
-                Job::Fetch { .. } | Job::Complete { .. } if !is_same_queue => self.queue_changed(card),
+                Job::Fetch { queue } if !is_same_queue => self.fetched(card, queue, &[], true),
+                Job::Complete { .. } if !is_same_queue => self.completion_dropped(card),
                 Job::Fetch { queue } => self.fetched(card, queue, &buffer, result.is_ok()),
                 Job::Complete { queue, interrupt, .. } => {
                     self.completion_written(card, queue, interrupt, result.is_ok())
                 }
-                Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(card, result),
-                Job::Table { .. } => self.table_read(card, &buffer, result.is_ok()),
+                Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(at, result),
+                Job::Table { .. } => self.table_read(at, &buffer, result.is_ok()),
             }
         }
         self.host.spare = buffer;
+    }
+}
+
+impl Card {
+    /// Returns the current epoch of what `job` belongs to: fetches and completions belong to the card, all others to an
+    /// instruction, which is no exchange.
+    fn job_epoch(&self, job: &Job) -> u64 {
+        match job {
+            Job::Fetch { .. } | Job::Complete { .. } => self.epoch,
+            Job::In { .. } | Job::Out { .. } | Job::Through { .. } | Job::Table { .. } => self.lanes[0].epoch,
+        }
     }
 }
 

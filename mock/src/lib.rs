@@ -35,6 +35,7 @@ mod fabric;
 mod fold;
 mod host_dma;
 mod inbound;
+mod lanes;
 mod late;
 mod links;
 mod memory;

@@ -5,6 +5,7 @@
 
 use crate::fabric::Core;
 use crate::fold::Fold;
+use crate::lanes::LaneId;
 use crate::memory::{MemoryError, copy_between};
 use crate::sequencer::memory_refusal;
 use cmdseq::completion::Status;
@@ -38,10 +39,10 @@ pub(crate) enum Then {
     Folded,
 }
 
-/// A move in progress, for the instruction of one card.
+/// A move in progress, for one instruction.
 #[derive(Debug)]
 pub(crate) struct Move {
-    card: usize,
+    at: LaneId,
     epoch: u64,
     data: Data,
     then: Then,
@@ -70,33 +71,33 @@ impl Data {
 }
 
 impl Core {
-    /// Moves `data` for the running instruction of `card`. The follow-up may run before this returns, so callers must be done.
-    pub(crate) fn start_move(&mut self, card: usize, data: Data, then: Then) {
+    /// Moves `data` for the instruction that runs in a lane. The follow-up may run before this returns, so callers must be done.
+    pub(crate) fn start_move(&mut self, at: LaneId, data: Data, then: Then) {
         if let Data::Block { to, bytes, .. } | Data::Pattern { to, bytes, .. } = data {
             self.cards[to.0].memory.expect_write(to.1, bytes);
         }
-        let epoch = self.cards[card].epoch;
-        self.moving = Some(Move { card, epoch, data, then, done: 0, seen: Vec::new() });
+        let epoch = self.lane(at).epoch;
+        self.moving = Some(Move { at, epoch, data, then, done: 0, seen: Vec::new() });
         self.go_on_moving();
     }
 
     /// Continues the current move. Returns `false` if the lock must be released first.
     pub(crate) fn go_on_moving(&mut self) -> bool {
         let Some(mut this) = self.moving.take() else { return true };
-        if self.cards[this.card].epoch != this.epoch {
+        if self.lane(this.at).epoch != this.epoch {
             // A host ended the instruction.
             return true;
         }
         if let Some((card, _)) = this.seen.iter().find(|(card, clears)| self.cards[*card].memory.clears() != *clears) {
             // A card was reset during the move: its data is gone.
             let peer = self.cards[*card].node;
-            self.fail(this.card, (Status::Mismatch, peer as u16));
+            self.fail(this.at, (Status::Mismatch, peer as u16));
             return true;
         }
         while this.done < this.data.bytes() {
             if self.has_held_enough() {
                 if this.seen.is_empty() {
-                    let cards = this.data.cards(this.card).into_iter();
+                    let cards = this.data.cards(this.at.card).into_iter();
                     this.seen = cards.map(|card| (card, self.cards[card].memory.clears())).collect();
                 }
                 self.moving = Some(this);
@@ -105,17 +106,17 @@ impl Core {
             match self.move_piece(&mut this) {
                 Ok(bytes) => this.done += bytes,
                 Err(error) => {
-                    self.fail(this.card, memory_refusal(error));
+                    self.fail(this.at, memory_refusal(error));
                     return true;
                 }
             }
         }
         match this.then {
-            Then::Received { port, place } => self.received(this.card, port, place),
-            Then::OwnKept => self.own_kept(this.card),
-            Then::LocalDone => self.timed_finish(this.card),
-            Then::RdmaMoved => self.rdma_moved(this.card),
-            Then::Folded => self.all_received(this.card),
+            Then::Received { port, place } => self.received(this.at, port, place),
+            Then::OwnKept => self.own_kept(this.at),
+            Then::LocalDone => self.timed_finish(this.at),
+            Then::RdmaMoved => self.rdma_moved(this.at),
+            Then::Folded => self.all_received(this.at),
         }
         true
     }
@@ -141,7 +142,7 @@ impl Core {
                 self.cards[to.0].memory.fill(to.1 + done, bytes, *pattern)?;
                 Ok(bytes)
             }
-            Data::Result(fold) => self.fold_piece(this.card, fold, done),
+            Data::Result(fold) => self.fold_piece(this.at.card, fold, done),
         }
     }
 }
@@ -202,8 +203,9 @@ mod tests {
             card.rings[0].configure(queue::DEPTH, 4);
             card.rings[0].configure(queue::ENABLE, 1);
             let instruction = Instruction::fill(Operand::card(0), BYTES, 0);
-            card.running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0) });
-            core.start_move(1, Data::Block { from: (0, 0), to: (1, 0), bytes: BYTES }, Then::LocalDone);
+            let order = card.sequencer.in_flight.begin();
+            card.lanes[0].running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0, order) });
+            core.start_move(LaneId::first(1), Data::Block { from: (0, 0), to: (1, 0), bytes: BYTES }, Then::LocalDone);
             assert_eq!(core.hold_bytes, HOLD_BYTES);
             Amid { core, host }
         }

@@ -51,16 +51,28 @@ pub enum ProfileError {
         /// Links of a card.
         ports: u32,
     },
+    /// No lane, or too many lanes.
+    #[error("invalid number of lanes: {lanes} (a card has 1 to {most})")]
+    Lanes {
+        /// Requested number of lanes.
+        lanes: u32,
+        /// Largest number of lanes.
+        most: u32,
+    },
 }
 
 /// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
 const PORTS_MAX: u32 = 64;
+/// Maximum number of lanes of one card: exchanges that run at once use different links.
+const LANES_MAX: u32 = PORTS_MAX;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
 
 const REDUCTION_BEAT: &str =
     "extension: behind the receiving side of the switch, as MPI-FPGA 4.3: fully pipelined units of 256 bits";
 const REDUCTION_UNIT: &str = "extension: no latency published; a pipelined f64 adder, in a chain as MPI-FPGA 4.3";
+
+const LANES: &str = "extension: the published times are those of one instruction at a time";
 
 /// A named fabric: shape and components.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +120,8 @@ pub struct Profile {
     pub reduce_unit_cycles: u64,
     /// Reductions are an extension: the published system has none.
     pub reductions_extend: bool,
+    /// Lanes of each card: more than one are an extension.
+    pub lanes: u32,
 }
 
 impl Profile {
@@ -136,6 +150,7 @@ impl Profile {
             reduce_beat_cycles: 1,
             reduce_unit_cycles: 8,
             reductions_extend: true,
+            lanes: 1,
         }
     }
 
@@ -144,11 +159,14 @@ impl Profile {
         Profile { topology: Topology::Dragonfly { groups }, nodes: groups.saturating_mul(size), ..Profile::optweb(0) }
     }
 
-    /// Checks that the fabric can be built: enough cards, and no more than the links reach.
+    /// Checks that the fabric can be built: enough cards and lanes, and no more than the links reach.
     ///
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
+        if !(1..=LANES_MAX).contains(&self.lanes) {
+            return Err(ProfileError::Lanes { lanes: self.lanes, most: LANES_MAX });
+        }
         match self.topology {
             Topology::FullyConnected if !(2..=PORTS_MAX).contains(&self.nodes) => {
                 Err(ProfileError::Nodes { nodes: self.nodes, most: PORTS_MAX })
@@ -226,7 +244,7 @@ impl Profile {
     pub fn components(&self) -> Vec<Component> {
         use Basis::{Assumed, Fitted, Source};
         let line = |name, value, unit, basis| Component { name, value, unit, basis };
-        vec![
+        let mut components = vec![
             line("clock period", self.cycle_ps, "ps", Source("OPTWEB 4.1: 200 MHz")),
             line("dispatch", self.dispatch_cycles, "cycles", Fitted("barrier configuration 0.04 us")),
             line("memory read", self.memory_read_cycles, "cycles", Fitted("eager configuration 0.32 us")),
@@ -244,7 +262,11 @@ impl Profile {
             line("pseudo channels", self.memory_channels.into(), "", Source("OPTWEB 4.1: 16 memory I/Os of two")),
             line("reduction beat", self.reduce_beat_cycles, "cycles", Assumed(REDUCTION_BEAT)),
             line("reduction unit", self.reduce_unit_cycles, "cycles", Assumed(REDUCTION_UNIT)),
-        ]
+        ];
+        if self.lanes > 1 {
+            components.push(line("lanes", self.lanes.into(), "", Assumed(LANES)));
+        }
+        components
     }
 }
 
@@ -261,6 +283,9 @@ mod tests {
         assert!(Profile::optweb_dragonfly(22, 44).check().is_ok());
         assert!(Profile::optweb_dragonfly(22, 45).check().is_err());
         assert!(Profile::optweb_dragonfly(0, 4).check().is_err());
+        assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
+        assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
+        assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile::optweb_dragonfly(u32::MAX, u32::MAX).check().is_err());
     }
 

@@ -8,6 +8,7 @@ use cmdseq::instruction::offset;
 use cmdseq::{Instruction, Operation};
 
 use crate::fabric::{Core, Event, Step};
+use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
 use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work, bad_field};
@@ -29,24 +30,24 @@ pub(crate) struct Rdma {
 }
 
 impl Core {
-    pub(crate) fn begin_rdma(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
-        let membership = self.cards[index].membership(instruction)?;
+    pub(crate) fn begin_rdma(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+        let membership = self.cards[at.card].membership(instruction)?;
         self.check_ranks(instruction, membership.members.len() as u32)?;
         if u32::from(instruction.peer) == membership.own_rank {
             return Err(bad_field(offset::PEER));
         }
-        let (port, peer) = self.port_toward(index, &membership, instruction.peer.into())?;
+        let (port, peer) = self.port_toward(at, &membership, instruction.peer.into())?;
         // Block addresses are those of any transfer with this peer.
         let (own_rank, ranks) = (membership.own_rank, membership.members.len() as u32);
-        let moved = self.checked_transfers(index, instruction, own_rank, ranks)?;
+        let moved = self.checked_transfers(at, instruction, own_rank, ranks)?;
         let remote = moved.remote.map_or(0, |remote| remote.address);
         let own = moved.sends.iter().chain(&moved.receives).next().map_or(0, |block| block.address);
-        self.check_memory(index, remote, instruction.bytes)?;
+        self.check_memory(at.card, remote, instruction.bytes)?;
         let is_read = instruction.operation == Operation::RdmaRead;
         let signal = (instruction.operation == Operation::PutSignal).then(|| Signal::of(instruction)).transpose()?;
-        let (source, destination) = if is_read { (peer, index) } else { (index, peer) };
-        let (_, back) = self.far_end(index, port).ok_or((Status::LinkDown, peer as u16))?;
-        let out = if is_read { self.cards[peer].links[back].out } else { self.cards[index].links[port].out };
+        let (source, destination) = if is_read { (peer, at.card) } else { (at.card, peer) };
+        let (_, back) = self.far_end(at, port).ok_or((Status::LinkDown, peer as u16))?;
+        let out = if is_read { self.cards[peer].links[back].out } else { self.cards[at.card].links[port].out };
         let dispatch = self.profile.dispatch_cycles;
         let rdma = Rdma {
             is_read,
@@ -56,43 +57,41 @@ impl Core {
             signal,
             peer,
         };
-        if let Some(running) = &mut self.cards[index].running {
-            running.work = Work::Rdma(rdma);
-        }
+        self.set_work(at, Work::Rdma(rdma));
         if is_read || instruction.bytes == 0 {
             // The announcing beat and the one with address and size.
-            self.schedule_step(index, self.profile.cycles(dispatch + 2), Step::ControlsOut);
+            self.schedule_step(at, self.profile.cycles(dispatch + 2), Step::ControlsOut);
         } else {
             let data = dispatch + self.profile.memory_read_cycles;
-            self.schedule_step(index, self.profile.cycles(data), Step::DataAtSwitch);
+            self.schedule_step(at, self.profile.cycles(data), Step::DataAtSwitch);
         }
         Ok(())
     }
 
-    fn rdma(&self, index: usize) -> Option<(&Rdma, u64)> {
-        match &self.cards[index].running {
+    fn rdma(&self, at: LaneId) -> Option<(&Rdma, u64)> {
+        match self.running(at) {
             Some(Running { work: Work::Rdma(rdma), instruction, .. }) => Some((rdma, instruction.bytes)),
             _ => None,
         }
     }
 
-    pub(crate) fn rdma_request_out(&mut self, index: usize) {
-        let epoch = self.cards[index].epoch;
-        match self.rdma(index) {
+    pub(crate) fn rdma_request_out(&mut self, at: LaneId) {
+        let epoch = self.lane(at).epoch;
+        match self.rdma(at) {
             // Without data the beat with address and size carries the signal.
             Some((Rdma { signal: Some(_), .. }, 0)) => {
-                self.schedule_in(self.profile.control_ps(), Event::RdmaCounted { issuer: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaCounted { issuer: at, epoch });
             }
-            Some((_, 0)) => self.finish(index),
+            Some((_, 0)) => self.finish(at),
             Some(_) => {
-                self.schedule_in(self.profile.control_ps(), Event::RdmaRequested { reader: index, epoch });
+                self.schedule_in(self.profile.control_ps(), Event::RdmaRequested { reader: at, epoch });
             }
             None => {}
         }
     }
 
     /// Sends the data back from the source card's memory, independent of that card's sequencer.
-    pub(crate) fn rdma_requested(&mut self, reader: usize) {
+    pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
         let Some((rdma, _)) = self.rdma(reader) else { return };
         if !self.cards[rdma.source.0].is_frozen {
             let cycles = self.profile.memory_read_cycles + 1;
@@ -100,7 +99,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn start_rdma_stream(&mut self, issuer: usize) {
+    pub(crate) fn start_rdma_stream(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (from, to) = (rdma.source, rdma.destination);
         let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
@@ -109,17 +108,17 @@ impl Core {
         self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
     }
 
-    pub(crate) fn rdma_stream_ended(&mut self, issuer: usize) {
-        let (now, epoch) = (self.now, self.cards[issuer].epoch);
+    pub(crate) fn rdma_stream_ended(&mut self, issuer: LaneId) {
+        let (now, epoch) = (self.now, self.lane(issuer).epoch);
         if let Some(Running { work: Work::Rdma(Rdma { is_read: false, .. }), counted_out, .. }) =
-            self.cards[issuer].running.as_mut()
+            self.running_mut(issuer)
         {
             *counted_out = now;
         }
         self.schedule_in(self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
     }
 
-    pub(crate) fn rdma_counted(&mut self, issuer: usize) {
+    pub(crate) fn rdma_counted(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         if !self.cards[rdma.destination.0].is_frozen {
             let block = Data::Block { from: rdma.source, to: rdma.destination, bytes };
@@ -128,12 +127,12 @@ impl Core {
     }
 
     /// The data has arrived: adds to the peer's signal, then notifies the issuer.
-    pub(crate) fn rdma_moved(&mut self, issuer: usize) {
+    pub(crate) fn rdma_moved(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (is_read, to, signal) = (rdma.is_read, rdma.destination.0, rdma.signal);
         let now = self.now;
         let signalled = signal.map_or(Ok(()), |signal| self.add_signal(to, signal));
-        if let Some(running) = &mut self.cards[issuer].running {
+        if let Some(running) = self.running_mut(issuer) {
             running.bytes = running.bytes.saturating_add(bytes);
             if let Err((status, detail)) = signalled {
                 (running.status, running.detail) = (status, detail);

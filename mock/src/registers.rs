@@ -58,7 +58,7 @@ impl Core {
             sequencer::CONTROL => u32::from(card.sequencer.may_run),
             sequencer::STATUS => {
                 let mut status = Status::READY;
-                status.set(Status::BUSY, card.sequencer.is_busy() || uses_host);
+                status.set(Status::BUSY, card.is_busy() || uses_host);
                 status.set(Status::HALTED, card.sequencer.is_halted);
                 status.bits()
             }
@@ -70,7 +70,7 @@ impl Core {
                 counter as u32
             }
             sequencer::CYCLES_HI => card.latched_cycles,
-            sequencer::CURRENT => card.running.as_ref().map_or(0, |running| {
+            sequencer::CURRENT => card.oldest().map_or(0, |running| {
                 let code = u32::from(running.instruction.operation as u8);
                 u32::from(running.instruction.tag) | code << 16 | 1 << 24
             }),
@@ -128,7 +128,7 @@ impl Core {
             sequencer::DISPATCH_CYCLES => profile.dispatch_cycles as u32,
             sequencer::MEMORY_READ_CYCLES => profile.memory_read_cycles as u32,
             sequencer::HANDOVER_CYCLES => profile.handover_cycles as u32,
-            sequencer::LANES => 1,
+            sequencer::LANES => profile.lanes,
             sequencer::SWITCH_CYCLES => profile.switch_cycles as u32,
             sequencer::CONTROL_PS => profile.control_ps() as u32,
             sequencer::DATA_PS => profile.data_ps() as u32,
@@ -200,7 +200,7 @@ impl Core {
             }
             queue::ENABLE => {
                 rings.configure(offset, value);
-                card.prefetched().clear();
+                card.sequencer.forget_fetched();
             }
             _ => rings.configure(offset, value),
         }

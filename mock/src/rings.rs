@@ -129,9 +129,11 @@ impl Rings {
         self.fetched = self.fetched.wrapping_add(count);
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    /// Returns whether the ring has room for one more completion behind those of `unfinished` instructions.
+    pub(crate) fn has_room(&self, unfinished: usize) -> bool {
         // The host may have taken the completion that is being written.
-        self.completed.wrapping_sub(self.taken).cast_signed() < self.depth.cast_signed()
+        let used = self.completed.wrapping_add(unfinished as u32).wrapping_sub(self.taken);
+        used.cast_signed() < self.depth.cast_signed()
     }
 
     /// Begins the next completion: returns its address and phase, or `None` if the queue's life has changed.
@@ -189,10 +191,10 @@ mod tests {
         let mut rings = live(2);
         rings.begin_completion(rings.life()).unwrap();
         assert!(rings.take(1));
-        assert!(rings.has_room());
+        assert!(rings.has_room(0));
         assert!(!rings.take(2), "the next was not begun");
         rings.completed();
-        assert!(rings.has_room());
+        assert!(rings.has_room(0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use cmdseq::completion::Status;
 
 use crate::card::SIGNALS;
 use crate::fabric::{Core, Step};
+use crate::lanes::LaneId;
 use crate::sequencer::{Refusal, Running, Work};
 
 /// An addition to a signal.
@@ -23,20 +24,18 @@ impl Signal {
 }
 
 impl Core {
-    pub(crate) fn begin_wait(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
+    pub(crate) fn begin_wait(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let signal = Signal::of(instruction)?;
-        if let Some(running) = &mut self.cards[index].running {
-            running.work = Work::Signal { signal, is_read: false };
-        }
-        self.schedule_step(index, self.profile.cycles(self.profile.dispatch_cycles), Step::SignalsRead);
+        self.set_work(at, Work::Signal { signal, is_read: false });
+        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles), Step::SignalsRead);
         Ok(())
     }
 
-    pub(crate) fn signals_read(&mut self, index: usize) {
+    pub(crate) fn signals_read(&mut self, at: LaneId) {
         let now = self.now;
-        if let Some(Running { work: Work::Signal { is_read, .. }, counted_out, .. }) = &mut self.cards[index].running {
+        if let Some(Running { work: Work::Signal { is_read, .. }, counted_out, .. }) = self.running_mut(at) {
             (*is_read, *counted_out) = (true, now);
-            self.use_signal(index);
+            self.use_signal(at);
         }
     }
 
@@ -44,21 +43,24 @@ impl Core {
     pub(crate) fn add_signal(&mut self, index: usize, signal: Signal) -> Result<(), Refusal> {
         let count = &mut self.cards[index].signals[usize::from(signal.id)];
         *count = count.checked_add(signal.value).ok_or((Status::BadSignal, signal.id))?;
-        self.use_signal(index);
+        // A wait is no exchange.
+        self.use_signal(LaneId::first(index));
         Ok(())
     }
 
-    /// Ends the running instruction if it waits for a signal that has arrived.
-    fn use_signal(&mut self, index: usize) {
-        let card = &mut self.cards[index];
-        let Some(Running { work: Work::Signal { signal, is_read: true }, arrival, .. }) = &mut card.running else {
+    /// Ends the lane's instruction if it waits for a signal that has arrived.
+    fn use_signal(&mut self, at: LaneId) {
+        let card = &mut self.cards[at.card];
+        let Some(Running { work: Work::Signal { signal, is_read: true }, arrival, .. }) =
+            &mut card.lanes[at.lane].running
+        else {
             return;
         };
         let count = &mut card.signals[usize::from(signal.id)];
         if let Some(left) = count.checked_sub(signal.value).filter(|_| !card.is_frozen) {
             *count = left;
             *arrival = Some(self.now);
-            self.finish(index);
+            self.finish(at);
         }
     }
 }

@@ -10,27 +10,28 @@ use cmdseq::{Flags, Instruction, Operation};
 use crate::card::TABLES;
 use crate::fabric::{Core, Step};
 use crate::host_dma::Job;
+use crate::lanes::LaneId;
 use crate::sequencer::{Refusal, Work, bad_field};
 
 impl Core {
-    pub(crate) fn begin_table(&mut self, index: usize, instruction: &Instruction) {
-        self.set_work(index, Work::HostTable);
-        self.push_host_job(index, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
+    pub(crate) fn begin_table(&mut self, at: LaneId, instruction: &Instruction) {
+        self.set_work(at, Work::HostTable);
+        self.push_host_job(at.card, Job::Table { iova: instruction.source.address, bytes: instruction.bytes });
     }
 
     /// Takes a table or a resident program.
-    pub(crate) fn table_read(&mut self, index: usize, table: &[u8], went_well: bool) {
+    pub(crate) fn table_read(&mut self, at: LaneId, table: &[u8], went_well: bool) {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
-        let Some(instruction) = self.cards[index].running.as_ref().map(|running| running.instruction) else { return };
+        let Some(instruction) = self.running(at).map(|running| running.instruction) else { return };
         let kept = match instruction.operation {
             _ if !went_well => Err((Status::HostReadFault, 0)),
-            Operation::Store => self.store(index, &instruction, table),
-            Operation::Table => self.keep_table(index, &instruction, table),
-            _ => self.define(index, &instruction, table),
+            Operation::Store => self.store(at.card, &instruction, table),
+            Operation::Table => self.keep_table(at.card, &instruction, table),
+            _ => self.define(at.card, &instruction, table),
         };
         match kept {
-            Ok(()) => self.schedule_step(index, dispatch, Step::Finish),
-            Err((status, detail)) => self.fail_after(index, status, detail, dispatch),
+            Ok(()) => self.schedule_step(at, dispatch, Step::Finish),
+            Err((status, detail)) => self.fail_after(at, status, detail, dispatch),
         }
     }
 

@@ -168,9 +168,10 @@ fn step(dice: &mut Dice, hosts: &mut [RawHost]) {
     }
 }
 
-/// Runs steps drawn from `seed` on a new fabric; the instructions that came to an end.
+/// Runs steps drawn from `seed` on a new fabric of one to three lanes; the instructions that came to an end.
 fn run(seed: u64) -> u64 {
-    let fabric = Fabric::new(Profile::optweb(CARDS)).unwrap();
+    let lanes = 1 + (seed % 3) as u32;
+    let fabric = Fabric::new(Profile { lanes, ..Profile::optweb(CARDS) }).unwrap();
     fabric.limit_memory(16 << 20);
     fabric.set_user_logic(1, Box::new(Trusting));
     let mut hosts: Vec<_> = (0..CARDS).map(|node| RawHost::attach(fabric.endpoint(node), HOST_BYTES)).collect();

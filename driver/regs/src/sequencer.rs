@@ -69,15 +69,15 @@ registers! {
     SWITCH_CYCLES = 0x0c0, ReadOnly, None, "Cycles through the switch, one way. 0 before version 1.3, meaning unknown.";
     LANES = 0x0c4, ReadOnly, None, "Lanes, each of which runs one exchange at a time. 0 before version 1.4, meaning 1 and no flag fence.";
     reserved 0x0c8..0x100;
-    CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the current instruction.";
+    CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the running instructions.";
     STATUS = 0x104, ReadOnly, Some(1), "State of the sequencer: see the bits of STATUS.";
     ERROR = 0x108, WriteOneToClear, Some(0), "Errors outside of instructions: see the bits of ERROR.";
     EAGER_LIMIT = 0x10c, ReadWrite, Some(16384), "Largest piece in bytes that is sent eagerly; 0 forces rendezvous. Clamped to EAGER_BYTES.";
-    ABORT = 0x110, WriteOnly, Some(0), "Writing the letters STOP (0x504f5453) ends the current instruction or resident program with status aborted, clears RUN, and drops data that arrived on links and was not used.";
+    ABORT = 0x110, WriteOnly, Some(0), "Writing the letters STOP (0x504f5453) ends the running instructions or resident program with status aborted, clears RUN, and drops data that arrived on links and was not used.";
     SCRATCH = 0x114, ReadWrite, Some(0), "Scratch value of the host, without effect.";
     CYCLES_LO = 0x118, ReadOnly, Some(0), "Free-running counter, bits 31:0. Reading it latches CYCLES_HI.";
     CYCLES_HI = 0x11c, ReadOnly, Some(0), "Free-running counter, bits 63:32, as of the last read of CYCLES_LO.";
-    CURRENT = 0x120, ReadOnly, Some(0), "The running instruction: 15:0 tag, 23:16 operation, 24 valid.";
+    CURRENT = 0x120, ReadOnly, Some(0), "The running instruction; of several, the first of the program: 15:0 tag, 23:16 operation, 24 valid.";
     WAITING_PEER = 0x124, ReadOnly, Some(0xffff_ffff), "Lowest node that the current instruction waits for; all-ones if it waits for none.";
     RETIRED_LO = 0x128, ReadOnly, Some(0), "Instructions completed since reset, bits 31:0. Reading it latches RETIRED_HI.";
     RETIRED_HI = 0x12c, ReadOnly, Some(0), "Instructions completed since reset, bits 63:32, as of the last read of RETIRED_LO.";

@@ -8,34 +8,30 @@ use cmdseq::{Flags, Instruction, Layout, Operation};
 use super::{Barrier, Receive, ReceiveState, Send, SendState, Transfer};
 use crate::fabric::{Core, Step};
 use crate::fold::Fold;
+use crate::lanes::LaneId;
 use crate::sequencer::{Refusal, Work};
 
 impl Core {
-    pub(crate) fn begin_barrier(&mut self, index: usize) -> Result<(), Refusal> {
-        let Some(running) = &self.cards[index].running else { return Ok(()) };
-        let membership = self.cards[index].membership(&running.instruction)?;
+    pub(crate) fn begin_barrier(&mut self, at: LaneId) -> Result<(), Refusal> {
+        let Some(running) = self.running(at) else { return Ok(()) };
+        let membership = self.cards[at.card].membership(&running.instruction)?;
         let others = (0..membership.members.len() as u32).filter(|rank| *rank != membership.own_rank);
         let ports: Vec<usize> =
-            others.map(|rank| Ok(self.port_toward(index, &membership, rank)?.0)).collect::<Result<_, Refusal>>()?;
+            others.map(|rank| Ok(self.port_toward(at, &membership, rank)?.0)).collect::<Result<_, Refusal>>()?;
         let missing = ports.len();
         let barrier = Barrier { came: vec![false; missing], ports, missing, is_sent: false };
-        for (place, port) in barrier.ports.iter().enumerate() {
-            self.cards[index].links[*port].receive = Some(place);
-        }
         let controls_out = self.profile.cycles(self.profile.dispatch_cycles + 1);
-        if let Some(running) = &mut self.cards[index].running {
-            running.work = Work::Barrier(barrier);
-        }
-        self.schedule_step(index, controls_out, Step::ControlsOut);
+        self.set_work(at, Work::Barrier(barrier));
+        self.schedule_step(at, controls_out, Step::ControlsOut);
         Ok(())
     }
 
-    pub(crate) fn begin_transfer(&mut self, index: usize, instruction: &Instruction) -> Result<(), Refusal> {
-        let membership = self.cards[index].membership(instruction)?;
+    pub(crate) fn begin_transfer(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+        let membership = self.cards[at.card].membership(instruction)?;
         let ranks = membership.members.len() as u32;
         self.check_ranks(instruction, ranks)?;
-        let transfers = self.checked_transfers(index, instruction, membership.own_rank, ranks)?;
-        let is_rendezvous = self.is_rendezvous(index, instruction, &transfers)?;
+        let transfers = self.checked_transfers(at, instruction, membership.own_rank, ranks)?;
+        let is_rendezvous = self.is_rendezvous(at, instruction, &transfers)?;
         let lower = transfers.receives.iter().filter(|one| one.peer_rank < membership.own_rank).count();
         let fold = instruction.combine().and_then(|combine| Fold::of(&transfers, combine, lower));
         // A result of its own, if it has one.
@@ -61,33 +57,31 @@ impl Core {
             own_is_pending: transfers.own.is_some() || contributes,
         };
         for send in &transfers.sends {
-            let (port, peer) = self.port_toward(index, &membership, send.peer_rank)?;
+            let (port, peer) = self.port_toward(at, &membership, send.peer_rank)?;
             let state = if is_rendezvous { SendState::AwaitsReady } else { SendState::Ready };
             transfer.sends.push(Send { port, peer, address: send.address, bytes: send.bytes, state, burst: 0 });
         }
         for receive in &transfers.receives {
-            let (port, _) = self.port_toward(index, &membership, receive.peer_rank)?;
+            let (port, _) = self.port_toward(at, &membership, receive.peer_rank)?;
             let state = ReceiveState::Waiting;
             transfer.receives.push(Receive { port, address: receive.address, bytes: receive.bytes, state });
         }
         transfer.not_ready = if is_rendezvous { transfer.sends.len() } else { 0 };
-        let card = &mut self.cards[index];
+        let card = &mut self.cards[at.card];
         for (place, send) in transfer.sends.iter().enumerate() {
-            card.links[send.port].send = Some(place);
+            card.links[send.port].set_send(at.lane, place);
         }
         for (place, receive) in transfer.receives.iter().enumerate() {
-            card.links[receive.port].receive = Some(place);
+            card.links[receive.port].set_receive(at.lane, place);
         }
         let reads = transfer.reads();
-        if let Some(running) = &mut card.running {
-            running.work = Work::Transfer(Box::new(transfer));
-        }
+        self.set_work(at, Work::Transfer(Box::new(transfer)));
         let dispatch = self.profile.dispatch_cycles;
-        self.schedule_step(index, self.profile.cycles(dispatch), Step::SwitchSet);
-        self.schedule_step(index, self.profile.cycles(dispatch + 1), Step::ControlsOut);
+        self.schedule_step(at, self.profile.cycles(dispatch), Step::SwitchSet);
+        self.schedule_step(at, self.profile.cycles(dispatch + 1), Step::ControlsOut);
         if reads {
             let data = self.profile.cycles(dispatch + self.profile.memory_read_cycles);
-            self.schedule_step(index, data, Step::DataAtSwitch);
+            self.schedule_step(at, data, Step::DataAtSwitch);
         }
         Ok(())
     }
@@ -106,7 +100,7 @@ impl Core {
     /// vector form is always rendezvous, since not every card knows the largest block.
     fn is_rendezvous(
         &self,
-        index: usize,
+        at: LaneId,
         instruction: &Instruction,
         transfers: &ranges::Transfers,
     ) -> Result<bool, Refusal> {
@@ -114,14 +108,14 @@ impl Core {
             let fits = instruction.bytes.max(transfers.longest()) <= self.profile.receive_buffer_bytes;
             return if fits { Ok(false) } else { Err((Status::EagerOverrun, 0)) };
         }
-        let is_large = instruction.bytes > self.cards[index].eager_limit || takes_tables(instruction.operation);
+        let is_large = instruction.bytes > self.cards[at.card].eager_limit || takes_tables(instruction.operation);
         Ok(is_large || instruction.flags.contains(Flags::RENDEZVOUS))
     }
 
     /// Returns the instruction's transfers, if all ranges are inside memory and stripes, and none overlap.
     pub(crate) fn checked_transfers(
         &self,
-        index: usize,
+        at: LaneId,
         instruction: &Instruction,
         rank: u32,
         ranks: u32,
@@ -132,14 +126,14 @@ impl Core {
         if is_striped && instruction.bytes > half {
             return Err((Status::OutOfRange, 0));
         }
-        let context = Context { rank, ranks, stripe_bytes: 2 * half, tables: &self.cards[index].tables };
+        let context = Context { rank, ranks, stripe_bytes: 2 * half, tables: &self.cards[at.card].tables };
         let transfers = ranges::transfers(instruction, &context).map_err(unfit)?;
         let card = ranges::card_ranges(instruction, &context).map_err(unfit)?;
         if card
             .reads
             .iter()
             .chain(&card.writes)
-            .any(|range| !self.cards[index].memory.contains(range.address, range.bytes))
+            .any(|range| !self.cards[at.card].memory.contains(range.address, range.bytes))
         {
             return Err((Status::OutOfRange, 0));
         }

@@ -15,6 +15,7 @@ use crate::card::Card;
 use crate::communicators::Membership;
 use crate::fabric::{Core, Step};
 use crate::fold::Fold;
+use crate::lanes::LaneId;
 use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work};
 
@@ -90,35 +91,35 @@ pub(crate) enum ReceiveState {
     Done,
 }
 
-/// Purpose of a stream.
+/// Purpose of a stream, with the lane of its instruction.
 #[derive(Debug)]
 pub(crate) enum StreamPurpose {
-    /// One send of `card`'s instruction, by index.
-    Send { card: usize, send: usize },
+    /// One send of the instruction, by index.
+    Send { at: LaneId, send: usize },
     /// All sends of the instruction, and its own block, as one stream.
-    Multicast { card: usize },
+    Multicast { at: LaneId },
     /// The instruction's own block.
-    Own { card: usize },
+    Own { at: LaneId },
     /// From the receive buffer of a link to memory.
-    Drain { card: usize, port: usize },
+    Drain { at: LaneId, port: usize },
     /// From the receive buffers through the fold to memory.
-    Fold { card: usize },
+    Fold { at: LaneId },
     /// A copy or fill within a card.
-    Local { card: usize },
-    /// A one-sided transfer, by the card that issued it.
-    Rdma { issuer: usize },
+    Local { at: LaneId },
+    /// A one-sided transfer, by the lane that issued it.
+    Rdma { issuer: LaneId },
 }
 
 impl StreamPurpose {
-    fn card(&self) -> usize {
+    fn at(&self) -> LaneId {
         match *self {
-            StreamPurpose::Send { card, .. }
-            | StreamPurpose::Multicast { card }
-            | StreamPurpose::Own { card }
-            | StreamPurpose::Drain { card, .. }
-            | StreamPurpose::Fold { card }
-            | StreamPurpose::Local { card }
-            | StreamPurpose::Rdma { issuer: card } => card,
+            StreamPurpose::Send { at, .. }
+            | StreamPurpose::Multicast { at }
+            | StreamPurpose::Own { at }
+            | StreamPurpose::Drain { at, .. }
+            | StreamPurpose::Fold { at }
+            | StreamPurpose::Local { at }
+            | StreamPurpose::Rdma { issuer: at } => at,
         }
     }
 }
@@ -131,13 +132,6 @@ impl Transfer {
 }
 
 impl Card {
-    fn transfer(&mut self) -> Option<&mut Transfer> {
-        match &mut self.running {
-            Some(Running { work: Work::Transfer(transfer), .. }) => Some(transfer),
-            _ => None,
-        }
-    }
-
     pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
         self.communicators.get(instruction.communicator)
     }
@@ -148,9 +142,10 @@ impl Card {
         self.channels[((address / bytes) as usize).min(self.channels.len() - 1)]
     }
 
-    /// Returns the node that the running instruction waits for, the lowest if several.
+    /// Returns the node that the current instruction waits for, the lowest if several.
     pub(crate) fn waiting_for(&self, node_at: impl Fn(usize) -> u32) -> Option<u32> {
-        match &self.running.as_ref()?.work {
+        let lane = self.oldest_lane()?;
+        match &self.lanes[lane].running.as_ref()?.work {
             Work::Barrier(barrier) => {
                 let missing = barrier.ports.iter().zip(&barrier.came).filter(|(_, came)| !**came);
                 missing.map(|(port, _)| node_at(*port)).min()
@@ -160,7 +155,7 @@ impl Card {
                 // A fold waits for missing contributions, not for those that arrived and wait too.
                 let has_come = |receive: &Receive| match transfer.fold {
                     Some(_) if receive.state == ReceiveState::Waiting => {
-                        !self.links[receive.port].inbound.bursts.is_empty()
+                        self.links[receive.port].inbound.first(lane).is_some()
                     }
                     Some(_) => true,
                     None => receive.state == ReceiveState::Done,
@@ -175,108 +170,123 @@ impl Card {
 }
 
 impl Core {
-    /// Stops all streams of the card's instruction.
-    pub(crate) fn stop_streams(&mut self, index: usize) {
-        self.rates.stop(|purpose| purpose.card() == index);
+    /// Returns the transfer of the lane's instruction.
+    fn transfer(&mut self, at: LaneId) -> Option<&mut Transfer> {
+        match self.running_mut(at) {
+            Some(Running { work: Work::Transfer(transfer), .. }) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// Stops all streams of the lane's instruction.
+    pub(crate) fn stop_streams(&mut self, at: LaneId) {
+        self.rates.stop(|purpose| purpose.at() == at);
+    }
+
+    /// Stops all streams of the card's instructions.
+    pub(crate) fn stop_all_streams(&mut self, card: usize) {
+        self.rates.stop(|purpose| purpose.at().card == card);
     }
 
     /// Fails an instruction that needs the link at `port`, which went down.
-    pub(crate) fn lost_link(&mut self, index: usize, port: usize) {
-        let peer = self.ports.peer(self.cards[index].node, port);
-        let card = &mut self.cards[index];
-        let link = &card.links[port];
-        let Some(running) = &mut card.running else { return };
-        let is_used = link.send.is_some()
-            || link.receive.is_some()
-            || matches!(&running.work, Work::Rdma(rdma) if rdma.peer == peer as usize);
-        if is_used && !card.is_frozen {
-            (running.status, running.detail) = (Status::LinkDown, peer as u16);
-            self.finish(index);
+    pub(crate) fn lost_link(&mut self, card: usize, port: usize) {
+        let peer = self.ports.peer(self.cards[card].node, port);
+        for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
+            let link = &self.cards[card].links[port];
+            let Some(running) = self.running(at) else { continue };
+            let is_used = link.send(at.lane).is_some()
+                || link.receive(at.lane).is_some()
+                || matches!(&running.work, Work::Barrier(barrier) if barrier.ports.contains(&port))
+                || matches!(&running.work, Work::Rdma(rdma) if rdma.peer == peer as usize);
+            if is_used && !self.cards[card].is_frozen {
+                self.fail(at, (Status::LinkDown, peer as u16));
+            }
         }
     }
 
     /// Returns the port and node of `rank`, if the link exists and is up.
     pub(crate) fn port_toward(
         &self,
-        index: usize,
+        at: LaneId,
         membership: &Membership,
         rank: u32,
     ) -> Result<(usize, usize), Refusal> {
         let peer = *membership.members.get(rank as usize).ok_or((Status::BadRank, rank as u16))?;
-        let port = self.ports.toward(self.cards[index].node, peer);
-        let port = port.filter(|port| self.cards[index].links[*port].is_up);
+        let port = self.ports.toward(self.cards[at.card].node, peer);
+        let port = port.filter(|port| self.cards[at.card].links[*port].is_up);
         port.map(|port| (port, peer as usize)).ok_or((Status::LinkDown, peer as u16))
     }
 
-    /// Returns card and port at the far end of a link that is up.
-    pub(crate) fn far_end(&self, index: usize, port: usize) -> Option<(usize, usize)> {
-        let node = self.cards[index].node;
+    /// Returns lane and port at the far end of a link that is up. Exchanges meet only in the same lane.
+    pub(crate) fn far_end(&self, at: LaneId, port: usize) -> Option<(LaneId, usize)> {
+        let node = self.cards[at.card].node;
         let peer = self.ports.peer(node, port);
-        let link = self.cards[index].links[port].is_up.then_some(peer)?;
-        self.ports.toward(link, node).map(|back| (peer as usize, back))
+        let link = self.cards[at.card].links[port].is_up.then_some(peer)?;
+        self.ports.toward(link, node).map(|back| (LaneId { card: peer as usize, ..at }, back))
     }
 
-    /// Runs a step of the running instruction.
-    pub(crate) fn step(&mut self, index: usize, step: Step) {
+    /// Runs a step of the lane's instruction.
+    pub(crate) fn step(&mut self, at: LaneId, step: Step) {
         match step {
-            Step::SwitchSet => self.switch_set(index),
-            Step::ControlsOut => self.controls_out(index),
-            Step::DataAtSwitch => self.data_at_switch(index),
-            Step::HeaderOut => self.header_out(index),
-            Step::OwnCounted => self.own_counted(index),
-            Step::SignalsRead => self.signals_read(index),
-            Step::FoldCounted => self.fold_counted(index),
-            Step::Folded => self.folded(index),
-            Step::HostPiece => self.host_piece(index),
-            Step::Acknowledged => self.finish(index),
-            Step::Finish => self.timed_finish(index),
+            Step::SwitchSet => self.switch_set(at),
+            Step::ControlsOut => self.controls_out(at),
+            Step::DataAtSwitch => self.data_at_switch(at),
+            Step::HeaderOut => self.header_out(at),
+            Step::OwnCounted => self.own_counted(at),
+            Step::SignalsRead => self.signals_read(at),
+            Step::FoldCounted => self.fold_counted(at),
+            Step::Folded => self.folded(at),
+            Step::HostPiece => self.host_piece(at),
+            Step::Acknowledged => self.finish(at),
+            Step::Finish => self.timed_finish(at),
         }
     }
 
-    pub(crate) fn timed_finish(&mut self, index: usize) {
+    pub(crate) fn timed_finish(&mut self, at: LaneId) {
         let now = self.now;
-        if let Some(running) = &mut self.cards[index].running {
+        if let Some(running) = self.running_mut(at) {
             running.counted_out = running.counted_out.max(now);
         }
-        self.finish(index);
+        self.finish(at);
     }
 
     pub(crate) fn stream_ended(&mut self, purpose: StreamPurpose) {
         match purpose {
-            StreamPurpose::Send { card, send } => {
-                self.counted_out(card, send);
-                self.stream_over(card);
+            StreamPurpose::Send { at, send } => {
+                self.counted_out(at, send);
+                self.stream_over(at);
             }
-            StreamPurpose::Multicast { card } => {
-                let sends = self.cards[card].transfer().map_or(0, |transfer| transfer.sends.len());
-                (0..sends).for_each(|send| self.counted_out(card, send));
-                self.own_through_switch(card);
-                self.stream_over(card);
+            StreamPurpose::Multicast { at } => {
+                let sends = self.transfer(at).map_or(0, |transfer| transfer.sends.len());
+                (0..sends).for_each(|send| self.counted_out(at, send));
+                self.own_through_switch(at);
+                self.stream_over(at);
             }
-            StreamPurpose::Own { card } => {
-                let is_alone = self.cards[card].transfer().is_some_and(|transfer| transfer.sends.is_empty());
-                if let Some(running) = self.cards[card].running.as_mut().filter(|_| is_alone) {
-                    running.counted_out = self.now;
+            StreamPurpose::Own { at } => {
+                let is_alone = self.transfer(at).is_some_and(|transfer| transfer.sends.is_empty());
+                let now = self.now;
+                if let Some(running) = self.running_mut(at).filter(|_| is_alone) {
+                    running.counted_out = now;
                 }
-                self.own_through_switch(card);
-                self.stream_over(card);
+                self.own_through_switch(at);
+                self.stream_over(at);
             }
-            StreamPurpose::Drain { card, port } => self.drained(card, port),
-            StreamPurpose::Fold { card } => self.fold_drained(card),
-            StreamPurpose::Local { card } => self.local_ended(card),
+            StreamPurpose::Drain { at, port } => self.drained(at, port),
+            StreamPurpose::Fold { at } => self.fold_drained(at),
+            StreamPurpose::Local { at } => self.local_ended(at),
             StreamPurpose::Rdma { issuer } => self.rdma_stream_ended(issuer),
         }
     }
 
-    fn stream_over(&mut self, index: usize) {
-        if let Some(transfer) = self.cards[index].transfer() {
+    fn stream_over(&mut self, at: LaneId) {
+        if let Some(transfer) = self.transfer(at) {
             transfer.moving = transfer.moving.saturating_sub(1);
         }
-        self.finish_if_done(index);
+        self.finish_if_done(at);
     }
 
-    fn finish_if_done(&mut self, index: usize) {
-        let Some(running) = &self.cards[index].running else { return };
+    fn finish_if_done(&mut self, at: LaneId) {
+        let Some(running) = self.running(at) else { return };
         let controls_are_out = running.counted_out > running.issued;
         let is_done = match &running.work {
             Work::Barrier(barrier) => barrier.is_sent && barrier.missing == 0,
@@ -288,7 +298,7 @@ impl Core {
             _ => false,
         };
         if is_done {
-            self.finish(index);
+            self.finish(at);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Turns a card selector into functions on a bus.
 //!
 //! - `mock:PROFILE:SHAPE` selects a fabric of in-process mock cards. `PROFILE` is `optweb`; `SHAPE` is a number of cards
-//!   (fully connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. Each fault
-//!   begins with `+`:
+//!   (fully connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. `+lanes=N` gives
+//!   each card N lanes, at most 64. Each fault begins with `+`:
 //!   - `+stop=NODE@US` stops the clock of a card after this fabric time in microseconds;
 //!   - `+cut=A-B@US` cuts the link between two cards after this time (`@0` or no `@`: at once);
 //!   - `+slow=GBPS` sets the actual rate of all links; the cards still report the nominal rate;

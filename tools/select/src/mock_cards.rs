@@ -1,4 +1,4 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+lanes=N][+FAULT..]`.
 
 use std::time::Duration;
 
@@ -32,8 +32,11 @@ impl MockCards {
             let next = Self::parse_card(text, part)?;
             if next.profile != all.profile {
                 return Err(syntax(format!(
-                    "expected mock cards of one fabric, found {} and {}",
-                    all.shape, next.shape
+                    "expected mock cards of one fabric, found {}{} and {}{}",
+                    all.shape,
+                    all.lanes_option(),
+                    next.shape,
+                    next.lanes_option()
                 )));
             }
             if next.nodes.is_empty() || all.nodes.is_empty() {
@@ -53,7 +56,7 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE][+lanes=N][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
@@ -77,19 +80,23 @@ impl MockCards {
             Some((groups, size)) => Profile::optweb_dragonfly(number(groups)?, number(size)?),
             None => Profile::optweb(number(shape)?),
         };
-        profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
         let mut mock =
             MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
         if let Some(node) = node {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known = "expected +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
-            match option.strip_prefix("late=") {
-                Some(us) => mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?)),
-                None => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
+            let known =
+                "expected +lanes=N, +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
+            match option.split_once('=') {
+                Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
+                Some(("late", us)) => {
+                    mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
+                }
+                _ => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
             }
         }
+        mock.profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
         mock.check().map_err(|why| Error::NoCard { selector: text.into(), why })?;
         Ok(mock)
     }
@@ -101,7 +108,12 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        format!("mock:{}/{node}", self.shape)
+        format!("mock:{}/{node}{}", self.shape, self.lanes_option())
+    }
+
+    /// Returns `+lanes=N`; nothing for one lane.
+    fn lanes_option(&self) -> String {
+        if self.profile.lanes == 1 { String::new() } else { format!("+lanes={}", self.profile.lanes) }
     }
 
     /// Checks that all named cards and links exist; `Err` names the missing one.

@@ -21,6 +21,21 @@ fn shapes() {
 }
 
 #[test]
+fn lanes() {
+    let lanes = |text: &str| Selector::parse(text).map(|selector| selector.profile().unwrap().lanes);
+    assert_eq!(lanes("mock:optweb:8").unwrap(), 1);
+    assert_eq!(lanes("mock:optweb:2x4/3+lanes=64+slow=1").unwrap(), 64);
+    for text in ["mock:optweb:8+lanes=0", "mock:optweb:8+lanes=65"] {
+        assert!(matches!(lanes(text), Err(Error::Profile { .. })), "{text:?}");
+    }
+    let listed = Selector::parse("mock:optweb:4+lanes=2").unwrap().mock_selectors();
+    assert_eq!(listed[3], "mock:optweb:4/3+lanes=2");
+    assert_eq!(lanes(&listed.join(",")).unwrap(), 2);
+    let error = Selector::parse("mock:optweb:4/0,mock:optweb:4/1+lanes=2").unwrap_err().to_string();
+    assert!(error.contains("found optweb:4 and optweb:4+lanes=2"), "{error}");
+}
+
+#[test]
 fn faults() {
     let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
     let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
@@ -120,6 +135,7 @@ fn invalid_selectors_are_refused() {
         "mock:optweb:4+stop=x",
         "mock:optweb:4+slow=0",
         "mock:optweb:4+late=soon",
+        "mock:optweb:4+lanes=two",
         "mock:optweb:4+late=86400000001",
         "mock:optweb:4+stop=0@18446744073709",
         "mock:optweb:4/",

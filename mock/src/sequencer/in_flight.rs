@@ -1,0 +1,86 @@
+//! Instructions that were issued and are not completed: they end in any order, and complete in the order of the program.
+
+use std::collections::VecDeque;
+
+use cmdseq::Flags;
+use cmdseq::completion::Status;
+
+use super::Running;
+use crate::agenda::Time;
+
+/// The parts of an ended instruction or launch that its completion needs.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(super) tag: u16,
+    pub(super) flags: Flags,
+    pub(super) issued: Time,
+    pub(super) counted_out: Time,
+    pub(super) ended: Time,
+    pub(super) arrival: Option<Time>,
+    pub(super) bytes: u64,
+    pub(super) status: Status,
+    pub(super) detail: u16,
+    /// Index in the resident program.
+    pub(super) place: usize,
+}
+
+impl Ended {
+    pub(super) fn new(running: &Running, now: Time) -> Self {
+        Ended {
+            tag: running.instruction.tag,
+            flags: running.instruction.flags,
+            issued: running.issued,
+            counted_out: running.counted_out,
+            ended: now,
+            arrival: running.arrival,
+            bytes: running.bytes,
+            status: running.status,
+            detail: running.detail,
+            place: running.place,
+        }
+    }
+}
+
+/// Issued instructions in the order of the program, from the first that is not completed.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    /// Order of the first.
+    first: u64,
+    /// `None` while the instruction runs.
+    issued: VecDeque<Option<Ended>>,
+}
+
+impl InFlight {
+    /// Adds an instruction, and returns its order.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.issued.push_back(None);
+        self.first + self.issued.len() as u64 - 1
+    }
+
+    /// Removes the instruction that was added last.
+    pub(super) fn take_back(&mut self) {
+        self.issued.pop_back();
+    }
+
+    pub(super) fn end(&mut self, order: u64, ended: Ended) {
+        self.issued[(order - self.first) as usize] = Some(ended);
+    }
+
+    /// Removes and returns the first instruction, if it has ended.
+    pub(super) fn take_ended(&mut self) -> Option<Ended> {
+        let ended = self.issued.front_mut()?.take()?;
+        self.issued.pop_front();
+        self.first += 1;
+        Some(ended)
+    }
+
+    /// Removes all instructions. None runs.
+    pub(super) fn clear(&mut self) {
+        self.first += self.issued.len() as u64;
+        self.issued.clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.issued.len()
+    }
+}
