@@ -78,10 +78,12 @@ struct Machine<'a> {
     next: Vec<usize>,
     /// By rank, those that were issued and have not ended.
     issued: Vec<Vec<Issued>>,
-    /// Data in flight, by communicator's members, lane, sender and receiver.
-    messages: HashMap<(Vec<u32>, u8, usize, usize), VecDeque<Vec<u8>>>,
+    messages: HashMap<Way, VecDeque<Vec<u8>>>,
     signals: HashMap<(usize, u16), u64>,
 }
+
+/// The way of data in flight: members of the communicator, lane, sender and receiver.
+type Way = (Vec<u32>, u8, usize, usize);
 
 /// An instruction that was issued.
 #[derive(Debug, Clone)]

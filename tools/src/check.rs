@@ -10,7 +10,7 @@ use crate::exit::Result;
 use crate::fold::{fold, fold_as};
 
 /// A collective whose outputs to check.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Expectation<'a> {
     pub(crate) collective: Collective,
     pub(crate) ranks: u32,
@@ -113,7 +113,7 @@ impl Expectation<'_> {
 
     /// Returns the folding at `offset` of rank `rank`'s output, and the end of the range with this folding.
     fn folding(&self, combine: Combine, rank: u32, offset: u64) -> (Option<Folding>, u64) {
-        let order = self.order.filter(|_| combine.depends_on_order());
+        let order = self.order.as_ref().filter(|_| combine.depends_on_order());
         match order.and_then(|order| order.at(rank, offset)) {
             Some((folding, end)) => (Some(folding), end),
             None => (None, u64::MAX),

@@ -100,10 +100,8 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let nodes = check.up_to("NODES", registers::NODES, NUMBERED_MAX, "1 to 65536")?;
     let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
     let topology = topology(&check, nodes)?;
-    let resident = |name, offset| match features.contains(Features::RESIDENT) {
-        true => check.value(name, offset, "at most 65536", |count| count <= NUMBERED_MAX),
-        false => Ok(0),
-    };
+    let has_programs = features.contains(Features::RESIDENT);
+    let resident = |name, offset| if has_programs { check.numbered(name, offset) } else { Ok(0) };
     let eager_bytes = u64::from(check.count("EAGER_BYTES", registers::EAGER_BYTES)?);
     let memory_mib =
         check.up_to("MEMORY_MIB", registers::MEMORY_MIB, MEMORY_MIB_MAX, "1 to 16777216, which is 16 TiB")?;
@@ -112,7 +110,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
         clock_khz: check.up_to("CLOCK_KHZ", registers::CLOCK_KHZ, CLOCK_KHZ_MAX, "1 to 10000000")?,
         nodes,
         topology,
-        ports: check.value("PORTS", registers::PORTS, "at most 65536", |count| count <= NUMBERED_MAX)?,
+        ports: check.numbered("PORTS", registers::PORTS)?,
         memory_bytes: mebibytes(memory_mib),
         memory_channels: check.up_to("MEMORY_CHANNELS", registers::MEMORY_CHANNELS, NUMBERED_MAX, "1 to 65536")?,
         stripe_half_bytes: mebibytes(check.value(
@@ -144,8 +142,8 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
             .max(1),
         resident_programs: resident("RESIDENT_PROGRAMS", registers::RESIDENT_PROGRAMS)?,
         resident_words: resident("RESIDENT_WORDS", registers::RESIDENT_WORDS)?,
-        signals: check.value("SIGNALS", registers::SIGNALS, "at most 65536", |count| count <= 1 << 16)?,
-        tables: check.value("TABLES", registers::TABLES, "at most 65536", |count| count <= 1 << 16)?,
+        signals: check.numbered("SIGNALS", registers::SIGNALS)?,
+        tables: check.numbered("TABLES", registers::TABLES)?,
         lanes: check.value("LANES", registers::LANES, "at most 256", |lanes| lanes <= 1 << 8)?.max(1),
         address_align: check.value(
             "ADDRESS_ALIGN",
@@ -265,6 +263,11 @@ impl Checked<'_> {
     /// A register that is neither 0 nor more than `most`.
     fn up_to(&self, register: &'static str, offset: u32, most: u32, expected: &'static str) -> Result<u32> {
         self.value(register, offset, expected, |value| (1..=most).contains(&value))
+    }
+
+    /// A number of things that are numbered by 16 bits.
+    fn numbered(&self, register: &'static str, offset: u32) -> Result<u32> {
+        self.value(register, offset, "at most 65536", |count| count <= NUMBERED_MAX)
     }
 
     fn count(&self, register: &'static str, offset: u32) -> Result<u32> {
