@@ -68,6 +68,7 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
         Topology::FullyConnected => cards::connected(profile.nodes),
         Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
     };
+    let capabilities = Capabilities { lanes: profile.lanes, ..capabilities };
     let planned: Vec<(Plan, Vec<Plan>)> = requests
         .iter()
         .filter_map(|request| match plans(request, &capabilities) {
@@ -139,6 +140,15 @@ fn the_same_on_dragonflies() {
         let profile = Profile::optweb_dragonfly(*groups, *size);
         check(&profile, &requests(&profile));
     }
+}
+
+#[test]
+fn the_same_on_cards_with_several_lanes() {
+    let meshes: &[(u32, u32)] = if is_full() { &[(3, 2), (4, 2), (8, 2), (16, 6)] } else { &[(3, 2), (8, 2)] };
+    let shapes: &[(u32, u32)] = if is_full() { &[(2, 2), (2, 8), (3, 5), (4, 4), (8, 8)] } else { &[(2, 3), (4, 4)] };
+    let meshes = meshes.iter().map(|(ranks, lanes)| Profile { lanes: *lanes, ..Profile::optweb(*ranks) });
+    let grids = shapes.iter().map(|(groups, size)| Profile { lanes: 6, ..Profile::optweb_dragonfly(*groups, *size) });
+    meshes.chain(grids).for_each(|profile| check(&profile, &requests(&profile)));
 }
 
 #[test]
