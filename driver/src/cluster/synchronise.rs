@@ -75,7 +75,13 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
     let has_barrier = |one: &&Communicator| {
         one.members.iter().all(|node| members.contains(node)) && capabilities.topology.all_linked(&one.members, nodes)
     };
-    let within: Vec<_> = plan.communicators.iter().filter(has_barrier).collect();
+    let mut within: Vec<_> = plan.communicators.iter().filter(has_barrier).collect();
+    // One that some ranks are in and others not would hold back those that are.
+    let has_all = |id: u16| {
+        let of_id = plan.communicators.iter().filter(|one| one.id == id && has_barrier(one));
+        of_id.flat_map(|one| one.members.iter().copied()).collect::<BTreeSet<_>>() == members
+    };
+    within.retain(|one| has_all(one.id));
     let of = |communicators: &[&Communicator], node: u32| {
         let ids = communicators.iter().filter(|one| one.members.contains(&node)).map(|one| one.id);
         ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()

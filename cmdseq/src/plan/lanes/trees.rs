@@ -137,8 +137,11 @@ impl Trees {
                 let members = nodes(row, &mut Self::others(columns, b).chain([b]));
                 all.push(Communicator { id: ACROSS[axis.number], members });
             }
-            let members = nodes(a, &mut Self::others(columns, b));
-            all.push(Communicator { id: OTHERS[axis.number], members });
+            // Only a broadcast leaves out the root.
+            if self.request.collective == Collective::Broadcast {
+                let members = nodes(a, &mut Self::others(columns, b));
+                all.push(Communicator { id: OTHERS[axis.number], members });
+            }
         }
         all
     }
