@@ -98,10 +98,10 @@ pub(crate) struct Card {
     pub(crate) links: Vec<Link>,
     /// Pseudo channels of the memory.
     pub(crate) channels: Vec<ResourceId>,
-    /// Loop-back through the switch.
-    pub(crate) local: ResourceId,
-    /// The reduction units.
-    pub(crate) fold: ResourceId,
+    /// Loop-back through the switch, by lane.
+    pub(crate) local: Vec<ResourceId>,
+    /// The reduction units, by lane.
+    pub(crate) fold: Vec<ResourceId>,
     pub(crate) rings: [Rings; QUEUES as usize],
     pub(crate) sequencer: Sequencer,
     pub(crate) lanes: Vec<Lane>,

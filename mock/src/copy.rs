@@ -92,7 +92,7 @@ impl Core {
         };
         let mut passes = vec![card.channel(*destination)];
         if let Some(source) = source {
-            passes.extend([card.channel(*source), card.local]);
+            passes.extend([card.channel(*source), card.local[at.lane]]);
         }
         self.start_stream(instruction.bytes, passes, StreamPurpose::Local { at });
     }

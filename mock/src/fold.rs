@@ -124,7 +124,7 @@ impl Core {
         }
         let reduced = fold.reduced;
         let results = fold.results().iter().map(|result| card.channel(*result));
-        let passes = results.chain([card.fold]).collect();
+        let passes = results.chain([card.fold[at.lane]]).collect();
         if let Some((transfer, _)) = self.folding(at) {
             transfer.receives.iter_mut().for_each(|receive| receive.state = ReceiveState::Draining);
         }

@@ -72,7 +72,7 @@ const REDUCTION_BEAT: &str =
     "extension: behind the receiving side of the switch, as MPI-FPGA 4.3: fully pipelined units of 256 bits";
 const REDUCTION_UNIT: &str = "extension: no latency published; a pipelined f64 adder, in a chain as MPI-FPGA 4.3";
 
-const LANES: &str = "extension: the published times are those of one instruction at a time";
+const LANES: &str = "extension: published times are of one instruction at a time; each lane has a loop-back and reduction units of its own";
 
 /// A named fabric: shape and components.
 #[derive(Debug, Clone, PartialEq, Eq)]

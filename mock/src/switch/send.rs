@@ -149,13 +149,13 @@ impl Core {
             let card = &self.cards[at.card];
             together.push(card.channel(own.destination));
             if !is_multicast || sends.is_empty() {
-                together.extend([card.channel(own.source), card.local]);
+                together.extend([card.channel(own.source), card.local[at.lane]]);
                 self.start_stream(own.bytes, std::mem::take(&mut together), StreamPurpose::Own { at });
             }
         }
         if let Some((address, bytes)) = contribution {
             let card = &self.cards[at.card];
-            let mut passes = vec![card.channel(address), card.local];
+            let mut passes = vec![card.channel(address), card.local[at.lane]];
             passes.extend(partial.map(|partial| card.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { at });
         }
@@ -189,7 +189,7 @@ impl Core {
         let channel = Some(card.channel(receive.address));
         match &transfer.fold {
             None => [channel, None],
-            Some(_) if place == 0 => [channel, Some(card.fold)],
+            Some(_) if place == 0 => [channel, Some(card.fold[at.lane])],
             Some(fold) if fold.keeps_partials() => [channel, None],
             Some(_) => [None; 2],
         }
