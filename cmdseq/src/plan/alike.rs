@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::clock::Clock;
-use super::predict::Times;
+use super::times::Times;
 use crate::cost::{Bound, Moment, Terms};
 use crate::instruction::takes_tables;
 use crate::matching::takes_partners;

@@ -11,6 +11,7 @@ mod direct;
 mod draft;
 mod factorisation;
 mod flow;
+mod fold_order;
 mod folding;
 mod grid;
 mod issues;
@@ -26,6 +27,7 @@ mod predict;
 mod ring;
 mod rounds;
 mod signals;
+mod times;
 mod two_level;
 mod two_level_reduce;
 mod two_level_scan;
@@ -47,7 +49,8 @@ pub use crate::request::{
     Algorithm, Collective, Order, Placement, Request, UnknownAlgorithm, UnknownCollective, UnknownOrder,
 };
 pub use bound::LowerBound;
-pub use folding::{FoldOrder, Folding};
+pub use fold_order::FoldOrder;
+pub use folding::Folding;
 pub use outcome::{Plan, Prediction};
 pub use predict::{predict, predict_with};
 

@@ -13,6 +13,7 @@ use super::flow::Flows;
 use super::issues::Issues;
 use super::outcome::Prediction;
 use super::signals::Signals;
+use super::times::Times;
 use crate::cost::{Bound, CostModel, Moment};
 use crate::matching::{Matching, Members, Membership, is_rendezvous};
 use crate::program::{Communicator, Program};
@@ -165,26 +166,6 @@ impl<'a> Part<'a> {
     /// Rank of the programs of rank `rank` of the communicator.
     fn partner(&self, rank: u32) -> Option<usize> {
         self.membership?.program_rank(rank)
-    }
-}
-
-/// Times of one instruction on one card, from the start of all programs.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Times {
-    pub(super) t1: Moment,
-    pub(super) t2: Moment,
-    /// `None` if nothing came.
-    pub(super) arrival: Option<Moment>,
-}
-
-impl Times {
-    fn at_once(t2: Moment) -> Self {
-        Times { t1: t2, t2, arrival: None }
-    }
-
-    fn arrive(&mut self, at: Moment) {
-        self.arrival = Some(self.arrival.map_or(at, |last| last.max(at)));
-        self.t2 = self.t2.max(at);
     }
 }
 

@@ -15,9 +15,19 @@ use crate::plan::bound_us;
 use crate::units::{microseconds, rounded};
 use crate::{output, progress, size};
 
-/// Without `--cards`: fully connected cards, and Dragonflies.
-const FABRICS: [&str; 6] =
-    ["mock:optweb:2", "mock:optweb:8", "mock:optweb:16", "mock:optweb:64", "mock:optweb:4x4", "mock:optweb:8x8"];
+/// Without `--cards`: fully connected cards, and Dragonflies, with one lane and with several.
+const FABRICS: [&str; 10] = [
+    "mock:optweb:2",
+    "mock:optweb:8",
+    "mock:optweb:16",
+    "mock:optweb:64",
+    "mock:optweb:4x4",
+    "mock:optweb:8x8",
+    "mock:optweb:8+lanes=2",
+    "mock:optweb:16+lanes=2",
+    "mock:optweb:4x4+lanes=6",
+    "mock:optweb:8x8+lanes=6",
+];
 
 /// Operations and sizes: long vectors, long blocks, and those that take no longer than their hops.
 const ROWS: [(Collective, u64); 12] = [

@@ -10,7 +10,7 @@ use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
 use crate::plan::phases::{Collect, Distribute, Layout, Phases, Way};
 use crate::plan::placement::pieces_of;
-use crate::plan::vector;
+use crate::plan::vector::flags;
 use crate::program::Piece;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -19,7 +19,7 @@ use crate::{Capabilities, Flags, Instruction, Operand, Operation, Table};
 
 /// The parts of a request on a grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::plan) struct Halves {
+pub(crate) struct Halves {
     grid: Grid,
     /// The request with the bytes of each part.
     parts: [Request; 2],
@@ -42,7 +42,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
 }
 
 impl Halves {
-    pub(in crate::plan) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+    pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
         let stripes = grid.groups.max(grid.size);
@@ -68,7 +68,7 @@ impl Halves {
     }
 
     /// Bytes of the first part of a vector, or of each block.
-    pub(in crate::plan) fn first_bytes(&self) -> u64 {
+    pub(crate) fn first_bytes(&self) -> u64 {
         self.parts[0].bytes
     }
 
@@ -79,7 +79,7 @@ impl Halves {
     }
 
     /// How a reduction folds a part: along its first dimension, then along the other.
-    pub(in crate::plan) fn folding(&self, part: usize) -> Folding {
+    pub(crate) fn folding(&self, part: usize) -> Folding {
         let Grid { groups, size } = self.grid;
         let left = |all: Vec<Folding>| Folding::Left(all);
         let rank = |row: u32, column: u32| Folding::Rank(row * size + column);
@@ -185,7 +185,7 @@ impl Exchange {
             half: capabilities.stripe_half_bytes,
             begin: stripe * u64::from(halves.stripes) * part as u64,
             slot: if is_shared { 0 } else { (halves.stripes as u16 + 1) * part as u16 },
-            flags: vector::flags(&halves.parts[part], capabilities, halves.parts[part].bytes),
+            flags: flags(&halves.parts[part], capabilities, halves.parts[part].bytes),
         }
     }
 

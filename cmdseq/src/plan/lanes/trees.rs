@@ -46,14 +46,14 @@ type Place = [u32; 2];
 
 /// The trees of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::plan) struct Trees {
+pub(crate) struct Trees {
     request: Request,
     /// Rows and columns.
     size: Place,
     root: Place,
     axes: Vec<Axis>,
     /// Bytes of a chunk, of which the last may have fewer.
-    pub(in crate::plan) chunk: u64,
+    pub(crate) chunk: u64,
     /// Bytes of a piece of a chunk.
     piece: u64,
     pieces: u64,
@@ -67,7 +67,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
 }
 
 impl Trees {
-    pub(in crate::plan) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+    pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let ranks = request.ranks();
         let size = match capabilities.topology.all_linked(&request.group, capabilities.nodes) {
@@ -179,7 +179,7 @@ impl Trees {
     }
 
     /// How a reduction folds chunk `chunk`: across its steps, each with the root's row or column last.
-    pub(in crate::plan) fn folding(&self, chunk: u32) -> Option<Folding> {
+    pub(crate) fn folding(&self, chunk: u32) -> Option<Folding> {
         let axis = *self.axes.iter().find(|axis| chunk < axis.first + axis.count)?;
         let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
         let in_row = |row: u32| {

@@ -1,0 +1,120 @@
+//! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
+
+use super::factorisation::Factorisation;
+use super::folding::Folding;
+use super::lanes::{Halves, Trees};
+use super::outcome::Plan;
+use super::rounds::Blocks;
+use crate::Capabilities;
+use crate::request::{Algorithm, Collective};
+
+/// The order in which the plan of a reduction folds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoldOrder {
+    algorithm: Algorithm,
+    collective: Collective,
+    ranks: u32,
+    /// Ranks of a row of a Dragonfly, or all.
+    row: u32,
+    is_along_the_ranks: bool,
+    /// Bytes of a chunk: each has its order.
+    chunk: u64,
+    lanes: Option<InLanes>,
+}
+
+/// The parts of a plan for several lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum InLanes {
+    Trees(Trees),
+    Halves(Halves),
+}
+
+impl FoldOrder {
+    /// Returns the order of `plan` for cards with `capabilities`; meaningless unless it reduces.
+    pub fn new(plan: &Plan, capabilities: &Capabilities) -> Self {
+        let request = &plan.request;
+        let (algorithm, collective, ranks) = (plan.algorithm, request.collective, request.ranks());
+        let is_along_the_ranks = request.needs_rank_order();
+        let is_cut = algorithm == Algorithm::Ring && collective == Collective::Allreduce && !is_along_the_ranks;
+        let chunk = match is_cut {
+            true => Blocks::dividing(request, capabilities, ranks.into()).distance(),
+            false => request.bytes,
+        };
+        let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
+        let lanes = match collective {
+            _ if algorithm != Algorithm::Lanes => None,
+            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
+            _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
+        };
+        let chunk = match &lanes {
+            Some(InLanes::Trees(trees)) => trees.chunk,
+            Some(InLanes::Halves(halves)) => halves.first_bytes(),
+            None => chunk,
+        };
+        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1), lanes }
+    }
+
+    /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
+    pub fn at(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
+        let number = offset / self.chunk;
+        let end = number.saturating_add(1).saturating_mul(self.chunk);
+        match &self.lanes {
+            Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
+            Some(InLanes::Halves(halves)) => return Some((halves.folding(usize::from(number > 0)), end)),
+            None => {}
+        }
+        let block = match self.collective {
+            Collective::ReduceScatter => rank,
+            _ => u32::try_from(number).ok()?,
+        };
+        Some((self.of_block(rank, block)?, end))
+    }
+
+    fn of_block(&self, rank: u32, block: u32) -> Option<Folding> {
+        let ranks = self.ranks;
+        let prefix = match self.collective {
+            Collective::Scan => rank + 1,
+            Collective::Exscan => rank,
+            _ => ranks,
+        };
+        if prefix == 0 || !self.collective.reduces() {
+            return None;
+        }
+        if self.is_along_the_ranks {
+            return Folding::chain(0..prefix);
+        }
+        let is_rotated = matches!(self.collective, Collective::Allreduce | Collective::ReduceScatter);
+        match self.algorithm {
+            Algorithm::Multipath if self.row < ranks => Some(self.two_level(rank, prefix)),
+            Algorithm::Direct | Algorithm::Multipath => Some(Folding::left(0..prefix)),
+            Algorithm::Binomial => Folding::pairwise((0..ranks).map(Folding::Rank).collect()),
+            Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
+            Algorithm::Ring => Folding::chain(0..prefix),
+            Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
+            // `at` knows.
+            Algorithm::Lanes => None,
+        }
+    }
+
+    fn two_level(&self, rank: u32, prefix: u32) -> Folding {
+        let size = self.row;
+        let rows = self.ranks / size;
+        let row = |row: u32| Folding::left(row * size..(row + 1) * size);
+        match self.collective {
+            Collective::ReduceScatter => {
+                let column = |column: u32| Folding::left((0..rows).map(|row| row * size + column));
+                Folding::Left((0..size).map(column).collect())
+            }
+            Collective::Scan | Collective::Exscan => {
+                let before = Folding::Left((0..rank / size).map(row).collect());
+                let here = rank / size * size..prefix;
+                match (rank / size, here.is_empty()) {
+                    (0, _) => Folding::left(here),
+                    (_, true) => before,
+                    (_, false) => Folding::two(before, Folding::left(here)),
+                }
+            }
+            _ => Folding::Left((0..rows).map(row).collect()),
+        }
+    }
+}
