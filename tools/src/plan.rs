@@ -77,6 +77,8 @@ struct PrintedInstruction {
     extent: u64,
     source: Address,
     destination: Address,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<u8>,
     flags: Vec<&'static str>,
 }
 
@@ -218,6 +220,7 @@ fn printed_instruction(instruction: &Instruction) -> PrintedInstruction {
         extent: instruction.extent,
         source: address(&instruction.source),
         destination: address(&instruction.destination),
+        lane: Some(instruction.lane).filter(|lane| *lane != 0),
         flags: flags(instruction),
     }
 }
@@ -236,6 +239,7 @@ fn flags(instruction: &Instruction) -> Vec<&'static str> {
         (Flags::RENDEZVOUS, "rendezvous"),
         (Flags::INTERRUPT, "interrupt"),
         (Flags::LAST, "last"),
+        (Flags::FENCE, "fence"),
     ];
     names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
 }
@@ -388,6 +392,9 @@ fn instruction_text(instruction: &Instruction) -> String {
         add(format!("own {:#x}", instruction.extent));
     } else if fields.extent && instruction.extent != 0 {
         add(format!("extent {}", instruction.extent));
+    }
+    if instruction.lane != 0 {
+        add(format!("lane {}", instruction.lane));
     }
     for flag in flags(instruction) {
         add(flag.to_owned());
