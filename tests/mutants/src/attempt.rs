@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::kept::Kept;
 use crate::list::Mutant;
 use crate::process::{Desk, Outcome, Switched};
 use crate::reach::Test;
@@ -11,6 +14,7 @@ use crate::reach::Test;
 /// Tests of one binary run together up to this time: a process costs more than most tests.
 const TOGETHER: f64 = 1.0;
 
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Verdict {
     /// By the test that this line names.
     Caught(String),
@@ -22,21 +26,23 @@ pub enum Verdict {
     Unviable,
 }
 
-pub fn all(mutants: &[Mutant], switched: &BTreeSet<u32>, tests: &[Test]) -> BTreeMap<u32, Verdict> {
-    let picked: Vec<&Mutant> = mutants.iter().filter(|mutant| switched.contains(&mutant.id)).collect();
+pub fn all(mutants: &[&Mutant], switched: &BTreeSet<u32>, tests: &[Test], kept: &Kept) -> BTreeMap<u32, Verdict> {
+    let picked: Vec<&Mutant> = mutants.iter().copied().filter(|mutant| switched.contains(&mutant.id)).collect();
     let verdicts = on_all_cores(picked, "mutants", |desk, mutant| {
         let reaching = tests.iter().filter(|test| test.ids.contains(&mutant.id)).collect();
-        Some((mutant.id, attempt(desk, mutant, reaching, Switched::On(mutant.id))))
+        let verdict = attempt(desk, mutant, reaching, Switched::On(mutant.id));
+        kept.add(mutant, &verdict);
+        Some((mutant.id, verdict))
     });
     verdicts.into_iter().collect()
 }
 
 /// Tries a mutant with tests in order of time, those of its own crate first.
 ///
-/// Tests of other crates are tried for at most MUTANTS_SECONDS (60), because a place that everything passes through would take an hour.
+/// Tests of other crates are tried for at most MUTANTS_SECONDS (20), because a place that everything passes through would take an hour.
 pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switched) -> Verdict {
     let reaching = tests.len();
-    let bound: f64 = std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60.0);
+    let bound: f64 = std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20.0);
     let home = mutant.file.split_once("/src/").map_or("", |(home, _)| home);
     let (near, far): (Vec<&Test>, Vec<&Test>) =
         tests.into_iter().partition(|test| test.binary.folder.ends_with(&format!("/{home}")));
@@ -51,7 +57,9 @@ pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switch
             spent += seconds;
             tried += group.len();
             let names: Vec<&str> = group.iter().map(|test| test.name.as_str()).collect();
-            match desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(20.0 + 8.0 * seconds)) {
+            let run = || desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(20.0 + 8.0 * seconds));
+            // A test that fails once and then passes has noticed how busy the machine is.
+            match run().and_then(|first| if matches!(first, Outcome::Failed(_)) { run() } else { Ok(first) }) {
                 Ok(Outcome::Passed) => {}
                 Ok(Outcome::Failed(test)) => return Verdict::Caught(test),
                 Ok(Outcome::Stopped) => return Verdict::Stopped,
