@@ -28,7 +28,7 @@ pub enum Verdict {
 
 pub fn all(mutants: &[&Mutant], switched: &BTreeSet<u32>, tests: &[Test], kept: &Kept) -> BTreeMap<u32, Verdict> {
     let picked: Vec<&Mutant> = mutants.iter().copied().filter(|mutant| switched.contains(&mutant.id)).collect();
-    let verdicts = on_all_cores(picked, "mutants", |desk, mutant| {
+    let verdicts = side_by_side(picked, "mutants", |desk, mutant| {
         let reaching = tests.iter().filter(|test| test.ids.contains(&mutant.id)).collect();
         let verdict = attempt(desk, mutant, reaching, Switched::On(mutant.id));
         kept.add(mutant, &verdict);
@@ -86,8 +86,8 @@ fn grouped(mut tests: Vec<&Test>) -> Vec<Vec<&Test>> {
     groups
 }
 
-/// Does work on every core, and says how far it is.
-pub fn on_all_cores<W: Send, R: Send>(
+/// Does work with two workers for each core, because tests often wait, and says how far it is.
+pub fn side_by_side<W: Send, R: Send>(
     mut work: Vec<W>,
     what: &str,
     step: impl Fn(&Desk, W) -> Option<R> + Sync,
@@ -95,9 +95,9 @@ pub fn on_all_cores<W: Send, R: Send>(
     let (begin, total) = (Instant::now(), work.len());
     work.reverse();
     let (work, done) = (Mutex::new(work), Mutex::new((0, Vec::new())));
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let workers = 2 * std::thread::available_parallelism().map_or(1, |cores| cores.get());
     std::thread::scope(|scope| {
-        for worker in 0..cores {
+        for worker in 0..workers {
             let (work, done, step) = (&work, &done, &step);
             scope.spawn(move || {
                 let desk = Desk::new(worker);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::attempt::on_all_cores;
+use crate::attempt::side_by_side;
 use crate::process::{Binary, Outcome, Switched};
 
 /// Far beyond the slowest test.
@@ -31,7 +31,7 @@ pub fn tests(binaries: &[Binary]) -> Result<Vec<Test>> {
         }
     }
     let total = names.len();
-    let mut tests: Vec<Test> = on_all_cores(names, "tests", |desk, (binary, name)| {
+    let mut tests: Vec<Test> = side_by_side(names, "tests", |desk, (binary, name)| {
         let begin = Instant::now();
         match desk.run(&binary, &[&name], Switched::Record, LIMIT) {
             Ok(Outcome::Passed) => Some(Test {
