@@ -473,6 +473,14 @@ fn a_client_on_a_stream_is_served_until_it_leaves() {
 }
 
 #[test]
+fn a_client_on_a_stream_may_leave_at_once() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let serves = thread::spawn(move || serve_stream(theirs, Card::new()));
+    drop(ours);
+    serves.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_server_has_debug_text() {
     let directory = Directory::new();
     let server = Server::bind(directory.0.join("card"), Card::new()).unwrap();

@@ -37,17 +37,21 @@ pub fn all(mutants: &[&Mutant], switched: &BTreeSet<u32>, tests: &[Test], kept: 
     verdicts.into_iter().collect()
 }
 
+/// Most seconds of tests of other crates for each mutant.
+pub fn far_seconds() -> f64 {
+    std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20.0)
+}
+
 /// Tries a mutant with tests in order of time, those of its own crate first.
 ///
 /// Tests of other crates are tried for at most MUTANTS_SECONDS (20), because a place that everything passes through would take an hour.
 pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switched) -> Verdict {
     let reaching = tests.len();
-    let bound: f64 = std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20.0);
     let home = mutant.file.split_once("/src/").map_or("", |(home, _)| home);
     let (near, far): (Vec<&Test>, Vec<&Test>) =
         tests.into_iter().partition(|test| test.binary.folder.ends_with(&format!("/{home}")));
     let mut tried = 0;
-    for (tests, bound) in [(near, f64::INFINITY), (far, bound)] {
+    for (tests, bound) in [(near, f64::INFINITY), (far, far_seconds())] {
         let mut spent = 0.0;
         for group in grouped(tests) {
             let seconds: f64 = group.iter().map(|test| test.seconds).sum();
@@ -57,7 +61,7 @@ pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switch
             spent += seconds;
             tried += group.len();
             let names: Vec<&str> = group.iter().map(|test| test.name.as_str()).collect();
-            let run = || desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(20.0 + 8.0 * seconds));
+            let run = || desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(8.0 + 4.0 * seconds));
             // A test that fails once and then passes has noticed how busy the machine is.
             match run().and_then(|first| if matches!(first, Outcome::Failed(_)) { run() } else { Ok(first) }) {
                 Ok(Outcome::Passed) => {}

@@ -1,7 +1,7 @@
 //! Verdicts on file as they come, so that a run that was cut short goes on where it ended.
 //!
 //! A verdict holds as long as the changed file is the same. One that says "survived" holds only as long as all code of the project is
-//! the same, because a new test may notice the change.
+//! the same, and MUTANTS_SECONDS too, because another test may notice the change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::attempt::Verdict;
+use crate::attempt::{Verdict, far_seconds};
 use crate::list::Mutant;
 use crate::tree;
 
@@ -22,7 +22,7 @@ struct Entry {
     mutant: String,
     /// Hash of the changed file.
     file: u64,
-    /// Hash of all code.
+    /// Hash of all code, and of the time for tests of other crates.
     project: u64,
     verdict: Verdict,
 }
@@ -38,6 +38,7 @@ impl Kept {
     pub fn open(path: &Path, mutants: &[Mutant]) -> Result<(Self, BTreeMap<u32, Verdict>)> {
         let mut files = HashMap::new();
         let mut project = DefaultHasher::new();
+        far_seconds().to_bits().hash(&mut project);
         for file in tree::files()?.into_iter().filter(|file| file.ends_with(".rs")) {
             let text = fs::read(&file)?;
             (&file, &text).hash(&mut project);
