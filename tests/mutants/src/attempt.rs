@@ -80,7 +80,8 @@ fn grouped(mut tests: Vec<&Test>) -> Vec<Vec<&Test>> {
     while let Some(first) = tests.first().copied() {
         let mut seconds = 0.0;
         let (group, rest) = tests.into_iter().partition(|test| {
-            let fits = test.binary == first.binary && (seconds == 0.0 || seconds + test.seconds < TOGETHER);
+            let is_short = !test.is_alone && seconds + test.seconds < TOGETHER;
+            let fits = test.binary == first.binary && (seconds == 0.0 || is_short);
             seconds += if fits { test.seconds } else { 0.0 };
             fits
         });
