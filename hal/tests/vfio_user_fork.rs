@@ -9,9 +9,46 @@ mod setting;
 
 use fpga_hal::vfio_user::connect;
 use fpga_hal::{BarIndex, Domain, Error};
+use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use setting::Served;
+
+/// Returns the ranges that a child does not inherit: first address and bytes.
+fn not_inherited() -> Vec<(usize, usize)> {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut ranges = Vec::new();
+    let mut range = (0, 0);
+    for line in text.lines() {
+        let first = line.split(' ').next().unwrap_or_default();
+        if let Some((start, end)) = first.split_once('-')
+            && let (Ok(start), Ok(end)) = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+        {
+            range = (start, end - start);
+        }
+        if line.starts_with("VmFlags:") && line.contains(" dc") {
+            ranges.push(range);
+        }
+    }
+    ranges
+}
+
+/// Maps memory of the child's own at exactly these ranges.
+fn fill(ranges: &[(usize, usize)]) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    ranges.iter().all(|(start, bytes)| {
+        let start = std::ptr::without_provenance_mut(*start);
+        // SAFETY: the flags do not let it replace memory that is mapped.
+        unsafe { libc::mmap(start, *bytes, libc::PROT_READ, flags, -1, 0) == start }
+    })
+}
+
+fn is_mapped(ranges: &[(usize, usize)]) -> bool {
+    ranges.iter().all(|(start, bytes)| {
+        // SAFETY: accesses no memory; fails if a page of the range is not mapped.
+        unsafe { libc::msync(std::ptr::without_provenance_mut(*start), *bytes, libc::MS_ASYNC) == 0 }
+    })
+}
 
 #[test]
 fn a_forked_child_gets_errors_and_changes_nothing() {
@@ -22,6 +59,8 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
         (function.window(BarIndex::new(0).unwrap()).unwrap(), function.window(BarIndex::new(2).unwrap()).unwrap());
     let buffer = domain.allocate(4096, 1).unwrap();
     registers.write_u32(card::SCRATCH, 77).unwrap();
+    let ranges = not_inherited();
+    assert!(ranges.len() >= 2, "the server's memory and the buffer: {ranges:x?}");
     for _ in 0..5 {
         // SAFETY: the child only makes calls that check the owner before they lock or allocate, and then exits. So it takes no
         // lock that another thread held at the fork.
@@ -35,9 +74,12 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
                     && forked(registers.read_u32(card::SCRATCH).map(drop))
                     && forked(buffer.read(0, &mut [0; 4]))
                     && forked(domain.allocate(4096, 1).map(drop));
+                // Where the parent has shared memory, the child has other memory, and keeps it.
+                let filled = fill(&ranges);
                 drop((registers, lent, buffer, function, domain));
+                let kept = is_mapped(&ranges);
                 // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
-                unsafe { nix::libc::_exit(i32::from(!told)) }
+                unsafe { libc::_exit(i32::from(!told) + 2 * i32::from(!filled) + 4 * i32::from(!kept)) }
             }
             ForkResult::Parent { child } => {
                 assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));

@@ -302,7 +302,8 @@ fn slots_come_back_and_what_is_gone_is_stale() {
     let mut all: Vec<Prepared> = (0..slots).map(|_| prepared(&mut cluster)).collect();
     let schedule = all[0].schedule().clone();
     let full = cluster.prepare(&schedule).unwrap_err();
-    assert!(matches!(&full, Error::BadArgument { what, .. } if what.contains("resident programs")), "{full}");
+    let Error::BadArgument { what: "number of resident programs", value, .. } = &full else { panic!("{full}") };
+    assert_eq!(*value, (slots + 1).to_string());
     drop(all.pop());
     all.push(prepared(&mut cluster));
     // All of them still run what they were.

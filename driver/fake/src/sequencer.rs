@@ -225,16 +225,17 @@ impl State {
         }
     }
 
-    /// A write by the host, which is on its way until the next read.
+    /// A write by the host, which is on its way until a read of the same word.
     pub(crate) fn post_to_ring_memory(&mut self, offset: usize, word: [u8; 4]) {
         self.ring_writes += 1;
         self.posted.push((offset, word));
     }
 
-    /// A read by the host, which passes no write.
+    /// A read by the host, which passes no write of the same word, nor what was written before that.
     pub(crate) fn read_ring_memory(&mut self, offset: usize) -> [u8; 4] {
         self.ring_reads += 1;
-        for (at, word) in std::mem::take(&mut self.posted) {
+        let arrived = self.posted.iter().rposition(|(at, _)| *at == offset).map_or(0, |last| last + 1);
+        for (at, word) in self.posted.drain(..arrived) {
             self.ring_memory[at..][..4].copy_from_slice(&word);
         }
         let word = &self.ring_memory[offset..][..4];

@@ -330,10 +330,6 @@ impl RankRun for RankOfPlan<'_> {
     fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
-
-    fn has_more(&self) -> bool {
-        self.next < self.total
-    }
 }
 
 /// Nodes, and the ids of communicators that their programs define or free themselves.

@@ -160,17 +160,13 @@ impl RankRun for Rank {
         }
         let queue = card.queue_mut();
         queue.poll()?;
-        let Some(token) = self.tokens.pop_front() else { return Ok(false) };
-        match queue.take(token)? {
-            Ok(completion) => {
-                self.current = Some(completion);
-                Ok(true)
-            }
-            Err(token) => {
-                self.tokens.push_front(token);
-                Ok(false)
+        if let Some(token) = self.tokens.pop_front() {
+            match queue.take(token)? {
+                Ok(completion) => self.current = Some(completion),
+                Err(token) => self.tokens.push_front(token),
             }
         }
+        Ok(false)
     }
 
     fn is_done(&self) -> bool {
@@ -179,10 +175,6 @@ impl RankRun for Rank {
 
     fn has_failed(&self) -> bool {
         self.current.is_some_and(|completion| completion.status != Status::Done)
-    }
-
-    fn has_more(&self) -> bool {
-        false
     }
 }
 

@@ -10,10 +10,8 @@ use crate::queue::stopping::STOP;
 
 /// Time for other ranks to end after one has failed: their own failures tell more than that they were aborted.
 const GRACE: Duration = Duration::from_millis(50);
-/// Longest sleep on one card while another has instructions that are not yet in its ring, or after a failure.
-const SLEEP_SHORT: Duration = Duration::from_millis(1);
-/// Longest sleep on one card otherwise.
-const SLEEP_LONG: Duration = Duration::from_millis(10);
+/// Longest sleep on one card: another may have room in its ring meanwhile, or may have failed.
+const SLEEP: Duration = Duration::from_millis(2);
 
 /// The run of one rank's program on its card.
 pub(crate) trait RankRun {
@@ -23,7 +21,8 @@ pub(crate) trait RankRun {
     /// Index of the card in the cluster.
     fn card(&self) -> usize;
 
-    /// Stores instructions and takes completions without waiting. Returns whether there was any.
+    /// Takes completions and stores instructions without waiting. Returns whether a rank can go on at once: this one, because
+    /// its instructions are not rung yet, or another, because it waits for the count of this one.
     fn advance(&mut self, card: &mut Card, shared: &mut Self::Shared) -> Result<bool>;
 
     /// Whether all completions were taken.
@@ -31,9 +30,6 @@ pub(crate) trait RankRun {
 
     /// Whether a completion has a status other than done.
     fn has_failed(&self) -> bool;
-
-    /// Whether there are instructions that are not yet in the ring.
-    fn has_more(&self) -> bool;
 }
 
 /// How [`run`] ended, if no card and no bus failed as a whole.
@@ -55,11 +51,11 @@ pub(crate) fn run<R: RankRun>(
     let mut failed_at = None;
     let mut sleeper = 0;
     loop {
-        let mut progress = false;
+        let mut goes_on = false;
         for rank in ranks.iter_mut() {
             let card = &mut cards[rank.card()];
             card.queue_mut().ring()?;
-            progress |= rank.advance(card, shared)?;
+            goes_on |= rank.advance(card, shared)?;
         }
         if ranks.iter().all(RankRun::is_done) {
             return Ok(Ended::Done);
@@ -75,15 +71,13 @@ pub(crate) fn run<R: RankRun>(
         if left.is_zero() {
             return Ok(Ended::Late);
         }
-        if progress {
+        if goes_on {
             continue;
         }
-        let has_more = ranks.iter().any(RankRun::has_more);
-        let time = if has_more || failed_at.is_some() { SLEEP_SHORT } else { SLEEP_LONG };
         // Every unfinished card in turn, so that one that is gone or halted is found out.
         sleeper =
             (1..=ranks.len()).map(|step| (sleeper + step) % ranks.len()).find(|i| !ranks[*i].is_done()).unwrap_or(0);
-        cards[ranks[sleeper].card()].queue_mut().wait_progress(left.min(time))?;
+        cards[ranks[sleeper].card()].queue_mut().wait_progress(left.min(SLEEP))?;
     }
 }
 

@@ -148,11 +148,10 @@ impl<'p> ProgramRun<'p> {
         Ok(self.next != before)
     }
 
-    /// Takes the completions that are there. Returns whether there was any.
-    fn collect(&mut self, card: &mut Card) -> Result<bool> {
+    /// Takes the completions that are there.
+    fn collect(&mut self, card: &mut Card) -> Result<()> {
         let queue = card.queue_mut();
         queue.poll()?;
-        let before = self.completions.len();
         while let Some(token) = self.tokens.pop_front() {
             match queue.take(token)? {
                 Ok(completion) => {
@@ -165,7 +164,7 @@ impl<'p> ProgramRun<'p> {
                 }
             }
         }
-        Ok(self.completions.len() != before)
+        Ok(())
     }
 
     /// Returns the first failure; an aborted instruction is one only if `aborted` says so.
@@ -203,8 +202,8 @@ impl RankRun for ProgramRun<'_> {
     }
 
     fn advance(&mut self, card: &mut Card, _: &mut ()) -> Result<bool> {
-        let collected = self.collect(card)?;
-        Ok(self.fill(card)? || collected)
+        self.collect(card)?;
+        self.fill(card)
     }
 
     fn is_done(&self) -> bool {
@@ -213,9 +212,5 @@ impl RankRun for ProgramRun<'_> {
 
     fn has_failed(&self) -> bool {
         self.has_failed
-    }
-
-    fn has_more(&self) -> bool {
-        self.next < self.program.len()
     }
 }

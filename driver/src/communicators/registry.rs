@@ -179,7 +179,9 @@ mod tests {
         assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 3, evicted: Vec::new() }));
         add(&mut registry, 3, &[1], Owner::Handle);
         assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));
-        assert_eq!(registry.shared(&[0, 1], &[]).unwrap().key, first);
+        for (members, key) in [([1, 2], second), ([0, 1], first)] {
+            assert_eq!(registry.shared(&members, &[]).unwrap().key, key);
+        }
         assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 2, evicted: vec![second] }));
         let pin = Arc::clone(&registry.find(second).unwrap().pin);
         assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));

@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::ledger::Poison;
 use crate::ledger::state::State;
 use crate::queue::QueuePair;
-use crate::transport::Transport;
 
 /// How long an aborted sequencer may take to stop.
 pub(crate) const STOP: Duration = Duration::from_millis(100);

@@ -15,7 +15,6 @@ use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 use crate::queue::QueuePair;
 use crate::sequencer::state::SequencerState;
-use crate::transport::Transport;
 
 /// How long a wait spins before it sleeps: longer than a short collective takes, shorter than it takes to wake up.
 const SPIN: Duration = Duration::from_micros(20);

@@ -84,3 +84,28 @@ impl fmt::Display for SequencerState {
         if health.is_good() { Ok(()) } else { write!(f, "; {health}") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequencer_that_runs_nothing_is_halted_busy_or_idle() {
+        for (status, shown) in [
+            (Status::HALTED | Status::BUSY, "halted; 3 fetched, 2 completed"),
+            (Status::BUSY, "busy; 3 fetched, 2 completed"),
+            (Status::empty(), "idle; 3 fetched, 2 completed"),
+        ] {
+            let state = SequencerState {
+                status,
+                errors: Errors::empty(),
+                pcie: None,
+                current: None,
+                waiting_peer: None,
+                fetched: 3,
+                completed: 2,
+            };
+            assert_eq!(state.to_string(), shown);
+        }
+    }
+}

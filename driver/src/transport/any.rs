@@ -1,12 +1,10 @@
 //! One of the transports there are.
 
-use cmdseq::{completion, instruction};
+use std::ops::{Deref, DerefMut};
 
-use crate::error::Result;
 use crate::transport::Transport;
 use crate::transport::card_ring::CardRing;
 use crate::transport::host_ring::HostRing;
-use crate::transport::queue_registers::QueueRegisters;
 
 /// The transports there are. An enum, because a type parameter of the queue would be one of every card and cluster.
 pub(crate) enum AnyTransport {
@@ -28,39 +26,23 @@ macro_rules! each {
 }
 pub(crate) use each;
 
-impl Transport for AnyTransport {
-    #[inline]
-    fn registers(&self) -> &QueueRegisters {
-        each!(self, one => one.registers())
-    }
+/// What is seldom done needs no match.
+impl Deref for AnyTransport {
+    type Target = dyn Transport;
 
-    #[inline(always)]
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
-        each!(self, one => one.store(count, word))
-    }
-
-    #[inline(always)]
-    fn ring(&self, pushed: u32) -> Result<()> {
-        each!(self, one => one.ring(pushed))
-    }
-
-    #[inline(always)]
-    fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
-        each!(self, one => one.poll(count, word))
-    }
-
-    fn start(&self) -> Result<()> {
-        each!(self, one => one.start())
-    }
-
-    fn empty(&mut self, is_trusted: bool) -> Result<()> {
+    fn deref(&self) -> &Self::Target {
         match self {
-            AnyTransport::HostRing(one) => one.empty(is_trusted),
-            AnyTransport::CardRing(one) => one.empty(is_trusted),
+            AnyTransport::HostRing(one) => one,
+            AnyTransport::CardRing(one) => &**one,
         }
     }
+}
 
-    fn leak(&self) {
-        each!(self, one => one.leak());
+impl DerefMut for AnyTransport {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            AnyTransport::HostRing(one) => one,
+            AnyTransport::CardRing(one) => &mut **one,
+        }
     }
 }

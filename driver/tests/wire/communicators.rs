@@ -40,6 +40,15 @@ fn what_one_card_refuses_stays_on_none() {
 }
 
 #[test]
+fn plans_with_a_communicator_in_common_define_it_once() {
+    let (fakes, mut cluster) = open(3);
+    let one = |id, members: &[u32]| plan::Communicator { id, members: members.to_vec() };
+    let contexts = cluster.contexts(&[one(1, &[0, 1]), one(1, &[0, 1]), one(1, &[2, 1]), one(2, &[0, 1])]).unwrap();
+    assert_eq!([0, 1, 2].map(|node| ran(&fakes[node]).len()), [2, 3, 1]);
+    assert_eq!([0, 2].map(|node| contexts.id(node, 1)), [1, 2]);
+}
+
+#[test]
 fn a_card_that_does_not_say_what_it_has_is_told_to_free_it_first() {
     let (fakes, mut cluster) = open(2);
     let world = cluster.world();

@@ -95,6 +95,16 @@ fn after_a_failure_or_a_timeout_all_cards_are_aborted_and_run_again() {
 }
 
 #[test]
+fn a_card_that_halts_in_a_program_is_told_from_a_slow_one() {
+    let (fakes, mut cluster) = open(64);
+    fakes[0].plant(0, Reply::Hang);
+    fakes[1].plant(1, Reply::Halt(2));
+    let outcome = cluster.run(&[0, 1], &[nops(2), nops(2)], SECOND).unwrap();
+    let error = outcome.result.unwrap_err();
+    assert!(matches!(error, Error::Halted { .. }), "{error}");
+}
+
+#[test]
 fn nothing_is_launched_for_a_wrong_group_or_on_a_card_that_does_not_run() {
     let (fakes, mut cluster) = open(64);
     let mut refused = |group: &[u32], programs: &[Vec<Bound>]| cluster.run(group, programs, SECOND).unwrap_err();

@@ -33,7 +33,9 @@ fn each_access_to_the_rings_is_counted() {
 #[test]
 fn rings_are_where_the_window_is_and_as_deep_as_it_is_long() {
     // 128 KiB hold 1365 entries of 96 bytes.
-    for (offset, depth_max, depth) in [(0, 4096, 1024), (64 << 10, 4096, 512), ((128 << 10) - 192, 64, 2)] {
+    for (offset, depth_max, depth) in
+        [(0, 4096, 1024), (64 << 10, 4096, 512), ((128 << 10) - 6144, 4096, 64), ((128 << 10) - 192, 64, 2)]
+    {
         let fake = Fake::new(depth_max);
         let mut card = Card::open_with_card_ring(fake.function(), window(offset)).unwrap();
         assert_eq!(card.queue().depth(), depth);

@@ -8,13 +8,6 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Iova(pub u64);
 
-impl Iova {
-    /// Returns the address `bytes` higher, or `None` past the end of the address space.
-    pub fn checked_add(self, bytes: u64) -> Option<Iova> {
-        self.0.checked_add(bytes).map(Iova)
-    }
-}
-
 impl fmt::Display for Iova {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
@@ -352,6 +345,11 @@ mod tests {
         assert_eq!(allocator.blocks(), 2);
         assert_eq!(allocator.free(Iova(0x14)), Some(0x14..=0x15));
         assert_eq!(free(&allocator)[0], (0x11, 0x1f));
+    }
+
+    #[test]
+    fn an_iova_is_written_in_hexadecimal() {
+        assert_eq!(Iova(0x8000_0000_0000_1f00).to_string(), "0x8000000000001f00");
     }
 
     #[test]

@@ -263,6 +263,19 @@ fn a_region_is_mapped_as_described() {
 }
 
 #[test]
+fn only_bars_are_mapped() {
+    // The expansion ROM, after the BARs, with too little memory to map.
+    let changed = |command: &Reply, reply: &mut Reply| {
+        if command.command == GET_REGION_INFO && command.u32(8) == 6 {
+            set(reply, 4, 7);
+            set_u64(reply, 16, 1 << 16);
+            reply.descriptors = vec![memory(4096, true)];
+        }
+    };
+    assert_eq!(nonsense(true, changed), None);
+}
+
+#[test]
 fn as_many_vectors_are_connected_at_a_time_as_the_server_accepts() {
     for (most, batches) in
         [(16, vec![16, 16, 8]), (100, vec![16, 16, 8]), (7, vec![7, 7, 7, 7, 7, 5]), (40, vec![16, 16, 8])]
@@ -470,6 +483,14 @@ fn a_client_on_a_stream_is_served_until_it_leaves() {
     serves.join().unwrap().unwrap();
     assert_eq!((card.command(), card.owners_lost.load(Ordering::Relaxed)), (0, 1));
     assert_eq!(card.dma_read(0, &mut [0; 4]), DmaProgress::Done(Err(DmaFault::HostGone)));
+}
+
+#[test]
+fn a_client_on_a_stream_may_leave_at_once() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let serves = thread::spawn(move || serve_stream(theirs, Card::new()));
+    drop(ours);
+    serves.join().unwrap().unwrap();
 }
 
 #[test]

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::kept::Kept;
 use crate::list::Mutant;
 use crate::process::{Desk, Outcome, Switched};
 use crate::reach::Test;
@@ -11,6 +14,7 @@ use crate::reach::Test;
 /// Tests of one binary run together up to this time: a process costs more than most tests.
 const TOGETHER: f64 = 1.0;
 
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Verdict {
     /// By the test that this line names.
     Caught(String),
@@ -22,26 +26,32 @@ pub enum Verdict {
     Unviable,
 }
 
-pub fn all(mutants: &[Mutant], switched: &BTreeSet<u32>, tests: &[Test]) -> BTreeMap<u32, Verdict> {
-    let picked: Vec<&Mutant> = mutants.iter().filter(|mutant| switched.contains(&mutant.id)).collect();
-    let verdicts = on_all_cores(picked, "mutants", |desk, mutant| {
+pub fn all(mutants: &[&Mutant], switched: &BTreeSet<u32>, tests: &[Test], kept: &Kept) -> BTreeMap<u32, Verdict> {
+    let picked: Vec<&Mutant> = mutants.iter().copied().filter(|mutant| switched.contains(&mutant.id)).collect();
+    let verdicts = side_by_side(picked, "mutants", |desk, mutant| {
         let reaching = tests.iter().filter(|test| test.ids.contains(&mutant.id)).collect();
-        Some((mutant.id, attempt(desk, mutant, reaching, Switched::On(mutant.id))))
+        let verdict = attempt(desk, mutant, reaching, Switched::On(mutant.id));
+        kept.add(mutant, &verdict);
+        Some((mutant.id, verdict))
     });
     verdicts.into_iter().collect()
 }
 
+/// Most seconds of tests of other crates for each mutant.
+pub fn far_seconds() -> f64 {
+    std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20.0)
+}
+
 /// Tries a mutant with tests in order of time, those of its own crate first.
 ///
-/// Tests of other crates are tried for at most MUTANTS_SECONDS (60), because a place that everything passes through would take an hour.
+/// Tests of other crates are tried for at most MUTANTS_SECONDS (20), because a place that everything passes through would take an hour.
 pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switched) -> Verdict {
     let reaching = tests.len();
-    let bound: f64 = std::env::var("MUTANTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60.0);
     let home = mutant.file.split_once("/src/").map_or("", |(home, _)| home);
     let (near, far): (Vec<&Test>, Vec<&Test>) =
         tests.into_iter().partition(|test| test.binary.folder.ends_with(&format!("/{home}")));
     let mut tried = 0;
-    for (tests, bound) in [(near, f64::INFINITY), (far, bound)] {
+    for (tests, bound) in [(near, f64::INFINITY), (far, far_seconds())] {
         let mut spent = 0.0;
         for group in grouped(tests) {
             let seconds: f64 = group.iter().map(|test| test.seconds).sum();
@@ -51,7 +61,9 @@ pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switch
             spent += seconds;
             tried += group.len();
             let names: Vec<&str> = group.iter().map(|test| test.name.as_str()).collect();
-            match desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(20.0 + 8.0 * seconds)) {
+            let run = || desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(8.0 + 4.0 * seconds));
+            // A test that fails once and then passes has noticed how busy the machine is.
+            match run().and_then(|first| if matches!(first, Outcome::Failed(_)) { run() } else { Ok(first) }) {
                 Ok(Outcome::Passed) => {}
                 Ok(Outcome::Failed(test)) => return Verdict::Caught(test),
                 Ok(Outcome::Stopped) => return Verdict::Stopped,
@@ -68,7 +80,8 @@ fn grouped(mut tests: Vec<&Test>) -> Vec<Vec<&Test>> {
     while let Some(first) = tests.first().copied() {
         let mut seconds = 0.0;
         let (group, rest) = tests.into_iter().partition(|test| {
-            let fits = test.binary == first.binary && (seconds == 0.0 || seconds + test.seconds < TOGETHER);
+            let is_short = !test.is_alone && seconds + test.seconds < TOGETHER;
+            let fits = test.binary == first.binary && (seconds == 0.0 || is_short);
             seconds += if fits { test.seconds } else { 0.0 };
             fits
         });
@@ -78,8 +91,8 @@ fn grouped(mut tests: Vec<&Test>) -> Vec<Vec<&Test>> {
     groups
 }
 
-/// Does work on every core, and says how far it is.
-pub fn on_all_cores<W: Send, R: Send>(
+/// Does work with two workers for each core, because tests often wait, and says how far it is.
+pub fn side_by_side<W: Send, R: Send>(
     mut work: Vec<W>,
     what: &str,
     step: impl Fn(&Desk, W) -> Option<R> + Sync,
@@ -87,9 +100,9 @@ pub fn on_all_cores<W: Send, R: Send>(
     let (begin, total) = (Instant::now(), work.len());
     work.reverse();
     let (work, done) = (Mutex::new(work), Mutex::new((0, Vec::new())));
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let workers = 2 * std::thread::available_parallelism().map_or(1, |cores| cores.get());
     std::thread::scope(|scope| {
-        for worker in 0..cores {
+        for worker in 0..workers {
             let (work, done, step) = (&work, &done, &step);
             scope.spawn(move || {
                 let desk = Desk::new(worker);

@@ -8,10 +8,12 @@
 //! 3. [`reach`]: every test once, alone, to see which switches it reaches and how long it takes.
 //! 4. [`attempt`]: every mutant with the tests that reach it, fastest first, those of its own crate before the others.
 //! 5. [`plain`]: the mutants without a switch, one build each.
-//! 6. [`verdicts`]: what survived, and which survivors `tests/mutants.explained` explains.
+//! 6. [`kept`]: a verdict is on file as soon as it is known, and the next run does not try that mutant again.
+//! 7. [`verdicts`]: what survived, and which survivors `tests/mutants.explained` explains.
 
 mod area;
 mod attempt;
+mod kept;
 mod list;
 mod plain;
 mod process;
@@ -24,6 +26,9 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+
+use kept::Kept;
+use list::Mutant;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -44,16 +49,20 @@ fn run(names: &[String]) -> Result<bool> {
     let home = Path::new("target/mutants");
     fs::create_dir_all(home)?;
     let mutants = list::mutants(&areas)?;
-    println!("{} mutants", mutants.len());
+    let (kept, mut verdicts) = Kept::open(&home.join("kept.jsonl"), &mutants)?;
+    println!("{} mutants, {} of them tried before", mutants.len(), verdicts.len());
 
-    let switched = tree::build(&home.join("switched"), &mutants)?;
-    println!("{} behind switches, in {} test binaries", switched.ids.len(), switched.binaries.len());
-    let tests = reach::tests(&switched.binaries)?;
-    let mut verdicts = attempt::all(&mutants, &switched.ids, &tests);
+    let open: Vec<&Mutant> = mutants.iter().filter(|mutant| !verdicts.contains_key(&mutant.id)).collect();
+    if !open.is_empty() {
+        let switched = tree::build(&home.join("switched"), &open)?;
+        println!("{} behind switches, in {} test binaries", switched.ids.len(), switched.binaries.len());
+        let tests = reach::tests(&switched.binaries)?;
+        verdicts.extend(attempt::all(&open, &switched.ids, &tests, &kept));
 
-    let rest: Vec<&list::Mutant> = mutants.iter().filter(|mutant| !switched.ids.contains(&mutant.id)).collect();
-    println!("{} to build one by one", rest.len());
-    verdicts.extend(plain::all(&home.join("plain"), &rest)?);
+        let rest: Vec<&Mutant> = open.into_iter().filter(|mutant| !switched.ids.contains(&mutant.id)).collect();
+        println!("{} to build one by one", rest.len());
+        verdicts.extend(plain::all(&home.join("plain"), &rest, &kept)?);
+    }
     verdicts::write(&home.join("verdicts.txt"), &mutants, &verdicts)?;
     verdicts::report(&areas, &mutants, &verdicts, Path::new("tests/mutants.explained"))
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use crate::Result;
 use crate::attempt::{Verdict, attempt};
+use crate::kept::Kept;
 use crate::list::Mutant;
 use crate::process::{Desk, Switched};
 use crate::reach::{Test, tests};
 use crate::tree::{Build, changed, copy};
 
-pub fn all(tree: &Path, mutants: &[&Mutant]) -> Result<BTreeMap<u32, Verdict>> {
+pub fn all(tree: &Path, mutants: &[&Mutant], kept: &Kept) -> Result<BTreeMap<u32, Verdict>> {
     let mut verdicts = BTreeMap::new();
     if mutants.is_empty() {
         return Ok(verdicts);
@@ -32,6 +33,7 @@ pub fn all(tree: &Path, mutants: &[&Mutant]) -> Result<BTreeMap<u32, Verdict>> {
             true => attempt(&desk, mutant, times[mutant.package.as_str()].iter().collect(), Switched::Absent),
             false => Verdict::Unviable,
         };
+        kept.add(mutant, &verdict);
         verdicts.insert(mutant.id, verdict);
         fs::write(tree.join(&mutant.file), original)?;
         if (done + 1) % 20 == 0 {

@@ -80,7 +80,8 @@ impl Desk {
             Some(false) => {
                 let output = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
                 let failed = output.lines().rev().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
-                Outcome::Failed(failed.unwrap_or("the process").to_owned())
+                let process = || format!("the process {}: {}", binary.path, output.lines().last().unwrap_or_default());
+                Outcome::Failed(failed.map_or_else(process, str::to_owned))
             }
             None => Outcome::Stopped,
         })

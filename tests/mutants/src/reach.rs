@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::attempt::on_all_cores;
+use crate::attempt::side_by_side;
 use crate::process::{Binary, Outcome, Switched};
 
 /// Far beyond the slowest test.
@@ -14,6 +14,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub struct Test {
     pub binary: Binary,
     pub name: String,
+    /// Its runner takes only one name.
+    pub is_alone: bool,
     /// How long it takes alone.
     pub seconds: f64,
     /// Mutants whose switches it reaches.
@@ -26,17 +28,21 @@ pub fn tests(binaries: &[Binary]) -> Result<Vec<Test>> {
     for binary in binaries {
         let output =
             Command::new(&binary.path).args(["--list", "--format", "terse"]).current_dir(&binary.folder).output()?;
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            names.extend(line.strip_suffix(": test").map(|name| (binary.clone(), name.to_owned())));
-        }
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut found = listed.lines().filter_map(|line| line.strip_suffix(": test")).peekable();
+        // Only of a binary that has named tests: others run all they have.
+        let is_alone = found.peek().is_some()
+            && !Command::new(&binary.path).args(["--list", "one", "two"]).output()?.status.success();
+        names.extend(found.map(|name| (binary.clone(), name.to_owned(), is_alone)));
     }
     let total = names.len();
-    let mut tests: Vec<Test> = on_all_cores(names, "tests", |desk, (binary, name)| {
+    let mut tests: Vec<Test> = side_by_side(names, "tests", |desk, (binary, name, is_alone)| {
         let begin = Instant::now();
         match desk.run(&binary, &[&name], Switched::Record, LIMIT) {
             Ok(Outcome::Passed) => Some(Test {
                 binary,
                 name,
+                is_alone,
                 seconds: begin.elapsed().as_secs_f64(),
                 ids: desk.reached().into_iter().collect(),
             }),

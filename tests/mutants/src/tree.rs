@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::Result;
+use crate::attempt::far_seconds;
 use crate::list::{Genre, Mutant};
 use crate::process::Binary;
 use crate::switch::switched;
@@ -29,16 +30,37 @@ pub fn copy(tree: &Path) -> Result<()> {
             false => fs::remove_file(path)?,
         }
     }
-    let listed = Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).output()?;
-    let files = String::from_utf8(listed.stdout)?;
-    let files = files.split('\0').filter(|file| Path::new(file).is_file());
     // With the times of the files, by which cargo tells what to build.
-    let copied = Command::new("cp").args(["-p", "--parents", "-t"]).arg(tree).args(files).status()?;
+    let copied = Command::new("cp").args(["-p", "--parents", "-t"]).arg(tree).args(files()?).status()?;
     copied.success().then_some(()).ok_or_else(|| "the project could not be copied".into())
 }
 
+/// The files of the project, as they are in the working tree.
+pub fn files() -> Result<Vec<String>> {
+    let listed = Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).output()?;
+    let files = String::from_utf8(listed.stdout)?;
+    Ok(files.split('\0').filter(|file| Path::new(file).is_file()).map(str::to_owned).collect())
+}
+
+/// Packages whose tests may reach the packages of the mutants, as arguments of cargo; only these packages if there is no time for
+/// others.
+fn packages(tree: &Path, mutants: &[&Mutant]) -> Result<Vec<String>> {
+    let mut names = BTreeSet::new();
+    for package in mutants.iter().map(|mutant| mutant.package.as_str()).collect::<BTreeSet<_>>() {
+        names.insert(package.to_owned());
+        if far_seconds() == 0.0 {
+            continue;
+        }
+        let arguments = ["tree", "--locked", "--workspace", "--prefix=none", "--format={p}", "--invert", package];
+        let listed = Command::new("cargo").args(arguments).current_dir(tree).output()?;
+        let text = String::from_utf8(listed.stdout)?;
+        names.extend(text.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())));
+    }
+    Ok(names.into_iter().flat_map(|name| ["-p".to_owned(), name]).collect())
+}
+
 /// Places all switches that the compiler allows.
-pub fn build(tree: &Path, mutants: &[Mutant]) -> Result<Switches> {
+pub fn build(tree: &Path, mutants: &[&Mutant]) -> Result<Switches> {
     copy(tree)?;
     let mut by_file: BTreeMap<String, Vec<&Mutant>> = BTreeMap::new();
     for mutant in mutants {
@@ -47,6 +69,8 @@ pub fn build(tree: &Path, mutants: &[Mutant]) -> Result<Switches> {
         by_file.entry(mutant.file.clone()).or_default().push(mutant);
         fs::write(tree.join(home).join("src/mutants.rs"), include_str!("runtime.rs"))?;
     }
+    let packages = packages(tree, mutants)?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     let mut refused: BTreeSet<u32> = BTreeSet::new();
     let mut dirty: BTreeSet<&str> = by_file.keys().map(String::as_str).collect();
     let mut placed: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
@@ -61,7 +85,7 @@ pub fn build(tree: &Path, mutants: &[Mutant]) -> Result<Switches> {
             fs::write(tree.join(file), text)?;
             placed.insert(file, ids);
         }
-        let built = Build::of(tree, &["--workspace"])?;
+        let built = Build::of(tree, &packages)?;
         if built.is_whole {
             return Ok(Switches { ids: placed.into_values().flatten().collect(), binaries: built.binaries });
         }

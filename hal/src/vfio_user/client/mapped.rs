@@ -25,7 +25,8 @@ use crate::{Error, Result};
 /// A mapped part of a server's memory.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    watch: Option<Watch>,
+    // The first field, so that it ends before the memory that it watches.
+    _watch: Watch,
     /// Not unmapped in a forked child, which may have other memory at this address.
     map: Option<MmapRaw>,
     owner: Owner,
@@ -38,7 +39,7 @@ impl Vanish for Mapped {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the range is exactly the mapping that `self.map` owns, and unmaps later. No reference to the memory
-        // exists: `Piece` accesses it by volatile accesses through raw pointers, and `self.watch` handles their SIGBUS.
+        // exists: `Piece` accesses it by volatile accesses through raw pointers, and `self._watch` handles their SIGBUS.
         let replaced = unsafe { libc::mmap(start, bytes, access, flags, empty.as_raw_fd(), 0) };
         if replaced == libc::MAP_FAILED {
             return log::error!(
@@ -53,7 +54,6 @@ impl Vanish for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.watch = None;
         if !self.owner.is_here() {
             std::mem::forget(self.map.take());
         }
@@ -110,7 +110,7 @@ pub(crate) fn map(
         map.advise(Advice::DontFork).map_err(failed)?;
         let start = map.as_mut_ptr();
         let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
-        let mapped = Arc::new(Mapped { watch: Some(watch), map: Some(map), owner });
+        let mapped = Arc::new(Mapped { _watch: watch, map: Some(map), owner });
         let memory = Arc::clone(&mapped) as Arc<_>;
         // SAFETY: `memory` owns the mapping of `area.size` bytes and lends no references to it. Both the mapping and
         // `area.offset` begin on a page. The file cannot shrink: `mappable` checked its seals.

@@ -336,6 +336,7 @@ pub(crate) fn has_intx(endpoint: &dyn Endpoint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::intx::raise;
     use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind};
     use crate::vfio_user::server::budget::{Budget, Limits, Member};
     use crate::vfio_user::server::regions::tests::Kept;
@@ -344,6 +345,7 @@ mod tests {
     use crate::{BarIndex, SharedMemory};
     use nix::sys::eventfd::EfdFlags;
     use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     /// A function that has only an interrupt pin.
     struct Pin(u8);
@@ -391,6 +393,29 @@ mod tests {
         assert_eq!(accesses(), 1, "it reads message control");
         msix.disable(&*kept);
         assert!(accesses() > 1 && msix.is_enabled(&*kept));
+    }
+
+    #[test]
+    fn a_client_whose_descriptor_blocks_is_disconnected() {
+        let share = Share::alone(Limits::of_process());
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let link = Arc::new(Link::new(Socket::new(socket, &Closer::new()), Arc::clone(&share)).unwrap());
+        let interrupts = Interrupts::new(Arc::clone(&link), share);
+        let full = Arc::new(EventFd::new().unwrap());
+        full.write(u64::MAX - 1).unwrap();
+        std::thread::scope(|scope| {
+            let stuck = scope.spawn(|| interrupts.signals().while_watched(&full, raise));
+            let begin = Instant::now();
+            while !stuck.is_finished() && begin.elapsed() < Duration::from_secs(20) {
+                interrupts.free_thread();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Ends the thread if nothing else has.
+            if !stuck.is_finished() {
+                full.read().unwrap();
+            }
+        });
+        assert!(link.is_stopped());
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Signals {
         true
     }
 
-    fn while_watched(&self, counter: &Arc<EventFd>, write: impl FnOnce(&EventFd)) {
+    pub(super) fn while_watched(&self, counter: &Arc<EventFd>, write: impl FnOnce(&EventFd)) {
         *self.writing() = Some((Arc::clone(counter), Instant::now()));
         write(counter);
         *self.writing() = None;

@@ -290,12 +290,37 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     pub(super) fn session() -> (Arc<Kept>, Session) {
+        let (kept, session, _) = connected();
+        (kept, session)
+    }
+
+    /// A session, and its client's end of the connection.
+    fn connected() -> (Arc<Kept>, Session, UnixStream) {
         let kept = Kept::new();
-        let (socket, _) = UnixStream::pair().unwrap();
+        let (socket, client) = UnixStream::pair().unwrap();
         let share = Share::alone(Limits::of_process());
         let stalls = Arc::new(Stalls::new("test".into(), Duration::from_secs(1)));
         let session = Session::new(Socket::new(socket, &Closer::new()), kept.clone(), stalls, share);
-        (kept, session.unwrap())
+        (kept, session.unwrap(), client)
+    }
+
+    #[test]
+    fn a_session_that_was_woken_waits_again() {
+        let (_kept, mut session, client) = connected();
+        let link = Arc::clone(session.link());
+        let thread = std::thread::spawn(move || session.run());
+        link.wake().wake();
+        let is_raised = || {
+            let mut polled = [PollFd::new(link.wake().as_fd(), PollFlags::POLLIN)];
+            nix::poll::poll(&mut polled, nix::poll::PollTimeout::ZERO) == Ok(1)
+        };
+        let begin = Instant::now();
+        while is_raised() && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!is_raised(), "the session would not sleep");
+        drop(client);
+        thread.join().unwrap();
     }
 
     #[test]
