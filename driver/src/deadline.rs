@@ -32,6 +32,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_time_since_the_beginning_is_told() {
+        let deadline = Deadline::after(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(deadline.waited() >= Duration::from_millis(2));
+    }
+
+    #[test]
     fn the_longest_timeout_saturates() {
         assert_eq!(Deadline::after(Duration::MAX).left(), Duration::MAX);
         assert_eq!(Deadline::after(Duration::ZERO).left(), Duration::ZERO);

@@ -44,9 +44,7 @@ impl Card {
             let instruction = Bound::from(instruction).holding(buffer);
             loading.push((*slot, self.queue_mut().push_when_room(instruction, deadline)?));
         }
-        if !loading.is_empty() {
-            self.queue_mut().ring()?;
-        }
+        self.queue_mut().ring()?;
         Ok(loading)
     }
 

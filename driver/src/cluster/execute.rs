@@ -191,17 +191,17 @@ impl<'p> RankOfPlan<'p> {
         }
     }
 
-    /// Returns the repetition and the index in the program of instruction `count`; `None` before the program.
-    fn index(&self, count: u64) -> Option<(u64, usize)> {
+    /// Returns the index in the program of instruction `count`; `None` before the program.
+    fn index(&self, count: u64) -> Option<usize> {
         let length = self.program.len() as u64;
         let after = count.checked_sub(self.prologue.len() as u64).filter(|_| length != 0)?;
-        Some((after / length, (after % length) as usize))
+        Some((after % length) as usize)
     }
 
     fn instruction(&self, count: u64) -> &Instruction {
         match self.index(count) {
             None => &self.prologue[count as usize],
-            Some((_, index)) => &self.program[index],
+            Some(index) => &self.program[index],
         }
     }
 
@@ -272,7 +272,7 @@ impl<'p> RankOfPlan<'p> {
     /// Returns the first failure; an aborted instruction is one only if `aborted` says so.
     fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
         let (count, completion) = if aborted { self.failed? } else { self.not_aborted? };
-        let index = self.index(count).map_or(0, |(_, index)| index);
+        let index = self.index(count).unwrap_or(0);
         match check(completion, node, index, self.instruction(count).operation) {
             Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
                 Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
@@ -288,7 +288,7 @@ impl<'p> RankOfPlan<'p> {
         }
         let (phase, index) = match self.index(self.done) {
             None => ("synchronisation before the program", 0),
-            Some((_, index)) => ("program", index),
+            Some(index) => ("program", index),
         };
         Some(Unfinished {
             rank: self.rank,

@@ -192,6 +192,13 @@ fn programs_that_cannot_be_stored_are_refused() {
 }
 
 #[test]
+fn the_timeout_is_as_set() {
+    let mut card = Fake::new(4).open().unwrap();
+    card.set_timeout(SECOND);
+    assert_eq!(card.timeout(), SECOND);
+}
+
+#[test]
 fn the_eager_limit_is_checked_and_written() {
     let fake = Fake::new(64);
     let mut card = fake.open().unwrap();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
-use cmdseq::plan::{Collective, Plan, Request, plan};
-use cmdseq::{Operation, Status};
-use fpga_driver::{Cluster, Error, Execution, State};
+use cmdseq::plan::{Collective, Piece, Plan, Request, plan};
+use cmdseq::{Instruction, Operation, Status};
+use fpga_driver::{COMPLETIONS_KEPT, Cluster, Error, Execution, State};
 
 use crate::cards::open_all;
 use fpga_fake::{BLOCK, Fake, Reply};
@@ -81,6 +81,62 @@ fn repetitions_go_through_a_ring_of_four() {
     let report = cluster.execute(&plan, &Execution { repeat: 500, ..Execution::default() }).unwrap();
     assert_eq!(report.repetitions.len(), 500);
     assert_eq!(fakes[1].state().ran.len(), 506);
+}
+
+#[test]
+fn completions_of_whole_repetitions_are_kept() {
+    let (_fakes, mut cluster) = open(2, 64);
+    let mut plan = barrier(&cluster, &[0, 1]);
+    plan.programs.iter_mut().for_each(|program| program.instructions = vec![Instruction::nop(); 3]);
+    let kept = COMPLETIONS_KEPT / 3;
+    let execution = Execution { repeat: kept as u32 + 10, ..Execution::default() };
+    let report = cluster.execute(&plan, &execution).unwrap();
+    assert_eq!(report.ranks[1].repetitions.len(), kept);
+    assert!(report.ranks[1].repetitions.iter().all(|one| one.len() == 3));
+}
+
+#[test]
+fn a_rank_that_the_group_does_not_have_has_no_output() {
+    let (_fakes, mut cluster) = open(2, 64);
+    let mut plan = barrier(&cluster, &[0, 1]);
+    plan.programs.push(plan.programs[0].clone());
+    let error = cluster.read_output(&plan, 2, 0, &mut []).unwrap_err();
+    assert!(matches!(error, Error::BadArgument { what: "rank", .. }), "{error}");
+}
+
+/// A plan whose first rank has an input of pieces of these lengths, one after the other.
+fn with_input(cluster: &Cluster, lengths: &[u64]) -> Plan {
+    let mut plan = barrier(cluster, &[0, 1]);
+    let mut at = 0;
+    plan.programs[0].input = lengths
+        .iter()
+        .map(|bytes| {
+            at += bytes;
+            Piece { offset: at - bytes, address: at - bytes, bytes: *bytes }
+        })
+        .collect();
+    plan
+}
+
+#[test]
+fn many_pieces_are_copied_by_few_doorbells() {
+    let (fakes, mut cluster) = open(2, 64);
+    let plan = with_input(&cluster, &[64; 100]);
+    fakes[0].counts();
+    cluster.write_input(&plan, 0, 0, &[7; 6400]).unwrap();
+    let (_, writes) = fakes[0].counts();
+    assert!(writes < 20, "{writes} writes for 100 copies");
+    assert_eq!(fakes[0].state().memory[..6400], [7; 6400]);
+}
+
+#[test]
+fn a_piece_does_not_reach_beyond_its_half_of_the_buffer() {
+    let (fakes, mut cluster) = open(2, 64);
+    let lengths = [1 << 20, 64, 1 << 20];
+    let plan = with_input(&cluster, &lengths);
+    let data: Vec<u8> = (0..lengths.iter().sum::<u64>()).map(|at| (at % 251) as u8).collect();
+    cluster.write_input(&plan, 0, 0, &data).unwrap();
+    assert!(fakes[0].state().memory[..data.len()] == data[..]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Finding the sequencer: the card's words are checked, and the walk ends.
 
-use fpga_driver::Error;
+use fpga_driver::{Error, find_sequencer};
+use fpga_hal::BarIndex;
 
 use crate::cards::Open as _;
 use crate::open_card;
@@ -52,6 +53,19 @@ fn lists_that_lead_nowhere_are_refused() {
         let Error::NoSequencer { looked, .. } = &error else { panic!("{error}") };
         assert!(looked.contains(word), "{looked}");
     }
+}
+
+#[test]
+fn a_block_may_end_where_the_window_ends() {
+    let function = Fake::new(4).function();
+    let window = function.window(BarIndex::new(0).unwrap()).unwrap();
+    let find = |bytes| find_sequencer(&window.slice(0, bytes).unwrap(), "fake").map_err(|error| error.to_string());
+    let block = u64::from(BLOCK);
+    assert_eq!(find(block + 0x1000), Ok(block));
+    let error = find(block + 24).unwrap_err();
+    assert!(error.contains("its block at 0x1000"), "the whole header is there: {error}");
+    let error = find(block + 23).unwrap_err();
+    assert!(error.contains("header 1 at 0x1000"), "{error}");
 }
 
 #[test]

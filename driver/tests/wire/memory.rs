@@ -66,6 +66,21 @@ fn one_half_is_filled_while_the_other_is_on_its_way() {
 }
 
 #[test]
+fn both_halves_are_on_their_way_together() {
+    let fake = Fake::new(64);
+    let mut card = fake.open().unwrap();
+    card.set_timeout(Duration::from_millis(50));
+    fake.plant(1, Reply::Hang);
+    fake.counts();
+    let arms = fake.state().arms;
+    card.write_memory(0, &vec![7; 4 << 20]).unwrap_err();
+    let (_, writes) = fake.counts();
+    let arms = fake.state().arms - arms;
+    // The first half is filled again while the copy from the second hangs.
+    assert_eq!(writes - arms, 3 + 1, "three doorbells, and the completion of the first copy is announced");
+}
+
+#[test]
 fn ranges_outside_of_the_memory_are_refused_before_anything_is_written() {
     let fake = Fake::new(64);
     let mut card = fake.open().unwrap();

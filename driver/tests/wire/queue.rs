@@ -357,6 +357,21 @@ fn memory_of_an_instruction_stays_until_it_is_complete() {
 }
 
 #[test]
+fn a_queue_dropped_with_nothing_in_flight_aborts_nothing() {
+    for count in [0, 2] {
+        let fake = Fake::new(4);
+        let mut card = fake.open().unwrap();
+        // Complete, though nobody has looked.
+        for _ in 0..count {
+            card.queue_mut().submit(Instruction::nop()).unwrap().abandon();
+        }
+        drop(card);
+        let state = fake.state();
+        assert_eq!((state.ran.len(), state.aborted_at), (count, None));
+    }
+}
+
+#[test]
 fn a_queue_dropped_in_flight_stops_the_card_first() {
     for reply in [Reply::Hang, Reply::Deaf] {
         let fake = Fake::new(4);

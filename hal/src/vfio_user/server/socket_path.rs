@@ -113,7 +113,7 @@ fn check_path(directory: &Path) -> io::Result<()> {
             check_directory(&at)?;
             continue;
         }
-        if !is_trusted(found.uid()) {
+        if !is_trusted(found.uid(), geteuid().as_raw()) {
             return refused(format!("{} is a symbolic link of user {}", next.display(), found.uid()));
         }
         links += 1;
@@ -138,8 +138,9 @@ fn steps(path: &Path) -> Vec<OsString> {
     path.components().rev().filter_map(step).collect()
 }
 
-fn is_trusted(user: u32) -> bool {
-    user == geteuid().as_raw() || user == 0
+/// Whether what `owner` owns is safe for `user`.
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
 }
 
 fn check_directory(directory: &Path) -> io::Result<()> {
@@ -148,7 +149,7 @@ fn check_directory(directory: &Path) -> io::Result<()> {
         return Err(Errno::ENOTDIR.into());
     }
     let (shown, mode) = (directory.display(), found.mode() & 0o7777);
-    let why = if !is_trusted(found.uid()) {
+    let why = if !is_trusted(found.uid(), geteuid().as_raw()) {
         format!("{shown} belongs to user {}", found.uid())
     } else if mode & 0o022 != 0 && mode & 0o1000 == 0 {
         format!("others can write to {shown} (mode {mode:o}): allowed are modes such as 755, and 1777 (sticky)")
@@ -177,6 +178,12 @@ fn remove_stale(path: &Path, address: &UnixAddr) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_the_user_and_root_are_trusted() {
+        assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
+        assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0));
+    }
 
     #[test]
     fn the_lock_of_a_directory_is_waited_for_with_a_limit() {
