@@ -6,13 +6,13 @@ use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 use crate::set::{DEFINED, ENTRIES, RandomSet};
 use crate::stored::{has_logic, stored};
 
-/// What the interpreter runs in place of a program: what is launched, logic that copies, and nothing for what only changes
-/// slots and communicators.
+/// What the interpreter runs in place of a program: what is launched, logic that copies, and a nop for what only changes slots and
+/// communicators, or begins or ends a launch: other lanes wait for it.
 pub(crate) fn meant(programs: &[Program]) -> Vec<Program> {
     let ranks = programs.len() as u32;
     let plain = |rank: usize, it: &Instruction| -> Vec<Instruction> {
         match it.operation {
-            Operation::Group | Operation::Free | Operation::Store | Operation::Table => Vec::new(),
+            Operation::Group | Operation::Free | Operation::Store | Operation::Table => vec![Instruction::nop()],
             Operation::User => vec![Instruction::copy(it.source, it.destination, it.bytes)],
             Operation::Launch => {
                 let arguments = [it.source.address, it.destination.address];
@@ -22,9 +22,9 @@ pub(crate) fn meant(programs: &[Program]) -> Vec<Program> {
                 };
                 let launched = stored(rank, ranks).into_iter().find(|one| one.slot == it.extent);
                 let launched = launched.map_or_else(Vec::new, |one| one.instructions).into_iter();
-                launched
-                    .map(|it| Instruction { source: add(it.source), destination: add(it.destination), ..it })
-                    .collect()
+                let launched =
+                    launched.map(|it| Instruction { source: add(it.source), destination: add(it.destination), ..it });
+                [Instruction::nop()].into_iter().chain(launched).chain([Instruction::nop()]).collect()
             }
             _ => vec![*it],
         }
