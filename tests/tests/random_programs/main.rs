@@ -153,7 +153,7 @@ fn verified_programs_do_what_they_say() {
         assert_eq!(ran.verified, wanted);
         assert!(lanes == 1 || ran.in_lanes * 4 > wanted, "{ran:?}");
         assert!(lanes > 1 || ran.one_sided * 10 > wanted, "{ran:?}");
-        assert!(ran.vector * 10 > wanted, "{ran:?}");
+        assert!(ran.vector * 20 > wanted, "{ran:?}");
         let most: usize = ran.refused.values().sum();
         assert!(most < 4 * wanted, "{most} refused");
         ran.outside.iter().for_each(|(name, count)| *outside.entry(*name).or_default() += count);
