@@ -8,7 +8,7 @@
 //! one stripe of each rank is cut into pieces, which use the next stripes.
 
 use super::draft::Draft;
-use super::placement::{fold_unit, pieces_at};
+use super::placement::{pieces_at, unit};
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -26,7 +26,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, combine: Com
     if !capabilities.topology.all_linked(&request.group, capabilities.nodes) {
         return refuse(format!("multipath needs a link between every two cards for a {}", request.collective));
     }
-    let blocks = Blocks::of(request, capabilities, combine)?;
+    let blocks = Blocks::of(request, capabilities)?;
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let all = draft.communicator;
     let mut to_ranks = all;
@@ -65,12 +65,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(request: &Request, capabilities: &Capabilities, combine: Combine) -> Result<Self, Refusal> {
+    fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let is_exclusive = request.collective == Collective::Exscan;
         let (ranks, half) = (request.ranks(), capabilities.stripe_half_bytes);
         // Rank 0 of an exscan receives what nobody needs, next to its output.
         let in_half = if is_exclusive { 3 } else { 2 };
-        let unit = fold_unit(combine, capabilities);
+        let unit = unit(request, capabilities);
         let longest = half / in_half / unit * unit;
         let stripes = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
         let most = stripes / u64::from(ranks);

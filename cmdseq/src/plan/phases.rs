@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::factorisation::{Dimension, Factorisation};
 use super::placement::{Areas, pieces_of};
 use crate::refusal::Refusal;
-use crate::request::Request;
+use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// Distributes blocks: from all blocks to one for each rank.
@@ -93,6 +93,20 @@ pub(super) enum Layout {
 pub(super) struct Way {
     pub(super) distribute: Option<Distribute>,
     pub(super) collect: Option<Collect>,
+}
+
+impl Way {
+    /// How the blocks of a request go that are distributed or collected; `None` of any other request.
+    pub(super) fn of_blocks(request: &Request) -> Option<Way> {
+        let (distribute, collect) = match (request.collective, request.combine) {
+            (Collective::Scatter, _) => (Some(Distribute::Scatter(request.root)), None),
+            (Collective::ReduceScatter, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), None),
+            (Collective::Gather, _) => (None, Some(Collect::Gather(request.root))),
+            (Collective::Allgather, _) => (None, Some(Collect::Allgather)),
+            _ => return None,
+        };
+        Some(Way { distribute, collect })
+    }
 }
 
 /// The programs of `request` in phases, one draft for each layout that is possible.

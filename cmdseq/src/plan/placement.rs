@@ -12,7 +12,7 @@ use crate::ranges::{Context, Range, RangeError, card_ranges};
 use crate::refusal::Refusal;
 use crate::request::{Placement, Request};
 use crate::table::Entry;
-use crate::{AddressSpace, Capabilities, Combine, Layout, Operand, Table, transfers};
+use crate::{AddressSpace, Capabilities, Layout, Operand, Table, transfers};
 
 impl Placement {
     /// Refuses what no plan can honour.
@@ -204,9 +204,12 @@ impl Stripes {
     }
 }
 
-/// Bytes of which a block of a fold is a multiple, so that all blocks begin at aligned addresses, with a beat and an element.
-pub(super) fn fold_unit(combine: Combine, capabilities: &Capabilities) -> u64 {
-    u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(combine.element.bytes())
+/// Bytes of which a block of a cut vector is a multiple, so that all blocks begin at aligned addresses, with a beat and an
+/// element.
+pub(super) fn unit(request: &Request, capabilities: &Capabilities) -> u64 {
+    let element = request.combine.map_or(1, |combine| combine.element.bytes());
+    let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
+    unit.checked_next_multiple_of(element).unwrap_or(unit)
 }
 
 /// `bytes` bytes in one piece at `address`; none if there are none.

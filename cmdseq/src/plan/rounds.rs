@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::draft::Draft;
-use super::placement::pieces_at;
+use super::placement::{pieces_at, unit};
 use crate::program::Piece;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -118,10 +118,8 @@ impl Blocks {
 
     /// The request's bytes in `parts` chunks of whole beats and elements.
     pub(super) fn dividing(request: &Request, capabilities: &Capabilities, parts: u64) -> Self {
-        let element = request.combine.map_or(1, |combine| combine.element.bytes());
-        let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
-        let unit = unit.checked_next_multiple_of(element).unwrap_or(unit);
-        let distance = request.bytes.div_ceil(parts.max(1)).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        let part = request.bytes.div_ceil(parts.max(1));
+        let distance = part.checked_next_multiple_of(unit(request, capabilities)).unwrap_or(u64::MAX);
         Blocks { total: request.bytes, distance }
     }
 

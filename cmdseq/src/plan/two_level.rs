@@ -5,7 +5,7 @@
 
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
-use super::phases::{self, Collect, Distribute, Way};
+use super::phases::{self, Way};
 use super::placement::{Areas, pieces_of, whole};
 use super::{direct, two_level_reduce, two_level_scan, two_level_vector, vector};
 use crate::instruction::WORLD;
@@ -20,31 +20,24 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     if request.collective.has_counts() {
         return two_level_vector::build(request, capabilities, grid).map(|draft| vec![draft]);
     }
-    let (distribute, collect) = match (request.collective, request.combine) {
-        (Collective::Scatter, _) => (Some(Distribute::Scatter(request.root)), None),
-        (Collective::ReduceScatter, Some(combine)) if !request.needs_rank_order() => {
-            (Some(Distribute::ReduceScatter(combine)), None)
-        }
-        (Collective::Gather, _) => (None, Some(Collect::Gather(request.root))),
-        (Collective::Allgather, _) => (None, Some(Collect::Allgather)),
-        (Collective::Alltoall, _) => {
+    let in_any_order = !request.needs_rank_order();
+    if let Some(way) = Way::of_blocks(request).filter(|_| in_any_order) {
+        return phases::build(request, capabilities, &grid.in_rank_order(request), way);
+    }
+    let draft = match request.collective {
+        Collective::Alltoall => {
             let drafts = [alltoall_in_stripes(request, capabilities, grid), alltoall(request, capabilities, grid)];
             return phases::possible(drafts);
         }
-        (Collective::Scan | Collective::Exscan, _) if !request.needs_rank_order() => {
+        Collective::Scan | Collective::Exscan if in_any_order => {
             let in_blocks = two_level_scan::build(request, capabilities, grid);
             return phases::possible([in_blocks, two_level_reduce::build(request, capabilities, grid)]);
         }
-        _ => {
-            let draft = match request.collective {
-                _ if request.collective.reduces() => two_level_reduce::build(request, capabilities, grid),
-                _ if request.collective.has_peer() => transfer(request, capabilities, grid),
-                _ => whole_vectors(request, capabilities, grid),
-            };
-            return draft.map(|draft| vec![draft]);
-        }
+        _ if request.collective.reduces() => two_level_reduce::build(request, capabilities, grid),
+        _ if request.collective.has_peer() => transfer(request, capabilities, grid),
+        _ => whole_vectors(request, capabilities, grid),
     };
-    phases::build(request, capabilities, &grid.in_rank_order(request), Way { distribute, collect })
+    draft.map(|draft| vec![draft])
 }
 
 /// Barrier, broadcast and the shift.

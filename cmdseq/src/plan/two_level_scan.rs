@@ -10,7 +10,7 @@
 
 use super::draft::Draft;
 use super::grid::{ALL, COLUMN, Grid, ROW};
-use super::placement::{fold_unit, pieces_at};
+use super::placement::{pieces_at, unit};
 use super::rounds::Move;
 use crate::program::Communicator;
 use crate::refusal::Refusal;
@@ -25,7 +25,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
     let Some(combine) = request.combine else {
         return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
-    let blocks = Blocks::of(request, capabilities, grid, combine)?;
+    let blocks = Blocks::of(request, capabilities, grid)?;
     let mut draft = grid.draft(request).with_all(ALL, request, capabilities);
     if blocks.is_exclusive {
         draft.communicators.extend(request.group.chunks(grid.size as usize).map(|row| {
@@ -76,12 +76,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(request: &Request, capabilities: &Capabilities, grid: Grid, combine: Combine) -> Result<Self, Refusal> {
+    fn of(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Self, Refusal> {
         if request.placement.is_some() {
             return Err(Refusal::general("blocks are in stripes: a placement is not supported".into()));
         }
         let half = capabilities.stripe_half_bytes;
-        let unit = fold_unit(combine, capabilities);
+        let unit = unit(request, capabilities);
         // Contributions, scans, outputs, and one block of the rows before.
         let longest = half / 4 / unit * unit;
         let bytes = request.bytes.div_ceil(grid.size.into());

@@ -3,13 +3,14 @@
 //! While the first part uses the links of the columns, the second uses those of the rows, and the reverse. The parts lie in
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
 
+use super::channels::have_channels;
 use super::ticks::Ticks;
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
 use crate::plan::phases::{Collect, Distribute, Layout, Phases, Way};
-use crate::plan::placement::pieces_of;
+use crate::plan::placement::{pieces_of, unit};
 use crate::plan::vector::flags;
 use crate::program::Piece;
 use crate::refusal::Refusal;
@@ -29,16 +30,18 @@ pub(crate) struct Halves {
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let halves = Halves::new(request, capabilities)?;
-    let (distribute, collect) = match (request.collective, request.combine) {
-        (Collective::Alltoall, _) => return halves.alltoall(request, capabilities).map(|draft| vec![draft]),
-        (Collective::Scatter, _) => (Some(Distribute::Scatter(request.root)), None),
-        (Collective::Gather, _) => (None, Some(Collect::Gather(request.root))),
-        (Collective::Allgather, _) => (None, Some(Collect::Allgather)),
-        (Collective::ReduceScatter, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), None),
-        (Collective::Allreduce, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather)),
-        (other, _) => return Err(Refusal::general(format!("lanes is not for {other}"))),
+    let draft = match (request.collective, request.combine) {
+        (Collective::Alltoall, _) => halves.alltoall(request, capabilities),
+        (Collective::Allreduce, Some(combine)) => {
+            let (distribute, collect) = (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather));
+            halves.in_phases(request, capabilities, Way { distribute, collect })
+        }
+        (other, _) => match Way::of_blocks(request) {
+            Some(way) => halves.in_phases(request, capabilities, way),
+            None => Err(Refusal::general(format!("lanes is not for {other}"))),
+        },
     };
-    halves.in_phases(request, capabilities, Way { distribute, collect }).map(|draft| vec![draft])
+    draft.map(|draft| vec![draft])
 }
 
 impl Halves {
@@ -46,15 +49,10 @@ impl Halves {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
         let stripes = grid.groups.max(grid.size);
-        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
-        let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
-        // What runs at once must not share a pseudo channel.
-        if capabilities.stripe_half_bytes < channel || u64::from(2 * stripes) > held {
+        if !have_channels(2 * stripes, capabilities) {
             return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
         }
-        let element = request.combine.map_or(1, |combine| combine.element.bytes());
-        let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
-        let unit = unit.checked_next_multiple_of(element).unwrap_or(unit);
+        let unit = unit(request, capabilities);
         let of_columns = match request.collective {
             Collective::Alltoall => request.bytes / 2,
             _ => (u128::from(request.bytes) * u128::from(grid.groups) / u128::from(grid.groups + grid.size)) as u64,

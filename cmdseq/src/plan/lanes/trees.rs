@@ -13,11 +13,12 @@
 //! reduction goes the reverse way: reduce_scatter, reduce, gather. In one tick, each step has another piece. In row a, links leave
 //! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
+use super::channels::have_channels;
 use super::ticks::Ticks;
 use crate::plan::draft::Draft;
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
-use crate::plan::placement::pieces_at;
+use crate::plan::placement::{pieces_at, unit};
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -88,10 +89,8 @@ impl Trees {
         }
         let chunks: u32 = axes.iter().map(|axis| axis.count).sum();
         let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
-        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
-        let stripes = capabilities.memory_bytes.checked_div(stripe).unwrap_or(0);
-        // What runs at once must not share a pseudo channel: the buffers between steps are in the first upper halves.
-        if half < channel || u64::from(chunks.max(8)) > stripes {
+        // The buffers between steps are in the first upper halves.
+        if !have_channels(chunks.max(8), capabilities) {
             return refuse(format!("needs a stripe for each of {chunks} links, and pseudo channels of their own"));
         }
         let unit = unit(request, capabilities);
@@ -191,16 +190,15 @@ impl Trees {
 
     fn draft(&self) -> Draft {
         let mut ticks = Ticks::new(&self.request, self.communicators());
-        let steps = if self.axes.len() == 1 { 2 } else { 3 };
-        for tick in 0..self.pieces + steps - 1 {
+        // With one row there is no step between the first and the last.
+        let steps: &[u64] = if self.axes.len() == 1 { &[0, 2] } else { &[0, 1, 2] };
+        for tick in 0..self.pieces + steps.len() as u64 - 1 {
             ticks.next();
-            for step in 0..steps {
-                let Some(piece) = tick.checked_sub(step).filter(|piece| *piece < self.pieces) else { continue };
-                // With one row there is no step between the first and the last.
-                let step = if self.axes.len() == 1 { 2 * step } else { step };
+            for (order, step) in (0..).zip(steps) {
+                let Some(piece) = tick.checked_sub(order).filter(|piece| *piece < self.pieces) else { continue };
                 for axis in &self.axes {
-                    let lane = (self.axes.len() as u64 * step) as u8 / if self.axes.len() == 1 { 2 } else { 1 };
-                    self.step(*axis, step, piece, lane + axis.number as u8, &mut ticks);
+                    let lane = self.axes.len() * order as usize + axis.number;
+                    self.step(*axis, *step, piece, lane as u8, &mut ticks);
                 }
             }
         }
@@ -331,13 +329,6 @@ impl Trees {
             }
         }
     }
-}
-
-/// Whole beats, and whole elements.
-fn unit(request: &Request, capabilities: &Capabilities) -> u64 {
-    let element = request.combine.map_or(1, |combine| combine.element.bytes());
-    let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
-    unit.checked_next_multiple_of(element).unwrap_or(unit)
 }
 
 /// The number of pieces of a chunk of `bytes` with which the last arrives earliest, by what a tick takes apart from its bytes.
