@@ -2,7 +2,8 @@
 
 use crate::communicator::{Format, GENERATION_BITS};
 use crate::instruction::{
-    self, DESTINATION_SHIFT, FIELDS, OPERAND_ARGUMENT, OPERAND_HOST, OPERAND_STRIPED, SOURCE_SHIFT, offset,
+    self, AddressSpace, DESTINATION_SHIFT, FIELDS, OPERAND_ARGUMENT, OPERAND_SPACE, OPERAND_STRIPED, SOURCE_SHIFT,
+    offset,
 };
 use crate::{Element, Flags, Operation, Reduction, Status, completion};
 
@@ -32,6 +33,7 @@ fn table(name: &str) -> String {
     match name {
         "instruction" => words(&instruction_fields(), 8 * instruction::BYTES),
         "operands" => rows(["bit", "meaning"], operands()),
+        "address spaces" => rows(["code", "space", "meaning"], AddressSpace::ALL.map(address_space)),
         "flags" => rows(["bit", "flag", "meaning"], flags()),
         "operations" => rows(["code", "name", "reads", "meaning"], Operation::ALL.iter().map(|one| operation(*one))),
         "communicator entry" => rows(["bits of an entry", "field"], communicator_entry()),
@@ -92,15 +94,25 @@ fn instruction_fields() -> Vec<(usize, &'static str, &'static str)> {
 fn operands() -> Vec<[String; 2]> {
     let sides = [("source", SOURCE_SHIFT), ("destination", DESTINATION_SHIFT)];
     let bits = |(side, shift): (&str, u32)| {
+        let number = |bit: u8| bit.trailing_zeros() + shift;
         [
-            (OPERAND_HOST, format!("space of the {side}: 0 card memory, 1 host memory at an IOVA")),
+            (OPERAND_SPACE[0], format!("space of the {side}, low bit (Address spaces)")),
             (OPERAND_STRIPED, format!("layout of the {side}: 0 block, 1 striped")),
             (OPERAND_ARGUMENT, format!("a launch argument is added to the {side}; only in a resident program")),
-            (8, "zero".to_owned()),
+            (OPERAND_SPACE[1], format!("space of the {side}, high bit")),
         ]
-        .map(|(bit, meaning)| [(bit.trailing_zeros() + shift).to_string(), meaning])
+        .map(|(bit, meaning)| [number(bit).to_string(), meaning])
     };
     sides.into_iter().flat_map(bits).collect()
+}
+
+fn address_space(space: AddressSpace) -> [String; 3] {
+    let meaning = match space {
+        AddressSpace::Card => "card memory",
+        AddressSpace::Host => "host memory at an IOVA",
+        AddressSpace::Stream0 | AddressSpace::Stream1 => "reserved for a stream port: BadField",
+    };
+    [(space as u8).to_string(), space.name().to_owned(), meaning.to_owned()]
 }
 
 fn flags() -> impl Iterator<Item = [String; 3]> {
@@ -170,7 +182,7 @@ mod tests {
         let document = include_str!("../../docs/isa.md");
         assert!(document == render(document), "run: cargo run -p cmdseq --example isa");
         let named = document.lines().filter(|line| line.starts_with(MARKER)).count();
-        assert_eq!(named, 9);
+        assert_eq!(named, 10);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Copies and fills: within a card's own memory, and between it and its host.
+//! Copies, fills and folds within a card's own memory, and copies between it and its host.
 
 use cmdseq::completion::Status;
 use cmdseq::{AddressSpace, Instruction};
 use fpga_hal::endpoint::DmaFault;
 
 use crate::fabric::{Core, Step};
+use crate::fold::Fold;
 use crate::host_dma::{Job, REQUEST_BYTES};
 use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
@@ -25,7 +26,7 @@ impl Core {
             return Err((Status::Overlap, 0));
         }
         if source.space == AddressSpace::Card && destination.space == AddressSpace::Card {
-            self.begin_local(at, Some(source.address), destination.address);
+            self.begin_local(at, vec![source.address], destination.address);
             return Ok(());
         }
         self.set_work(at, Work::HostCopy { done: 0 });
@@ -53,7 +54,7 @@ impl Core {
                 Job::In { iova: from, address: to, bytes }
             }
             (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
-            (AddressSpace::Host, AddressSpace::Host) => Job::Through { from, to, bytes },
+            _ => Job::Through { from, to, bytes },
         };
         self.push_host_job(at.card, job);
     }
@@ -79,32 +80,69 @@ impl Core {
         }
     }
 
-    pub(crate) fn begin_local(&mut self, at: LaneId, source: Option<u64>, destination: u64) {
-        self.set_work(at, Work::Local { source, destination });
-        let read = if source.is_some() { self.profile.memory_read_cycles } else { 0 };
-        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles + read), Step::DataAtSwitch);
+    /// Begins a fold of two operands, of which the result may replace either.
+    pub(crate) fn begin_fold(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+        let Instruction { source, destination, extent, bytes, .. } = *instruction;
+        for address in [source.address, extent, destination.address] {
+            self.check_memory(at.card, address, bytes)?;
+        }
+        for operand in [source.address, extent] {
+            let distance = operand.abs_diff(destination.address);
+            if distance != 0 && distance < bytes {
+                return Err((Status::Overlap, 0));
+            }
+        }
+        self.begin_local(at, vec![source.address, extent], destination.address);
+        Ok(())
+    }
+
+    /// Begins a stream from the `sources` to `destination` in the card's own memory.
+    pub(crate) fn begin_local(&mut self, at: LaneId, sources: Vec<u64>, destination: u64) {
+        // A beat announces a fold, as it does the own contribution to a reduction.
+        let cycles = match sources.len() {
+            0 => 0,
+            1 => self.profile.memory_read_cycles,
+            _ => self.profile.memory_read_cycles + 1,
+        };
+        self.set_work(at, Work::Local { sources, destination });
+        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles + cycles), Step::DataAtSwitch);
     }
 
     pub(crate) fn start_local(&mut self, at: LaneId) {
         let card = &self.cards[at.card];
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = self.running(at) else {
+        let Some(Running { work: Work::Local { sources, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
         let mut passes = vec![card.channel(*destination)];
-        if let Some(source) = source {
-            passes.extend([card.channel(*source), card.local[at.lane]]);
+        passes.extend(sources.iter().flat_map(|source| [card.channel(*source), card.local[at.lane]]));
+        if sources.len() > 1 {
+            passes.push(card.fold[at.lane]);
         }
         self.start_stream(instruction.bytes, passes, StreamPurpose::Local { at });
     }
 
+    /// The last beat is out of the loop-back. Those of a fold still pass the switch and the reduction unit.
     pub(crate) fn local_ended(&mut self, at: LaneId) {
-        let Some(Running { work: Work::Local { source, destination }, instruction, .. }) = self.running(at) else {
+        let Some(Running { work: Work::Local { sources, .. }, .. }) = self.running(at) else { return };
+        if sources.len() < 2 {
+            return self.move_local(at);
+        }
+        let switch = self.profile.cycles(2 * self.profile.switch_cycles + self.profile.size_check_cycles);
+        self.schedule_step(at, switch + self.profile.reduce_ps(sources.len()), Step::Folded);
+    }
+
+    /// Moves the data to its place.
+    pub(crate) fn move_local(&mut self, at: LaneId) {
+        let Some(Running { work: Work::Local { sources, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
         let (bytes, to) = (instruction.bytes, (at.card, *destination));
-        let data = match source {
-            Some(source) => Data::Block { from: (at.card, *source), to, bytes },
-            None => Data::Pattern { to, bytes, pattern: instruction.extent },
+        let data = match (sources.as_slice(), instruction.combine()) {
+            ([first, second], Some(combine)) => {
+                Data::Result(Box::new(Fold::of_two(combine, (at.card, *first), *second, *destination, bytes)))
+            }
+            ([source, ..], _) => Data::Block { from: (at.card, *source), to, bytes },
+            ([], _) => Data::Pattern { to, bytes, pattern: instruction.extent },
         };
         self.start_move(at, data, Then::LocalDone);
     }

@@ -75,6 +75,26 @@ impl Fold {
         })
     }
 
+    /// The fold of `bytes` at `first`, a card and an address, with those at `second` of the same card.
+    pub(crate) fn of_two(
+        combine: Combine,
+        (card, first): (usize, u64),
+        second: u64,
+        destination: u64,
+        bytes: u64,
+    ) -> Self {
+        Fold {
+            reduced: Reduced { own: Some(second), destination, bytes },
+            partials: Vec::new(),
+            accumulator: Accumulator::new(combine),
+            lower: 1,
+            contributions: vec![Contribution::Memory { card, address: first }],
+            missing: 0,
+            is_drained: false,
+            is_counted: false,
+        }
+    }
+
     /// Whether each contribution has a result of its own.
     pub(crate) fn keeps_partials(&self) -> bool {
         !self.partials.is_empty()
@@ -187,6 +207,9 @@ impl Core {
 
     /// The result is counted: moves it to memory and signals the sources.
     pub(crate) fn folded(&mut self, at: LaneId) {
+        if matches!(self.running(at), Some(Running { work: Work::Local { .. }, .. })) {
+            return self.move_local(at);
+        }
         let Some((transfer, _)) = self.folding(at) else { return };
         let Some(fold) = transfer.fold.take() else { return };
         let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();

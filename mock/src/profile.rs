@@ -2,6 +2,8 @@
 
 use cmdseq::Topology;
 
+use crate::version;
+
 /// Source of a component's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
@@ -58,6 +60,20 @@ pub enum ProfileError {
         lanes: u32,
         /// Largest number of lanes.
         most: u32,
+    },
+    /// A version of the registers that no mock card has.
+    #[error(
+        "invalid version of the registers: 1.{minor} (a mock card has 1.{oldest} to 1.{current}, and lanes from 1.{lanes} on)"
+    )]
+    Version {
+        /// Requested minor version.
+        minor: u32,
+        /// Oldest minor version.
+        oldest: u32,
+        /// Current minor version.
+        current: u32,
+        /// First minor version with lanes.
+        lanes: u32,
     },
 }
 
@@ -122,6 +138,8 @@ pub struct Profile {
     pub reductions_extend: bool,
     /// Lanes of each card: more than one are an extension.
     pub lanes: u32,
+    /// Minor version of the registers. A card of an older one lacks the later registers and operations (`docs/isa.md`, Versions).
+    pub version: u32,
 }
 
 impl Profile {
@@ -151,6 +169,7 @@ impl Profile {
             reduce_unit_cycles: 8,
             reductions_extend: true,
             lanes: 1,
+            version: version::CURRENT,
         }
     }
 
@@ -166,6 +185,11 @@ impl Profile {
     pub fn check(&self) -> Result<(), ProfileError> {
         if !(1..=LANES_MAX).contains(&self.lanes) {
             return Err(ProfileError::Lanes { lanes: self.lanes, most: LANES_MAX });
+        }
+        let is_possible = (version::OLDEST..=version::CURRENT).contains(&self.version);
+        if !is_possible || (self.lanes > 1 && self.version < version::LANES) {
+            let (oldest, current, lanes) = (version::OLDEST, version::CURRENT, version::LANES);
+            return Err(ProfileError::Version { minor: self.version, oldest, current, lanes });
         }
         match self.topology {
             Topology::FullyConnected if !(2..=PORTS_MAX).contains(&self.nodes) => {
@@ -286,6 +310,10 @@ mod tests {
         assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
+        for (version, lanes, is_possible) in [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, false)] {
+            let profile = Profile { version, lanes, ..Profile::optweb(4) };
+            assert_eq!(profile.check().is_ok(), is_possible, "version 1.{version} with {lanes} lanes");
+        }
         assert!(Profile::optweb_dragonfly(u32::MAX, u32::MAX).check().is_err());
     }
 

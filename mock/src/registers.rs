@@ -11,6 +11,7 @@ use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, SIGNALS, TABLES};
 use crate::communicators::COMMUNICATORS;
 use crate::fabric::Core;
 use crate::rings::DEPTH_MAX;
+use crate::version;
 
 /// Offset of the sequencer's block in the register BAR: the second entry of the feature list.
 pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
@@ -88,7 +89,11 @@ impl Core {
     /// Returns a capability register; `None` for other registers.
     fn capability(&self, index: usize, offset: u32) -> Option<u32> {
         let profile = &self.profile;
-        let operations = Operation::ALL.iter().fold(0u64, |set, operation| set | 1 << *operation as u8);
+        if !version::has_register(profile.version, offset) {
+            return Some(0);
+        }
+        let run = Operation::ALL.iter().filter(|operation| version::runs(profile.version, **operation));
+        let operations = run.fold(0u64, |set, operation| set | 1 << *operation as u8);
         let mut features = Features::HOST_RING | Features::RESIDENT;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
         features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
@@ -96,7 +101,7 @@ impl Core {
         let mib = |bytes: u64| (bytes >> 20) as u32;
         Some(match offset {
             sequencer::MAGIC => sequencer::MAGIC_VALUE,
-            sequencer::VERSION => sequencer::VERSION_VALUE,
+            sequencer::VERSION => (sequencer::VERSION_VALUE & !0xffff) | profile.version,
             sequencer::ISA => cmdseq::instruction::VERSION.into(),
             sequencer::FEATURES => features.bits(),
             sequencer::CLOCK_KHZ => (1_000_000_000 / profile.cycle_ps) as u32,

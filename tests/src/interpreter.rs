@@ -178,8 +178,11 @@ impl Machine<'_> {
     /// Returns the ranks of programs to which the instruction sends blocks that are not empty, and from which it receives some.
     fn uses(&self, rank: usize, it: &Instruction) -> Result<[BTreeSet<usize>; 2], Stuck> {
         let nothing = [BTreeSet::new(), BTreeSet::new()];
-        // One lane waits in any case.
-        if !is_exchange(it.operation) || self.programs[rank].instructions.iter().all(|one| one.lane == 0) {
+        // One lane waits in any case, and a fold uses no link.
+        if !is_exchange(it.operation)
+            || it.operation == Operation::Fold
+            || self.programs[rank].instructions.iter().all(|one| one.lane == 0)
+        {
             return Ok(nothing);
         }
         let (nodes, own) = self.of_communicator(rank, it)?;
@@ -269,6 +272,12 @@ impl Machine<'_> {
                 let pattern = it.extent.to_le_bytes();
                 let data: Vec<u8> = pattern.iter().copied().cycle().take(it.bytes as usize).collect();
                 self.memory[rank].write(it.destination.address, &data);
+            }
+            Operation::Fold => {
+                let [first, second] =
+                    [it.source.address, it.extent].map(|address| self.memory[rank].read(address, it.bytes));
+                let result = fold_of(&it, [first.as_slice(), second.as_slice()].into_iter())?;
+                self.memory[rank].write(it.destination.address, &result);
             }
             Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => self.one_sided(rank, &it)?,
             Operation::WaitSignal => {

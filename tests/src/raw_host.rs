@@ -86,12 +86,14 @@ impl RawHost {
 
     /// Stores instructions and rings the doorbell once.
     pub fn push_all(&mut self, instructions: &[Instruction]) {
-        for instruction in instructions {
-            let place = (self.stored % DEPTH) as usize * instruction::BYTES;
-            let _ = self.memory.write(place, &instruction.encode());
-            self.stored = self.stored.wrapping_add(1);
-        }
+        instructions.iter().for_each(|instruction| self.store(&instruction.encode()));
         self.write_queue(queue::SUBMISSION_TAIL, self.stored);
+    }
+
+    fn store(&mut self, word: &[u8; instruction::BYTES]) {
+        let place = (self.stored % DEPTH) as usize * instruction::BYTES;
+        let _ = self.memory.write(place, word);
+        self.stored = self.stored.wrapping_add(1);
     }
 
     /// Skips all completions that the card reports.
@@ -130,7 +132,13 @@ impl RawHost {
 
     /// Stores an instruction and waits for its completion.
     pub fn run(&mut self, instruction: &Instruction) -> Completion {
-        self.push(instruction);
+        self.run_word(&instruction.encode())
+    }
+
+    /// Stores a word, which need not be an instruction, and waits for its completion.
+    pub fn run_word(&mut self, word: &[u8; instruction::BYTES]) -> Completion {
+        self.store(word);
+        self.write_queue(queue::SUBMISSION_TAIL, self.stored);
         self.wait()
     }
 }

@@ -1,6 +1,6 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
-use cmdseq::{Capabilities, Operation, Topology};
+use cmdseq::{Capabilities, Element, Operation, Reduction, Topology};
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
@@ -47,6 +47,9 @@ struct Described {
     eager_limit: u64,
     extrapolated: bool,
     operations: Vec<&'static str>,
+    unknown_operations: Vec<u32>,
+    element_types: Vec<&'static str>,
+    reductions: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +87,10 @@ fn described(capabilities: &Capabilities) -> Described {
         Topology::Dragonfly { groups } => ("dragonfly", groups),
     };
     let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
+    let is_unknown =
+        |code: &u32| Operation::from_code(*code as u8).is_none() && capabilities.operations >> code & 1 == 1;
+    let elements = Element::ALL.iter().filter(|one| capabilities.element_types & one.bit() != 0);
+    let reductions = Reduction::ALL.iter().filter(|one| capabilities.reductions & one.bit() != 0);
     Described {
         instruction_version: capabilities.isa,
         clock_khz: capabilities.clock_khz,
@@ -108,6 +115,9 @@ fn described(capabilities: &Capabilities) -> Described {
         eager_limit: capabilities.eager_limit,
         extrapolated: capabilities.extrapolated,
         operations: operations.collect(),
+        unknown_operations: (0..u64::BITS).filter(is_unknown).collect(),
+        element_types: elements.map(|one| one.name()).collect(),
+        reductions: reductions.map(|one| one.name()).collect(),
     }
 }
 
@@ -128,7 +138,7 @@ fn text(printed: &Printed<'_>) -> String {
     let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let groups = if of.topology == "dragonfly" { format!(" of {} groups", of.groups) } else { String::new() };
-    let rows = [
+    let mut rows = vec![
         row("registers", format!("version {register_version}")),
         row("instructions", format!("version {}", of.instruction_version)),
         row("clock", format!("{} MHz", f64::from(of.clock_khz) / 1e3)),
@@ -153,7 +163,13 @@ fn text(printed: &Printed<'_>) -> String {
         row("lanes", of.lanes.to_string()),
         row("alignment", size::show(of.address_align.into())),
         row("operations", of.operations.join(" ")),
+        row("element types", of.element_types.join(" ")),
+        row("reductions", of.reductions.join(" ")),
     ];
+    if !of.unknown_operations.is_empty() {
+        let codes: Vec<String> = of.unknown_operations.iter().map(u32::to_string).collect();
+        rows.push(row("not known here", format!("operations {}", codes.join(" "))));
+    }
     let kind = cards::kind(printed.kind, printed.mock);
     let mut text = format!("{selector}: {cards} cards ({kind})\n\n{}", output::table(&rows));
     if of.extrapolated {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use cmdseq::asm::{self, Assembly};
 use cmdseq::cost::Bound;
+use cmdseq::instruction::has_address_in_extent;
 use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, Refusal};
 use cmdseq::table::{Entry, Table};
-use cmdseq::{Capabilities, Instruction, Layout, Operand, Operation};
+use cmdseq::{Capabilities, Instruction, Layout, Operand};
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
@@ -388,7 +389,7 @@ fn instruction_text(instruction: &Instruction) -> String {
     if fields.bytes {
         add(format!("bytes {}", instruction.bytes));
     }
-    if instruction.operation == Operation::SendrecvReduce {
+    if has_address_in_extent(instruction.operation) {
         add(format!("own {:#x}", instruction.extent));
     } else if fields.extent && instruction.extent != 0 {
         add(format!("extent {}", instruction.extent));

@@ -116,11 +116,11 @@ fn body(program: &RankProgram, indent: &str) -> String {
 
 fn buffer_text(buffer: &Buffer) -> String {
     match buffer.space {
-        AddressSpace::Host => format!("buffer {} = host size {}", buffer.name, buffer.bytes),
         AddressSpace::Card => {
             let striped = if buffer.layout == Layout::Striped { " striped" } else { "" };
             format!("buffer {} = card at {:#x} size {}{striped}", buffer.name, buffer.address, buffer.bytes)
         }
+        other => format!("buffer {} = {} size {}", buffer.name, other.name(), buffer.bytes),
     }
 }
 
@@ -178,7 +178,7 @@ fn operand(operand: &Operand, buffer: Option<&Buffer>) -> String {
         (Some(buffer), _) if operand.address == 0 => buffer.name.clone(),
         (Some(buffer), _) => format!("{} + {}", buffer.name, operand.address),
         (None, AddressSpace::Card) => format!("{:#x}", operand.address),
-        (None, AddressSpace::Host) => format!("host {:#x}", operand.address),
+        (None, space) => format!("{} {:#x}", space.name(), operand.address),
     };
     if operand.layout == Layout::Striped {
         text += " striped";

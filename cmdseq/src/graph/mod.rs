@@ -36,12 +36,13 @@ mod step;
 
 use std::collections::HashMap;
 
+use crate::instruction::has_address_in_extent;
 use crate::instruction::{ARGUMENTS, WORLD};
 use crate::plan::{self, Plan};
 use crate::program::Communicator;
 use crate::ranges::Range;
 use crate::request::{Placement, Request};
-use crate::{Capabilities, Instruction, Operand, Operation};
+use crate::{Capabilities, Instruction, Operand};
 
 pub use error::{GraphError, Side};
 pub use schedule::{Placed, Schedule, Scheduled};
@@ -266,7 +267,7 @@ fn bind(instruction: &mut Instruction, arguments: &[(u8, Vec<Range>)]) {
             (operand.address, operand.argument) = (offset, Some(index));
         }
     }
-    if instruction.operation == Operation::SendrecvReduce
+    if has_address_in_extent(instruction.operation)
         && let Some((index, offset)) = find(instruction.extent)
     {
         (instruction.extent, instruction.extent_argument) = (offset, Some(index));

@@ -136,6 +136,15 @@ impl Instruction {
         }
     }
 
+    /// Folds `bytes` at `first` with those at `second`, in this order. The result may replace either operand.
+    pub const fn fold(combine: Combine, first: Operand, second: Operand, destination: Operand, bytes: u64) -> Self {
+        Instruction {
+            extent: second.address,
+            extent_argument: second.argument,
+            ..Instruction::combining(Operation::Fold, combine, first, destination, bytes)
+        }
+    }
+
     /// Writes `bytes` to rank `peer`'s card memory at `destination`, then adds `value` to its signal `signal`.
     pub const fn put_signal(
         peer: u16,

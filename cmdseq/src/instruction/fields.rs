@@ -176,7 +176,7 @@ fields! {
         "extent", "extent", EXTENT, extent, extent: u64,
         "scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or empty (0: all blocks \
          are full); pattern of a fill; cycles of a delay; slot of a resident program or table; address of the own contribution to a \
-         sendrecv_reduce; increment of a loop"
+         sendrecv_reduce, and of the second operand of a fold; increment of a loop"
     ),
     code!("element type", ELEMENT, element: Element, "type of the elements of a reduction (Element types)"),
     code!("reduction", REDUCTION, reduction: Reduction, "how two elements are combined (Reductions)"),
@@ -193,10 +193,10 @@ fields! {
             get: |instruction| instruction.extent_argument,
             set: |instruction, index| instruction.extent_argument = Some(index),
         },
-        meaning: "1 + index of the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its \
-                  extent; 0 for none",
+        meaning: "1 + index of the launch argument that is added to the extent of a sendrecv_reduce or fold, or to which a loop adds \
+                  its extent; 0 for none",
     },
-    number!("lane", "lane", LANE, lane, lane: u8, "the lane of an exchange (Lanes)"),
+    number!("lane", "lane", LANE, lane, lane: u8, "the lane of an exchange or fold (Lanes)"),
 }
 
 /// Does not compile when there is a field that [`FIELDS`] may lack. Add it there first.

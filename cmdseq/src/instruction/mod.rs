@@ -15,9 +15,9 @@ pub use fields::Side;
 pub(crate) use fields::{FIELDS, Field, Value};
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
-pub use operation::{Fields, Operation, takes_tables};
+pub use operation::{Fields, Operation, has_address_in_extent, takes_tables};
 pub use word::{BYTES, DecodeError, VERSION, seal};
-pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_HOST, OPERAND_STRIPED, SOURCE_SHIFT};
+pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_SPACE, OPERAND_STRIPED, SOURCE_SHIFT};
 
 /// The permanent communicator: all cards of the fabric, in node order.
 pub const WORLD: u16 = 0;
@@ -72,7 +72,7 @@ pub struct Instruction {
     pub bytes: u64,
     /// Depends on the operation. Scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or
     /// empty (0: all blocks are full). Pattern of a fill; cycles of a delay; slot of a resident program or table; address of the
-    /// own contribution to a sendrecv_reduce; increment of a loop.
+    /// own contribution to a sendrecv_reduce, and of the second operand of a fold; increment of a loop.
     pub extent: u64,
     /// Number of a signal of a card.
     pub signal_id: u16,
@@ -82,10 +82,10 @@ pub struct Instruction {
     pub signal_value: u32,
     /// Instructions in the body of a loop, which follow it.
     pub loop_body: u16,
-    /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce, or to which a loop adds its
-    /// extent.
+    /// In a resident program: the launch argument that is added to the extent of a sendrecv_reduce or fold, or to which a loop adds
+    /// its extent.
     pub extent_argument: Option<u8>,
-    /// The lane of an exchange, below the card's [`lanes`](crate::Capabilities::lanes).
+    /// The lane of an exchange or fold, below the card's [`lanes`](crate::Capabilities::lanes).
     pub lane: u8,
 }
 
@@ -152,7 +152,7 @@ impl Instruction {
         for operand in [&mut self.source, &mut self.destination] {
             operand.address = operand.address.wrapping_add(value(operand.argument.take()));
         }
-        if self.operation == Operation::SendrecvReduce {
+        if has_address_in_extent(self.operation) {
             self.extent = self.extent.wrapping_add(value(self.extent_argument.take()));
         }
         self

@@ -1,13 +1,39 @@
 //! Operands: the two addresses of an instruction.
 
-/// The memory of an address.
+/// The space of an address: two bits of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
 pub enum AddressSpace {
     /// Memory of the card.
     #[default]
-    Card,
+    Card = 0,
     /// Memory of the host, by IOVA.
-    Host,
+    Host = 1,
+    /// Reserved for a stream port: no operation accepts it.
+    Stream0 = 2,
+    /// Reserved for another stream port: no operation accepts it.
+    Stream1 = 3,
+}
+
+impl AddressSpace {
+    /// Every space, by code.
+    pub const ALL: [AddressSpace; 4] =
+        [AddressSpace::Card, AddressSpace::Host, AddressSpace::Stream0, AddressSpace::Stream1];
+
+    /// Returns its name in sources and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AddressSpace::Card => "card",
+            AddressSpace::Host => "host",
+            AddressSpace::Stream0 => "stream0",
+            AddressSpace::Stream1 => "stream1",
+        }
+    }
+
+    /// Whether it is the memory of a card or of its host.
+    pub const fn is_memory(self) -> bool {
+        matches!(self, AddressSpace::Card | AddressSpace::Host)
+    }
 }
 
 /// The placement of several blocks in card memory.

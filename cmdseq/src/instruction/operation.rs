@@ -66,7 +66,7 @@ pub struct Fields {
     pub rounds: bool,
     /// The launch argument of the extent.
     pub extent_argument: bool,
-    /// The lane: the operation is an exchange, and exchanges of other lanes may run beside it.
+    /// The lane: the operation runs in it, and those of other lanes may run at the same time.
     pub lane: bool,
 }
 
@@ -132,6 +132,8 @@ operations! {
     PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
     /// Waits until signal `signal` of this card is at least the signal value, and subtracts the value.
     WaitSignal = 21, "wait_signal", uses(signal);
+    /// Folds `bytes` at `source` with the same number at card address `extent`, in this order, and writes the result to `destination`.
+    Fold = 22, "fold", uses(source destination bytes extent extent_argument combine lane);
     /// The folds of block j of the sources of ranks 0 to i go to block i of rank j's destination, for every i.
     AlltoallScan = 23, "alltoall_scan", uses(communicator source destination bytes combine lane);
     /// Copies between card memory and host memory, in any direction.
@@ -201,6 +203,11 @@ pub(super) const fn takes_stripes(operation: Operation) -> bool {
             operation,
             Operation::Send | Operation::Recv | Operation::Sendrecv | Operation::RdmaRead | Operation::RdmaWrite
         )
+}
+
+/// Whether the extent of the operation is an address of card memory, which it reads.
+pub const fn has_address_in_extent(operation: Operation) -> bool {
+    matches!(operation, Operation::SendrecvReduce | Operation::Fold)
 }
 
 /// Whether the extent of the operation names tables.

@@ -46,7 +46,8 @@ const LAST: usize = offset::CHECKSUM / 8 * 8;
 
 pub(crate) const SOURCE_SHIFT: u32 = 0;
 pub(crate) const DESTINATION_SHIFT: u32 = 4;
-pub(crate) const OPERAND_HOST: u8 = 1;
+/// The two bits of the space, which are not neighbours: bit 3 was added when bit 2 was taken.
+pub(crate) const OPERAND_SPACE: [u8; 2] = [1, 8];
 pub(crate) const OPERAND_STRIPED: u8 = 2;
 pub(crate) const OPERAND_ARGUMENT: u8 = 4;
 
@@ -115,14 +116,8 @@ impl Instruction {
             .ok_or(DecodeError::Field { offset: offset::FLAGS, name: "flags" })?;
         let operands = word[offset::OPERANDS];
         let arguments = word[offset::ARGUMENT_INDEX];
-        let source =
-            operand(operands >> SOURCE_SHIFT & 0xf, arguments & 0xf, u64_at(word, offset::SOURCE), offset::OPERANDS)?;
-        let destination = operand(
-            operands >> DESTINATION_SHIFT,
-            arguments >> 4,
-            u64_at(word, offset::DESTINATION),
-            offset::OPERANDS,
-        )?;
+        let source = operand(operands >> SOURCE_SHIFT & 0xf, arguments & 0xf, u64_at(word, offset::SOURCE))?;
+        let destination = operand(operands >> DESTINATION_SHIFT, arguments >> 4, u64_at(word, offset::DESTINATION))?;
         let extent_argument = code_at(word, offset::EXTENT_ARGUMENT, "extent argument", |code| {
             let index = code.checked_sub(1)?;
             (usize::from(index) < ARGUMENTS).then_some(index)
@@ -175,7 +170,7 @@ impl Instruction {
             }
         }
         let spaces_fit = match self.operation {
-            Operation::Copy => true,
+            Operation::Copy => self.source.space.is_memory() && self.destination.space.is_memory(),
             Operation::Group | Operation::Store | Operation::Table => self.source.space == AddressSpace::Host,
             _ => self.source.space == AddressSpace::Card && self.destination.space == AddressSpace::Card,
         };
@@ -219,10 +214,9 @@ fn checksum(word: &[u8; BYTES]) -> u32 {
 }
 
 fn operand_bits(operand: &Operand) -> u8 {
-    let mut bits = 0;
-    if operand.space == AddressSpace::Host {
-        bits |= OPERAND_HOST;
-    }
+    let space = operand.space as u8;
+    let [low, high] = OPERAND_SPACE;
+    let mut bits = ((space & 1) * low) | ((space >> 1) * high);
     if operand.layout == Layout::Striped {
         bits |= OPERAND_STRIPED;
     }
@@ -232,16 +226,14 @@ fn operand_bits(operand: &Operand) -> u8 {
     bits
 }
 
-fn operand(bits: u8, argument: u8, address: u64, offset: usize) -> Result<Operand, DecodeError> {
+fn operand(bits: u8, argument: u8, address: u64) -> Result<Operand, DecodeError> {
     let named = bits & OPERAND_ARGUMENT != 0;
-    if bits & !(OPERAND_HOST | OPERAND_STRIPED | OPERAND_ARGUMENT) != 0 {
-        return Err(DecodeError::Field { offset, name: "operands" });
-    }
+    let [low, high] = OPERAND_SPACE;
     if usize::from(argument) >= ARGUMENTS || (!named && argument != 0) {
-        return Err(DecodeError::Field { offset: super::offset::ARGUMENT_INDEX, name: "argument index" });
+        return Err(DecodeError::Field { offset: offset::ARGUMENT_INDEX, name: "argument index" });
     }
     Ok(Operand {
-        space: if bits & OPERAND_HOST != 0 { AddressSpace::Host } else { AddressSpace::Card },
+        space: AddressSpace::ALL[usize::from(bits & low != 0) + 2 * usize::from(bits & high != 0)],
         layout: if bits & OPERAND_STRIPED != 0 { Layout::Striped } else { Layout::Block },
         argument: named.then_some(argument),
         address,

@@ -30,12 +30,12 @@ type Kind = (Operation, u16, u16, u16, u64, u64);
 pub(crate) struct Claim {
     lane: u8,
     is_fenced: bool,
-    /// `None` for an operation that is no exchange: it runs alone.
+    /// `None` for an operation that runs alone. A fold uses no link.
     directions: Option<Rc<Directions>>,
 }
 
 /// Directions of links, by the node at the other end, sorted: from this card, and to it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Directions {
     out: Vec<u32>,
     into: Vec<u32>,
@@ -66,6 +66,9 @@ impl<'a> Lanes<'a> {
 
     fn directions(&mut self, rank: usize, instruction: &Instruction) -> Option<Rc<Directions>> {
         let Lanes { members, capabilities, programs, .. } = *self;
+        if instruction.operation == Operation::Fold {
+            return Some(Rc::default());
+        }
         let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
         let Instruction { operation, communicator, root, peer, bytes, extent, .. } = *instruction;
         let kind = (operation, communicator, root, peer, bytes, extent);

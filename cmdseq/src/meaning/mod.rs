@@ -161,6 +161,7 @@ impl Machine<'_> {
             }
             Operation::Copy => self.read(rank, source.address, bytes),
             Operation::Fill => Ok(vec![Segment { bytes, value: Value::Fill { pattern: extent } }]),
+            Operation::Fold => self.fold(rank, instruction),
             Operation::Launch | Operation::User => {
                 let cause = format!("the effect of {operation} on memory is unknown, so no result can be expected");
                 return Err(Refusal::at(rank, index, cause).because(Reason::Expectation));
@@ -173,6 +174,15 @@ impl Machine<'_> {
             ..refusal
         })?;
         Ok(true)
+    }
+
+    /// Returns the result of a fold on one card.
+    fn fold(&mut self, rank: usize, instruction: &Instruction) -> Result<Vec<Segment>, Refusal> {
+        let Instruction { source, extent, bytes, .. } = *instruction;
+        let operands = [self.read(rank, source.address, bytes)?, self.read(rank, extent, bytes)?];
+        // Verified folds have a reduction.
+        let Some(combine) = instruction.combine() else { return Ok(Vec::new()) };
+        self.folds.fold(combine, &operands, &mut self.pieces)
     }
 
     /// Runs instructions together. All data is read before any is written.

@@ -207,6 +207,7 @@ impl Step<'_> {
             [first, ..] if first.instruction.operation == Operation::Barrier => self.barrier(parts),
             [alone] => match alone.instruction.operation {
                 Operation::Copy | Operation::Fill => vec![self.local(alone)],
+                Operation::Fold => vec![self.fold(alone)],
                 Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => vec![self.one_sided(alone)],
                 Operation::WaitSignal => vec![self.wait(alone)],
                 Operation::Delay => {
@@ -251,6 +252,19 @@ impl Step<'_> {
             over.extend([passes.channels + clock.channel(instruction.source.address) as u32, passes.local]);
         }
         Times::at_once(self.alone(start, instruction.bytes, over))
+    }
+
+    /// A fold of two operands of the card, which both pass the loop-back of the lane.
+    fn fold(&mut self, part: &Part<'_>) -> Times {
+        let (clock, instruction) = (self.clock, part.instruction);
+        self.flows.clear();
+        let passes = self.card();
+        let at = |address: u64| passes.channels + clock.channel(address) as u32;
+        let addresses = [instruction.source.address, instruction.extent, instruction.destination.address];
+        let over = addresses.map(at).into_iter().chain([passes.local, passes.local, passes.fold]);
+        let start = clock.dispatched(part.issue, clock.model.timing.memory_read_cycles).later(clock.cycles(1));
+        let counted = self.alone(start, instruction.bytes, over).later(clock.own_ps());
+        Times::at_once(counted.after(Bound::Reduce, clock.fold_ps(2)))
     }
 
     /// A transfer to or from a card that runs nothing for it. What else moves there meanwhile is not regarded.

@@ -8,7 +8,7 @@ use crate::{AddressSpace, Instruction, Operand, Operation};
 /// Returns the ranges of its own memory that the card at `context` reads and writes in `instruction`.
 ///
 /// # Errors
-/// As [`transfers`], and for both sides of copy, fill and user.
+/// As [`transfers`], and for all operands of copy, fill, fold and user.
 pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<CardRanges, RangeError> {
     let transfers = transfers(instruction, context)?;
     let range = |transfer: &Transfer| Range { address: transfer.address, bytes: transfer.bytes };
@@ -45,6 +45,13 @@ pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<C
             result.writes.extend(side(&instruction.destination)?);
         }
         Operation::Fill => result.writes.extend(side(&instruction.destination)?),
+        Operation::Fold => {
+            let result_range = side(&instruction.destination)?;
+            let operands = [side(&instruction.source)?, side(&Operand::card(instruction.extent))?];
+            // The result may replace an operand: both are read first.
+            result.reads.extend(operands.into_iter().flatten().filter(|operand| Some(*operand) != result_range));
+            result.writes.extend(result_range);
+        }
         _ => result.in_place = in_place(instruction, context, &transfers)?.as_ref().map(range),
     }
     Ok(result)

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::spread::{Sides, Spans, Spread};
-use crate::instruction::{BYTES, WORLD, is_collective, takes_tables};
+use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
 use crate::ranges::{Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, transfers};
@@ -299,7 +299,9 @@ pub(crate) fn check_combine(combine: Combine, sizes: impl IntoIterator<Item = u6
 
 fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
     let align = u64::from(capabilities.address_align.max(1));
-    for (name, operand) in [("source", &instruction.source), ("destination", &instruction.destination)] {
+    let extent = Operand::card(if has_address_in_extent(instruction.operation) { instruction.extent } else { 0 });
+    let operands = [("source", &instruction.source), ("destination", &instruction.destination), ("extent", &extent)];
+    for (name, operand) in operands {
         // A launch passes values, not addresses, in these fields.
         let is_card = operand.space == AddressSpace::Card && instruction.operation != Operation::Launch;
         if is_card && !operand.address.is_multiple_of(align) {
@@ -410,12 +412,14 @@ fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(),
     touched.reads.iter().chain(&touched.writes).try_for_each(|range| inside(*range, capabilities))
 }
 
-/// Checks where copy and fill begin, which a card checks even for 0 bytes.
+/// Checks where copy, fill and fold begin, which a card checks even for 0 bytes.
 fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
-    if !matches!(instruction.operation, Operation::Copy | Operation::Fill) {
+    let Instruction { operation, source, destination, extent, .. } = *instruction;
+    if !matches!(operation, Operation::Copy | Operation::Fill | Operation::Fold) {
         return Ok(());
     }
-    let on_card = [instruction.source, instruction.destination].into_iter().filter(|it| it.space == AddressSpace::Card);
+    let second = (operation == Operation::Fold).then_some(Operand::card(extent));
+    let on_card = [source, destination].into_iter().chain(second).filter(|it| it.space == AddressSpace::Card);
     on_card.into_iter().try_for_each(|it| inside(Range { address: it.address, bytes: 0 }, capabilities))
 }
 

@@ -28,8 +28,13 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
         for (index, instruction) in program.instructions.iter().enumerate() {
             let claim = lanes.claim(rank, index);
             running.retain(|earlier| !claim.waits_for(&earlier.claim));
-            let Some(membership) = members.of(rank, instruction) else { continue };
-            let accesses = accesses(instruction, &membership.context(&program.tables, capabilities));
+            if !instruction.operation.fields().lane {
+                continue;
+            }
+            let tables = &program.tables;
+            let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
+            let membership = members.of(rank, instruction);
+            let accesses = accesses(instruction, &membership.map_or(alone, |one| one.context(tables, capabilities)));
             blocks += accesses.len() as u64;
             if blocks > BLOCKS_MAX {
                 return Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "blocks of programs with several lanes"));

@@ -76,7 +76,8 @@ pub(crate) fn check(
             let checked = instructions.check(rank, instruction, &program.tables, &spans);
             let occupant = |id| members.occupant(rank, id);
             checked.and_then(|()| slots.step(index, instruction, occupant)).map_err(|fault| {
-                let cause = format!("{}: {}", instruction.operation, fault.cause);
+                let lane = if instruction.lane == 0 { String::new() } else { format!(" in lane {}", instruction.lane) };
+                let cause = format!("{}{lane}: {}", instruction.operation, fault.cause);
                 Refusal::at(rank, index, cause).because(fault.reason)
             })?;
             has_one_sided |= is_one_sided(instruction.operation);

@@ -12,7 +12,7 @@ pub const QUEUES_OFFSET: u32 = 0x400;
 /// What [`MAGIC`] reads: the letters FSEQ.
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FSEQ");
 /// Version of this register block, major in the upper half. A host refuses a card of another major version.
-pub const VERSION_VALUE: u32 = 0x0001_0004;
+pub const VERSION_VALUE: u32 = 0x0001_0005;
 /// What must be written to [`ABORT`] to take effect.
 pub const ABORT_VALUE: u32 = u32::from_le_bytes(*b"STOP");
 /// What [`WAITING_PEER`] reads when the sequencer waits for nobody.

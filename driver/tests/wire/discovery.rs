@@ -118,7 +118,7 @@ fn a_block_that_leaves_the_bar_is_refused() {
 #[test]
 fn other_versions_are_refused() {
     let error = refused(|fake| fake.set(BLOCK + 0x24, 0x0002_0000));
-    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0004, .. }), "{error}");
+    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0005, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x28, 2));
     assert!(matches!(error, Error::Version { found: 2, known: 1, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x20, 0x1234));
@@ -127,6 +127,28 @@ fn other_versions_are_refused() {
     let fake = Fake::new(4);
     fake.set(BLOCK + 0x24, 0x0001_0007);
     assert_eq!(fake.open().unwrap().version(), (1, 7));
+}
+
+/// A newer card has bits and registers that this host does not know: it uses what it knows.
+#[test]
+fn what_a_newer_card_adds_is_left_alone() {
+    let fake = Fake::new(4);
+    let old = fake.open().unwrap().capabilities().clone();
+    let fake = Fake::new(4);
+    fake.set(BLOCK + 0x24, 0x0001_ffff);
+    // Features 3, 10 and 31; all operations, element types and reductions; a register that was reserved.
+    fake.set(BLOCK + 0x2c, 0x8000_0509);
+    for offset in [0x70, 0x74, 0x78, 0x7c] {
+        fake.set(BLOCK + offset, u32::MAX);
+    }
+    fake.set(BLOCK + 0xfc, 0x1234_5678);
+    let card = fake.open().unwrap();
+    let new = card.capabilities();
+    let all = cmdseq::Operation::ALL.iter().fold(0, |set, one| set | 1_u64 << *one as u8);
+    assert_eq!(new.operations & !all, !all);
+    assert!(cmdseq::Operation::ALL.iter().all(|one| new.runs(*one)));
+    let (operations, element_types, reductions) = (new.operations, new.element_types, new.reductions);
+    assert_eq!(*new, cmdseq::Capabilities { operations, element_types, reductions, ..old });
 }
 
 #[test]

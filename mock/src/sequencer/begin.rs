@@ -31,8 +31,9 @@ impl Core {
             Operation::Fill => {
                 let destination = instruction.destination.address;
                 self.check_memory(at.card, destination, instruction.bytes)?;
-                self.begin_local(at, None, destination);
+                self.begin_local(at, Vec::new(), destination);
             }
+            Operation::Fold => return self.begin_fold(at, instruction),
             Operation::Group => {
                 let most = 2 * self.cards.len() as u64;
                 self.cards[at.card].communicators.check_free(instruction.communicator)?;

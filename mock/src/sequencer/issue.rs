@@ -12,6 +12,7 @@ use crate::card::Card;
 use crate::fabric::{Core, Event};
 use crate::host_dma::Job;
 use crate::lanes::{Claim, Lane, LaneId};
+use crate::version;
 
 const QUEUE: usize = 0;
 
@@ -103,7 +104,7 @@ impl Core {
             }
             None => {
                 let word = card.sequencer.prefetched.pop_front()?;
-                match Instruction::decode(&word) {
+                match version::decode(self.profile.version, &word) {
                     Ok(instruction) => (instruction, None, 0, false),
                     // An invalid instruction still gets a completion, with the tag it seems to have.
                     Err(error) => {

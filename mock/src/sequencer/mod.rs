@@ -136,8 +136,8 @@ pub(crate) enum Work {
     Rdma(Rdma),
     /// A signal of this card, checked after it is read.
     Signal { signal: Signal, is_read: bool },
-    /// A stream within the card's own memory.
-    Local { source: Option<u64>, destination: u64 },
+    /// A stream within the card's own memory: a fill without a source, a copy of one, or a fold of two.
+    Local { sources: Vec<u64>, destination: u64 },
     /// A table in host memory.
     HostTable,
     /// A copy from or to host memory, with the bytes done.

@@ -59,6 +59,7 @@ struct Ran {
     verified: usize,
     one_sided: usize,
     vector: usize,
+    folds: usize,
     /// With exchanges in several lanes.
     in_lanes: usize,
     /// With what reads host memory, changes communicators, or runs what is stored or the user's; by operation.
@@ -102,6 +103,7 @@ fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
             matches!(it.operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
         }));
         ran.vector += usize::from(has(&|it| takes_tables(it.operation)));
+        ran.folds += usize::from(has(&|it| it.operation == Operation::Fold && it.bytes > 0));
         ran.in_lanes += usize::from(has(&|it| it.lane != 0));
         let show = |wrong: &str| format!("seed {seed} of {ranks} ranks: {wrong}\n{communicators:?}\n{programs:#?}");
         if fails.iter().any(|statuses| !statuses.is_empty()) {
@@ -146,14 +148,15 @@ fn verified_programs_do_what_they_say() {
         let wanted = wanted / part;
         let ran = run_sets((ranks, lanes), seed() << 32, wanted);
         println!(
-            "{ranks} ranks, {lanes} lanes: {} verified and run, {} with one-sided transfers, {} with vector forms, {} in several \
-             lanes, {:?}; failed, as they were given what is wrong: {:?}; refused: {:?}",
-            ran.verified, ran.one_sided, ran.vector, ran.in_lanes, ran.outside, ran.failed, ran.refused
+            "{ranks} ranks, {lanes} lanes: {} verified and run, {} with one-sided transfers, {} with vector forms, {} with folds, \
+             {} in several lanes, {:?}; failed, as they were given what is wrong: {:?}; refused: {:?}",
+            ran.verified, ran.one_sided, ran.vector, ran.folds, ran.in_lanes, ran.outside, ran.failed, ran.refused
         );
         assert_eq!(ran.verified, wanted);
         assert!(lanes == 1 || ran.in_lanes * 4 > wanted, "{ran:?}");
         assert!(lanes > 1 || ran.one_sided * 10 > wanted, "{ran:?}");
         assert!(ran.vector * 20 > wanted, "{ran:?}");
+        assert!(ran.folds * 10 > wanted, "{ran:?}");
         let most: usize = ran.refused.values().sum();
         assert!(most < 4 * wanted, "{most} refused");
         ran.outside.iter().for_each(|(name, count)| *outside.entry(*name).or_default() += count);

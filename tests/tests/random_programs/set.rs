@@ -93,7 +93,7 @@ impl Set<'_> {
         if self.has_lanes {
             self.lane = self.dice.below(self.capabilities.lanes.into()) as u8;
         }
-        match self.dice.below(18) {
+        match self.dice.below(20) {
             0..=3 => self.collective(),
             4 => self.vector_form(),
             5 => {
@@ -106,6 +106,7 @@ impl Set<'_> {
             10 | 11 => self.one_sided(),
             12 | 13 if self.capabilities.runs(Operation::PutSignal) => self.put(),
             14 | 15 => self.outside(),
+            18 | 19 if self.capabilities.runs(Operation::Fold) => self.fold(),
             _ => self.alone(),
         }
     }
@@ -201,6 +202,20 @@ impl Set<'_> {
             _ => Instruction::fill(to, bytes, self.dice.roll()),
         };
         self.push(rank, instruction);
+    }
+
+    /// A fold of two operands of a card; its result mostly replaces neither.
+    fn fold(&mut self) {
+        let rank = self.dice.below(self.programs.len() as u64) as usize;
+        let combine = self.combine();
+        let bytes = self.size() / combine.element.bytes() * combine.element.bytes();
+        let (first, second) = (self.place(false, bytes), self.place(false, bytes));
+        let destination = match self.dice.below(6) {
+            0 => first,
+            1 => second,
+            _ => self.place(true, bytes),
+        };
+        self.push(rank, Instruction::fold(combine, first, second, destination, bytes));
     }
 
     fn pair(&mut self) {

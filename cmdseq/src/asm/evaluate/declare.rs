@@ -56,7 +56,7 @@ impl<'a> Evaluator<'a> {
         }
         let address = match text.space {
             AddressSpace::Card => self.card_address(text, bytes)?,
-            AddressSpace::Host => 0,
+            _ => 0,
         };
         let buffer = Buffer { name: text.name.text.clone(), space: text.space, layout: text.layout, address, bytes };
         self.program.buffers.push(buffer);

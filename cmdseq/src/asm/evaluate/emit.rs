@@ -193,15 +193,12 @@ fn why_not(instruction: &Instruction, side: Side) -> Option<String> {
     if fits(operand) {
         return None;
     }
-    let other = match operand.space {
-        AddressSpace::Card => AddressSpace::Host,
-        AddressSpace::Host => AddressSpace::Card,
-    };
+    let other = if operand.space == AddressSpace::Card { AddressSpace::Host } else { AddressSpace::Card };
     let plain = Operand { layout: Layout::Block, argument: None, ..operand };
     let expected = if !fits(plain) && fits(Operand { space: other, ..plain }) {
         match other {
-            AddressSpace::Card => "expected card memory (only `copy` accepts both memories)",
             AddressSpace::Host => "expected host memory: a host buffer, or `host` and an address",
+            _ => "expected card memory (only `copy` accepts both memories)",
         }
     } else if operand.layout == Layout::Striped && !fits(Operand { argument: None, ..operand }) {
         "expected no stripes (only operations on a communicator accept them)"

@@ -135,9 +135,7 @@ impl<'a> Evaluator<'a> {
                 match (function, buffer.space) {
                     (Function::Size, _) => Ok(Value::Number(i128::from(buffer.bytes))),
                     (_, AddressSpace::Card) => Ok(Value::Number(i128::from(buffer.address) + offset)),
-                    (_, AddressSpace::Host) => {
-                        refuse(first.span, "a host buffer has no address before the run: expected a card buffer")
-                    }
+                    _ => refuse(first.span, "a host buffer has no address before the run: expected a card buffer"),
                 }
             }
         }
