@@ -79,6 +79,7 @@ impl Way<'_> {
         let (groups, size) = self.grid;
         match (self.algorithm, self.operation) {
             ("lanes", "reduce") => bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32),
+            ("lanes", "scan" | "exscan") => bytes.max(1),
             ("lanes", _) => bytes * u64::from(groups) / u64::from(groups + size) / 32 * 32,
             ("ring", "allreduce") if !self.in_order => bytes.div_ceil(self.ranks.into()).next_multiple_of(32).max(1),
             _ => bytes.max(1),
@@ -113,11 +114,9 @@ impl Way<'_> {
             ("ring", "allreduce" | "reduce_scatter") => chain((chunk + 1..=chunk + ranks).map(|place| place % ranks)),
             ("ring", _) => chain(0..prefix),
             ("lanes", "reduce") => self.with_root_last(chunk),
-            ("lanes", _) if chunk == 0 => columns(),
-            ("lanes", _) => Tree::Fold((0..groups).map(row).collect()),
             ("two-level", "reduce" | "allreduce") => Tree::Fold((0..groups).map(row).collect()),
             ("two-level", "reduce_scatter") => columns(),
-            ("two-level", _) => {
+            ("two-level", _) | ("lanes", "scan" | "exscan") => {
                 let before = Tree::Fold((0..rank / size).map(row).collect());
                 let here = rank / size * size..prefix;
                 match (rank / size, here.is_empty()) {
@@ -126,6 +125,8 @@ impl Way<'_> {
                     (_, false) => two(before, left(here)),
                 }
             }
+            ("lanes", _) if chunk == 0 => columns(),
+            ("lanes", _) => Tree::Fold((0..groups).map(row).collect()),
             (other, _) => panic!("no algorithm {other}"),
         })
     }
@@ -178,6 +179,8 @@ mod tests {
             ("lanes", "reduce_scatter", 6, 1, 1, "((0 1 2) (3 4 5))"),
             ("two-level", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
             ("two-level", "exscan", 6, 3, 0, "((0 1 2))"),
+            ("lanes", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
+            ("lanes", "exscan", 6, 2, 0, "(0 1)"),
         ] {
             let way = Way { algorithm, operation, ranks, root: 4, grid: (2, 3), in_order: false };
             assert_eq!(text(&way.tree(rank, chunk).unwrap()), expected, "{algorithm} {operation}");

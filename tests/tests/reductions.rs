@@ -177,14 +177,25 @@ fn dragonflies_reduce() {
 /// In blocks, over all links of a row, which is faster for long vectors: with the same folds.
 #[test]
 fn long_scans_of_dragonflies_fold_as_short_ones() {
-    for (selector, ranks) in [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4)] {
+    let in_lanes = [("mock:optweb:4x4+lanes=6", 16), ("mock:optweb:3x5+lanes=2", 15), ("mock:optweb:5x2+lanes=9", 10)];
+    for (selector, ranks) in
+        [("mock:optweb:4x4", 16), ("mock:optweb:3x5", 15), ("mock:optweb:2x2", 4)].into_iter().chain(in_lanes)
+    {
         let mut sweep = Sweep::new(selector);
+        let has_lanes = selector.contains("lanes");
         for (operation, (reduction, element)) in ["scan", "exscan"].into_iter().flat_map(|operation| {
             [("sum", "f32"), ("sum", "f16"), ("prod", "bf16"), ("maxloc", "f64i32")].map(|how| (operation, how))
         }) {
             let case = Case { operation, reduction, element, ranks, bytes: 65_552, root: 0 };
-            let plan = plan(&request(&case, (0..ranks).collect()), sweep.cluster.capabilities()).unwrap();
+            let algorithm = has_lanes.then_some(Algorithm::Lanes);
+            let request = Request { algorithm, ..request(&case, (0..ranks).collect()) };
+            let plan = plan(&request, sweep.cluster.capabilities()).unwrap();
             assert_eq!(plan.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
+            // Cards of the first row have nothing to fold with.
+            let folds = |rank: u32| {
+                plan.programs[rank as usize].instructions.iter().any(|one| one.operation == Operation::Fold)
+            };
+            assert_eq!([folds(0), folds(ranks - 1)], [false, has_lanes], "{case:?}");
             let grid = grid(&sweep.cluster, &plan.request.group);
             sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
         }

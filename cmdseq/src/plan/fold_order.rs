@@ -44,6 +44,7 @@ impl FoldOrder {
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
             Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
+            Collective::Scan | Collective::Exscan => None,
             _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
         };
         let chunk = match &lanes {
@@ -91,8 +92,10 @@ impl FoldOrder {
             Algorithm::Ring if is_rotated => Folding::chain((0..ranks).map(|step| (block % ranks + 1 + step) % ranks)),
             Algorithm::Ring => Folding::chain(0..prefix),
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
-            // `at` knows.
-            Algorithm::Lanes => None,
+            // Of others than scans, `at` knows.
+            Algorithm::Lanes => {
+                matches!(self.collective, Collective::Scan | Collective::Exscan).then(|| self.two_level(rank, prefix))
+            }
         }
     }
 

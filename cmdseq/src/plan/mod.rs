@@ -126,7 +126,8 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
         return ways;
     }
     let is_grid = matches!(capabilities.topology, Topology::Dragonfly { .. });
-    let goes_along_both = matches!(collective, Scatter | Gather | Allgather | ReduceScatter | Allreduce | Alltoall);
+    let goes_along_both =
+        matches!(collective, Scatter | Gather | Allgather | ReduceScatter | Allreduce | Alltoall | Scan | Exscan);
     let has_trees = collective.has_peer() || matches!(collective, Broadcast | Reduce);
     if capabilities.lanes > 1 && (has_trees || is_grid && goes_along_both) {
         ways.push(Algorithm::Lanes);

@@ -2,6 +2,7 @@
 
 #[path = "../cards/mod.rs"]
 mod cards;
+mod lane_scans;
 mod lanes;
 mod refusals;
 mod scans;
@@ -85,6 +86,12 @@ fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u
                 if instruction.operation == Operation::Copy {
                     let data = memory[rank].read(instruction.source.address, instruction.bytes);
                     memory[rank].write(instruction.destination.address, &data);
+                }
+                if instruction.operation == Operation::Fold {
+                    let [mut folded, second] = [instruction.source.address, instruction.extent]
+                        .map(|address| memory[rank].read(address, instruction.bytes));
+                    folded.iter_mut().zip(second).for_each(|(one, other)| *one ^= other);
+                    memory[rank].write(instruction.destination.address, &folded);
                 }
                 (next[rank].1, moved) = (true, true);
             }

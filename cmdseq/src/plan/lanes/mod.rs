@@ -1,10 +1,11 @@
 //! Plans for cards with several lanes: exchanges over different links, or in different directions of them, run at once.
 //!
 //! A transfer from or to one rank uses all links of that rank, in pieces that follow each other ([`trees`]). What all ranks
-//! exchange goes along both dimensions of a grid ([`halves`]).
+//! exchange goes along both dimensions of a grid ([`halves`]); a scan along both, one after the other ([`scan`]).
 
 mod channels;
 mod halves;
+mod scan;
 mod ticks;
 mod trees;
 
@@ -28,6 +29,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     match request.collective {
         Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
         one if one.has_peer() => trees::build(request, capabilities),
+        Collective::Scan | Collective::Exscan => scan::build(request, capabilities),
         _ => halves::build(request, capabilities),
     }
 }

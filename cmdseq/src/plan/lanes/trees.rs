@@ -332,7 +332,7 @@ impl Trees {
 }
 
 /// The number of pieces of a chunk of `bytes` with which the last arrives earliest, by what a tick takes apart from its bytes.
-fn pieces(bytes: u64, axes: usize, capabilities: &Capabilities) -> u64 {
+pub(super) fn pieces(bytes: u64, axes: usize, capabilities: &Capabilities) -> u64 {
     let timing = &capabilities.timing;
     let cycles = u64::from(timing.dispatch_cycles + timing.memory_read_cycles + timing.handover_cycles + 2);
     let cycle_ps = 1_000_000_000 / u64::from(capabilities.clock_khz.max(1));
