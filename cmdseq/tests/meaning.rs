@@ -310,6 +310,44 @@ fn folds_of_folds_keep_to_the_elements_of_the_inputs() {
     assert_eq!(of_steps(&[(0, 16), (2, 12)]), Err(Reason::Expectation));
 }
 
+/// Rank 0 receives the input of rank 1 and folds it with its own: as it should, in place, and with wrong operands.
+#[test]
+fn a_fold_on_one_card_means_its_two_operands() {
+    let sum = Combine::new(Reduction::Sum, Element::F32);
+    let [input, came, output] = [0, 0x1000, 0x2000].map(Operand::card);
+    let reduced = |fold: Instruction, order: Order| {
+        let result = fold.destination.address;
+        let first = Program {
+            instructions: vec![Instruction::recv(1, came, 16), fold],
+            input: vec![Piece { offset: 0, address: 0, bytes: 16 }],
+            output: vec![Piece { offset: 0, address: result, bytes: 16 }],
+            ..Program::default()
+        };
+        let second = Program {
+            instructions: vec![Instruction::send(0, input, 16)],
+            input: vec![Piece { offset: 0, address: 0, bytes: 16 }],
+            ..Program::default()
+        };
+        let request = Request { combine: Some(sum), order, ..Request::new(Collective::Reduce, vec![0, 1], 16) };
+        expect(&[first, second], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+    };
+    for order in [Order::Any, Order::Rank] {
+        for destination in [input, came, output] {
+            assert_eq!(reduced(Instruction::fold(sum, input, came, destination, 16), order), Ok(()));
+        }
+    }
+    let product = Combine { reduction: Reduction::Prod, ..sum };
+    for wrong in [
+        Instruction::fold(sum, input, input, output, 16),
+        Instruction::fold(sum, came, came, output, 16),
+        Instruction::fold(product, input, came, output, 16),
+        Instruction::fold(sum, input, Operand::card(0x1004), output, 16),
+        Instruction::fold(sum, input, came, output, 12),
+    ] {
+        assert_eq!(reduced(wrong, Order::Any), Err(Reason::Expectation), "{wrong:?}");
+    }
+}
+
 fn is_barrier(programs: &[Vec<Instruction>], capabilities: &Capabilities) -> Result<(), Refusal> {
     let program = |one: &Vec<Instruction>| Program { instructions: one.clone(), ..Program::default() };
     let programs: Vec<Program> = programs.iter().map(program).collect();

@@ -32,12 +32,16 @@ impl UserLogic for Trusting {
 }
 
 fn operand(dice: &mut Dice, host: u64) -> Operand {
-    let space = if dice.below(3) == 0 { AddressSpace::Host } else { AddressSpace::Card };
+    let space = match dice.below(24) {
+        0 => dice.of(&[AddressSpace::Stream0, AddressSpace::Stream1]),
+        1..=8 => AddressSpace::Host,
+        _ => AddressSpace::Card,
+    };
     let layout = if dice.below(3) == 0 { Layout::Striped } else { Layout::Block };
     let argument = dice.of(&[None, None, Some(0), Some(2)]);
     let address = match space {
         AddressSpace::Host => host.wrapping_add(edge(dice) % (2 * HOST_BYTES as u64)),
-        AddressSpace::Card => edge(dice),
+        _ => edge(dice),
     };
     Operand { space, layout, argument, address }
 }

@@ -81,6 +81,8 @@ fn by_hand(ranks: u16) -> Base {
             } else {
                 Instruction::recv_reduce(sum, rank ^ 1, at(0x5000), at(0x6000), 64).on(1)
             },
+            Instruction::fold(sum, at(0x5000), at(0x3000), at(0x7000), 64),
+            Instruction::fold(sum, at(0x7000), at(0x5000), at(0x7000), 64),
         ];
         Program { instructions, ..Program::default() }
     });
@@ -116,7 +118,7 @@ fn mutants(it: &Instruction, ranks: u16) -> Vec<Instruction> {
             add(&|it| side(it).address = other.wrapping_sub(it.bytes.max(8)));
         }
         [0, 0x1004, 8 << 30, (8 << 30) - 16, u64::MAX].into_iter().for_each(|to| add(&|it| side(it).address = to));
-        add(&|it| side(it).space = AddressSpace::Host);
+        AddressSpace::ALL.into_iter().for_each(|space| add(&|it| side(it).space = space));
         add(&|it| side(it).layout = Layout::Striped);
         add(&|it| side(it).layout = Layout::Block);
         add(&|it| side(it).argument = Some(1));

@@ -171,6 +171,10 @@ const WRONG: &[Wrong] = wrong! {
         "allreduce source 0, destination 32, bytes 64, element f32, reduction sum";
     "a copy over itself": 1 ranks, 0 at 1, Overlap, "overlap",
         "nop\ncopy source 0, destination 32, bytes 64";
+    "a fold over a part of its operand": 2 ranks, 1 at 1, Overlap, "fold: 64 B at 0x0 and 64 B at 0x20 overlap, and one of them is written",
+        "nop\nif rank == 1\n fold source 0, extent 64, destination 32, bytes 64, element f32, reduction sum\nend";
+    "a fold of what a neighbour writes": 2 ranks, 0 at 0, Race, "(fold) reads",
+        "if rank == 0\n rdma_write peer 1, source 0, destination 64, bytes 64\nelse\n fold source 0, extent 64, destination 128, bytes 64, element u8, reduction max\nend";
     "a ring that writes what it sends": 3 ranks, 0 at 0, Overlap, "overlap",
         "sendrecv peer (rank + 1) % 3, root (rank - 1) % 3, source 0, destination 63, bytes 64";
     "an eager piece too long": 2 ranks, 0 at 0, EagerOverrun, "16385 B exceed the receive buffer",

@@ -7,7 +7,8 @@ use cmdseq::meaning::expect;
 use cmdseq::plan::{Collective, Communicator, Order, Piece, Program, Request};
 use cmdseq::verify::{Stored, verify_launches, verify_resident};
 use cmdseq::{
-    Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table, Topology, verify,
+    AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table, Topology,
+    verify,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -42,7 +43,13 @@ impl Input<'_> {
     fn operand(&mut self) -> Operand {
         let kind = self.byte();
         let address = self.number();
-        let operand = if kind & 0x1f == 1 { Operand::host(address) } else { Operand::card(address) };
+        let space = match kind & 0x1f {
+            1 => AddressSpace::Host,
+            2 => AddressSpace::Stream0,
+            3 => AddressSpace::Stream1,
+            _ => AddressSpace::Card,
+        };
+        let operand = Operand { space, ..Operand::card(address) };
         let operand = if kind & 0xe0 == 0x20 { operand.striped() } else { operand };
         if kind & 0xe0 == 0x40 { operand.plus_argument(kind % 3) } else { operand }
     }
