@@ -50,6 +50,7 @@ mod sequencer;
 mod signals;
 mod stored;
 mod switch;
+mod windows;
 
 pub use clock::Clock;
 pub use fabric::{Fabric, Fault, Statistics};

@@ -59,12 +59,24 @@ pub enum ProfileError {
         /// Largest number of lanes.
         most: u32,
     },
+    /// Too many windows.
+    #[error("invalid number of windows: {windows} (a card has at most {most})")]
+    Windows {
+        /// Requested number of windows.
+        windows: u32,
+        /// Largest number of windows.
+        most: u32,
+    },
 }
 
 /// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
 const PORTS_MAX: u32 = 64;
 /// Maximum number of lanes of one card: exchanges that run at once use different links.
 const LANES_MAX: u32 = PORTS_MAX;
+/// Window slots of a card: the published system has no one-sided operations.
+const WINDOWS: u32 = 16;
+/// Maximum number of window slots: a slot is named by 16 bits, and each has comparators of its own.
+const WINDOWS_MAX: u32 = 1024;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
 
@@ -122,6 +134,8 @@ pub struct Profile {
     pub reductions_extend: bool,
     /// Lanes of each card: more than one are an extension.
     pub lanes: u32,
+    /// Window slots of each card, an extension. Without, a card serves one-sided operations at any address.
+    pub windows: u32,
 }
 
 impl Profile {
@@ -151,6 +165,7 @@ impl Profile {
             reduce_unit_cycles: 8,
             reductions_extend: true,
             lanes: 1,
+            windows: WINDOWS,
         }
     }
 
@@ -164,6 +179,9 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
+        if self.windows > WINDOWS_MAX {
+            return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
+        }
         if !(1..=LANES_MAX).contains(&self.lanes) {
             return Err(ProfileError::Lanes { lanes: self.lanes, most: LANES_MAX });
         }

@@ -11,6 +11,7 @@ use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, SIGNALS, TABLES};
 use crate::communicators::COMMUNICATORS;
 use crate::fabric::Core;
 use crate::rings::DEPTH_MAX;
+use crate::windows::is_always_there;
 
 /// Offset of the sequencer's block in the register BAR: the second entry of the feature list.
 pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
@@ -88,7 +89,8 @@ impl Core {
     /// Returns a capability register; `None` for other registers.
     fn capability(&self, index: usize, offset: u32) -> Option<u32> {
         let profile = &self.profile;
-        let operations = Operation::ALL.iter().fold(0u64, |set, operation| set | 1 << *operation as u8);
+        let has = |operation: &&Operation| profile.windows > 0 || is_always_there(**operation);
+        let operations = Operation::ALL.iter().filter(has).fold(0u64, |set, operation| set | 1 << *operation as u8);
         let mut features = Features::HOST_RING | Features::RESIDENT;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
         features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
@@ -119,6 +121,7 @@ impl Core {
             sequencer::RESIDENT_WORDS => RESIDENT_WORDS,
             sequencer::SIGNALS => SIGNALS as u32,
             sequencer::TABLES => TABLES.into(),
+            sequencer::WINDOWS => profile.windows,
             sequencer::ADDRESS_ALIGN => 1,
             sequencer::EAGER_BYTES => profile.receive_buffer_bytes as u32,
             sequencer::OPERATIONS_LO => operations as u32,

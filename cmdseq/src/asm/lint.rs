@@ -75,7 +75,9 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
 /// Whether all members of a communicator meet in the instruction.
 fn meets_others(instruction: &Instruction) -> bool {
     let fields = instruction.operation.fields();
-    fields.communicator && !fields.peer && !matches!(instruction.operation, Operation::Group | Operation::Free)
+    fields.communicator
+        && !fields.peer
+        && !matches!(instruction.operation, Operation::Group | Operation::Free | Operation::Open)
 }
 
 #[derive(Default)]

@@ -20,6 +20,7 @@ use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;
 use crate::switch::{Barrier, Transfer};
+use crate::windows::Admission;
 
 /// Arguments of a call to user logic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,8 @@ pub(crate) enum Work {
     Rdma(Rdma),
     /// A signal of this card, checked after it is read.
     Signal { signal: Signal, is_read: bool },
+    /// A window of this card that transfers of others go through.
+    Closing(Admission),
     /// A stream within the card's own memory.
     Local { source: Option<u64>, destination: u64 },
     /// A table in host memory.

@@ -115,6 +115,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
         resident_words: 256,
         signals: 4,
         tables: 4,
+        windows: 4,
         lanes: 2,
         address_align: 1,
         eager_bytes: 16 << 10,
