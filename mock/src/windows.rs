@@ -8,6 +8,7 @@ use cmdseq::instruction::{Rights, Window, offset};
 use cmdseq::{Instruction, Operation};
 
 use crate::card::Card;
+use crate::communicators::Members;
 use crate::fabric::{Core, Step};
 use crate::lanes::LaneId;
 use crate::sequencer::{Refusal, Running, Work, bad_field};
@@ -28,7 +29,8 @@ pub(crate) struct Windows {
 struct Open {
     key: u32,
     rights: Rights,
-    communicator: u16,
+    /// The cards that may use it: those of the communicator when it was opened.
+    members: Members,
     address: u64,
     bytes: u64,
     /// Its number among all windows that the card has opened.
@@ -70,13 +72,13 @@ impl Windows {
         self.slots.len() as u32
     }
 
-    fn open(&mut self, instruction: &Instruction, window: Window) -> Result<(), Refusal> {
+    fn open(&mut self, instruction: &Instruction, window: Window, members: Members) -> Result<(), Refusal> {
         let free = self.slots.get_mut(usize::from(window.slot)).filter(|slot| slot.is_none());
         self.opened += 1;
         *free.ok_or((Status::BadWindow, window.slot))? = Some(Open {
             key: window.key,
             rights: instruction.rights(),
-            communicator: instruction.communicator,
+            members,
             address: instruction.destination.address,
             bytes: instruction.bytes,
             number: self.opened,
@@ -131,8 +133,7 @@ impl Card {
         let window = request.window?;
         let slot = usize::from(window.slot);
         let open = self.windows.slots.get(slot)?.as_ref().filter(|open| open.allows(request, window))?;
-        let membership = self.communicators.get(open.communicator).ok()?;
-        membership.members.contains(&node).then_some(Admission::Window { slot, number: open.number })
+        open.members.contains(&node).then_some(Admission::Window { slot, number: open.number })
     }
 
     /// Returns the window of an instruction that opens or closes one, if the card has windows.
@@ -152,9 +153,9 @@ pub(crate) fn is_always_there(operation: Operation) -> bool {
 impl Core {
     pub(crate) fn begin_open(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let window = self.cards[at.card].window(instruction)?;
-        self.cards[at.card].membership(instruction)?;
+        let membership = self.cards[at.card].membership(instruction)?;
         self.check_memory(at.card, instruction.destination.address, instruction.bytes)?;
-        self.cards[at.card].windows.open(instruction, window)?;
+        self.cards[at.card].windows.open(instruction, window, membership.members)?;
         self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles), Step::Finish);
         Ok(())
     }

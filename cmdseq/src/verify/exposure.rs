@@ -37,7 +37,7 @@ pub struct Exposure {
 /// Finds the windows that `programs` of the ranks of `group` need: exactly the ranges that they reach, of each rank at most
 /// `room` of that rank. If a rank has too few, the ranges with the smallest gaps between them share a window.
 ///
-/// An instruction that is invalid by itself, or reaches a card outside of the group, gets none.
+/// An instruction that is invalid by itself, or reaches a card outside of the group or its own, gets none.
 ///
 /// # Errors
 /// Invalid communicators; and [`Reason::Window`] if a rank needs more windows even so, because the communicators or rights differ.
@@ -97,7 +97,8 @@ fn reached(
     for (rank, program) in programs.iter().enumerate() {
         for (index, instruction) in program.instructions.iter().enumerate().filter(|(_, one)| is_unnamed(one)) {
             let Some(membership) = members.of(rank, instruction) else { continue };
-            let Some(peer) = membership.program_rank(instruction.peer.into()) else { continue };
+            let peer = membership.program_rank(instruction.peer.into()).filter(|peer| *peer != rank);
+            let Some(peer) = peer else { continue };
             let Ok(block) = remote(instruction, &membership.context(&program.tables, capabilities)) else { continue };
             let rights = instruction.needed_rights();
             let range = match block {
