@@ -90,10 +90,11 @@ fn a_close_does_not_wait_for_ever() {
         fabric.set_link_rate(1, 0, 1);
         cluster.card_mut(1).write_memory(FAR, &[9; 4096]).unwrap();
         let outcome = cluster.run(
-            &[0, 1],
+            &[0, 1, 2],
             &programs(&[
                 &[Instruction::barrier(), transfer],
                 &[Instruction::barrier(), Instruction::delay(1000), Instruction::close(WINDOW)],
+                &[Instruction::barrier()],
             ]),
             LONG,
         );
@@ -116,10 +117,11 @@ fn a_card_that_stops_does_not_hold_back_a_close() {
     fabric.plant(Fault::Freeze { node: 0, after_ps: 5_000_000_000 });
     let put = Instruction::put_signal(1, card(0), card(FAR), 64 * MIB, 3, 1).through(WINDOW);
     let outcome = cluster.run(
-        &[0, 1],
+        &[0, 1, 2],
         &programs(&[
             &[Instruction::barrier(), put],
             &[Instruction::barrier(), Instruction::delay(1000), Instruction::close(WINDOW)],
+            &[Instruction::barrier()],
         ]),
         Duration::from_millis(500),
     );
