@@ -92,14 +92,18 @@ impl<'a> Windows<'a> {
         let Some(membership) = self.members.of(rank, instruction) else { return Ok(()) };
         let Some(peer) = membership.program_rank(instruction.peer.into()) else { return Ok(()) };
         let slot = window.slot;
+        let opens = |one: &Instruction| one.operation == Operation::Open && one.window() == Some(window);
         let open = self.open.get_mut(&(peer, slot));
         let known = open.map(|open| (&self.programs[peer].instructions[open.index], open));
-        let Some((opened, open)) = known.filter(|(opened, _)| opened.window() == Some(window)) else {
-            return Err(format!("window {slot} of rank {peer} with key {:#x} is not open", window.key));
+        let is_open = |open: &Open| clocks.is_over(peer, open.index, rank);
+        let Some((opened, open)) = known.filter(|(opened, open)| opens(opened) && is_open(open)) else {
+            return Err(match self.programs[peer].instructions.iter().any(opens) {
+                true => format!(
+                    "window {slot} of rank {peer} may be closed then; add a barrier after its open, and one before its close"
+                ),
+                false => format!("rank {peer} opens no window {slot} with key {:#x}", window.key),
+            });
         };
-        if !clocks.is_over(peer, open.index, rank) {
-            return Err(format!("window {slot} of rank {peer} may not be open yet; add a barrier after its open"));
-        }
         let missing = instruction.needed_rights() - opened.rights();
         if let Some(missing) = missing.name() {
             return Err(format!("window {slot} of rank {peer} has no right {missing}"));
