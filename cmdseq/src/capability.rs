@@ -96,6 +96,9 @@ pub struct Capabilities {
     pub signals: u32,
     /// Slots for tables of the vector forms; 0 if the card has none.
     pub tables: u32,
+    /// Slots for windows, which limit what one-sided operations of other cards reach; 0 if the card has none, and others reach all
+    /// of its memory.
+    pub windows: u32,
     /// Lanes, each of which runs one exchange at a time; at least 1.
     pub lanes: u32,
     /// Addresses must be multiples of this.

@@ -94,6 +94,9 @@ statuses! {
     BadTable = 18, "the table is missing or does not fit";
     /// The signal does not exist on its card, or would exceed 32 bits. The detail is the signal.
     BadSignal = 19, "the signal does not exist, or would overflow";
+    /// The window does not exist, is closed, or does not allow the access. The detail is the node of the peer; of an open or close,
+    /// the slot.
+    BadWindow = 20, "the window does not exist, is closed, or does not allow the access";
 }
 
 /// One word from the sequencer.

@@ -88,6 +88,8 @@ fn instruction_fields() -> Vec<(usize, &'static str, &'static str)> {
     let read_by_some = FIELDS.iter().map(|field| (field.offset, field.name, field.meaning));
     let mut fields: Vec<_> = always.into_iter().chain(read_by_some).map(|(at, name, it)| (8 * at, name, it)).collect();
     fields.sort_unstable();
+    // Slot, rights and key of a window are parts of the extent.
+    fields.dedup_by_key(|field| field.0);
     fields
 }
 

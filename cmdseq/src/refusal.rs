@@ -90,6 +90,8 @@ reasons! {
     UseBeforeSignal = "use-before-signal",
     /// Two accesses to the same bytes, at least one of them a write, are not ordered.
     Race = "race",
+    /// A one-sided operation reaches no open window that allows it, or a window is opened twice, closed while in use, or left open.
+    Window = "window",
     /// A resident program or table is missing, or cannot be stored.
     Stored = "stored",
     /// The programs exceed a limit of the verifier.

@@ -84,7 +84,7 @@ pub enum Error {
         last_seen: String,
     },
     /// The card ended an instruction with a status other than done.
-    #[error("Node {node}, instruction {instruction} ({operation}): {status}{}", about(*.status, *.detail))]
+    #[error("Node {node}, instruction {instruction} ({operation}): {status}{}", about(*.operation, *.status, *.detail))]
     Failed {
         /// Its node in the fabric.
         node: u32,
@@ -213,6 +213,9 @@ pub enum Error {
         /// Why.
         health: Health,
     },
+    /// The operating system gives no random number for the key of a window. Nothing was launched.
+    #[error("No random number for the key of a window")]
+    NoKey(#[source] std::io::Error),
     /// A token, resident program or communicator outlived what it belongs to: its card was reset, its slot was stored anew,
     /// it was freed.
     #[error("This {what} is of another owner, or is gone: freed, stored anew, or lost in a reset")]
@@ -234,10 +237,11 @@ impl From<Refusal> for Error {
     }
 }
 
-fn about(status: Status, detail: u16) -> String {
+fn about(operation: Operation, status: Status, detail: u16) -> String {
     match status {
         _ if detail == NO_DETAIL => String::new(),
-        Status::LinkDown | Status::Mismatch | Status::BadRank => format!(" (node {detail})"),
+        Status::BadWindow if matches!(operation, Operation::Open | Operation::Close) => format!(" (slot {detail})"),
+        Status::LinkDown | Status::Mismatch | Status::BadRank | Status::BadWindow => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
         Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
         _ if detail != 0 => format!(" (detail {detail:#x})"),
@@ -264,6 +268,7 @@ mod tests {
             (Status::LinkDown, 5, " (node 5)"),
             (Status::Mismatch, 0, " (node 0)"),
             (Status::BadRank, 7, " (node 7)"),
+            (Status::BadWindow, 3, " (node 3)"),
             (Status::BadField, 0, " (byte 0 of the word)"),
             (Status::OutOfRange, OUT_OF_MEMORY, " (the machine has no memory left for mock cards)"),
             (Status::OutOfRange, OUT_OF_MEMORY + 1, " (detail 0x"),
@@ -271,11 +276,12 @@ mod tests {
             (Status::Aborted, 0, ""),
             (Status::OutOfRange, 0, ""),
         ] {
-            let found = about(status, detail);
+            let found = about(Operation::PutSignal, status, detail);
             assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{status}: {found}");
         }
+        assert_eq!(about(Operation::Open, Status::BadWindow, 3), " (slot 3)");
         for status in Status::ALL {
-            assert_eq!(about(*status, NO_DETAIL), "", "{status}");
+            assert_eq!(about(Operation::Nop, *status, NO_DETAIL), "", "{status}");
         }
     }
 }

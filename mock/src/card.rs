@@ -16,6 +16,7 @@ use crate::msix::Msix;
 use crate::rates::ResourceId;
 use crate::rings::Rings;
 use crate::sequencer::{Running, Sequencer, UserLogic};
+use crate::windows::Windows;
 
 /// Queue pairs of a card.
 pub(crate) const QUEUES: u32 = 1;
@@ -109,6 +110,7 @@ pub(crate) struct Card {
     pub(crate) resident: Vec<Vec<Instruction>>,
     pub(crate) signals: [u32; SIGNALS],
     pub(crate) tables: Tables,
+    pub(crate) windows: Windows,
     pub(crate) user_logic: Option<Box<dyn UserLogic>>,
     pub(crate) errors: Errors,
     pub(crate) eager_limit: u64,
@@ -142,6 +144,7 @@ impl Card {
         self.resident = vec![Vec::new(); RESIDENT_PROGRAMS];
         self.signals = [0; SIGNALS];
         self.tables.clear();
+        self.windows.reset();
         self.errors = Errors::empty();
         self.eager_limit = eager_limit;
         self.scratch = 0;

@@ -20,8 +20,9 @@ use crate::moves::{HOLD_BYTES, Move};
 use crate::msix::Msix;
 use crate::profile::{Profile, ProfileError};
 use crate::rates::{End, Rates, StreamId};
-use crate::sequencer::{Sequencer, UserLogic};
+use crate::sequencer::{Sequencer, UserLogic, Work};
 use crate::switch::StreamPurpose;
+use crate::windows::Windows;
 
 /// A fault, planted by a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +188,8 @@ pub(crate) enum Event {
     DirectCounted { at: LaneId, port: usize, source: usize, address: u64, bytes: u64 },
     /// A one-sided request reaches the card that has the data.
     RdmaRequested { reader: LaneId, epoch: u64 },
+    /// The beat that announces a one-sided write reaches the card that it is for.
+    RdmaAnnounced { writer: LaneId, epoch: u64 },
     /// The last beat of a one-sided transfer is counted at its destination.
     RdmaCounted { issuer: LaneId, epoch: u64 },
     /// A planted fault strikes.
@@ -214,6 +217,8 @@ pub(crate) enum Step {
     Folded,
     /// The signal that ends a one-sided write arrived.
     Acknowledged,
+    /// No transfer goes through the window any more, or the `close` has waited long enough.
+    Closed,
     /// The next piece of a copy from or to host memory is due.
     HostPiece,
     /// The duration of the instruction is over.
@@ -298,6 +303,7 @@ impl Core {
             resident: vec![Vec::new(); RESIDENT_PROGRAMS],
             signals: [0; SIGNALS],
             tables: Tables::new(),
+            windows: Windows::new(profile.windows()),
             user_logic: None,
             errors: fpga_regs::bits::Errors::empty(),
             eager_limit: 0,
@@ -322,8 +328,14 @@ impl Core {
                 self.cards[peer as usize].links[back].inbound.clear();
             }
         }
+        let peer = |lane: &Lane| match &lane.running.as_ref()?.work {
+            Work::Rdma(rdma) => Some(rdma.peer),
+            _ => None,
+        };
+        let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
         let pages = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
         self.discarded.extend(pages);
+        peers.into_iter().for_each(|peer| self.transfer_ended(peer));
     }
 
     /// Returns the card's free-running counter. Counters of different cards are unrelated.
@@ -424,12 +436,14 @@ impl Core {
                 self.direct_counted(at, port, source, address, bytes);
             }
             Event::RdmaRequested { reader, epoch } if is_current(self, reader, epoch) => self.rdma_requested(reader),
+            Event::RdmaAnnounced { writer, epoch } if is_current(self, writer, epoch) => self.rdma_announced(writer),
             Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
             Event::Strike(fault) => self.strike(fault),
             Event::Issue { .. }
             | Event::Step { .. }
             | Event::BufferedCounted { .. }
             | Event::RdmaRequested { .. }
+            | Event::RdmaAnnounced { .. }
             | Event::RdmaCounted { .. } => {}
         }
     }

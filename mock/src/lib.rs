@@ -51,6 +51,7 @@ mod signals;
 mod stored;
 mod switch;
 mod version;
+mod windows;
 
 pub use clock::Clock;
 pub use fabric::{Fabric, Fault, Statistics};

@@ -75,12 +75,24 @@ pub enum ProfileError {
         /// First minor version with lanes.
         lanes: u32,
     },
+    /// Too many windows.
+    #[error("invalid number of windows: {windows} (a card has at most {most})")]
+    Windows {
+        /// Requested number of windows.
+        windows: u32,
+        /// Largest number of windows.
+        most: u32,
+    },
 }
 
 /// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
 const PORTS_MAX: u32 = 64;
 /// Maximum number of lanes of one card: exchanges that run at once use different links.
 const LANES_MAX: u32 = PORTS_MAX;
+/// Window slots of a card: the published system has no one-sided operations.
+const WINDOWS: u32 = 16;
+/// Maximum number of window slots: a slot is named by 16 bits, and each has comparators of its own.
+const WINDOWS_MAX: u32 = 1024;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
 
@@ -140,6 +152,8 @@ pub struct Profile {
     pub lanes: u32,
     /// Minor version of the registers. A card of an older one lacks the later registers and operations (`docs/isa.md`, Versions).
     pub version: u32,
+    /// Window slots of each card from version 1.5 on, an extension. Without, a card serves one-sided operations at any address.
+    pub windows: u32,
 }
 
 impl Profile {
@@ -170,6 +184,7 @@ impl Profile {
             reductions_extend: true,
             lanes: 1,
             version: version::CURRENT,
+            windows: WINDOWS,
         }
     }
 
@@ -183,6 +198,9 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
+        if self.windows > WINDOWS_MAX {
+            return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
+        }
         if !(1..=LANES_MAX).contains(&self.lanes) {
             return Err(ProfileError::Lanes { lanes: self.lanes, most: LANES_MAX });
         }
@@ -205,6 +223,11 @@ impl Profile {
                 Ok(())
             }
         }
+    }
+
+    /// Returns the number of window slots of each card: none before version 1.5 of the registers.
+    pub const fn windows(&self) -> u32 {
+        if self.version < version::WINDOWS { 0 } else { self.windows }
     }
 
     /// Returns the number of links of each card.

@@ -14,6 +14,7 @@ use crate::rates::ResourceId;
 use crate::sequencer::{Refusal, Running, Work, bad_field};
 use crate::signals::Signal;
 use crate::switch::StreamPurpose;
+use crate::windows::{Admission, Request};
 
 /// A one-sided transfer in progress.
 #[derive(Debug)]
@@ -27,6 +28,9 @@ pub(crate) struct Rdma {
     /// Added to the peer's signal when the data has arrived.
     signal: Option<Signal>,
     pub(crate) peer: usize,
+    /// What it asks of the peer, and the peer's permission.
+    request: Request,
+    pub(crate) admitted: Option<Admission>,
 }
 
 impl Core {
@@ -35,6 +39,10 @@ impl Core {
         self.check_ranks(instruction, membership.members.len() as u32)?;
         if u32::from(instruction.peer) == membership.own_rank {
             return Err(bad_field(offset::PEER));
+        }
+        // A card without windows does not know the field.
+        if self.profile.windows() == 0 && instruction.window().is_some() {
+            return Err(bad_field(offset::EXTENT));
         }
         let (port, peer) = self.port_toward(at, &membership, instruction.peer.into())?;
         // Block addresses are those of any transfer with this peer.
@@ -49,6 +57,7 @@ impl Core {
         let (_, back) = self.far_end(at, port).ok_or((Status::LinkDown, peer as u16))?;
         let out = if is_read { self.cards[peer].links[back].out } else { self.cards[at.card].links[port].out };
         let dispatch = self.profile.dispatch_cycles;
+        let (window, rights, bytes) = (instruction.window(), instruction.needed_rights(), instruction.bytes);
         let rdma = Rdma {
             is_read,
             source: (source, if is_read { remote } else { own }),
@@ -56,6 +65,8 @@ impl Core {
             link: out,
             signal,
             peer,
+            request: Request { window, rights, address: remote, bytes },
+            admitted: None,
         };
         self.set_work(at, Work::Rdma(rdma));
         if is_read || instruction.bytes == 0 {
@@ -90,10 +101,41 @@ impl Core {
         }
     }
 
+    /// The peer checks a transfer, and returns whether it is admitted.
+    fn admit(&mut self, issuer: LaneId) -> bool {
+        let node = self.cards[issuer.card].node;
+        let Some((rdma, _)) = self.rdma(issuer) else { return false };
+        let admitted = self.cards[rdma.peer].admit(node, &rdma.request);
+        if let Some(Running { work: Work::Rdma(rdma), .. }) = self.running_mut(issuer) {
+            rdma.admitted = admitted;
+        }
+        admitted.is_some()
+    }
+
+    /// Tells the issuer after `delay` that the peer refuses the transfer.
+    fn refuse_rdma(&mut self, issuer: LaneId, delay: u64) {
+        let Some((rdma, _)) = self.rdma(issuer) else { return };
+        let peer = rdma.peer;
+        self.fail_after(issuer, Status::BadWindow, peer as u16, delay);
+        self.transfer_ended(peer);
+    }
+
+    /// The announcing beat of a write is at the peer, before its data.
+    pub(crate) fn rdma_announced(&mut self, writer: LaneId) {
+        if let Some((rdma, _)) = self.rdma(writer)
+            && !self.cards[rdma.peer].is_frozen
+        {
+            self.admit(writer);
+        }
+    }
+
     /// Sends the data back from the source card's memory, independent of that card's sequencer.
     pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
         let Some((rdma, _)) = self.rdma(reader) else { return };
         if !self.cards[rdma.source.0].is_frozen {
+            if !self.admit(reader) {
+                return self.refuse_rdma(reader, self.profile.control_ps());
+            }
             let cycles = self.profile.memory_read_cycles + 1;
             self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
         }
@@ -101,11 +143,15 @@ impl Core {
 
     pub(crate) fn start_rdma_stream(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (from, to) = (rdma.source, rdma.destination);
+        let (from, to, is_read) = (rdma.source, rdma.destination, rdma.is_read);
         let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
         self.statistics.transfers = self.statistics.transfers.wrapping_add(1);
         self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
         self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
+        if !is_read {
+            let epoch = self.lane(issuer).epoch;
+            self.schedule_in(self.profile.control_ps(), Event::RdmaAnnounced { writer: issuer, epoch });
+        }
     }
 
     pub(crate) fn rdma_stream_ended(&mut self, issuer: LaneId) {
@@ -120,9 +166,20 @@ impl Core {
 
     pub(crate) fn rdma_counted(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        if !self.cards[rdma.destination.0].is_frozen {
-            let block = Data::Block { from: rdma.source, to: rdma.destination, bytes };
-            self.start_move(issuer, block, Then::RdmaMoved);
+        if self.cards[rdma.destination.0].is_frozen {
+            return;
+        }
+        let (peer, is_read, admitted) = (rdma.peer, rdma.is_read, rdma.admitted);
+        let block = Data::Block { from: rdma.source, to: rdma.destination, bytes };
+        let is_admitted = match admitted {
+            // The window may be gone: closed although the transfer had not ended, or by a reset.
+            Some(admission) => self.cards[peer].windows.holds(admission),
+            // A signal without data is announced by its only beats.
+            None => bytes == 0 && self.admit(issuer),
+        };
+        match is_admitted {
+            true => self.start_move(issuer, block, Then::RdmaMoved),
+            false => self.refuse_rdma(issuer, if is_read { 0 } else { self.profile.acknowledge_ps() }),
         }
     }
 
@@ -143,6 +200,7 @@ impl Core {
             } else {
                 running.work = Work::Timed;
                 self.schedule_step(issuer, self.profile.acknowledge_ps(), Step::Acknowledged);
+                self.transfer_ended(to);
             }
         }
     }

@@ -92,7 +92,7 @@ impl Core {
         if !version::has_register(profile.version, offset) {
             return Some(0);
         }
-        let run = Operation::ALL.iter().filter(|operation| version::runs(profile.version, **operation));
+        let run = Operation::ALL.iter().filter(|operation| version::runs(profile, **operation));
         let operations = run.fold(0u64, |set, operation| set | 1 << *operation as u8);
         let mut features = Features::HOST_RING | Features::RESIDENT;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
@@ -124,6 +124,7 @@ impl Core {
             sequencer::RESIDENT_WORDS => RESIDENT_WORDS,
             sequencer::SIGNALS => SIGNALS as u32,
             sequencer::TABLES => TABLES.into(),
+            sequencer::WINDOWS => profile.windows(),
             sequencer::ADDRESS_ALIGN => 1,
             sequencer::EAGER_BYTES => profile.receive_buffer_bytes as u32,
             sequencer::OPERATIONS_LO => operations as u32,

@@ -56,7 +56,7 @@ impl Core {
         let mut program = Vec::with_capacity(words.len());
         for (place, word) in words.iter().enumerate() {
             let at = place as u16;
-            let step = version::decode(self.profile.version, word).map_err(|_| (Status::BadProgram, at))?;
+            let step = version::decode(&self.profile, word).map_err(|_| (Status::BadProgram, at))?;
             // A program ends at its last instruction, and does not start or change programs.
             let is_last = step.flags.contains(Flags::LAST);
             if is_last != (place + 1 == words.len()) || matches!(step.operation, Operation::Launch | Operation::Store) {

@@ -1,8 +1,10 @@
-//! Cards of older versions of the registers: what they do not have.
+//! Cards of older versions of the registers, and cards without windows: what they do not have.
 
 use cmdseq::instruction::{BYTES, offset};
 use cmdseq::{DecodeError, Instruction, Operation};
 use fpga_regs::sequencer;
+
+use crate::profile::Profile;
 
 /// The oldest minor version that a mock card can have.
 pub(crate) const OLDEST: u32 = 3;
@@ -10,28 +12,32 @@ pub(crate) const OLDEST: u32 = 3;
 pub(crate) const CURRENT: u32 = sequencer::VERSION_VALUE & 0xffff;
 /// The first minor version with lanes.
 pub(crate) const LANES: u32 = 4;
+/// The first minor version with windows.
+pub(crate) const WINDOWS: u32 = 5;
 
 /// Whether cards of minor version `minor` have the register at `offset` of the sequencer's block. Others read as zero.
 pub(crate) const fn has_register(minor: u32, offset: u32) -> bool {
     match offset {
         sequencer::LANES => minor >= LANES,
+        sequencer::WINDOWS => minor >= WINDOWS,
         _ => true,
     }
 }
 
-/// Whether cards of minor version `minor` run `operation`.
-pub(crate) const fn runs(minor: u32, operation: Operation) -> bool {
+/// Whether cards of `profile` run `operation`.
+pub(crate) const fn runs(profile: &Profile, operation: Operation) -> bool {
     match operation {
-        Operation::Fold => minor >= 5,
+        Operation::Fold => profile.version >= 5,
+        Operation::Open | Operation::Close => profile.windows() > 0,
         _ => true,
     }
 }
 
-/// Decodes `word` as a card of minor version `minor` does: an operation that it does not have is unknown, whatever its fields.
-pub(crate) fn decode(minor: u32, word: &[u8; BYTES]) -> Result<Instruction, DecodeError> {
+/// Decodes `word` as a card of `profile` does: an operation that it does not have is unknown, whatever its fields.
+pub(crate) fn decode(profile: &Profile, word: &[u8; BYTES]) -> Result<Instruction, DecodeError> {
     let decoded = Instruction::decode(word);
     let code = word[offset::OPERATION];
-    let is_unknown = Operation::from_code(code).is_some_and(|operation| !runs(minor, operation));
+    let is_unknown = Operation::from_code(code).is_some_and(|operation| !runs(profile, operation));
     match decoded {
         Err(DecodeError::Checksum { .. } | DecodeError::Version(_)) => decoded,
         _ if is_unknown => Err(DecodeError::Operation(code)),

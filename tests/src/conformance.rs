@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cmdseq::instruction::{self, Rights};
 use cmdseq::plan::{Plan, Request, candidates};
 use cmdseq::{Combine, Completion, Element, Instruction, Operand, Reduction, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Report};
@@ -349,12 +350,17 @@ fn signals(bus: &Bus<'_>) {
     for round in 0..ROUNDS {
         cluster.card_mut(0).write_memory(round * BYTES, &[round as u8 + 1; BYTES as usize]).expect("a write");
     }
+    let window = instruction::Window { slot: 1, key: 0x5eed };
+    for (node, rights, bytes) in [(2, Rights::WRITE | Rights::SIGNAL, BYTES), (0, Rights::SIGNAL, 0)] {
+        let open = Instruction::open(window, rights, Operand::card(4096), bytes);
+        cluster.card_mut(node).run([open], LONG).expect("a window");
+    }
     let tokens: Vec<_> = (0..ROUNDS)
         .flat_map(|round| {
-            let put = Instruction::put_signal(2, source(round), Operand::card(4096), BYTES, 7, 1);
+            let put = Instruction::put_signal(2, source(round), Operand::card(4096), BYTES, 7, 1).through(window);
             let wait = Instruction::wait_signal(7, 1);
             let keep = Instruction::copy(Operand::card(4096), Operand::card(1 << 20 | round << 12), BYTES);
-            let taken = Instruction::put_signal(0, Operand::card(0), Operand::card(0), 0, 9, 1);
+            let taken = Instruction::put_signal(0, Operand::card(0), Operand::card(0), 0, 9, 1).through(window);
             [(0, put), (0, Instruction::wait_signal(9, 1)), (2, wait), (2, keep), (2, taken)]
         })
         .map(|(card, instruction)| {

@@ -80,6 +80,8 @@ struct Machine<'a> {
     issued: Vec<Vec<Issued>>,
     messages: HashMap<Way, VecDeque<Vec<u8>>>,
     signals: HashMap<(usize, u16), u64>,
+    /// By rank and slot, the `open` of each open window.
+    windows: HashMap<(usize, u64), Instruction>,
 }
 
 /// The way of data in flight: members of the communicator, lane, sender and receiver.
@@ -119,6 +121,7 @@ pub fn interpret(
         issued: vec![Vec::new(); ranks],
         messages: HashMap::new(),
         signals: HashMap::new(),
+        windows: HashMap::new(),
     };
     loop {
         let mut moved = false;
@@ -280,6 +283,15 @@ impl Machine<'_> {
                 self.memory[rank].write(it.destination.address, &result);
             }
             Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => self.one_sided(rank, &it)?,
+            Operation::Open => {
+                if self.windows.insert((rank, it.extent & 0xffff), it).is_some() {
+                    return Err(Stuck(format!("rank {rank} opens a window twice")));
+                }
+            }
+            Operation::Close => match self.windows.remove(&(rank, it.extent & 0xffff)) {
+                Some(open) if open.extent >> 32 == it.extent >> 32 => {}
+                _ => return Err(Stuck(format!("rank {rank} closes a window that is not open"))),
+            },
             Operation::WaitSignal => {
                 let signal = self.signals.entry((rank, it.signal_id)).or_default();
                 let Some(left) = signal.checked_sub(it.signal_value.into()) else { return Ok(false) };
@@ -300,6 +312,10 @@ impl Machine<'_> {
         let (nodes, own) = self.of_communicator(rank, it)?;
         let peer = self.program_rank(nodes[usize::from(it.peer)])?;
         let other = usize::from(it.peer);
+        if it.extent != 0 {
+            let there = if it.operation == Operation::RdmaRead { it.source } else { it.destination };
+            self.pass(rank, peer, it, self.single(there, own))?;
+        }
         if it.operation == Operation::RdmaRead {
             let data = self.memory[peer].read(self.single(it.source, own), it.bytes);
             self.memory[rank].write(self.single(it.destination, other), &data);
@@ -312,6 +328,34 @@ impl Machine<'_> {
             *self.signals.entry((peer, it.signal_id)).or_default() += u64::from(it.signal_value);
         }
         Ok(())
+    }
+
+    /// Whether an instruction of `rank` may go through the window that it names, to the bytes at `address` of `peer`.
+    fn pass(&self, rank: usize, peer: usize, it: &Instruction, address: u64) -> Result<(), Stuck> {
+        let refuse = |why: &str| Err(Stuck(format!("rank {rank} misses a window of rank {peer}: {why}")));
+        let Some(open) = self.windows.get(&(peer, it.extent & 0xffff)) else { return refuse("it is closed") };
+        if open.extent >> 32 != it.extent >> 32 {
+            return refuse("the key");
+        }
+        // Of the rights: 1 reads, 2 writes, 4 adds to signals.
+        let needed = match it.operation {
+            Operation::RdmaRead => 1,
+            Operation::RdmaWrite => 2,
+            _ if it.bytes == 0 => 4,
+            _ => 6,
+        };
+        if needed & !(open.extent >> 16) != 0 {
+            return refuse("the right");
+        }
+        let (members, _) = self.of_communicator(peer, open)?;
+        if !members.contains(&self.group[rank]) {
+            return refuse("it is for others");
+        }
+        let (first, end) = (open.destination.address, open.destination.address + open.bytes);
+        match it.bytes == 0 || (address >= first && address + it.bytes <= end) {
+            true => Ok(()),
+            false => refuse("the range"),
+        }
     }
 
     fn of_communicator(&self, rank: usize, it: &Instruction) -> Result<(Vec<u32>, usize), Stuck> {
@@ -552,8 +596,8 @@ impl Machine<'_> {
 
 /// Whether the operation runs in a lane.
 fn is_exchange(operation: Operation) -> bool {
+    use Operation::{Close, Open, Table, User, WaitSignal};
     use Operation::{Copy, Delay, Fill, Free, Group, Launch, Loop, Nop, PutSignal, RdmaRead, RdmaWrite, Store};
-    use Operation::{Table, User, WaitSignal};
     !matches!(
         operation,
         Nop | Delay
@@ -570,6 +614,8 @@ fn is_exchange(operation: Operation) -> bool {
             | Loop
             | Table
             | User
+            | Open
+            | Close
     )
 }
 

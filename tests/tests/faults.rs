@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Execution, State, Token, Unfinished};
@@ -271,13 +272,16 @@ fn one_sided_transfers_leave_the_peer_alone() {
     let (_fabric, mut card, mut other) = two_cards();
     card.write_memory(0, &[7; 100]).unwrap();
     let (here, there) = (Operand::card(0), Operand::card(300 * MIB));
-    card.run([Instruction::rdma_write(1, here, there, 100)], Duration::from_secs(5)).unwrap();
+    let window = Window { slot: 0, key: 1 };
+    other.run([Instruction::open(window, Rights::READ | Rights::WRITE, there, 100)], Duration::from_secs(5)).unwrap();
+    card.run([Instruction::rdma_write(1, here, there, 100).through(window)], Duration::from_secs(5)).unwrap();
     let mut back = [0; 101];
     other.read_memory(300 * MIB, &mut back).unwrap();
     assert_eq!(back[..100], [7; 100]);
     assert_eq!(back[100], 0);
     other.write_memory(300 * MIB + 50, &[9; 50]).unwrap();
-    card.run([Instruction::rdma_read(1, there, Operand::card(400 * MIB), 100)], Duration::from_secs(5)).unwrap();
+    let read = Instruction::rdma_read(1, there, Operand::card(400 * MIB), 100).through(window);
+    card.run([read], Duration::from_secs(5)).unwrap();
     card.read_memory(400 * MIB, &mut back[..100]).unwrap();
     assert_eq!(back[..50], [7; 50]);
     assert_eq!(back[50..100], [9; 50]);

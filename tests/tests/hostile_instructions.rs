@@ -64,7 +64,11 @@ fn instruction(dice: &mut Dice, host: u64) -> Instruction {
             bytes: when(fields.bytes, edge(dice)),
             element: fields.combine.then_some(combine.0),
             reduction: fields.combine.then_some(combine.1),
-            extent: when(fields.extent, if dice.below(2) == 0 { edge(dice) } else { dice.below(4) }),
+            extent: match fields.window {
+                // Few slots and keys: some windows are found open.
+                true => dice.below(3) | if fields.rights { dice.below(8) << 16 } else { 0 } | dice.below(3) << 32,
+                false => when(fields.extent, if dice.below(2) == 0 { edge(dice) } else { dice.below(4) }),
+            },
             extent_argument: if fields.extent_argument { dice.of(&[None, Some(0), Some(2)]) } else { None },
             signal_id: when(fields.signal, number(dice)) as u16,
             signal_value: when(fields.signal, edge(dice)) as u32,
@@ -172,10 +176,11 @@ fn step(dice: &mut Dice, hosts: &mut [RawHost]) {
     }
 }
 
-/// Runs steps drawn from `seed` on a new fabric of one to three lanes; the instructions that came to an end.
+/// Runs steps drawn from `seed` on a new fabric of one to three lanes, with windows or without; the instructions that came to an end.
 fn run(seed: u64) -> u64 {
     let lanes = 1 + (seed % 3) as u32;
-    let fabric = Fabric::new(Profile { lanes, ..Profile::optweb(CARDS) }).unwrap();
+    let windows = if seed % 4 == 0 { 0 } else { 2 };
+    let fabric = Fabric::new(Profile { lanes, windows, ..Profile::optweb(CARDS) }).unwrap();
     fabric.limit_memory(16 << 20);
     fabric.set_user_logic(1, Box::new(Trusting));
     let mut hosts: Vec<_> = (0..CARDS).map(|node| RawHost::attach(fabric.endpoint(node), HOST_BYTES)).collect();

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use cmdseq::completion::OUT_OF_MEMORY;
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Endpoint, Iova};
@@ -29,6 +30,9 @@ const PATTERN: u64 = 0x0807_0605_0403_0201;
 fn long_instructions(fabric: &Fabric) -> Vec<(Status, u64, u64, u64)> {
     let mut hosts: Vec<_> = (0..4).map(|node| RawHost::attach(fabric.endpoint(node), 8 * MIB as usize)).collect();
     let host = hosts[0].address();
+    let window = Window { slot: 0, key: 1 };
+    let open = Instruction::open(window, Rights::all(), card(0), 8 * GIB);
+    assert_eq!(hosts[1].run(&open).status, Status::Done);
     let mut all = Vec::new();
     for alone in [
         Instruction::fill(card(0), 64 * MIB + 5, PATTERN),
@@ -36,8 +40,8 @@ fn long_instructions(fabric: &Fabric) -> Vec<(Status, u64, u64, u64)> {
         Instruction::copy(card(3), Operand::host(host), 8 * MIB),
         Instruction::copy(Operand::host(host), card(2 * GIB), 8 * MIB - 1),
         Instruction::copy(Operand::host(host), Operand::host(host + 4 * MIB), 4 * MIB),
-        Instruction::rdma_write(1, card(0), card(GIB), 32 * MIB),
-        Instruction::rdma_read(1, card(GIB), card(3 * GIB), 32 * MIB),
+        Instruction::rdma_write(1, card(0), card(GIB), 32 * MIB).through(window),
+        Instruction::rdma_read(1, card(GIB), card(3 * GIB), 32 * MIB).through(window),
     ] {
         all.push(hosts[0].run(&alone));
     }
@@ -90,12 +94,14 @@ fn memory_is_bounded_and_each_card_keeps_its_share() {
         (done.status, done.detail)
     };
     assert_eq!(outcome(&mut hosts[0], &all_of_it), exhausted);
+    let window = Window { slot: 0, key: 1 };
+    assert_eq!(outcome(&mut hosts[1], &Instruction::open(window, Rights::READ, card(0), KIB)), (Status::Done, 0));
     // Nothing is left beyond the shares, which are 8 MiB each; whatever needs memory says so.
     for instruction in [
         Instruction::copy(card(0), card(GIB), 4 * MIB),
         Instruction::copy(Operand::host(host), card(GIB), KIB),
         Instruction::fill(card(GIB), 1, 1),
-        Instruction::rdma_read(1, card(0), card(GIB), KIB),
+        Instruction::rdma_read(1, card(0), card(GIB), KIB).through(window),
     ] {
         let outcome = outcome(&mut hosts[0], &instruction);
         // What a card reads out of memory nobody has written are zeros, and zeros need none.

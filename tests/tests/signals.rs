@@ -4,6 +4,7 @@
 use fpga_tests::sweep::is_full;
 use std::time::Duration;
 
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Cluster, Error, Execution, Report, Result};
 use fpga_mock::{Fault, Profile};
@@ -215,7 +216,10 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     let (_, at) = late(run(&mut cluster, &[produce, vec![wait(0, 1)], vec![]], SHORT));
     assert_eq!(at, 0);
     // The others go on.
-    cluster.card_mut(2).run([put(1, 0, 1)], Duration::from_secs(5)).unwrap();
+    let window = Window { slot: 0, key: 1 };
+    let opened = Instruction::open(window, Rights::SIGNAL, Operand::card(0), 0);
+    cluster.card_mut(1).run([opened], Duration::from_secs(5)).unwrap();
+    cluster.card_mut(2).run([put(1, 0, 1).through(window)], Duration::from_secs(5)).unwrap();
     cluster.card_mut(1).run([wait(0, 1)], Duration::from_secs(5)).unwrap();
 
     // The link fails while the data is on it: the producer is told, and the signal is not there.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use fpgactl::fpgactl;
 
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::plan::{Request, plan};
 use cmdseq::{Instruction, Operand};
 use fpga_driver::{Card, Cluster, Error, Execution};
@@ -166,6 +167,9 @@ fn open(path: &Path, options: &Options) -> Card {
     card
 }
 
+/// What partners have open for each other.
+const WINDOW: Window = Window { slot: 0, key: 1 };
+
 /// One card, and its partner in another thread's hands: they exchange data and compare it, for ever.
 fn exchange(mut card: Card, at_work: &Sender<()>) {
     let (node, peer) = (card.node(), card.node() ^ 1);
@@ -175,11 +179,11 @@ fn exchange(mut card: Card, at_work: &Sender<()>) {
     let (mine, theirs) = (Operand::card(0), Operand::card(BYTES));
     let lost = fails(|| {
         card.write_memory(0, &data(node, round))?;
-        let give = Instruction::put_signal(other, mine, theirs, BYTES, 7, 1);
+        let give = Instruction::put_signal(other, mine, theirs, BYTES, 7, 1).through(WINDOW);
         card.run([give, Instruction::wait_signal(7, 1)], CALL)?;
         card.read_memory(BYTES, &mut back)?;
         assert!(back == data(peer, round), "node {node}, round {round}");
-        let taken = Instruction::put_signal(other, mine, mine, 0, 9, 1);
+        let taken = Instruction::put_signal(other, mine, mine, 0, 9, 1).through(WINDOW);
         card.run([taken, Instruction::wait_signal(9, 1)], CALL)?;
         if round == 0 {
             at_work.send(()).expect("the test waits for it");
@@ -282,7 +286,9 @@ fn every_call_ends() {
         let mut asking = Options::default();
         (asking.share_memory, asking.map_bars) = (false, false);
         let pair = [(2, Options::default()), (3, asking)].into_iter().filter(|_| holds != Holds::Four);
-        let pair: Vec<_> = pair.map(|(node, options)| open(&socket(&directory, node), &options)).collect();
+        let mut pair: Vec<_> = pair.map(|(node, options)| open(&socket(&directory, node), &options)).collect();
+        let window = Instruction::open(WINDOW, Rights::WRITE | Rights::SIGNAL, Operand::card(BYTES), BYTES);
+        pair.iter_mut().for_each(|card| drop(card.run([window], CALL).unwrap()));
         let (began, at_work) = channel();
         let exchange = |card| {
             let began = began.clone();

@@ -16,6 +16,8 @@ pub(super) fn is_optional(field: &Field, operation: Operation) -> bool {
     let fields = operation.fields();
     match field.keyword {
         "communicator" | "extent_argument" | "lane" => true,
+        // One-sided operations of a program's own data name no window.
+        "window" | "key" => fields.peer,
         // Collectives rarely divide a vector; all other operations need their extent.
         "extent" => fields.communicator && !fields.extent_argument,
         _ => false,

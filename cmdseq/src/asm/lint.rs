@@ -75,7 +75,9 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
 /// Whether all members of a communicator meet in the instruction.
 fn meets_others(instruction: &Instruction) -> bool {
     let fields = instruction.operation.fields();
-    fields.communicator && !fields.peer && !matches!(instruction.operation, Operation::Group | Operation::Free)
+    fields.communicator
+        && !fields.peer
+        && !matches!(instruction.operation, Operation::Group | Operation::Free | Operation::Open)
 }
 
 #[derive(Default)]
@@ -168,8 +170,8 @@ impl Found {
                 );
             }
             is_over = instruction.flags.contains(Flags::LAST);
-            // A signal may carry no data, and some blocks of a vector form may be empty.
-            let is_data = fields.bytes && !fields.signal && !takes_tables(instruction.operation);
+            // A signal may carry no data, a window may be for signals, and some blocks of a vector form may be empty.
+            let is_data = fields.bytes && !fields.signal && !fields.rights && !takes_tables(instruction.operation);
             if is_data && instruction.bytes == 0 && instruction.operation != Operation::Launch {
                 self.add("no-effect", *span, rank, format!("`{}` of 0 bytes moves nothing", instruction.operation));
             }

@@ -3,7 +3,7 @@
 use super::operand::Operand;
 use super::operation::Operation;
 use super::word::BYTES;
-use super::{ARGUMENTS, Instruction};
+use super::{ARGUMENTS, Instruction, Rights, Window};
 use crate::reduction::Combine;
 
 impl Instruction {
@@ -200,6 +200,17 @@ impl Instruction {
     /// Removes `communicator`.
     pub const fn free(communicator: u16) -> Self {
         Instruction { communicator, ..Instruction::new(Operation::Free) }
+    }
+
+    /// Opens `window` over `bytes` at `destination` for the members of the communicator, with `rights`.
+    pub const fn open(window: Window, rights: Rights, destination: Operand, bytes: u64) -> Self {
+        let instruction = Instruction::moving(Operation::Open, Operand::card(0), destination, bytes);
+        Instruction { extent: window.extent(rights), ..instruction }
+    }
+
+    /// Closes `window`.
+    pub const fn close(window: Window) -> Self {
+        Instruction { extent: window.extent(Rights::empty()), ..Instruction::new(Operation::Close) }
     }
 
     /// Runs the next `body` instructions `count` times.

@@ -1,7 +1,7 @@
 //! The fields that only some operations read: one description for the check of a word, `docs/isa.md`, and the assembler.
 
 use super::operation::{Fields, Operation};
-use super::{Instruction, Operand, offset};
+use super::{Instruction, Operand, Rights, offset};
 use crate::reduction::{Element, Reduction};
 
 /// A field that only some operations read. The others require it to be zero.
@@ -172,12 +172,62 @@ fields! {
         meaning: "byte address where data is written",
     },
     number!("bytes", "bytes", BYTES, bytes, bytes: u64, "bytes of one block: from one rank to one other"),
-    number!(
-        "extent", "extent", EXTENT, extent, extent: u64,
-        "scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or empty (0: all blocks \
-         are full); pattern of a fill; cycles of a delay; slot of a resident program or table; address of the own contribution to a \
-         sendrecv_reduce, and of the second operand of a fold; increment of a loop"
-    ),
+    Field {
+        name: "extent",
+        keyword: "extent",
+        offset: offset::EXTENT,
+        is_read: |fields| fields.extent,
+        value: Value::Number {
+            max: u64::MAX,
+            // Slot, rights and key of a window are fields of their own.
+            get: |instruction| if instruction.operation.fields().window { 0 } else { instruction.extent },
+            set: |instruction, value| instruction.extent = value,
+        },
+        meaning: "scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or empty (0: all \
+                  blocks are full); pattern of a fill; cycles of a delay; slot of a resident program or table; address of the own \
+                  contribution to a sendrecv_reduce, and of the second operand of a fold; increment of a loop; slot, rights and key of \
+                  a window (Windows)",
+    },
+    Field {
+        name: "window",
+        keyword: "window",
+        offset: offset::EXTENT,
+        is_read: |fields| fields.window,
+        value: Value::Number {
+            max: u16::MAX as u64,
+            get: |instruction| instruction.window().map_or(0, |window| window.slot.into()),
+            set: Instruction::set_slot,
+        },
+        meaning: "slot of a window",
+    },
+    Field {
+        name: "rights",
+        keyword: "rights",
+        offset: offset::EXTENT,
+        is_read: |fields| fields.rights,
+        value: Value::Name {
+            get: |instruction| instruction.rights().name(),
+            set: |instruction, name| {
+                if let Some((rights, _)) = Rights::NAMED.iter().find(|(_, known)| *known == name) {
+                    instruction.set_rights(*rights);
+                }
+            },
+            all: || Rights::NAMED.iter().map(|(_, name)| *name).collect(),
+        },
+        meaning: "what a window allows",
+    },
+    Field {
+        name: "key",
+        keyword: "key",
+        offset: offset::EXTENT,
+        is_read: |fields| fields.window,
+        value: Value::Number {
+            max: u32::MAX as u64,
+            get: |instruction| instruction.window().map_or(0, |window| window.key.into()),
+            set: Instruction::set_key,
+        },
+        meaning: "key of a window",
+    },
     code!("element type", ELEMENT, element: Element, "type of the elements of a reduction (Element types)"),
     code!("reduction", REDUCTION, reduction: Reduction, "how two elements are combined (Reductions)"),
     number!("signal id", "signal", SIGNAL_ID, signal, signal_id: u16, "number of a signal of a card"),
@@ -204,7 +254,7 @@ const _: fn(Fields, Instruction) = |fields, instruction| {
     #[rustfmt::skip]
     let Fields {
         communicator: _, root: _, peer: _, source: _, destination: _, bytes: _, extent: _, combine: _, signal: _, rounds: _,
-        extent_argument: _, lane: _,
+        extent_argument: _, lane: _, window: _, rights: _,
     } = fields;
     #[rustfmt::skip]
     let Instruction {

@@ -7,6 +7,7 @@ mod fields;
 pub mod offset;
 mod operand;
 mod operation;
+mod window;
 mod word;
 
 use crate::reduction::{Combine, Element, Reduction};
@@ -16,6 +17,7 @@ pub(crate) use fields::{FIELDS, Field, Value};
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, has_address_in_extent, takes_tables};
+pub use window::{Rights, Window};
 pub use word::{BYTES, DecodeError, VERSION, seal};
 pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_SPACE, OPERAND_STRIPED, SOURCE_SHIFT};
 
@@ -72,7 +74,8 @@ pub struct Instruction {
     pub bytes: u64,
     /// Depends on the operation. Scatter, gather, allgather, reduce_scatter: bytes of a divided vector whose last blocks are short or
     /// empty (0: all blocks are full). Pattern of a fill; cycles of a delay; slot of a resident program or table; address of the
-    /// own contribution to a sendrecv_reduce, and of the second operand of a fold; increment of a loop.
+    /// own contribution to a sendrecv_reduce, and of the second operand of a fold; increment of a loop; slot, rights and key of a
+    /// window ([`Instruction::window`]).
     pub extent: u64,
     /// Number of a signal of a card.
     pub signal_id: u16,

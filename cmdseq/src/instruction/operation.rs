@@ -68,6 +68,10 @@ pub struct Fields {
     pub extent_argument: bool,
     /// The lane: the operation runs in it, and those of other lanes may run at the same time.
     pub lane: bool,
+    /// Slot and key of a window.
+    pub window: bool,
+    /// The rights of a window.
+    pub rights: bool,
 }
 
 impl Fields {
@@ -84,6 +88,8 @@ impl Fields {
         rounds: false,
         extent_argument: false,
         lane: false,
+        window: false,
+        rights: false,
     };
 }
 
@@ -119,9 +125,9 @@ operations! {
     /// The fold of the sources of ranks 0 to i - 1 goes to rank i's destination; rank 0 keeps its destination.
     Exscan = 15, "exscan", uses(communicator source destination bytes combine lane);
     /// Reads `bytes` at `source` in the memory of rank `peer`, which runs no instruction for it, to `destination` here.
-    RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes);
+    RdmaRead = 16, "rdma_read", uses(communicator peer source destination bytes window);
     /// Writes `bytes` at `source` here to `destination` in the memory of rank `peer`, which runs no instruction for it.
-    RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes);
+    RdmaWrite = 17, "rdma_write", uses(communicator peer source destination bytes window);
     /// Receives `bytes` from rank `peer`, folds them with the own bytes at `source`, and writes the result to `destination`.
     RecvReduce = 18, "recv_reduce", uses(communicator peer source destination bytes combine lane);
     /// Sends to rank `peer`; at the same time, receives from rank `root`, folds with the own bytes at card address `extent`, and
@@ -129,7 +135,7 @@ operations! {
     SendrecvReduce = 19, "sendrecv_reduce",
         uses(communicator root peer source destination bytes extent extent_argument combine lane);
     /// Writes as rdma_write; when the bytes are visible there, adds the signal value to signal `signal` of that card.
-    PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal);
+    PutSignal = 20, "put_signal", uses(communicator peer source destination bytes signal window);
     /// Waits until signal `signal` of this card is at least the signal value, and subtracts the value.
     WaitSignal = 21, "wait_signal", uses(signal);
     /// Folds `bytes` at `source` with the same number at card address `extent`, in this order, and writes the result to `destination`.
@@ -163,6 +169,10 @@ operations! {
     /// Runs the next `loop body` instructions `loop count` times, in a resident program; after each round, adds `extent` to the launch
     /// argument `extent argument`, if any.
     Loop = 37, "loop", uses(extent extent_argument rounds);
+    /// Opens window `window` with `key` over `bytes` at `destination`: members of `communicator` reach them with `rights`.
+    Open = 38, "open", uses(communicator destination bytes window rights);
+    /// Closes window `window` with `key`, when no transfer goes through it.
+    Close = 39, "close", uses(window);
     /// Connects the changeover switch to the user logic, which accesses card memory until it is done.
     User = 40, "user", uses(source destination bytes extent);
 }

@@ -169,6 +169,9 @@ impl Instruction {
                 return refuse(offset::EXTENT, "extent");
             }
         }
+        if self.operation.fields().window && !self.is_window_valid() {
+            return refuse(offset::EXTENT, "window");
+        }
         let spaces_fit = match self.operation {
             Operation::Copy => self.source.space.is_memory() && self.destination.space.is_memory(),
             Operation::Group | Operation::Store | Operation::Table => self.source.space == AddressSpace::Host,

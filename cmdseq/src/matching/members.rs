@@ -147,7 +147,11 @@ impl Members {
         if !takes_partners(instruction.operation) && !is_one_sided(instruction.operation) {
             return None;
         }
-        let id = instruction.communicator;
+        self.membership(rank, instruction.communicator)
+    }
+
+    /// Returns the membership of `rank` in communicator `id`; `None` if the rank is no member.
+    pub(crate) fn membership(&self, rank: usize, id: u16) -> Option<Membership<'_>> {
         let Entry { table, own, .. } = self.entry(rank, id).filter(|entry| entry.id == id)?;
         Some(Membership { table: self.tables.get(table)?, index: table, own })
     }

@@ -43,6 +43,9 @@ impl<'a> Instructions<'a> {
         check_form(instruction, capabilities)?;
         let operation = instruction.operation;
         if !takes_partners(operation) && !is_one_sided(operation) {
+            if operation == Operation::Open && self.members.membership(rank, instruction.communicator).is_none() {
+                return Err(not_a_member(instruction));
+            }
             let context = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
             let touched = card_ranges(instruction, &context).map_err(range_fault)?;
             check_memory(&touched, capabilities)?;
@@ -50,11 +53,7 @@ impl<'a> Instructions<'a> {
             check_host_overlap(instruction)?;
             return check_overlap(instruction, &touched, 1);
         }
-        let membership = self.members.of(rank, instruction).ok_or_else(|| {
-            let id = instruction.communicator;
-            let cause = format!("communicator {id} is not defined on this card");
-            Fault::new(Reason::Membership, cause)
-        })?;
+        let membership = self.members.of(rank, instruction).ok_or_else(|| not_a_member(instruction))?;
         check_ranks(instruction, &membership)?;
         check_peer(instruction, &membership)?;
         check_stripes(instruction, capabilities)?;
@@ -77,6 +76,11 @@ impl<'a> Instructions<'a> {
         self.known.insert(key);
         Ok(())
     }
+}
+
+fn not_a_member(instruction: &Instruction) -> Fault {
+    let cause = format!("communicator {} is not defined on this card", instruction.communicator);
+    Fault::new(Reason::Membership, cause)
 }
 
 /// Checks each block that `instruction` moves and each range that it accesses.
@@ -149,6 +153,10 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
     }
     if capabilities.lanes == 1 && instruction.flags.contains(Flags::FENCE) {
         return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane".into());
+    }
+    if let Some(window) = instruction.window().filter(|window| u32::from(window.slot) >= capabilities.windows) {
+        let cause = format!("no window slot {} (the card has {} slots)", window.slot, capabilities.windows);
+        return refuse(Reason::Unsupported, cause);
     }
     // A communicator has at most as many ranks as there are cards.
     let ranks = u64::from(capabilities.communicator_ranks.min(capabilities.nodes));
@@ -412,9 +420,12 @@ fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(),
     touched.reads.iter().chain(&touched.writes).try_for_each(|range| inside(*range, capabilities))
 }
 
-/// Checks where copy, fill and fold begin, which a card checks even for 0 bytes.
+/// Checks where copy, fill and fold begin, which a card checks even for 0 bytes, and the range of a window.
 fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
-    let Instruction { operation, source, destination, extent, .. } = *instruction;
+    let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
+    if operation == Operation::Open {
+        return inside(Range { address: destination.address, bytes }, capabilities);
+    }
     if !matches!(operation, Operation::Copy | Operation::Fill | Operation::Fold) {
         return Ok(());
     }

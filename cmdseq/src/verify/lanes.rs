@@ -4,7 +4,7 @@
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::matching::{Claim, Lanes, Members, is_one_sided};
+use crate::matching::{Claim, Lanes, Members};
 use crate::program::Program;
 use crate::ranges::{Range, card_ranges};
 use crate::refusal::{Reason, Refusal};
@@ -17,9 +17,8 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
         return Ok(());
     }
     let instructions = || programs.iter().flat_map(|program| &program.instructions);
-    if instructions().any(|instruction| is_one_sided(instruction.operation)) {
-        let cause =
-            "programs with one-sided operations use lane 0 only: the verifier does not order other lanes with them";
+    if instructions().any(|instruction| instruction.operation.fields().window) {
+        let cause = "programs with one-sided operations or windows use lane 0 only: the verifier does not order other lanes with them";
         return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
     }
     let mut blocks = 0;

@@ -1,13 +1,15 @@
 //! The verifier: checks the programs of all ranks together before any card runs them.
 //!
 //! It checks each instruction by itself (`instruction`, `slots`), then all programs together: that every instruction meets its
-//! partners (`matching`), that no one-sided transfer races (`races`, by the vector clocks of `order`), and that exchanges which
-//! run at once use different memory (`lanes`).
-//! Resident programs are unrolled first (`resident`). `docs/verifier.md` lists the guarantees.
+//! partners (`matching`), that no one-sided transfer races (`races`, by the vector clocks of `order`) or misses its window
+//! (`windows`), and that exchanges which run at once use different memory (`lanes`).
+//! Resident programs are unrolled first (`resident`). `docs/verifier.md` lists the guarantees. For programs that name no windows,
+//! `exposure` finds those to open before they run.
 //!
 //! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
 
 mod barrier;
+mod exposure;
 mod instruction;
 mod lanes;
 mod order;
@@ -19,9 +21,10 @@ pub(crate) mod sample;
 mod shadow;
 mod slots;
 mod spread;
+mod windows;
 
 use crate::Capabilities;
-use crate::matching::{Matching, Members, is_one_sided};
+use crate::matching::{Matching, Members};
 use crate::program::{Communicator, Program};
 
 use instruction::Instructions;
@@ -31,6 +34,7 @@ use spread::Spans;
 
 pub use crate::refusal::{Reason, Refusal};
 pub(crate) use barrier::early_end;
+pub use exposure::{Exposed, Exposure, exposure, exposure_resident};
 pub(crate) use instruction::check_combine;
 pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
@@ -80,7 +84,7 @@ pub(crate) fn check(
                 let cause = format!("{}{lane}: {}", instruction.operation, fault.cause);
                 Refusal::at(rank, index, cause).because(fault.reason)
             })?;
-            has_one_sided |= is_one_sided(instruction.operation);
+            has_one_sided |= instruction.operation.fields().window;
         }
     }
     drop(instructions);

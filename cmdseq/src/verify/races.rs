@@ -8,6 +8,7 @@ use super::order::{Clocks, Signals, check_size};
 use super::run::Run;
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
+use super::windows::Windows;
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Members, is_one_sided};
 use crate::program::Program;
@@ -52,14 +53,15 @@ impl<'a> Races<'a> {
         let run = Run { programs, members, capabilities };
         let found = run.until_none(signals, |signals| {
             let mut races = Races::new(programs, members, capabilities, &spans);
+            let mut windows = Windows::new(programs, members, capabilities);
             let mut found = None;
             run.clocks(signals, |rank, index, clocks| {
                 if found.is_none() {
-                    found = races.uses(rank, index, clocks);
+                    found = windows.step(rank, index, clocks).or_else(|| races.uses(rank, index, clocks));
                 }
                 races.check_work()
             })?;
-            Ok(found)
+            Ok(found.or_else(|| windows.left()))
         })?;
         found.map_or(Ok(()), Err)
     }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::barrier::stray;
 use super::instruction::check_form;
 use super::verify;
+use super::windows::is_unnamed;
 use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
 use crate::matching::{Members, is_one_sided};
@@ -95,6 +96,7 @@ pub fn verify_launches(
             let is_launch = instruction.operation == Operation::Launch;
             match slots.iter().find(|one| is_launch && one.slot == instruction.extent) {
                 Some(launched) => {
+                    check_windows(launched, capabilities).map_err(|fault| refusal(rank, index, fault))?;
                     check_form(instruction, capabilities).map_err(|fault| refusal(rank, index, fault))?;
                     let arguments = [instruction.source.address, instruction.destination.address, instruction.bytes];
                     all.resident(&launched.instructions, arguments, Some(index), capabilities, &mut room)
@@ -106,6 +108,20 @@ pub fn verify_launches(
         unrolled.push(all, program);
     }
     unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
+}
+
+/// Refuses a stored program whose one-sided operations name no windows: nobody opens any for a launch in the ring.
+fn check_windows(stored: &Stored, capabilities: &Capabilities) -> Result<(), Fault> {
+    match stored.instructions.iter().position(is_unnamed).filter(|_| capabilities.windows > 0) {
+        Some(at) => {
+            let cause = format!(
+                "launch: instruction {at} of the stored program ({}) names no window, and a launch opens none; name one",
+                stored.instructions[at].operation
+            );
+            Err(Fault::new(Reason::Window, cause))
+        }
+        None => Ok(()),
+    }
 }
 
 fn refusal(rank: usize, index: usize, fault: Fault) -> Refusal {
@@ -156,11 +172,16 @@ impl Unrolled {
         self.origins.push(origins);
     }
 
+    /// Returns the index of the original of an unrolled instruction.
+    pub(super) fn origin(&self, rank: usize, index: usize) -> Option<usize> {
+        self.origins.get(rank)?.get(index).copied()
+    }
+
     /// Converts a refusal of the unrolled programs to one of the original programs.
     pub(crate) fn located<T>(&self, found: Result<T, Refusal>) -> Result<T, Refusal> {
         found.map_err(|mut refusal| {
             let at = refusal.rank.zip(refusal.instruction);
-            let origin = at.and_then(|(rank, index)| self.origins.get(rank as usize)?.get(index).copied());
+            let origin = at.and_then(|(rank, index)| self.origin(rank as usize, index));
             if let (Some(origin), Some(index)) = (origin, refusal.instruction)
                 && origin != index
             {

@@ -46,6 +46,7 @@ pub(crate) fn card(nodes: u32) -> Capabilities {
         resident_words: 16,
         signals: 4,
         tables: 4,
+        windows: 4,
         lanes: 1,
         address_align: 1,
         eager_bytes: EAGER_BYTES,

@@ -289,6 +289,8 @@ fn all_operations_can_be_written() {
             (fields.rounds, "count 5, body 2"),
             (fields.extent_argument, "extent_argument 2"),
             (fields.lane, "lane 1"),
+            (fields.window, "window 3, key 0x1234_5678"),
+            (fields.rights, "rights read_write"),
         ];
         let parts: Vec<_> = parts.into_iter().filter(|(is_read, _)| *is_read).map(|(_, text)| text).collect();
         let text = format!("ranks 2\n{operation} {}\n", parts.join(", "));

@@ -68,6 +68,11 @@ fn instruction() -> impl Strategy<Value = Instruction> {
                 lane: if fields.lane { tag as u8 } else { 0 },
                 ..Instruction::new(operation)
             };
+            // Slot, rights and key of a window; a one-sided operation may name none.
+            if fields.window && !(fields.peer && extent == 0) {
+                let rights = if fields.rights { 1 + extent % 7 } else { 0 };
+                made.extent = u64::from(root) | rights << 16 | (1 + extent % u64::from(u32::MAX)) << 32;
+            }
             if fields.combine {
                 let defined: Vec<Combine> = Combine::all().collect();
                 let Combine { element, reduction } = defined[(extent % defined.len() as u64) as usize];

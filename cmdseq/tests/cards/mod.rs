@@ -49,6 +49,7 @@ fn fabric(nodes: u32, topology: Topology) -> Capabilities {
         resident_words: 256,
         signals: 64,
         tables: 16,
+        windows: 16,
         lanes: 1,
         address_align: 1,
         eager_bytes: 16 << 10,

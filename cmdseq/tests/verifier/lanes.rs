@@ -132,7 +132,7 @@ fn one_sided_operations_stay_in_lane_0() {
     let text = "if rank == 0\n rdma_write peer 1, source 0, destination 0, bytes 64\nend\nbarrier lane 1";
     let refusal = verified(2, text, &with_lanes(2, connected(2))).unwrap_err();
     assert_eq!(refusal.reason, Reason::Unsupported, "{refusal}");
-    assert!(refusal.cause.contains("one-sided operations use lane 0 only"), "{refusal}");
+    assert!(refusal.cause.contains("one-sided operations or windows use lane 0 only"), "{refusal}");
 }
 
 /// Rounds of a loop, and what is before and after it: only the first of each round waits for all.

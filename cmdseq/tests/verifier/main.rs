@@ -5,6 +5,7 @@
 mod cards;
 
 mod edges;
+mod exposure;
 mod lanes;
 mod limits;
 mod right;

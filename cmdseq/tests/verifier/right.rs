@@ -124,6 +124,18 @@ const RIGHT: &[(u32, &str)] = &[
     (2, "rdma_write peer 1 - rank, source 0, destination 64, bytes 64"),
     (
         2,
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nend",
+    ),
+    (
+        2,
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n rdma_read peer 1, source 0x1020, destination 0x2000, bytes 32, window 3, key 7\n barrier\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 8\n barrier\nelse\n open window 3, key 7, rights read_write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\n open window 3, key 8, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 8\nend",
+    ),
+    (
+        2,
+        "if rank == 0\n wait_signal signal 1, value 1\n put_signal peer 1, source 0, destination 0x1000, bytes 64, signal 0, value 1, window 3, key 7\nelse\n open window 3, key 7, rights write_signal, destination 0x1000, bytes 64\n put_signal peer 0, source 0, destination 0, bytes 0, signal 1, value 1\n wait_signal signal 0, value 1\n close window 3, key 7\nend",
+    ),
+    (
+        2,
         "if rank == 0\n rdma_write peer 1, source 0, destination 64, bytes 64\n rdma_write peer 1, source 64, destination 64, bytes 64\n rdma_read peer 1, source 64, destination 128, bytes 64\nend",
     ),
     (

@@ -153,6 +153,44 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 0\n rdma_write peer 1, source 0, destination 0, bytes 64\n send peer 1, source 0, bytes 0\nelse\n recv peer 0, destination 0, bytes 0\n fill destination 0, bytes 64, extent 7\nend";
     "leaves of a scatter do not wait for each other": 3 ranks, 1 at 0, Race, "which instruction 1 of rank 2 (fill) writes",
         "if rank == 1\n rdma_write peer 2, source 0, destination 0x8000, bytes 64\nend\nscatter root 0, source 0, destination 0x1000, bytes 64\nif rank == 2\n fill destination 0x8000, bytes 64, extent 7\nend";
+    "a window that nobody opens": 2 ranks, 0 at 0, Window, "rank 1 opens no window 3 with key 0x7",
+        "if rank == 0\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\nend";
+    "a window that may not be open yet": 2 ranks, 0 at 0, Window, "window 3 of rank 1 may be closed then",
+        "if rank == 0\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
+    "a window opened after the access": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed then",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\n barrier\nelse\n barrier\n barrier\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
+    "a window closed too early": 2 ranks, 0 at 2, Window, "instruction 1 of rank 1 may still go through window 3",
+        "if rank == 1\n barrier\n rdma_write peer 0, source 0, destination 0x1000, bytes 64, window 3, key 7\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
+    "a window closed before the access": 2 ranks, 0 at 2, Window, "window 3 of rank 1 may be closed then",
+        "if rank == 0\n barrier\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\n barrier\nend";
+    "another key": 2 ranks, 0 at 1, Window, "rank 1 opens no window 3 with key 0x8",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 8\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nend";
+    "the key of the window before": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed then",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n close window 3, key 7\n open window 3, key 9, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 9\nend";
+    "a write into a window to read": 2 ranks, 0 at 1, Window, "window 3 of rank 1 has no right write",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights read, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nend";
+    "a signal without the right": 2 ranks, 0 at 1, Window, "has no right signal",
+        "if rank == 0\n barrier\n put_signal peer 1, source 0, destination 0x1000, bytes 64, signal 0, value 1, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n wait_signal signal 0, value 1\n barrier\n close window 3, key 7\nend";
+    "one byte past a window": 2 ranks, 0 at 1, Window, "64 B at 0x1000 exceed window 3 of rank 1, which has 63 B at 0x1000",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 63\n barrier\n barrier\n close window 3, key 7\nend";
+    "one byte before a window": 2 ranks, 0 at 1, Window, "exceed window 3 of rank 1, which has 64 B at 0x1001",
+        "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1001, bytes 64\n barrier\n barrier\n close window 3, key 7\nend";
+    "a window opened twice": 2 ranks, 1 at 2, Window, "instruction 0 opened window 3; close it first",
+        "if rank == 1\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n nop\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n close window 3, key 7\nend";
+    "a window closed twice": 2 ranks, 1 at 2, Window, "window 3 with key 0x7 is not open",
+        "if rank == 1\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n close window 3, key 7\n close window 3, key 7\nend";
+    "a window closed with another key": 2 ranks, 1 at 1, Window, "window 3 with key 0x8 is not open",
+        "if rank == 1\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n close window 3, key 8\n close window 3, key 7\nend";
+    "a window that is left open": 3 ranks, 2 at 1, Window, "window 3 is open after the programs; close it",
+        "if rank == 2\n nop\n open window 3, key 7, rights write, destination 0x1000, bytes 64\nend";
+    "a window for others": 3 ranks, 0 at 1, Window, "window 3 of rank 1 is for members of communicator 1 only",
+        "communicator pair = 1 of 1, 2\nif rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse if rank == 1\n open communicator pair, window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nelse\n barrier\n barrier\nend";
+    "a window past the end of memory": 2 ranks, 1 at 0, Memory, "exceed card memory",
+        "if rank == 1\n open window 3, key 7, rights write, destination 8GiB - 8, bytes 16\n close window 3, key 7\nend";
+    "a window slot that no card has": 2 ranks, 1 at 0, Unsupported, "no window slot 16 (the card has 16 slots)",
+        "if rank == 1\n open window 16, key 7, rights write, destination 0, bytes 16\n close window 16, key 7\nend";
+    "a window of a communicator that is not there": 2 ranks, 1 at 0, Membership, "communicator 9 is not defined",
+        "if rank == 1\n open communicator 9, window 3, key 7, rights write, destination 0, bytes 16\n close window 3, key 7\nend";
     "a range past the end of memory": 2 ranks, 1 at 0, Memory, "64 B at 0x1ffffffe0 exceed card memory",
         "if rank == 1\n recv peer 0, destination 8GiB - 32, bytes 64\nelse\n send peer 1, source 0, bytes 64\nend";
     "the last block past the end of memory": 4 ranks, 0 at 0, Memory, "exceed card memory",

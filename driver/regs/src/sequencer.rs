@@ -68,7 +68,8 @@ registers! {
     COMMUNICATOR_GENERATIONS = 0x0bc, ReadOnly, None, "Generations of each entry of the communicator table; an id is entry + 32 * generation. 0 before version 1.3, meaning 1 and no operation free.";
     SWITCH_CYCLES = 0x0c0, ReadOnly, None, "Cycles through the switch, one way. 0 before version 1.3, meaning unknown.";
     LANES = 0x0c4, ReadOnly, None, "Lanes, each of which runs one exchange at a time. 0 before version 1.4, meaning 1 and no flag fence.";
-    reserved 0x0c8..0x100;
+    WINDOWS = 0x0c8, ReadOnly, None, "Slots for windows, to which one-sided operations of other cards are limited. 0 before version 1.5, meaning that they reach all card memory and signals, and no operations open and close.";
+    reserved 0x0cc..0x100;
     CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the running instructions.";
     STATUS = 0x104, ReadOnly, Some(1), "State of the sequencer: see the bits of STATUS.";
     ERROR = 0x108, WriteOneToClear, Some(0), "Errors outside of instructions: see the bits of ERROR.";

@@ -4,6 +4,7 @@ pub(crate) mod communicator_table;
 pub(crate) mod memory;
 pub(crate) mod resident;
 pub(crate) mod tables;
+pub(crate) mod windows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
 use crate::card::communicator_table::{Entries, Spent};
+use crate::card::windows::OpenWindows;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -48,6 +50,8 @@ pub struct Card {
     pub(crate) entries: Entries,
     /// The ids of communicators that it was given since its reset.
     pub(crate) spent: Spent,
+    /// The windows that programs of a cluster have open.
+    pub(crate) windows: OpenWindows,
     block: Block,
     version: u32,
     features: Features,
@@ -127,6 +131,7 @@ impl Card {
             stored: Vec::new(),
             entries: Entries::default(),
             spent: Spent::default(),
+            windows: OpenWindows::new(),
             block,
             version: described.version,
             features: described.features,
@@ -400,6 +405,7 @@ impl Card {
         self.stored.clear();
         self.entries = Entries::default();
         self.spent = Spent::default();
+        self.windows.clear();
         let outcome = self.reset_and_start();
         if let Err(error) = &outcome {
             self.queue.reset_failed(error);

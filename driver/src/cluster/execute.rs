@@ -12,6 +12,7 @@ use crate::card::Card;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::synchronise::synchronise;
+use crate::cluster::windows::Exposing;
 use crate::cluster::{Cluster, in_phase};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -29,7 +30,8 @@ const BARRIERS: usize = 2;
 impl Cluster {
     /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
     /// loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the input before: see
-    /// [`write_input`](Cluster::write_input). A communicator that a program defines itself needs an entry in which the
+    /// [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the plan through
+    /// windows that are open while the programs run. A communicator that a program defines itself needs an entry in which the
     /// cluster has none: those at the end are taken last.
     ///
     /// # Errors
@@ -60,6 +62,11 @@ impl Cluster {
             .contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
         self.load_tables(plan, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
+        let (programs, communicators) = (&plan.programs, &plan.communicators);
+        let exposing = Exposing { programs, arguments: None, communicators, group, indices: &indices };
+        let through = self
+            .open_windows(&exposing, |node, id| contexts.id(node, id), deadline)
+            .map_err(|error| in_phase(error, group, "windows"))?;
 
         let mut runs: Vec<_> = (0..ranks)
             .map(|rank| {
@@ -69,7 +76,11 @@ impl Cluster {
                 let synchronising = start.len();
                 let mut prologue = contexts.translate(node, &start).into_owned();
                 prologue.extend(delay.map(Instruction::delay));
-                let program = contexts.translate(node, &plan.programs[rank].instructions);
+                let mut program = contexts.translate(node, &plan.programs[rank].instructions);
+                for (index, window) in through.of(rank) {
+                    let instruction = &mut program.to_mut()[index];
+                    *instruction = instruction.through(window);
+                }
                 RankOfPlan::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
             })
             .collect();
@@ -79,6 +90,7 @@ impl Cluster {
         if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
             outcome = outcome.and(self.abort_all(&mut runs));
         }
+        self.close_after(through);
         changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
         first_failure(&runs, self.cards())?;
         outcome?;

@@ -8,6 +8,7 @@ pub(crate) mod persistent;
 pub(crate) mod ranks;
 pub(crate) mod run;
 pub(crate) mod synchronise;
+pub(crate) mod windows;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use fpga_hal::Function;
 
 use crate::card::Card;
 use crate::cluster::blame::Unfinished;
+use crate::cluster::windows::Keys;
 use crate::communicators::registry::Registry;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -29,6 +31,8 @@ pub struct Cluster {
     /// Node and name of each card, as they were opened.
     order: Vec<(u32, Box<str>)>,
     pub(crate) registry: Registry,
+    /// Of the windows to be opened.
+    pub(crate) keys: Keys,
 }
 
 impl Cluster {
@@ -63,7 +67,7 @@ impl Cluster {
         let of = first.capabilities();
         let registry = Registry::new(of.nodes, of.communicators, of.communicator_generations);
         let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
-        Ok(Cluster { cards, order, registry })
+        Ok(Cluster { cards, order, registry, keys: Keys::default() })
     }
 
     /// The cards, by node.
@@ -298,6 +302,7 @@ fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
         resident_words,
         signals,
         tables,
+        windows,
         lanes,
         address_align,
         eager_bytes,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
-use cmdseq::plan::Refusal;
+use cmdseq::plan::{Communicator, Refusal};
 use cmdseq::verify::{verify_in_flight, verify_resident};
 use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Status, instruction};
 
@@ -12,6 +12,7 @@ use crate::card::Card;
 use crate::card::resident::Resident;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::ranks::{self, RankRun};
+use crate::cluster::windows::{Exposing, Through};
 use crate::cluster::{Cluster, in_phase};
 use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
@@ -25,7 +26,8 @@ const FLIGHTS: usize = 16;
 
 /// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
 ///
-/// It is there as long as it lives and none of its cards is reset; dropping it releases its slots and communicators.
+/// It is there as long as it lives and none of its cards is reset; dropping it releases its slots and communicators. The
+/// windows of its one-sided instructions are closed by the next call that opens some, or by [`Cluster::close_windows`].
 /// Launches in flight then run to their end.
 #[derive(Debug)]
 pub struct Prepared {
@@ -35,6 +37,8 @@ pub struct Prepared {
     in_flight: usize,
     /// Why a launch needs its cards exclusively, if it does.
     alone: Option<Refusal>,
+    /// As long as it lives, its windows are open.
+    _windows: Through,
     /// As long as it lives, its communicators are defined.
     _contexts: Contexts,
 }
@@ -125,11 +129,27 @@ impl Prepared {
         let program = &self.schedule.programs[rank.rank as usize].instructions;
         let of_program = program.get(usize::from(detail)).filter(|_| !is_of_launch);
         let (instruction, operation, detail) = match of_program {
+            // The card whose window it missed is known without the detail.
+            Some(one) if status == Status::BadWindow => {
+                (usize::from(detail), one.operation, self.peer(rank, one).unwrap_or(NO_DETAIL))
+            }
             Some(one) => (usize::from(detail), one.operation, NO_DETAIL),
             None => (0, Operation::Launch, detail),
         };
         let node = cards[rank.card].node();
         Some(Error::Failed { node, rank: Some(rank.rank), instruction, operation, status, detail })
+    }
+
+    /// Returns the node of the peer that `instruction` of a rank names.
+    fn peer(&self, rank: &Rank, instruction: &Instruction) -> Option<u16> {
+        let Instruction { communicator, peer, .. } = *instruction;
+        if !instruction.operation.fields().peer || communicator == instruction::WORLD {
+            return Some(peer).filter(|_| instruction.operation.fields().peer);
+        }
+        let node = self.schedule.group.get(rank.rank as usize)?;
+        let known = |one: &&Communicator| one.id == communicator && one.members.contains(node);
+        let members = &self.schedule.communicators.iter().find(known)?.members;
+        members.get(usize::from(peer)).and_then(|node| u16::try_from(*node).ok())
     }
 
     /// Returns the error of a wait that timed out.
@@ -209,6 +229,16 @@ impl Cluster {
         let contexts = self
             .contexts_apart(&schedule.communicators, &BTreeSet::new(), deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
+        let exposing = Exposing {
+            programs: &schedule.programs,
+            arguments: Some(&arguments),
+            communicators,
+            group,
+            indices: &indices,
+        };
+        let through = self
+            .open_windows(&exposing, |node, id| contexts.id(node, id), deadline)
+            .map_err(|error| in_phase(error, group, "windows"))?;
         let mut ranks = Vec::with_capacity(indices.len());
         for (rank, (index, program)) in indices.into_iter().zip(&schedule.programs).enumerate() {
             if program.instructions.is_empty() {
@@ -216,7 +246,11 @@ impl Cluster {
             }
             let card = self.card_mut(index);
             let slot = card.free_slot()?;
-            let program = contexts.translate(card.node(), &program.instructions);
+            let mut program = contexts.translate(card.node(), &program.instructions);
+            for (index, window) in through.of(rank) {
+                let instruction = &mut program.to_mut()[index];
+                *instruction = instruction.through(window);
+            }
             let resident = card
                 .store_until(slot, &*program, deadline)
                 .map_err(|error| in_phase(error, group, "storing the program"))?;
@@ -231,7 +265,8 @@ impl Cluster {
             });
         }
         let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
-        let mut prepared = Prepared { schedule, capabilities, ranks, in_flight: 0, alone, _contexts: contexts };
+        let mut prepared =
+            Prepared { schedule, capabilities, ranks, in_flight: 0, alone, _windows: through, _contexts: contexts };
         prepared.encode();
         Ok(prepared)
     }

@@ -1,5 +1,6 @@
 //! Running programs that are no plan: a caller's own instructions, one program for each rank.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::persistent::Prepared;
 use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::cluster::windows::{Exposing, Through, needs_window};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -34,7 +36,8 @@ impl Cluster {
     ///
     /// Each program starts as soon as its card is told of it: there is no barrier before it, as
     /// [`execute`](Cluster::execute) has. Instructions name communicators and tables by the ids that the cards have: see
-    /// [`define`](Cluster::define) and [`Card::load_tables`]. After a failure, the other ranks have a moment to end. If not
+    /// [`define`](Cluster::define) and [`Card::load_tables`]. One-sided instructions that name no window reach the cards of
+    /// `group` through windows that are open while the programs run. After a failure, the other ranks have a moment to end. If not
     /// all instructions are complete at the end, all cards of the group are aborted, and destinations are undefined.
     ///
     /// ```no_run
@@ -66,16 +69,52 @@ impl Cluster {
         }
         let deadline = Deadline::after(timeout);
         let indices = self.running(group)?;
+        let through = self.expose(group, &indices, programs, deadline)?;
         let each = (0..).zip(indices).zip(programs);
-        let mut runs: Vec<_> = each.map(|((rank, card), program)| ProgramRun::new(rank, card, program)).collect();
+        let mut runs: Vec<_> = each
+            .map(|((rank, card), program)| ProgramRun::new(rank, card, named(program, rank as usize, &through)))
+            .collect();
         let mut ended = self.run_programs(&mut runs, group, deadline);
         if ended.is_err() || !runs.iter().all(ProgramRun::is_done) {
             runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
             ended = ended.and(ranks::abort(self.all_mut(), runs.iter().map(|run| run.card)));
         }
+        self.close_after(through);
         let failure = |aborted| runs.iter().find_map(|run| run.failure(group[run.rank as usize], aborted));
         let result = failure(false).or_else(|| failure(true)).map_or(ended, Err);
         Ok(Outcome { completions: runs.into_iter().map(|run| run.completions).collect(), result })
+    }
+
+    /// Opens windows for what the programs reach on the cards of the group.
+    fn expose(
+        &mut self,
+        group: &[u32],
+        indices: &[usize],
+        programs: &[Vec<Bound>],
+        deadline: Deadline,
+    ) -> Result<Through> {
+        if !programs.iter().flatten().any(|bound| needs_window(bound.instruction())) {
+            return Ok(Through::default());
+        }
+        let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect();
+        let program = |program| Program { instructions: instructions(program), ..Program::default() };
+        let programs: Vec<Program> = programs.iter().map(program).collect();
+        let communicators = self.defined_on(indices);
+        let exposing = Exposing { programs: &programs, arguments: None, communicators: &communicators, group, indices };
+        self.open_windows(&exposing, |_, id| id, deadline)
+    }
+
+    /// Returns the communicators that cards have, except for the one of all cards.
+    fn defined_on(&self, indices: &[usize]) -> Vec<Communicator> {
+        let mut communicators: Vec<Communicator> = Vec::new();
+        for defined in indices.iter().flat_map(|index| &self.cards()[*index].entries).flatten() {
+            let (id, members) = (defined.id.raw(), &defined.members);
+            let is_known = communicators.iter().any(|one| one.id == id && *one.members == **members);
+            if defined.is_certain && !is_known {
+                communicators.push(Communicator { id, members: members.to_vec() });
+            }
+        }
+        communicators
     }
 
     fn run_programs(&mut self, runs: &mut [ProgramRun<'_>], group: &[u32], deadline: Deadline) -> Result<()> {
@@ -119,12 +158,22 @@ impl Cluster {
     }
 }
 
+/// The program of `rank`, with the windows that its instructions go through.
+fn named<'p>(program: &'p [Bound], rank: usize, through: &Through) -> Cow<'p, [Bound]> {
+    let mut program = Cow::Borrowed(program);
+    for (index, window) in through.of(rank) {
+        let bound = &mut program.to_mut()[index];
+        bound.instruction = bound.instruction.through(window);
+    }
+    program
+}
+
 /// The run of one rank's program.
 struct ProgramRun<'p> {
     rank: u32,
     /// Index of the card.
     card: usize,
-    program: &'p [Bound],
+    program: Cow<'p, [Bound]>,
     /// Instructions stored.
     next: usize,
     tokens: VecDeque<Token>,
@@ -133,7 +182,7 @@ struct ProgramRun<'p> {
 }
 
 impl<'p> ProgramRun<'p> {
-    fn new(rank: u32, card: usize, program: &'p [Bound]) -> Self {
+    fn new(rank: u32, card: usize, program: Cow<'p, [Bound]>) -> Self {
         let completions = Vec::with_capacity(program.len());
         ProgramRun { rank, card, program, next: 0, tokens: VecDeque::new(), completions, has_failed: false }
     }

@@ -144,6 +144,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
         resident_words: resident("RESIDENT_WORDS", registers::RESIDENT_WORDS)?,
         signals: check.numbered("SIGNALS", registers::SIGNALS)?,
         tables: check.numbered("TABLES", registers::TABLES)?,
+        windows: check.numbered("WINDOWS", registers::WINDOWS)?,
         lanes: check.value("LANES", registers::LANES, "at most 256", |lanes| lanes <= 1 << 8)?.max(1),
         address_align: check.value(
             "ADDRESS_ALIGN",

@@ -20,6 +20,7 @@ mod malformed;
 mod memory;
 mod programs;
 mod queue;
+mod windows;
 
 use fpga_driver::{Card, Result};
 use fpga_hal::Function;

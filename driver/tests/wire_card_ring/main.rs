@@ -26,6 +26,8 @@ mod memory;
 mod programs;
 #[path = "../wire/queue.rs"]
 mod queue;
+#[path = "../wire/windows.rs"]
+mod windows;
 
 use fpga_driver::{Card, Result, RingWindow};
 use fpga_fake::{RING_ADDRESS, RING_BAR};

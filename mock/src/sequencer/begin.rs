@@ -63,6 +63,8 @@ impl Core {
                 table_slot(instruction.extent)?;
                 self.begin_table(at, instruction);
             }
+            Operation::Open => return self.begin_open(at, instruction),
+            Operation::Close => return self.begin_close(at, instruction),
             Operation::Launch => return self.begin_launch(at, instruction),
             Operation::Loop => self.begin_loop(at, instruction)?,
             Operation::User => return self.begin_user(at, instruction),

@@ -104,7 +104,7 @@ impl Core {
             }
             None => {
                 let word = card.sequencer.prefetched.pop_front()?;
-                match version::decode(self.profile.version, &word) {
+                match version::decode(&self.profile, &word) {
                     Ok(instruction) => (instruction, None, 0, false),
                     // An invalid instruction still gets a completion, with the tag it seems to have.
                     Err(error) => {

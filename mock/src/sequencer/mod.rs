@@ -20,6 +20,7 @@ use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;
 use crate::switch::{Barrier, Transfer};
+use crate::windows::Admission;
 
 /// Arguments of a call to user logic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +139,8 @@ pub(crate) enum Work {
     Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory: a fill without a source, a copy of one, or a fold of two.
     Local { sources: Vec<u64>, destination: u64 },
+    /// A window of this card that transfers of others go through.
+    Closing(Admission),
     /// A table in host memory.
     HostTable,
     /// A copy from or to host memory, with the bytes done.

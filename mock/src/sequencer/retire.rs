@@ -54,6 +54,9 @@ impl Core {
         card.links.iter_mut().for_each(|link| link.release(at.lane));
         card.sequencer.in_flight.end(running.order, Ended::new(&running, self.now));
         self.statistics.instructions += 1;
+        if let Work::Rdma(rdma) = &running.work {
+            self.transfer_ended(rdma.peer);
+        }
     }
 
     /// An instruction of a resident program failed: issues no more of them, and aborts those after it that run.

@@ -164,7 +164,12 @@ impl Card {
                 sends.chain(receives).map(node_at).min()
             }
             Work::Rdma(rdma) => Some(rdma.peer as u32),
-            Work::Timed | Work::Signal { .. } | Work::Local { .. } | Work::HostTable | Work::HostCopy { .. } => None,
+            Work::Timed
+            | Work::Signal { .. }
+            | Work::Closing(_)
+            | Work::Local { .. }
+            | Work::HostTable
+            | Work::HostCopy { .. } => None,
         }
     }
 }
@@ -238,6 +243,7 @@ impl Core {
             Step::Folded => self.folded(at),
             Step::HostPiece => self.host_piece(at),
             Step::Acknowledged => self.finish(at),
+            Step::Closed => self.closed(at),
             Step::Finish => self.timed_finish(at),
         }
     }

@@ -80,6 +80,11 @@ impl Input<'_> {
         if fields.extent || is_wild {
             it.extent = self.number();
         }
+        // Few slots, keys and rights, of windows that may be open.
+        if fields.window && self.byte() & 7 != 0 {
+            it.extent = self.of(&[0, 0, 1, 5]) | u64::from(self.of(&[1, 1, 2])) << 32;
+            it.extent |= if fields.rights { u64::from(self.byte() % 9) << 16 } else { 0 };
+        }
         if fields.combine || is_wild {
             it.element = Some(self.of(Element::ALL));
             it.reduction = Some(self.of(Reduction::ALL));
@@ -122,6 +127,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
         resident_words: 256,
         signals: 4,
         tables: 4,
+        windows: 4,
         lanes: 2,
         address_align: 1,
         eager_bytes: 16 << 10,

@@ -58,6 +58,8 @@ fn left_defined(program: &Program) -> Vec<u16> {
 struct Ran {
     verified: usize,
     one_sided: usize,
+    /// With windows that they open themselves.
+    windows: usize,
     vector: usize,
     folds: usize,
     /// With exchanges in several lanes.
@@ -102,6 +104,7 @@ fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
         ran.one_sided += usize::from(has(&|it| {
             matches!(it.operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
         }));
+        ran.windows += usize::from(has(&|it| it.operation == Operation::Open));
         ran.vector += usize::from(has(&|it| takes_tables(it.operation)));
         ran.folds += usize::from(has(&|it| it.operation == Operation::Fold && it.bytes > 0));
         ran.in_lanes += usize::from(has(&|it| it.lane != 0));
@@ -148,13 +151,22 @@ fn verified_programs_do_what_they_say() {
         let wanted = wanted / part;
         let ran = run_sets((ranks, lanes), seed() << 32, wanted);
         println!(
-            "{ranks} ranks, {lanes} lanes: {} verified and run, {} with one-sided transfers, {} with vector forms, {} with folds, \
-             {} in several lanes, {:?}; failed, as they were given what is wrong: {:?}; refused: {:?}",
-            ran.verified, ran.one_sided, ran.vector, ran.folds, ran.in_lanes, ran.outside, ran.failed, ran.refused
+            "{ranks} ranks, {lanes} lanes: {} verified and run, {} with one-sided transfers, {} with own windows, {} with vector \
+             forms, {} with folds, {} in several lanes, {:?}; failed, as they were given what is wrong: {:?}; refused: {:?}",
+            ran.verified,
+            ran.one_sided,
+            ran.windows,
+            ran.vector,
+            ran.folds,
+            ran.in_lanes,
+            ran.outside,
+            ran.failed,
+            ran.refused
         );
         assert_eq!(ran.verified, wanted);
         assert!(lanes == 1 || ran.in_lanes * 4 > wanted, "{ran:?}");
         assert!(lanes > 1 || ran.one_sided * 10 > wanted, "{ran:?}");
+        assert!(lanes > 1 || ran.windows * 50 > wanted, "{ran:?}");
         assert!(ran.vector * 20 > wanted, "{ran:?}");
         assert!(ran.folds * 10 > wanted, "{ran:?}");
         let most: usize = ran.refused.values().sum();

@@ -1,5 +1,6 @@
 //! Draws sets of programs, and the host memory that they read.
 
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::table::Entry;
 use cmdseq::{Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table};
@@ -292,12 +293,48 @@ impl Set<'_> {
             true => Instruction::rdma_read(peer as u16, from, to, bytes),
             false => Instruction::rdma_write(peer as u16, from, to, bytes),
         };
+        if self.capabilities.windows > 0 && self.dice.one_in(3) {
+            return self.through_window((id, &ranks), (own, peer), instruction.on(id));
+        }
         if !self.dice.one_in(3) {
             ranks.iter().for_each(|rank| self.push(*rank, Instruction::barrier().on(id)));
         }
         self.push(ranks[own], instruction.on(id));
         if !self.dice.one_in(3) {
             ranks.iter().for_each(|rank| self.push(*rank, Instruction::barrier().on(id)));
+        }
+    }
+
+    /// A window of `peer`, and an instruction of `own` that goes through it; seldom one that the window does not allow.
+    fn through_window(&mut self, (id, ranks): (u16, &[usize]), (own, peer): (usize, usize), instruction: Instruction) {
+        let window = Window { slot: self.dice.below(3) as u16, key: 1 + self.dice.below(3) as u32 };
+        let is_read = instruction.operation == Operation::RdmaRead;
+        let there = if is_read { instruction.source } else { instruction.destination };
+        let needed = if is_read { Rights::READ } else { Rights::WRITE };
+        let (mut rights, mut named, mut at, mut bytes) = (needed, window, there, instruction.bytes);
+        match self.dice.below(12) {
+            0 => rights = Rights::all() - needed,
+            1 => named.key += 1,
+            2 => named.slot += 1,
+            3 => bytes = bytes.saturating_sub(1),
+            4 => at.address += 1,
+            5 => (at.address, bytes) = (0, ARENA),
+            6 => rights = Rights::all(),
+            _ => {}
+        }
+        // Of a communicator of the set, in which the other may be no member.
+        let of = if self.dice.one_in(3) { self.communicator().0 } else { id };
+        self.push(ranks[peer], Instruction::open(window, rights, at, bytes).on(of));
+        let barrier = |set: &mut Self| {
+            if !set.dice.one_in(8) {
+                ranks.iter().for_each(|rank| set.push(*rank, Instruction::barrier().on(id)));
+            }
+        };
+        barrier(self);
+        self.push(ranks[own], instruction.through(named));
+        barrier(self);
+        if !self.dice.one_in(10) {
+            self.push(ranks[peer], Instruction::close(window));
         }
     }
 
@@ -461,6 +498,10 @@ impl Set<'_> {
         let other = dice.below(program.len() as u64) as usize;
         let near = dice.below(128).wrapping_sub(64);
         let it = &mut program[at];
+        if it.operation.fields().window && dice.one_in(4) {
+            it.extent = dice.of(&[0, 1 << 32, 1 << 32 | 1, it.extent ^ 1 << 16]);
+            return;
+        }
         match dice.below(if self.capabilities.lanes > 1 { 14 } else { 12 }) {
             0 => program.swap(at, other),
             1 => drop(program.remove(at)),

@@ -1,4 +1,4 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+lanes=N][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`.
 
 use std::time::Duration;
 
@@ -34,9 +34,9 @@ impl MockCards {
                 return Err(syntax(format!(
                     "expected mock cards of one fabric, found {}{} and {}{}",
                     all.shape,
-                    all.lanes_option(),
+                    all.profile_options(),
                     next.shape,
-                    next.lanes_option()
+                    next.profile_options()
                 )));
             }
             if next.nodes.is_empty() || all.nodes.is_empty() {
@@ -56,7 +56,7 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE][+lanes=N][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
@@ -86,10 +86,10 @@ impl MockCards {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known =
-                "expected +lanes=N, +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
+            let known = "expected +lanes=N, +windows=N, +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
+                Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
                 Some(("late", us)) => {
                     mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
                 }
@@ -108,12 +108,18 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        format!("mock:{}/{node}{}", self.shape, self.lanes_option())
+        format!("mock:{}/{node}{}", self.shape, self.profile_options())
     }
 
-    /// Returns `+lanes=N`; nothing for one lane.
-    fn lanes_option(&self) -> String {
-        if self.profile.lanes == 1 { String::new() } else { format!("+lanes={}", self.profile.lanes) }
+    /// Returns `+lanes=N` and `+windows=N`, each only if it is not the profile's.
+    fn profile_options(&self) -> String {
+        let published = Profile::optweb(self.profile.nodes);
+        let option = |name: &str, value: u32, known: u32| match value == known {
+            true => String::new(),
+            false => format!("+{name}={value}"),
+        };
+        option("lanes", self.profile.lanes, published.lanes)
+            + &option("windows", self.profile.windows, published.windows)
     }
 
     /// Checks that all named cards and links exist; `Err` names the missing one.

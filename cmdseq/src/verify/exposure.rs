@@ -1,0 +1,188 @@
+//! The memory and signals of other cards that programs reach by one-sided operations without a window: the windows to open before
+//! the programs run.
+
+use std::collections::BTreeMap;
+
+use super::resident::Unrolled;
+use super::windows::is_unnamed;
+use crate::Capabilities;
+use crate::instruction::{ARGUMENTS, Rights};
+use crate::matching::Members;
+use crate::program::{Communicator, Program};
+use crate::ranges::{Range, remote};
+use crate::refusal::{Reason, Refusal};
+
+/// A window that programs need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exposed {
+    /// The rank whose memory it is.
+    pub rank: usize,
+    /// The communicator whose members reach it.
+    pub communicator: u16,
+    /// The memory.
+    pub range: Range,
+    /// What they do there.
+    pub rights: Rights,
+}
+
+/// The windows that programs need, and which instructions go through them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exposure {
+    /// The windows.
+    pub windows: Vec<Exposed>,
+    /// Rank and index of an instruction, and the index of its window.
+    pub through: Vec<(usize, usize, usize)>,
+}
+
+/// Finds the windows that `programs` of the ranks of `group` need: exactly the ranges that they reach, of each rank at most
+/// `room` of that rank. If a rank has too few, the ranges with the smallest gaps between them share a window.
+///
+/// An instruction that is invalid by itself, or reaches a card outside of the group or its own, gets none.
+///
+/// # Errors
+/// Invalid communicators; and [`Reason::Window`] if a rank needs more windows even so, because the communicators or rights differ.
+pub fn exposure(
+    programs: &[Program],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+    room: &[usize],
+) -> Result<Exposure, Refusal> {
+    if !programs.iter().flat_map(|program| &program.instructions).any(is_unnamed) {
+        return Ok(Exposure::default());
+    }
+    let members = Members::new(communicators, group, capabilities)?;
+    let reached = reached(programs, &members, capabilities, |_, index| index);
+    divide(&reached, room)
+}
+
+/// As [`exposure`], of resident programs that are launched with these `arguments`. The rounds of a loop share a window, from the
+/// first byte that they reach to the last.
+///
+/// # Errors
+/// As [`exposure`], and those of [`verify_resident`](super::verify_resident) for programs that a card refuses to store.
+pub fn exposure_resident(
+    programs: &[Program],
+    arguments: &[[u64; ARGUMENTS]],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+    room: &[usize],
+) -> Result<Exposure, Refusal> {
+    if !programs.iter().flat_map(|program| &program.instructions).any(is_unnamed) {
+        return Ok(Exposure::default());
+    }
+    let members = Members::new(communicators, group, capabilities)?;
+    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
+    let reached = reached(&unrolled.programs, &members, capabilities, |rank, index| {
+        unrolled.origin(rank, index).unwrap_or(index)
+    });
+    divide(&reached, room)
+}
+
+/// What windows have in common that can be joined: rank, communicator and rights.
+type Kind = (usize, u16, Rights);
+
+/// By kind, the range that each instruction reaches, and its rank and index.
+type Reached = BTreeMap<Kind, Vec<(Range, (usize, usize))>>;
+
+/// Finds what the programs reach; `origin` is the index of the instruction that an unrolled one comes from.
+fn reached(
+    programs: &[Program],
+    members: &Members,
+    capabilities: &Capabilities,
+    origin: impl Fn(usize, usize) -> usize,
+) -> Reached {
+    let mut each: BTreeMap<(usize, usize), (Kind, Range)> = BTreeMap::new();
+    for (rank, program) in programs.iter().enumerate() {
+        for (index, instruction) in program.instructions.iter().enumerate().filter(|(_, one)| is_unnamed(one)) {
+            let Some(membership) = members.of(rank, instruction) else { continue };
+            let peer = membership.program_rank(instruction.peer.into()).filter(|peer| *peer != rank);
+            let Some(peer) = peer else { continue };
+            let Ok(block) = remote(instruction, &membership.context(&program.tables, capabilities)) else { continue };
+            let rights = instruction.needed_rights();
+            let range = match block {
+                Some(block) => Range { address: block.address, bytes: block.bytes },
+                None if rights == Rights::SIGNAL => Range { address: 0, bytes: 0 },
+                // It reaches nothing.
+                None => continue,
+            };
+            if range.end() > capabilities.memory_bytes {
+                continue;
+            }
+            let kind = (peer, instruction.communicator, rights);
+            let known = each.entry((rank, origin(rank, index))).or_insert((kind, range));
+            known.1 = hull(known.1, range);
+        }
+    }
+    let mut reached = Reached::new();
+    for (place, (kind, range)) in each {
+        reached.entry(kind).or_default().push((range, place));
+    }
+    reached.values_mut().for_each(|ranges| ranges.sort_unstable_by_key(|(range, place)| (range.address, *place)));
+    reached
+}
+
+/// The smallest range around both.
+fn hull(one: Range, other: Range) -> Range {
+    if one.bytes == 0 || other.bytes == 0 {
+        return if one.bytes == 0 { other } else { one };
+    }
+    let (address, end) = (one.address.min(other.address), one.end().max(other.end()));
+    Range { address, bytes: end - address }
+}
+
+/// Divides what is reached into windows, of each rank at most `room`.
+fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
+    let mut exposure = Exposure::default();
+    for (rank, room) in room.iter().enumerate() {
+        let kinds = || reached.iter().filter(|(kind, _)| kind.0 == rank);
+        let least = kinds().count();
+        let Some(more) = room.checked_sub(least) else {
+            let cause = format!(
+                "other ranks reach its memory and signals by one-sided operations of {least} kinds (communicator and rights), \
+                 but only {room} windows are free on its card"
+            );
+            return Err(Refusal::of(rank, cause).because(Reason::Window));
+        };
+        // The widest gaps stay.
+        let mut gaps: Vec<(u64, Kind, u64)> = kinds().flat_map(|(kind, ranges)| gaps(*kind, ranges)).collect();
+        gaps.sort_unstable_by_key(|gap| std::cmp::Reverse(*gap));
+        gaps.truncate(more);
+        for (kind, ranges) in kinds() {
+            let starts = gaps.iter().filter(|gap| gap.1 == *kind).map(|gap| gap.2).collect::<Vec<_>>();
+            add(&mut exposure, *kind, ranges, &starts);
+        }
+    }
+    Ok(exposure)
+}
+
+/// The gaps between ranges sorted by address: bytes, kind, and the address at which each ends.
+fn gaps(kind: Kind, ranges: &[(Range, (usize, usize))]) -> Vec<(u64, Kind, u64)> {
+    let mut end = ranges.first().map_or(0, |(range, _)| range.address);
+    let mut gaps = Vec::new();
+    for (range, _) in ranges.iter().filter(|(range, _)| range.bytes > 0) {
+        if range.address > end {
+            gaps.push((range.address - end, kind, range.address));
+        }
+        end = end.max(range.end());
+    }
+    gaps
+}
+
+/// Adds windows of one kind; a new one begins at each of `starts`.
+fn add(exposure: &mut Exposure, kind: Kind, ranges: &[(Range, (usize, usize))], starts: &[u64]) {
+    let (rank, communicator, rights) = kind;
+    let first = exposure.windows.len();
+    for (range, (user, index)) in ranges {
+        let is_first = exposure.windows.len() == first;
+        let begins = range.bytes > 0 && starts.contains(&range.address);
+        match exposure.windows.last_mut() {
+            Some(window) if !is_first && (!begins || window.range.end() > range.address) => {
+                window.range = hull(window.range, *range);
+            }
+            _ => exposure.windows.push(Exposed { rank, communicator, range: *range, rights }),
+        }
+        exposure.through.push((*user, *index, exposure.windows.len() - 1));
+    }
+}

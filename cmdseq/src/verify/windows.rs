@@ -1,0 +1,132 @@
+//! Windows: whether each one-sided operation that names a window finds it open, with its key, rights and range.
+//!
+//! Programs run here in a possible order. A window is open for an operation if its `open` has ended before the operation begins,
+//! and its `close` begins after the operation has ended, in any order.
+
+use std::collections::BTreeMap;
+
+use super::order::Clocks;
+use crate::matching::{Members, is_one_sided};
+use crate::program::Program;
+use crate::ranges::{Range, remote};
+use crate::refusal::{Reason, Refusal};
+use crate::{Capabilities, Instruction, Operation};
+
+/// The open windows of all ranks.
+pub(super) struct Windows<'a> {
+    programs: &'a [Program],
+    members: &'a Members,
+    capabilities: &'a Capabilities,
+    /// By rank and slot.
+    open: BTreeMap<(usize, u16), Open>,
+}
+
+/// An open window.
+struct Open {
+    /// Index of its `open`.
+    index: usize,
+    /// By rank, the last instruction that goes through it.
+    uses: BTreeMap<usize, usize>,
+}
+
+/// Whether a one-sided operation names no window.
+pub(super) fn is_unnamed(instruction: &Instruction) -> bool {
+    is_one_sided(instruction.operation) && instruction.window().is_none()
+}
+
+impl<'a> Windows<'a> {
+    pub(super) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
+        Windows { programs, members, capabilities, open: BTreeMap::new() }
+    }
+
+    /// Runs instruction `index` of `rank`; returns why a card could refuse it, in the order known so far.
+    pub(super) fn step(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Option<Refusal> {
+        let instruction = &self.programs[rank].instructions[index];
+        let outcome = match instruction.operation {
+            Operation::Open => self.begin(rank, index),
+            Operation::Close => self.end(rank, instruction, clocks),
+            _ => self.pass(rank, index, clocks),
+        };
+        let refusal =
+            |cause| Refusal::at(rank, index, format!("{}: {cause}", instruction.operation)).because(Reason::Window);
+        outcome.err().map(refusal)
+    }
+
+    /// Refuses windows that are open after all programs.
+    pub(super) fn left(&self) -> Option<Refusal> {
+        let ((rank, slot), open) = self.open.first_key_value()?;
+        let cause = format!("open: window {slot} is open after the programs; close it");
+        Some(Refusal::at(*rank, open.index, cause).because(Reason::Window))
+    }
+
+    fn begin(&mut self, rank: usize, index: usize) -> Result<(), String> {
+        let Some(window) = self.programs[rank].instructions[index].window() else { return Ok(()) };
+        if let Some(open) = self.open.get(&(rank, window.slot)) {
+            return Err(format!("instruction {} opened window {}; close it first", open.index, window.slot));
+        }
+        self.open.insert((rank, window.slot), Open { index, uses: BTreeMap::new() });
+        Ok(())
+    }
+
+    fn end(&mut self, rank: usize, instruction: &Instruction, clocks: &Clocks) -> Result<(), String> {
+        let Some(window) = instruction.window() else { return Ok(()) };
+        let opened = |open: &Open| self.programs[rank].instructions[open.index].window();
+        let Some(open) = self.open.get(&(rank, window.slot)).filter(|open| opened(open) == Some(window)) else {
+            return Err(format!("window {} with key {:#x} is not open", window.slot, window.key));
+        };
+        if let Some((user, index)) = open.uses.iter().find(|(user, index)| !clocks.is_over(**user, **index, rank)) {
+            return Err(format!(
+                "instruction {index} of rank {user} may still go through window {}; add a barrier before the close",
+                window.slot
+            ));
+        }
+        self.open.remove(&(rank, window.slot));
+        Ok(())
+    }
+
+    /// A one-sided operation goes through the window that it names.
+    fn pass(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Result<(), String> {
+        let program = &self.programs[rank];
+        let instruction = &program.instructions[index];
+        let Some(window) = instruction.window() else { return Ok(()) };
+        let Some(membership) = self.members.of(rank, instruction) else { return Ok(()) };
+        let Some(peer) = membership.program_rank(instruction.peer.into()) else { return Ok(()) };
+        let slot = window.slot;
+        let opens = |one: &Instruction| one.operation == Operation::Open && one.window() == Some(window);
+        let open = self.open.get_mut(&(peer, slot));
+        let known = open.map(|open| (&self.programs[peer].instructions[open.index], open));
+        let is_open = |open: &Open| clocks.is_over(peer, open.index, rank);
+        let Some((opened, open)) = known.filter(|(opened, open)| opens(opened) && is_open(open)) else {
+            return Err(match self.programs[peer].instructions.iter().any(opens) {
+                true => format!(
+                    "window {slot} of rank {peer} may be closed then; add a barrier after its open, and one before its close"
+                ),
+                false => format!("rank {peer} opens no window {slot} with key {:#x}", window.key),
+            });
+        };
+        let missing = instruction.needed_rights() - opened.rights();
+        if let Some(missing) = missing.name() {
+            return Err(format!("window {slot} of rank {peer} has no right {missing}"));
+        }
+        let own = membership.nodes()[membership.own as usize];
+        let allowed = self.members.membership(peer, opened.communicator);
+        if !allowed.is_some_and(|allowed| allowed.nodes().contains(&own)) {
+            return Err(format!(
+                "window {slot} of rank {peer} is for members of communicator {} only",
+                opened.communicator
+            ));
+        }
+        let reached = remote(instruction, &membership.context(&program.tables, self.capabilities)).ok().flatten();
+        let range = Range { address: opened.destination.address, bytes: opened.bytes };
+        if let Some(block) = reached
+            && (block.address < range.address || block.address.saturating_add(block.bytes) > range.end())
+        {
+            return Err(format!(
+                "{} B at {:#x} exceed window {slot} of rank {peer}, which has {} B at {:#x}",
+                block.bytes, block.address, range.bytes, range.address
+            ));
+        }
+        open.uses.insert(rank, index);
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Windows of programs that name none: opened for exactly what the programs reach on the cards of their group, before the first
+//! of them runs, and closed after the last has ended.
+
+use std::sync::{Arc, Weak};
+
+use cmdseq::instruction::{ARGUMENTS, Window};
+use cmdseq::plan::{Communicator, Program};
+use cmdseq::verify::{Exposure, exposure, exposure_resident};
+use cmdseq::{Capabilities, Instruction, Operand, Operation, Status};
+
+use crate::card::windows::{OpenWindow, free_slots};
+use crate::cluster::Cluster;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::ledger::state::State;
+use crate::queue::check;
+
+/// Source of the keys of windows.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Keys {
+    /// The operating system's random numbers.
+    #[default]
+    System,
+    /// The same keys on every run, for tests.
+    Seeded(u64),
+}
+
+impl Keys {
+    /// Returns a new key, never 0.
+    fn next(&mut self) -> Result<u32> {
+        loop {
+            let key = match self {
+                Keys::System => getrandom::u32().map_err(|error| Error::NoKey(error.into()))?,
+                Keys::Seeded(state) => {
+                    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                    (*state >> 32) as u32
+                }
+            };
+            if key != 0 {
+                return Ok(key);
+            }
+        }
+    }
+}
+
+/// The windows of programs. As long as this lives they are held open.
+#[derive(Debug, Default)]
+pub(crate) struct Through {
+    /// Rank and index of each instruction that goes through a window, sorted.
+    windows: Vec<((usize, usize), Window)>,
+    pin: Option<Arc<()>>,
+}
+
+impl Through {
+    /// Instructions of `rank` that go through windows: their indices, and the windows.
+    pub(crate) fn of(&self, rank: usize) -> impl Iterator<Item = (usize, Window)> {
+        let first = self.windows.partition_point(|((one, _), _)| *one < rank);
+        let of_rank = self.windows[first..].iter().take_while(move |((one, _), _)| *one == rank);
+        of_rank.map(|((_, index), window)| (*index, *window))
+    }
+}
+
+/// Programs whose windows are to be opened.
+pub(crate) struct Exposing<'a> {
+    pub(crate) programs: &'a [Program],
+    /// The launch arguments of resident programs, by rank.
+    pub(crate) arguments: Option<&'a [[u64; ARGUMENTS]]>,
+    pub(crate) communicators: &'a [Communicator],
+    /// Nodes and indices of the cards, by rank.
+    pub(crate) group: &'a [u32],
+    pub(crate) indices: &'a [usize],
+}
+
+impl Exposing<'_> {
+    /// Returns the slots that the program of `rank` opens itself.
+    fn own_slots(&self, rank: usize) -> Vec<u16> {
+        let opens = self.programs[rank].instructions.iter().filter(|one| one.operation == Operation::Open);
+        opens.filter_map(|one| Some(one.window()?.slot)).collect()
+    }
+
+    fn exposure(&self, capabilities: &Capabilities, room: &[usize]) -> Result<Exposure> {
+        let found = match self.arguments {
+            Some(all) => exposure_resident(self.programs, all, self.communicators, self.group, capabilities, room),
+            None => exposure(self.programs, self.communicators, self.group, capabilities, room),
+        };
+        Ok(found?)
+    }
+}
+
+/// Whether `instruction` is one-sided and names no window.
+pub(crate) fn needs_window(instruction: &Instruction) -> bool {
+    let fields = instruction.operation.fields();
+    fields.window && fields.peer && instruction.window().is_none()
+}
+
+impl Cluster {
+    /// Makes the keys of the windows that are opened from now on predictable: the same for the same seed. For tests only: a
+    /// neighbour that knows a key reaches the window.
+    pub fn seed_window_keys(&mut self, seed: u64) {
+        self.keys = Keys::Seeded(seed);
+    }
+
+    /// Closes the windows of programs that were dropped, on all cards on which nothing is in flight. Every call that opens
+    /// windows does so too.
+    ///
+    /// # Errors
+    /// The first card's that does not close one: see [`Card::wait`](crate::Card::wait).
+    pub fn close_windows(&mut self) -> Result<()> {
+        let deadline = self.deadline();
+        if !self.cards().iter().any(|card| card.windows.iter().any(is_unheld)) {
+            return Ok(());
+        }
+        for card in self.all_mut() {
+            card.queue_mut().poll()?;
+        }
+        // A launch in flight may still go through them.
+        if self.cards().iter().any(|card| card.queue().in_flight() > 0) {
+            return Ok(());
+        }
+        self.close_those(is_unheld, deadline)
+    }
+
+    /// Opens the windows that programs need, and returns which instructions go through which. `id` is the id on the cards of
+    /// a communicator of the programs.
+    pub(crate) fn open_windows(
+        &mut self,
+        programs: &Exposing<'_>,
+        id: impl Fn(u32, u16) -> u16,
+        deadline: Deadline,
+    ) -> Result<Through> {
+        let capabilities = self.capabilities().clone();
+        let all = || programs.programs.iter().flat_map(|program| &program.instructions);
+        if capabilities.windows == 0 || !all().any(needs_window) {
+            return Ok(Through::default());
+        }
+        self.close_windows()?;
+        let free = |(rank, index): (usize, &usize)| {
+            free_slots(capabilities.windows, &self.cards()[*index].windows, &programs.own_slots(rank))
+        };
+        let mut slots: Vec<Vec<u16>> = programs.indices.iter().enumerate().map(free).collect();
+        let room: Vec<usize> = slots.iter().map(Vec::len).collect();
+        let exposure = programs.exposure(&capabilities, &room)?;
+        slots.iter_mut().for_each(|slots| slots.reverse());
+        let mut opening = Vec::with_capacity(exposure.windows.len());
+        for one in &exposure.windows {
+            let slot = slots[one.rank].pop().unwrap_or_else(|| unreachable!("there is room for all windows"));
+            let window = Window { slot, key: self.keys.next()? };
+            let communicator = id(programs.group[one.rank], one.communicator);
+            let open = Instruction::open(window, one.rights, Operand::card(one.range.address), one.range.bytes);
+            opening.push((programs.indices[one.rank], window, open.on(communicator)));
+        }
+        let mut windows: Vec<_> =
+            exposure.through.iter().map(|(rank, index, at)| ((*rank, *index), opening[*at].1)).collect();
+        windows.sort_unstable();
+        let pin = Arc::new(());
+        let opened = self.open_all(&opening, &pin, deadline);
+        let through = Through { windows, pin: Some(pin) };
+        match opened {
+            Ok(()) => Ok(through),
+            Err(error) => {
+                self.close_after(through);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens windows on all cards at once.
+    fn open_all(&mut self, opening: &[(usize, Window, Instruction)], pin: &Arc<()>, deadline: Deadline) -> Result<()> {
+        let mut tokens = Vec::with_capacity(opening.len());
+        for (index, window, open) in opening {
+            let card = self.card_mut(*index);
+            tokens.push((*index, card.queue_mut().push_when_room(*open, deadline)?));
+            card.windows.push(OpenWindow { window: *window, pin: Arc::downgrade(pin) });
+        }
+        for (index, ..) in opening {
+            self.card_mut(*index).queue_mut().ring()?;
+        }
+        tokens.iter().try_for_each(|(index, token)| self.card_mut(*index).wait_done(token, deadline).map(drop))
+    }
+
+    /// Closes the windows of programs that have ended. A card that does not close them is told again later.
+    pub(crate) fn close_after(&mut self, through: Through) {
+        let Some(pin) = through.pin else { return };
+        let (pin, deadline) = (Arc::downgrade(&pin), self.deadline());
+        if let Err(error) = self.close_those(|open| Weak::ptr_eq(&open.pin, &pin), deadline) {
+            log::warn!("a window stays open until it is closed again or its card is reset: {error}");
+        }
+    }
+
+    /// Closes windows on all cards at once.
+    fn close_those(&mut self, which: impl Fn(&OpenWindow) -> bool, deadline: Deadline) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut tokens = Vec::new();
+        for (index, card) in self.all_mut().iter_mut().enumerate() {
+            let closing: Vec<Window> = card.windows.iter().filter(|one| which(one)).map(|one| one.window).collect();
+            // A card that does not run needs a reset, which closes all.
+            if closing.is_empty() || card.queue().state() != State::Running {
+                continue;
+            }
+            for window in closing {
+                match card.queue_mut().push_when_room(Instruction::close(window), deadline) {
+                    Ok(token) => tokens.push((index, window, token)),
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+            outcome = outcome.and(card.queue_mut().ring());
+        }
+        for (index, window, token) in tokens {
+            let card = self.card_mut(index);
+            let node = card.node();
+            let closed = card.completion(&token, deadline).and_then(|completion| match completion.status {
+                // It is closed.
+                Status::BadWindow => Ok(completion),
+                _ => check(completion, node, 0, Operation::Close),
+            });
+            match closed {
+                Ok(_) => card.windows.retain(|one| one.window != window),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+}
+
+/// Whether nobody holds the window open.
+fn is_unheld(open: &OpenWindow) -> bool {
+    open.pin.strong_count() == 0
+}
