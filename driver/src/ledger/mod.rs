@@ -3,13 +3,14 @@
 pub(crate) mod bound;
 pub(crate) mod cells;
 pub(crate) mod state;
+pub(crate) mod submission;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cmdseq::{Completion, Operation, Status, Table, Tables};
+use cmdseq::{Completion, Instruction, Operation, Status, Table, Tables};
 use fpga_hal::DmaBuffer;
 
 use crate::error::{Error, Result};
@@ -215,20 +216,20 @@ impl Ledger {
         self.pushed as u16
     }
 
-    /// Enters an instruction with this operation and extent, which was stored as the next of the ring, with its
-    /// [tag](Ledger::next_tag). There must be [room](Ledger::has_room).
+    /// Enters an instruction, which was stored as the next of the ring, with its [tag](Ledger::next_tag). There must be
+    /// [room](Ledger::has_room).
     #[inline(always)]
-    pub(crate) fn push(&mut self, operation: Operation, extent: u64) -> Entry {
+    pub(crate) fn push(&mut self, instruction: &Instruction) -> Entry {
         let Some(cell) = self.free.pop() else { unreachable!("there was room") };
         self.cells.set(cell, PENDING);
         self.slots[(self.pushed & (self.depth - 1)) as usize].cell = cell;
         let tag = self.next_tag();
         self.pushed = self.pushed.wrapping_add(1);
         if !self.tables.is_empty() {
-            self.forget_loaded(operation, extent);
+            self.forget_loaded(instruction);
         }
         self.assert_order();
-        Entry { cell, tag, operation }
+        Entry { cell, tag, operation: instruction.operation }
     }
 
     /// The token of an instruction.
@@ -256,9 +257,9 @@ impl Ledger {
 
     /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
     #[cold]
-    fn forget_loaded(&mut self, operation: Operation, extent: u64) {
-        match operation {
-            Operation::Table => drop(self.tables.remove(&(extent as u16))),
+    fn forget_loaded(&mut self, instruction: &Instruction) {
+        match instruction.operation {
+            Operation::Table => drop(self.tables.remove(&(instruction.extent as u16))),
             Operation::Launch => self.tables.clear(),
             _ => {}
         }
@@ -396,7 +397,6 @@ fn aborted(tag: u16) -> Completion {
 mod tests {
     use std::collections::VecDeque;
 
-    use cmdseq::Instruction;
     use fpga_hal::Domain;
     use proptest::prelude::*;
 
@@ -418,7 +418,7 @@ mod tests {
 
     fn enter(ledger: &mut Ledger, held: Held) -> Entry {
         assert!(ledger.has_room());
-        let entry = ledger.push(Operation::Nop, 0);
+        let entry = ledger.push(&Instruction::nop());
         ledger.hold(held);
         entry
     }
@@ -495,7 +495,7 @@ mod tests {
             slots.iter().for_each(|slot| ledger.has_table(*slot, table.clone()));
             let operation = instruction.operation;
             assert!(matches!(operation, Nop | Load | Launch));
-            let _ = ledger.push(operation, instruction.extent);
+            let _ = ledger.push(&instruction);
             assert_eq!(ledger.tables().keys().copied().collect::<Vec<_>>(), left, "{operation}");
         }
     }

@@ -42,6 +42,7 @@ impl Token {
     }
 
     /// Gives up the completion. The instruction still runs.
+    #[inline]
     pub fn abandon(mut self) {
         self.settle_abandoned();
     }

@@ -6,12 +6,13 @@ pub(crate) mod waiting;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cmdseq::{Completion, Encoded, Instruction, Operation, Status, Table, Tables, completion, instruction};
+use cmdseq::{Completion, Encoded, Operation, Status, Table, Tables, completion};
 use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::state::State;
+use crate::ledger::submission::Submission;
 use crate::ledger::token::Token;
 use crate::ledger::{Broken, Entry, Ledger, Poison};
 use crate::sequencer::block::Block;
@@ -116,31 +117,35 @@ impl QueuePair {
     /// [`Error::Full`] with the instruction; the error that [`state`](QueuePair::state) stands for if the queue does not
     /// run. Then nothing was stored.
     #[inline]
-    pub fn push(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+    pub fn push(&mut self, instruction: impl Submission) -> Result<Token> {
         let entry = self.store(instruction)?;
         Ok(self.ledger.token(entry))
     }
 
     #[inline(always)]
-    fn store(&mut self, instruction: impl Into<Bound>) -> Result<Entry> {
-        self.check()?;
-        let mut bound = instruction.into();
-        let is_plain = bound.is_plain();
-        if !is_plain {
-            bound.check(self.function.domain())?;
+    fn store(&mut self, submission: impl Submission) -> Result<Entry> {
+        if !submission.is_plain() {
+            return self.store_bound(submission.into_bound());
         }
+        self.check()?;
+        if !self.has_room() {
+            return Err(self.full(submission.into_bound()));
+        }
+        let entry = self.put(&submission)?;
+        // It holds nothing: no drop on the path of an instruction.
+        std::mem::forget(submission);
+        Ok(entry)
+    }
+
+    /// Stores an instruction that names or holds host memory.
+    fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
+        self.check()?;
+        bound.check(self.function.domain())?;
         if !self.has_room() {
             return Err(self.full(bound));
         }
-        bound.instruction.tag = self.ledger.next_tag();
-        let Instruction { operation, extent, .. } = bound.instruction;
-        let entry = self.put(&bound.instruction.encode(), operation, extent)?;
-        if is_plain {
-            // It holds nothing: no drop on the path of an instruction.
-            std::mem::forget(bound);
-        } else {
-            self.ledger.hold(bound.held);
-        }
+        let entry = self.put(&bound)?;
+        self.ledger.hold(bound.held);
         Ok(entry)
     }
 
@@ -152,16 +157,17 @@ impl QueuePair {
     /// Stores a launch that was encoded before, with a tag of the queue's own. The queue must [run](State::Running) and have
     /// [room](QueuePair::has_room).
     #[inline]
-    pub(crate) fn push_launch(&mut self, word: &Encoded) -> Result<Token> {
-        let entry = self.put(&word.with_tag(self.ledger.next_tag()), Operation::Launch, 0)?;
+    pub(crate) fn push_launch(&mut self, launch: &Encoded) -> Result<Token> {
+        let entry = self.put(launch)?;
         Ok(self.ledger.token(entry))
     }
 
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
-    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation, extent: u64) -> Result<Entry> {
-        each!(&self.transport, one => one.store(self.ledger.pushed(), *word)?);
-        Ok(self.ledger.push(operation, extent))
+    fn put(&mut self, submission: &impl Submission) -> Result<Entry> {
+        let word = submission.word(self.ledger.next_tag());
+        each!(&self.transport, one => one.store(self.ledger.pushed(), word)?);
+        Ok(self.ledger.push(submission.instruction()))
     }
 
     /// Whether there is room for another instruction.
@@ -210,7 +216,7 @@ impl QueuePair {
     /// # Errors
     /// Those of [`push`](QueuePair::push), or the bus's. Then the instruction is not stored; what was stored before stays.
     #[inline]
-    pub fn submit(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+    pub fn submit(&mut self, instruction: impl Submission) -> Result<Token> {
         let entry = self.store(instruction)?;
         if let Err(error) = self.tell() {
             return Err(self.take_back(entry, error));
@@ -342,7 +348,7 @@ pub fn check(completion: Completion, node: u32, index: usize, operation: Operati
 mod tests {
     use std::sync::Arc;
 
-    use cmdseq::Operand;
+    use cmdseq::{Instruction, Operand};
     use fpga_hal::BarIndex;
 
     use crate::transport::host_ring::HostRing;
