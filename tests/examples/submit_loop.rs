@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use cmdseq::{Instruction, Operand};
+use cmdseq::{Encoded, Instruction, Operand};
 use fpga_driver::{Card, Cluster, Prepared, QueuePair};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
@@ -27,6 +27,14 @@ fn encode_all() {
 fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
     for _ in 0..COUNT {
         queue.submit(black_box(instruction)).expect("room").abandon();
+    }
+}
+
+/// Submits an instruction that was encoded before.
+#[inline(never)]
+fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) {
+    for _ in 0..COUNT {
+        queue.submit(black_box(encoded)).expect("room").abandon();
     }
 }
 
@@ -55,6 +63,12 @@ fn main() {
     submit_all(card.queue_mut(), &Instruction::nop());
     recorder.release();
     poll_all(card.queue_mut());
+    recorder.hold();
+    submit_encoded(card.queue_mut(), &Encoded::new(&Instruction::nop()));
+    recorder.release();
+    while card.queue().in_flight() > 0 {
+        card.queue_mut().poll().expect("completions");
+    }
     let mut plan = Recorded::prepare();
     for _ in 0..COUNT / FLIGHTS {
         plan.hold();

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::state::State;
 use crate::ledger::submission::Submission;
-use crate::ledger::token::Token;
-use crate::ledger::{Broken, Entry, Ledger, Poison};
+use crate::ledger::token::{Entry, Token, Tokens};
+use crate::ledger::{Broken, Ledger, Poison};
 use crate::sequencer::block::Block;
 use crate::transport::Transport;
 use crate::transport::any::{AnyTransport, each};
@@ -127,8 +127,7 @@ impl QueuePair {
         if !submission.is_plain() {
             return self.store_bound(submission.into_bound());
         }
-        self.check()?;
-        if !self.has_room() {
+        if !self.may_push()? {
             return Err(self.full(submission.into_bound()));
         }
         let entry = self.put(&submission)?;
@@ -141,7 +140,7 @@ impl QueuePair {
     fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
         self.check()?;
         bound.check(self.function.domain())?;
-        if !self.has_room() {
+        if !self.may_push()? {
             return Err(self.full(bound));
         }
         let entry = self.put(&bound)?;
@@ -154,19 +153,40 @@ impl QueuePair {
         Error::Full { instruction: Box::new(bound), in_flight: self.in_flight(), depth: self.depth() }
     }
 
-    /// Stores a launch that was encoded before, with a tag of the queue's own. The queue must [run](State::Running) and have
-    /// [room](QueuePair::has_room).
+    /// Makes sure that the queue runs, and returns whether it has room for another instruction.
     #[inline]
-    pub(crate) fn push_launch(&mut self, launch: &Encoded) -> Result<Token> {
-        let entry = self.put(launch)?;
-        Ok(self.ledger.token(entry))
+    pub(crate) fn may_push(&mut self) -> Result<bool> {
+        if self.ledger.has_credit() { Ok(true) } else { self.look_for_room() }
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<bool> {
+        self.check()?;
+        Ok(self.has_room())
+    }
+
+    /// Stores a launch that was encoded before, with a tag of the queue's own, and rings. It [may be
+    /// pushed](QueuePair::may_push).
+    #[inline]
+    pub(crate) fn submit_launch(&mut self, launch: &Encoded, tokens: &mut Tokens) -> Result<()> {
+        tokens.push(self.put(launch)?);
+        self.tell()
+    }
+
+    /// Room for the tokens of up to `count` instructions of this queue.
+    pub(crate) fn tokens(&self, count: usize) -> Tokens {
+        Tokens::with_capacity(self.ledger.states(), count)
     }
 
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
     fn put(&mut self, submission: &impl Submission) -> Result<Entry> {
-        let word = submission.word(self.ledger.next_tag());
-        each!(&self.transport, one => one.store(self.ledger.pushed(), word)?);
+        let (count, tag) = (self.ledger.pushed(), self.ledger.next_tag());
+        match &self.transport {
+            // The word goes from registers to the ring.
+            AnyTransport::HostRing(ring) => ring.store(count, &submission.word(tag))?,
+            AnyTransport::CardRing(ring) => store_apart(&**ring, count, submission, tag)?,
+        }
         Ok(self.ledger.push(submission.instruction()))
     }
 
@@ -206,8 +226,9 @@ impl QueuePair {
         if self.ledger.must_announce() {
             self.announce()?;
         }
-        each!(&self.transport, one => one.ring(self.ledger.pushed()).map_err(|error| self.note(error))?);
-        self.ledger.set_rung();
+        let pushed = self.ledger.pushed();
+        each!(&self.transport, one => one.ring(pushed).map_err(|error| self.note(error))?);
+        self.ledger.set_rung(pushed);
         Ok(())
     }
 
@@ -297,6 +318,12 @@ impl AsFd for QueuePair {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.interrupt.as_fd()
     }
+}
+
+/// Stores an instruction in a function of its own: the accesses to the bus take longer than any call.
+#[inline(never)]
+fn store_apart(transport: &impl Transport, count: u32, submission: &impl Submission, tag: u16) -> Result<()> {
+    transport.store(count, &submission.word(tag))
 }
 
 /// Why taking completions ended early.

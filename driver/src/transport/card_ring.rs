@@ -73,7 +73,7 @@ impl Transport for CardRing {
 
     // Not inlined: the accesses to the bus take longer than any call, and rings in host memory are to stay undisturbed.
     #[inline(never)]
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
         let offset = ring::instruction_offset(count, self.depth()) as u64;
         let (parts, _) = word.as_chunks::<4>();
         (0..).step_by(4).zip(parts).try_for_each(|(at, part)| self.memory.write(offset + at, u32::from_le_bytes(*part)))

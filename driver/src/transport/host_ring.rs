@@ -54,8 +54,8 @@ impl Transport for HostRing {
     }
 
     #[inline(always)]
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
-        self.submission.store(count, &word).map_err(|error| self.bus(error))
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+        self.submission.store(count, word).map_err(|error| self.bus(error))
     }
 
     #[inline(always)]
