@@ -55,9 +55,14 @@ impl Instruction {
     ///
     /// Fields that the operation does not read are encoded too; a card and [`Instruction::decode`] refuse them unless they are
     /// zero.
-    // A part of the path of an instruction: its fields are composed in the registers of the caller.
-    #[inline(always)]
+    #[inline]
     pub fn encode(&self) -> [u8; BYTES] {
+        self.encode_with_tag(self.tag)
+    }
+
+    /// Encodes the word with another tag than the instruction's, in the registers of the caller.
+    #[inline(always)]
+    pub fn encode_with_tag(&self, tag: u16) -> [u8; BYTES] {
         let operands =
             operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
         let arguments = argument_fields(self.source.argument, self.destination.argument, self.extent_argument);
@@ -65,7 +70,7 @@ impl Instruction {
         let words = [
             field(VERSION.into(), offset::VERSION)
                 | field(self.operation as u64, offset::OPERATION)
-                | field(self.tag.into(), offset::TAG)
+                | field(tag.into(), offset::TAG)
                 | (field(self.communicator.into(), offset::COMMUNICATOR) | field(self.root.into(), offset::ROOT)),
             field(self.peer.into(), offset::PEER)
                 | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)

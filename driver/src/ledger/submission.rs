@@ -43,7 +43,7 @@ impl Submission for Instruction {
 
     #[inline(always)]
     fn word(&self, tag: u16) -> [u8; instruction::BYTES] {
-        self.with_tag(tag).encode()
+        self.encode_with_tag(tag)
     }
 
     #[inline]
