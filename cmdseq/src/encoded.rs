@@ -32,11 +32,12 @@ const fn changes(at: usize) -> [u32; 256] {
     table
 }
 
-/// The word of an instruction, for any tag.
+/// An instruction and its word, for any tag.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded {
     /// With tag 0, in parts of eight bytes.
     parts: [u64; BYTES / 8],
+    instruction: Instruction,
 }
 
 impl Encoded {
@@ -47,7 +48,13 @@ impl Encoded {
         for (part, bytes) in parts.iter_mut().zip(word.as_chunks::<8>().0) {
             *part = u64::from_le_bytes(*bytes);
         }
-        Encoded { parts }
+        Encoded { parts, instruction: *instruction }
+    }
+
+    /// Returns the instruction that was encoded.
+    #[inline]
+    pub fn instruction(&self) -> &Instruction {
+        &self.instruction
     }
 
     /// Returns the word with `tag`, equal to that of [`Instruction::encode`], without a full checksum.

@@ -87,6 +87,7 @@ pub use communicators::{Choice, Communicator};
 pub use error::{Error, NO_DETAIL, Result};
 pub use ledger::bound::Bound;
 pub use ledger::state::State;
+pub use ledger::submission::Submission;
 pub use ledger::token::Token;
 pub use queue::{QueuePair, check};
 pub use report::repetitions::{REPETITIONS_KEPT, Release};

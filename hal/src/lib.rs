@@ -98,4 +98,5 @@ pub use interrupt::Interrupt;
 pub use memory::buffer::{Backing, DmaBuffer};
 pub use memory::domain::Domain;
 pub use memory::iova::Iova;
+pub use memory::ring::Ring;
 pub use memory::{Direction, SharedMemory};

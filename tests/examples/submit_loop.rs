@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use cmdseq::{Instruction, Operand};
+use cmdseq::{Encoded, Instruction, Operand};
 use fpga_driver::{Card, Cluster, Prepared, QueuePair};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
@@ -30,11 +30,25 @@ fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
     }
 }
 
+/// Submits an instruction that was encoded before.
+#[inline(never)]
+fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) {
+    for _ in 0..COUNT {
+        queue.submit(black_box(encoded)).expect("room").abandon();
+    }
+}
+
 #[inline(never)]
 fn poll_all(queue: &mut QueuePair) {
     while queue.in_flight() > 0 {
         queue.poll().expect("completions");
     }
+}
+
+/// Has the mock run what was submitted while its accesses were held back.
+#[inline(never)]
+fn run_all(recorder: &Recorder) {
+    recorder.release();
 }
 
 /// Launches a plan of eight collectives on four cards.
@@ -53,8 +67,14 @@ fn main() {
     recorder.hold();
     encode_all();
     submit_all(card.queue_mut(), &Instruction::nop());
-    recorder.release();
+    run_all(&recorder);
     poll_all(card.queue_mut());
+    recorder.hold();
+    submit_encoded(card.queue_mut(), &Encoded::new(&Instruction::nop()));
+    recorder.release();
+    while card.queue().in_flight() > 0 {
+        card.queue_mut().poll().expect("completions");
+    }
     let mut plan = Recorded::prepare();
     for _ in 0..COUNT / FLIGHTS {
         plan.hold();

@@ -58,16 +58,20 @@ impl Instruction {
     /// zero.
     #[inline]
     pub fn encode(&self) -> [u8; BYTES] {
-        let field = |value: u64, at: usize| value << (at % 8 * 8);
+        self.encode_with_tag(self.tag)
+    }
+
+    /// Encodes the word with another tag than the instruction's, in the registers of the caller.
+    #[inline(always)]
+    pub fn encode_with_tag(&self, tag: u16) -> [u8; BYTES] {
         let operands =
             operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
-        let arguments = self.source.argument.unwrap_or(0) & 3 | (self.destination.argument.unwrap_or(0) & 3) << 4;
-        let extent_argument = self.extent_argument.map_or(0, |index| (index & 3) + 1);
+        let arguments = argument_fields(self.source.argument, self.destination.argument, self.extent_argument);
         // Composed in registers: the checksum would wait for stores of single fields.
         let words = [
             field(VERSION.into(), offset::VERSION)
                 | field(self.operation as u64, offset::OPERATION)
-                | field(self.tag.into(), offset::TAG)
+                | field(tag.into(), offset::TAG)
                 | (field(self.communicator.into(), offset::COMMUNICATOR) | field(self.root.into(), offset::ROOT)),
             field(self.peer.into(), offset::PEER)
                 | field(self.element.map_or(0, |element| element as u64), offset::ELEMENT)
@@ -82,9 +86,7 @@ impl Instruction {
             field(self.signal_id.into(), offset::SIGNAL_ID)
                 | field(self.loop_count.into(), offset::LOOP_COUNT)
                 | field(self.signal_value.into(), offset::SIGNAL_VALUE),
-            field(self.loop_body.into(), offset::LOOP_BODY)
-                | field(arguments.into(), offset::ARGUMENT_INDEX)
-                | field(extent_argument.into(), offset::EXTENT_ARGUMENT),
+            field(self.loop_body.into(), offset::LOOP_BODY) | arguments,
         ];
         let mut word = [0; BYTES];
         for (place, value) in word.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -216,6 +218,25 @@ fn checksum(word: &[u8; BYTES]) -> u32 {
     }
 }
 
+/// Returns the part of eight bytes that has `value` at offset `at` of the word, and zeroes else.
+#[inline(always)]
+fn field(value: u64, at: usize) -> u64 {
+    value << (at % 8 * 8)
+}
+
+/// Returns the fields that name launch arguments.
+#[inline(always)]
+fn argument_fields(source: Option<u8>, destination: Option<u8>, extent: Option<u8>) -> u64 {
+    // Only resident programs name them.
+    if source.is_none() & destination.is_none() & extent.is_none() {
+        return 0;
+    }
+    let indices = source.unwrap_or(0) & 3 | (destination.unwrap_or(0) & 3) << 4;
+    let extent = extent.map_or(0, |index| (index & 3) + 1);
+    field(indices.into(), offset::ARGUMENT_INDEX) | field(extent.into(), offset::EXTENT_ARGUMENT)
+}
+
+#[inline(always)]
 fn operand_bits(operand: &Operand) -> u8 {
     let space = operand.space as u8;
     let [low, high] = OPERAND_SPACE;

@@ -1,6 +1,6 @@
 //! Schedules that stay on the cards and are launched again and again: planned once, encoded once, one doorbell per card.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
@@ -17,8 +17,7 @@ use crate::cluster::{Cluster, in_phase};
 use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
-use crate::ledger::state::State;
-use crate::ledger::token::Token;
+use crate::ledger::token::Tokens;
 use crate::report::times::Times;
 
 /// Launches in flight for which there is room without allocating.
@@ -52,7 +51,7 @@ struct Rank {
     /// The launch. Each goes into the ring with a tag of its own, so that none can take the completion of another.
     word: Encoded,
     /// Of the launches in flight, the oldest first.
-    tokens: VecDeque<Token>,
+    tokens: Tokens,
     /// Of the launch that is waited for, if it is complete on this card.
     current: Option<Completion>,
     /// Of the launch that was finished last.
@@ -180,11 +179,8 @@ impl RankRun for Rank {
         }
         let queue = card.queue_mut();
         queue.poll()?;
-        if let Some(token) = self.tokens.pop_front() {
-            match queue.take(token)? {
-                Ok(completion) => self.current = Some(completion),
-                Err(token) => self.tokens.push_front(token),
-            }
+        if let Some(token) = self.tokens.pop_done() {
+            self.current = queue.take(token)?.ok();
         }
         Ok(false)
     }
@@ -254,12 +250,13 @@ impl Cluster {
             let resident = card
                 .store_until(slot, &*program, deadline)
                 .map_err(|error| in_phase(error, group, "storing the program"))?;
+            let tokens = card.queue().tokens(FLIGHTS);
             ranks.push(Rank {
                 rank: rank as u32,
                 card: index,
                 resident,
                 word: Encoded::new(&Instruction::nop()),
-                tokens: VecDeque::with_capacity(FLIGHTS),
+                tokens,
                 current: None,
                 completion: None,
             });
@@ -292,10 +289,7 @@ impl Cluster {
                 return Err(Error::Stale { what: "prepared schedule" });
             };
             let queue = card.queue_mut();
-            if queue.state() != State::Running {
-                return Err(queue.refusal());
-            }
-            if !queue.has_room() {
+            if !queue.may_push()? {
                 let instruction = rank.instruction(prepared.schedule.arguments());
                 let instruction = Box::new(instruction.into());
                 return Err(Error::Full { instruction, in_flight: queue.in_flight(), depth: queue.depth() });
@@ -404,8 +398,10 @@ impl Prepared {
 
     /// Abandons all launches in flight.
     fn forget(&mut self) {
-        self.ranks.iter_mut().flat_map(|rank| rank.tokens.drain(..)).for_each(Token::abandon);
-        self.ranks.iter_mut().for_each(|rank| rank.current = None);
+        for rank in &mut self.ranks {
+            rank.tokens.abandon();
+            rank.current = None;
+        }
         self.in_flight = 0;
     }
 }
@@ -414,9 +410,7 @@ impl Prepared {
 #[inline]
 fn start(cards: &mut [Card], ranks: &mut [Rank]) -> Result<()> {
     for rank in ranks {
-        let queue = cards[rank.card].queue_mut();
-        rank.tokens.push_back(queue.push_launch(&rank.word)?);
-        queue.tell()?;
+        cards[rank.card].queue_mut().submit_launch(&rank.word, &mut rank.tokens)?;
     }
     Ok(())
 }

@@ -77,12 +77,6 @@ impl Bound {
         self.held.as_slice()
     }
 
-    /// Whether it neither names nor holds host memory.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.held, Held::None) && !names_host(&self.instruction)
-    }
-
     /// Makes sure that the buffers cover all host memory that the instruction names.
     pub(crate) fn check(&self, domain: &Domain) -> Result<(), Unowned> {
         self.check_operands(domain)?;
@@ -187,8 +181,9 @@ impl Held {
     }
 }
 
+/// Whether an operand lies in host memory.
 #[inline]
-fn names_host(instruction: &Instruction) -> bool {
+pub(crate) fn names_host(instruction: &Instruction) -> bool {
     instruction.source.space == AddressSpace::Host || instruction.destination.space == AddressSpace::Host
 }
 

@@ -3,20 +3,21 @@
 pub(crate) mod bound;
 pub(crate) mod cells;
 pub(crate) mod state;
+pub(crate) mod submission;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cmdseq::{Completion, Operation, Status, Table, Tables};
+use cmdseq::{Completion, Instruction, Operation, Status, Table, Tables};
 use fpga_hal::DmaBuffer;
 
 use crate::error::{Error, Result};
 use crate::ledger::bound::Held;
 use crate::ledger::cells::{Cells, FREE, PENDING};
 use crate::ledger::state::State;
-use crate::ledger::token::Token;
+use crate::ledger::token::{Entry, Token};
 
 /// What is wrong with a completion.
 #[derive(Debug, Clone, Copy)]
@@ -36,22 +37,6 @@ pub(crate) enum Poison {
     Reset(String),
 }
 
-/// One entry of the ring while an instruction is in it.
-#[derive(Debug, Default)]
-struct Slot {
-    cell: u32,
-    held: Held,
-}
-
-/// An instruction that was [pushed](Ledger::push): it gets one [token](Ledger::token), or is [taken back](Ledger::take_back).
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Entry {
-    cell: u32,
-    tag: u16,
-    operation: Operation,
-}
-
 /// The instructions of one queue.
 ///
 /// Instructions are counted, modulo 2^32; the low 16 bits of its count are the tag of each. At all times (wrapping):
@@ -68,8 +53,9 @@ pub(crate) struct Entry {
 /// * `rung <= announced + depth` when the doorbell rings: the card has room for each completion. The queue sees to it with
 ///   [`must_announce`](Ledger::must_announce).
 ///
-/// Each cell is in one of three places: in `free`, in the slot of an instruction in flight, or with a token that is not
-/// dropped. Buffers stay in their slot until the completion has come, or the card has stopped for sure.
+/// Each cell is in one of three places: with an instruction in flight, free, or with a token that is not dropped. In the ring
+/// `cells`, those of the instructions in flight are at their counts, and the free ones are at the counts that follow, up to
+/// `freed`. Buffers are kept until the completion has come, or the card has stopped for sure.
 pub(crate) struct Ledger {
     depth: u32,
     /// Instructions stored.
@@ -80,10 +66,17 @@ pub(crate) struct Ledger {
     taken: u32,
     /// Completions that the card was told are taken.
     announced: u32,
-    slots: Box<[Slot]>,
+    /// Instructions that may be pushed before the queue looks for room again; 0 unless it runs.
+    credits: u32,
+    /// Cells that were free at some time, modulo 2^32: `pushed <= freed <= taken + 2 * depth`.
+    freed: u32,
+    /// Twice as many as the ring has entries.
+    cells: Box<[u32]>,
+    states: Arc<Cells>,
     results: Box<[Completion]>,
-    free: Vec<u32>,
-    cells: Arc<Cells>,
+    /// Buffers of the instructions in flight, and how many hold some.
+    held: Box<[Held]>,
+    holding: u32,
     state: State,
     poison: Option<Poison>,
     /// The known contents of the card's tables, by slot.
@@ -102,10 +95,13 @@ impl Ledger {
             rung: 0,
             taken: 0,
             announced: 0,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            credits: 0,
+            freed: cells,
+            cells: (0..cells).collect(),
+            states: Cells::new(cells as usize),
             results: (0..cells).map(|_| aborted(0)).collect(),
-            free: (0..cells).rev().collect(),
-            cells: Cells::new(cells as usize),
+            held: (0..depth).map(|_| Held::None).collect(),
+            holding: 0,
             state: State::Stopped,
             poison: None,
             tables: Tables::new(),
@@ -125,6 +121,7 @@ impl Ledger {
 
     pub(crate) fn set_state(&mut self, state: State) {
         self.state = state;
+        self.credits = 0;
     }
 
     /// Why nothing read from the card is trusted; it stays until [`restart`](Ledger::restart).
@@ -133,7 +130,7 @@ impl Ledger {
     }
 
     pub(crate) fn set_poison(&mut self, poison: Poison) {
-        self.state = State::Poisoned;
+        self.set_state(State::Poisoned);
         self.poison = Some(poison);
     }
 
@@ -164,11 +161,12 @@ impl Ledger {
         self.pushed == self.rung
     }
 
-    /// Notes that the card was told of everything stored.
+    /// Notes that the card was told of the `pushed` instructions stored.
     #[inline]
-    pub(crate) fn set_rung(&mut self) {
+    pub(crate) fn set_rung(&mut self, pushed: u32) {
         debug_assert!(!self.must_announce(), "no room for all completions: {self:?}");
-        self.rung = self.pushed;
+        debug_assert_eq!(pushed, self.pushed);
+        self.rung = pushed;
         self.assert_order();
     }
 
@@ -196,17 +194,37 @@ impl Ledger {
         self.assert_order();
     }
 
-    /// Whether there is room for another instruction.
+    /// Whether the queue runs and is known to have room for another instruction. If it is not known, but the queue runs and
+    /// [has room](Ledger::has_room), it is known then.
     #[inline]
-    pub(crate) fn has_room(&mut self) -> bool {
-        self.in_flight() < self.depth && (!self.free.is_empty() || self.reclaim())
+    pub(crate) fn has_credit(&self) -> bool {
+        self.credits != 0
     }
 
-    /// Takes back the cells of tokens that were dropped. Returns whether one is free now.
-    #[cold]
-    fn reclaim(&mut self) -> bool {
-        self.cells.reclaim(|cell| self.free.push(cell));
-        !self.free.is_empty()
+    /// Whether there is room for another instruction.
+    #[inline(never)]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.freed == self.pushed {
+            // Takes back the cells of tokens that were dropped.
+            let Ledger { states, cells, freed, .. } = self;
+            states.reclaim(|cell| free(cells, freed, cell));
+        }
+        let room = (self.depth - self.in_flight()).min(self.freed.wrapping_sub(self.pushed));
+        // It only grows until the next instruction is pushed.
+        self.credits = if self.state == State::Running { room } else { 0 };
+        room != 0
+    }
+
+    /// Place of entry `count` in the ring of cells.
+    #[inline(always)]
+    fn place(&self, count: u32) -> usize {
+        count as usize & (self.cells.len() - 1)
+    }
+
+    /// Place of entry `count` in the card's ring.
+    #[inline(always)]
+    fn entry(&self, count: u32) -> usize {
+        count as usize & (self.held.len() - 1)
     }
 
     /// The tag of the next instruction.
@@ -215,32 +233,48 @@ impl Ledger {
         self.pushed as u16
     }
 
-    /// Enters an instruction with this operation and extent, which was stored as the next of the ring, with its
-    /// [tag](Ledger::next_tag). There must be [room](Ledger::has_room).
+    /// Enters an instruction, which was stored as the next of the ring, with its [tag](Ledger::next_tag). The queue
+    /// [has credit](Ledger::has_credit) for it.
     #[inline(always)]
-    pub(crate) fn push(&mut self, operation: Operation, extent: u64) -> Entry {
-        let Some(cell) = self.free.pop() else { unreachable!("there was room") };
-        self.cells.set(cell, PENDING);
-        self.slots[(self.pushed & (self.depth - 1)) as usize].cell = cell;
-        let tag = self.next_tag();
+    pub(crate) fn push(&mut self, instruction: &Instruction) -> Entry {
+        let (tag, cell) = (self.next_tag(), self.cells[self.place(self.pushed)]);
+        self.states.set(cell, PENDING);
         self.pushed = self.pushed.wrapping_add(1);
+        debug_assert_ne!(self.credits, 0, "no room: {self:?}");
+        self.credits = self.credits.wrapping_sub(1);
         if !self.tables.is_empty() {
-            self.forget_loaded(operation, extent);
+            self.forget_loaded(instruction);
         }
         self.assert_order();
-        Entry { cell, tag, operation }
+        Entry { cell, tag, operation: instruction.operation }
+    }
+
+    /// The states of the cells, for tokens.
+    pub(crate) fn states(&self) -> &Arc<Cells> {
+        &self.states
     }
 
     /// The token of an instruction.
     #[inline]
-    pub(crate) fn token(&self, Entry { cell, tag, operation }: Entry) -> Token {
-        Token::new(&self.cells, cell, tag, operation)
+    pub(crate) fn token(&self, entry: Entry) -> Token {
+        Token::new(&self.states, entry)
     }
 
     /// Keeps `held` until the instruction pushed last is complete.
     pub(crate) fn hold(&mut self, held: Held) {
-        let last = self.pushed.wrapping_sub(1);
-        self.slots[(last & (self.depth - 1)) as usize].held = held;
+        if !matches!(held, Held::None) {
+            self.held[self.entry(self.pushed.wrapping_sub(1))] = held;
+            self.holding += 1;
+        }
+    }
+
+    /// Releases the buffers of instruction `count`, if it holds some.
+    #[inline(never)]
+    fn release(&mut self, count: u32) {
+        let entry = self.entry(count);
+        if !matches!(std::mem::take(&mut self.held[entry]), Held::None) {
+            self.holding -= 1;
+        }
     }
 
     /// Removes the instruction pushed last, which the card was not told of.
@@ -248,17 +282,16 @@ impl Ledger {
         debug_assert!(!self.is_rung(), "the card was told of it");
         self.pushed = self.pushed.wrapping_sub(1);
         self.assert_order();
-        let Slot { cell, .. } = std::mem::take(&mut self.slots[(self.pushed & (self.depth - 1)) as usize]);
-        debug_assert_eq!(cell, entry.cell);
-        self.cells.set(cell, FREE);
-        self.free.push(cell);
+        self.release(self.pushed);
+        debug_assert_eq!(entry.cell, self.cells[self.place(self.pushed)]);
+        self.states.set(entry.cell, FREE);
     }
 
     /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
     #[cold]
-    fn forget_loaded(&mut self, operation: Operation, extent: u64) {
-        match operation {
-            Operation::Table => drop(self.tables.remove(&(extent as u16))),
+    fn forget_loaded(&mut self, instruction: &Instruction) {
+        match instruction.operation {
+            Operation::Table => drop(self.tables.remove(&(instruction.extent as u16))),
             Operation::Launch => self.tables.clear(),
             _ => {}
         }
@@ -311,14 +344,13 @@ impl Ledger {
     /// Hands `completion` to whoever waits for the oldest instruction in flight, and releases its memory.
     #[inline]
     fn finish(&mut self, completion: Completion) {
-        let Slot { cell, held } = &mut self.slots[(self.taken & (self.depth - 1)) as usize];
-        let cell = *cell;
-        if !matches!(held, Held::None) {
-            *held = Held::None;
+        if self.holding != 0 {
+            self.release(self.taken);
         }
+        let cell = self.cells[self.place(self.taken)];
         self.results[cell as usize] = completion;
-        if !self.cells.complete(cell) {
-            self.free.push(cell);
+        if !self.states.complete(cell) {
+            free(&mut self.cells, &mut self.freed, cell);
         }
         self.taken = self.taken.wrapping_add(1);
         self.assert_order();
@@ -342,14 +374,18 @@ impl Ledger {
     /// Begins to count anew, with nothing in flight.
     pub(crate) fn restart(&mut self) {
         debug_assert_eq!(self.in_flight(), 0);
+        // The free cells follow what is pushed.
+        let place = self.place(self.pushed);
+        self.cells.rotate_left(place);
+        self.freed = self.freed.wrapping_sub(self.pushed);
         (self.pushed, self.rung, self.taken, self.announced) = (0, 0, 0, 0);
         self.poison = None;
-        self.state = State::Running;
+        self.set_state(State::Running);
     }
 
     /// The completion of `token`, if it was taken.
     pub(crate) fn result(&self, token: &Token) -> Result<Option<Completion>> {
-        if !token.is_of(&self.cells) {
+        if !token.is_of(&self.states) {
             return Err(Error::Stale { what: "token" });
         }
         Ok(token.is_done().then(|| self.results[token.cell() as usize]))
@@ -360,16 +396,17 @@ impl Ledger {
         let Some(completion) = self.result(&token)? else { return Ok(Err(token)) };
         let cell = token.cell();
         token.settle();
-        self.cells.set(cell, FREE);
-        self.free.push(cell);
+        self.states.set(cell, FREE);
+        free(&mut self.cells, &mut self.freed, cell);
         Ok(Ok(completion))
     }
 
     /// Keeps the memory of everything in flight, and what resident programs name, until the process ends.
     pub(crate) fn leak(&mut self) {
-        for slot in &mut self.slots {
-            std::mem::forget(std::mem::take(&mut slot.held));
+        for held in &mut self.held {
+            std::mem::forget(std::mem::take(held));
         }
+        self.holding = 0;
         std::mem::forget(std::mem::take(&mut self.residents));
     }
 }
@@ -387,6 +424,14 @@ impl fmt::Debug for Ledger {
     }
 }
 
+/// Puts `cell` behind the free cells of the ring `cells`.
+#[inline]
+fn free(cells: &mut [u32], freed: &mut u32, cell: u32) {
+    let place = *freed as usize & (cells.len() - 1);
+    cells[place] = cell;
+    *freed = freed.wrapping_add(1);
+}
+
 /// The completion of an instruction that the card did not complete.
 fn aborted(tag: u16) -> Completion {
     Completion { tag, status: Status::Aborted, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
@@ -396,7 +441,6 @@ fn aborted(tag: u16) -> Completion {
 mod tests {
     use std::collections::VecDeque;
 
-    use cmdseq::Instruction;
     use fpga_hal::Domain;
     use proptest::prelude::*;
 
@@ -408,6 +452,7 @@ mod tests {
         let mut ledger = Ledger::new(DEPTH);
         ledger.restart();
         (ledger.pushed, ledger.rung, ledger.taken, ledger.announced) = (at, at, at, at);
+        ledger.freed = at.wrapping_add(2 * DEPTH);
         ledger
     }
 
@@ -417,8 +462,8 @@ mod tests {
     }
 
     fn enter(ledger: &mut Ledger, held: Held) -> Entry {
-        assert!(ledger.has_room());
-        let entry = ledger.push(Operation::Nop, 0);
+        assert!(ledger.has_credit() || ledger.has_room());
+        let entry = ledger.push(&Instruction::nop());
         ledger.hold(held);
         entry
     }
@@ -442,7 +487,7 @@ mod tests {
             // What was stored before stays stored, and what is stored next has the same place and tag.
             let second = push(&mut ledger, Held::None);
             assert_eq!(second.tag(), (at as u16).wrapping_add(1));
-            ledger.set_rung();
+            ledger.set_rung(ledger.pushed());
             ledger.complete(done(first.tag())).unwrap();
             ledger.complete(done(second.tag())).unwrap();
             assert_eq!(ledger.take(first).unwrap().unwrap().status, Status::Done);
@@ -456,7 +501,7 @@ mod tests {
         let mut ledger = running(0);
         let token = push(&mut ledger, Held::Two([Arc::clone(&buffer), Arc::clone(&buffer)]));
         push(&mut ledger, Held::Many(vec![Arc::clone(&buffer); 3])).abandon();
-        ledger.set_rung();
+        ledger.set_rung(ledger.pushed());
         ledger.complete(done(7)).unwrap_err();
         ledger.set_poison(Poison::Failed(String::new()));
         assert_eq!(Arc::strong_count(&buffer), 6);
@@ -495,7 +540,8 @@ mod tests {
             slots.iter().for_each(|slot| ledger.has_table(*slot, table.clone()));
             let operation = instruction.operation;
             assert!(matches!(operation, Nop | Load | Launch));
-            let _ = ledger.push(operation, instruction.extent);
+            assert!(ledger.has_room());
+            let _ = ledger.push(&instruction);
             assert_eq!(ledger.tables().keys().copied().collect::<Vec<_>>(), left, "{operation}");
         }
     }
@@ -534,7 +580,7 @@ mod tests {
                         if ledger.must_announce() {
                             ledger.set_announced();
                         }
-                        ledger.set_rung();
+                        ledger.set_rung(ledger.pushed());
                     }
                     4 | 5 if !ledger.is_idle() => {
                         let tag = ledger.taken() as u16;

@@ -6,14 +6,15 @@ pub(crate) mod waiting;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cmdseq::{Completion, Encoded, Instruction, Operation, Status, Table, Tables, completion, instruction};
+use cmdseq::{Completion, Encoded, Operation, Status, Table, Tables, completion};
 use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::state::State;
-use crate::ledger::token::Token;
-use crate::ledger::{Broken, Entry, Ledger, Poison};
+use crate::ledger::submission::Submission;
+use crate::ledger::token::{Entry, Token, Tokens};
+use crate::ledger::{Broken, Ledger, Poison};
 use crate::sequencer::block::Block;
 use crate::transport::Transport;
 use crate::transport::any::{AnyTransport, each};
@@ -116,31 +117,34 @@ impl QueuePair {
     /// [`Error::Full`] with the instruction; the error that [`state`](QueuePair::state) stands for if the queue does not
     /// run. Then nothing was stored.
     #[inline]
-    pub fn push(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+    pub fn push(&mut self, instruction: impl Submission) -> Result<Token> {
         let entry = self.store(instruction)?;
         Ok(self.ledger.token(entry))
     }
 
     #[inline(always)]
-    fn store(&mut self, instruction: impl Into<Bound>) -> Result<Entry> {
-        self.check()?;
-        let mut bound = instruction.into();
-        let is_plain = bound.is_plain();
-        if !is_plain {
-            bound.check(self.function.domain())?;
+    fn store(&mut self, submission: impl Submission) -> Result<Entry> {
+        if !submission.is_plain() {
+            return self.store_bound(submission.into_bound());
         }
-        if !self.has_room() {
+        if !self.may_push()? {
+            return Err(self.full(submission.into_bound()));
+        }
+        let entry = self.put(&submission)?;
+        // It holds nothing: no drop on the path of an instruction.
+        std::mem::forget(submission);
+        Ok(entry)
+    }
+
+    /// Stores an instruction that names or holds host memory.
+    fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
+        self.check()?;
+        bound.check(self.function.domain())?;
+        if !self.may_push()? {
             return Err(self.full(bound));
         }
-        bound.instruction.tag = self.ledger.next_tag();
-        let Instruction { operation, extent, .. } = bound.instruction;
-        let entry = self.put(&bound.instruction.encode(), operation, extent)?;
-        if is_plain {
-            // It holds nothing: no drop on the path of an instruction.
-            std::mem::forget(bound);
-        } else {
-            self.ledger.hold(bound.held);
-        }
+        let entry = self.put(&bound)?;
+        self.ledger.hold(bound.held);
         Ok(entry)
     }
 
@@ -149,19 +153,41 @@ impl QueuePair {
         Error::Full { instruction: Box::new(bound), in_flight: self.in_flight(), depth: self.depth() }
     }
 
-    /// Stores a launch that was encoded before, with a tag of the queue's own. The queue must [run](State::Running) and have
-    /// [room](QueuePair::has_room).
+    /// Makes sure that the queue runs, and returns whether it has room for another instruction.
     #[inline]
-    pub(crate) fn push_launch(&mut self, word: &Encoded) -> Result<Token> {
-        let entry = self.put(&word.with_tag(self.ledger.next_tag()), Operation::Launch, 0)?;
-        Ok(self.ledger.token(entry))
+    pub(crate) fn may_push(&mut self) -> Result<bool> {
+        if self.ledger.has_credit() { Ok(true) } else { self.look_for_room() }
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<bool> {
+        self.check()?;
+        Ok(self.has_room())
+    }
+
+    /// Stores a launch that was encoded before, with a tag of the queue's own, and rings. It [may be
+    /// pushed](QueuePair::may_push).
+    #[inline]
+    pub(crate) fn submit_launch(&mut self, launch: &Encoded, tokens: &mut Tokens) -> Result<()> {
+        tokens.push(self.put(launch)?);
+        self.tell()
+    }
+
+    /// Room for the tokens of up to `count` instructions of this queue.
+    pub(crate) fn tokens(&self, count: usize) -> Tokens {
+        Tokens::with_capacity(self.ledger.states(), count)
     }
 
     // A call and its frame are a twentieth of what storing takes.
     #[inline(always)]
-    fn put(&mut self, word: &[u8; instruction::BYTES], operation: Operation, extent: u64) -> Result<Entry> {
-        each!(&self.transport, one => one.store(self.ledger.pushed(), *word)?);
-        Ok(self.ledger.push(operation, extent))
+    fn put(&mut self, submission: &impl Submission) -> Result<Entry> {
+        let (count, tag) = (self.ledger.pushed(), self.ledger.next_tag());
+        match &self.transport {
+            // The word goes from registers to the ring.
+            AnyTransport::HostRing(ring) => ring.store(count, &submission.word(tag))?,
+            AnyTransport::CardRing(ring) => store_apart(&**ring, count, submission, tag)?,
+        }
+        Ok(self.ledger.push(submission.instruction()))
     }
 
     /// Whether there is room for another instruction.
@@ -200,8 +226,9 @@ impl QueuePair {
         if self.ledger.must_announce() {
             self.announce()?;
         }
-        each!(&self.transport, one => one.ring(self.ledger.pushed()).map_err(|error| self.note(error))?);
-        self.ledger.set_rung();
+        let pushed = self.ledger.pushed();
+        each!(&self.transport, one => one.ring(pushed).map_err(|error| self.note(error))?);
+        self.ledger.set_rung(pushed);
         Ok(())
     }
 
@@ -210,7 +237,7 @@ impl QueuePair {
     /// # Errors
     /// Those of [`push`](QueuePair::push), or the bus's. Then the instruction is not stored; what was stored before stays.
     #[inline]
-    pub fn submit(&mut self, instruction: impl Into<Bound>) -> Result<Token> {
+    pub fn submit(&mut self, instruction: impl Submission) -> Result<Token> {
         let entry = self.store(instruction)?;
         if let Err(error) = self.tell() {
             return Err(self.take_back(entry, error));
@@ -293,6 +320,12 @@ impl AsFd for QueuePair {
     }
 }
 
+/// Stores an instruction in a function of its own: the accesses to the bus take longer than any call.
+#[inline(never)]
+fn store_apart(transport: &impl Transport, count: u32, submission: &impl Submission, tag: u16) -> Result<()> {
+    transport.store(count, &submission.word(tag))
+}
+
 /// Why taking completions ended early.
 enum Stopped {
     Bus(Error),
@@ -342,7 +375,7 @@ pub fn check(completion: Completion, node: u32, index: usize, operation: Operati
 mod tests {
     use std::sync::Arc;
 
-    use cmdseq::Operand;
+    use cmdseq::{Instruction, Operand};
     use fpga_hal::BarIndex;
 
     use crate::transport::host_ring::HostRing;

@@ -11,7 +11,7 @@ use fpga_hal::InterruptKind;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
+use crate::ledger::submission::Submission;
 use crate::ledger::token::Token;
 use crate::queue::QueuePair;
 use crate::sequencer::state::SequencerState;
@@ -152,8 +152,7 @@ impl QueuePair {
     }
 
     /// Stores an instruction, waiting until `deadline` for room. Rings before it waits.
-    pub(crate) fn push_when_room(&mut self, instruction: impl Into<Bound>, deadline: Deadline) -> Result<Token> {
-        let bound = instruction.into();
+    pub(crate) fn push_when_room(&mut self, instruction: impl Submission, deadline: Deadline) -> Result<Token> {
         // If only kept tokens fill the queue, no completion makes room.
         while !self.has_room() && self.in_flight() != 0 {
             self.ring()?;
@@ -165,6 +164,6 @@ impl QueuePair {
             }
             self.progress_until(deadline)?;
         }
-        self.push(bound)
+        self.push(instruction)
     }
 }

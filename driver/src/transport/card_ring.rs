@@ -35,7 +35,6 @@ pub(crate) struct CardRing {
     memory: CardMemory,
     /// Address of the submission ring for the sequencer.
     address: u64,
-    depth: u32,
 }
 
 impl CardRing {
@@ -54,15 +53,15 @@ impl CardRing {
         }
         let window = window.slice(place.offset, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
         let completions = u64::from(depth) * instruction::BYTES as u64;
-        let memory = CardMemory { block: block.clone(), window, completions };
-        let mut rings = CardRing { registers: QueueRegisters::new(block), memory, address: place.address, depth };
+        let memory = CardMemory { block: block.clone(), window, completions, depth };
+        let mut rings = CardRing { registers: QueueRegisters::new(block), memory, address: place.address };
         rings.empty(true)?;
         Ok(rings)
     }
 
     /// Entries of each ring.
     pub(crate) fn depth(&self) -> u32 {
-        self.depth
+        self.memory.depth
     }
 }
 
@@ -74,26 +73,26 @@ impl Transport for CardRing {
 
     // Not inlined: the accesses to the bus take longer than any call, and rings in host memory are to stay undisturbed.
     #[inline(never)]
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
-        let offset = ring::instruction_offset(count, self.depth) as u64;
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+        let offset = ring::instruction_offset(count, self.depth()) as u64;
         let (parts, _) = word.as_chunks::<4>();
         (0..).step_by(4).zip(parts).try_for_each(|(at, part)| self.memory.write(offset + at, u32::from_le_bytes(*part)))
     }
 
     #[inline(never)]
     fn ring(&self, pushed: u32) -> Result<()> {
-        let last = ring::instruction_offset(pushed.wrapping_sub(1), self.depth) + instruction::BYTES - 4;
+        let last = ring::instruction_offset(pushed.wrapping_sub(1), self.depth()) + instruction::BYTES - 4;
         self.memory.load(last as u64)?;
         self.registers.ring(pushed)
     }
 
     #[inline(never)]
     fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
-        ring::poll(&self.memory, self.depth, count, word)
+        ring::poll(&self.memory, self.depth(), count, word)
     }
 
     fn start(&self) -> Result<()> {
-        self.registers.start(self.address, self.address.wrapping_add(self.memory.completions), self.depth)
+        self.registers.start(self.address, self.address.wrapping_add(self.memory.completions), self.depth())
     }
 
     /// There are no other rings to take: the card has stopped, and it wrote what it wrote to its own memory. The zeroes have
@@ -112,9 +111,16 @@ struct CardMemory {
     window: Window,
     /// Offset of the completion ring.
     completions: u64,
+    /// Entries of each ring.
+    depth: u32,
 }
 
 impl CardMemory {
+    /// Offset of completion `count`.
+    fn completion(&self, count: u32) -> u64 {
+        self.completions + ring::completion_offset(count, self.depth) as u64
+    }
+
     fn load(&self, at: u64) -> Result<u32> {
         self.window.read_u32(at).map_err(|error| self.block.bus(error))
     }
@@ -129,8 +135,8 @@ impl CompletionMemory for CardMemory {
 
     /// Loads the upper half only, which has the phase bit: reads of a BAR are answered in order, so the lower half is read
     /// with the completion.
-    fn load_phase_word(&self, offset: usize) -> Result<u64> {
-        let upper = self.load(self.completions + offset as u64 + 4)?;
+    fn load_phase_word(&self, count: u32) -> Result<u64> {
+        let upper = self.load(self.completion(count) + completion::PHASE_WORD as u64 + 4)?;
         if upper == ALL_ONES {
             // A card that is gone reads so, and so may a completion.
             self.block.check_alive()?;
@@ -138,9 +144,9 @@ impl CompletionMemory for CardMemory {
         Ok(u64::from(upper) << 32)
     }
 
-    fn read(&self, offset: usize, word: &mut [u8; completion::BYTES]) -> Result<()> {
+    fn read(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<()> {
         let (parts, _) = word.as_chunks_mut::<4>();
-        let start = self.completions + offset as u64;
+        let start = self.completion(count);
         (start..).step_by(4).zip(parts).try_for_each(|(at, part)| {
             *part = self.load(at)?.to_le_bytes();
             Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cmdseq::{completion, instruction};
-use fpga_hal::{DmaBuffer, Domain};
+use fpga_hal::{DmaBuffer, Domain, Ring};
 
 use crate::error::Result;
 use crate::sequencer::block::Block;
@@ -17,23 +17,34 @@ const ALIGNMENT: usize = 4096;
 /// A submission and a completion ring in host memory.
 pub(crate) struct HostRing {
     registers: QueueRegisters,
-    depth: u32,
-    submission: Arc<DmaBuffer>,
-    completion: Arc<DmaBuffer>,
+    submission: Ring<{ instruction::BYTES }>,
+    completion: Ring<{ completion::BYTES }>,
 }
 
 impl HostRing {
     /// Allocates empty rings of `depth` entries, a power of two.
     pub(crate) fn allocate(block: &Block, domain: &Domain, depth: u32) -> Result<Self> {
-        let allocate = |entry: usize| domain.allocate(depth as usize * entry, ALIGNMENT);
-        let submission = allocate(instruction::BYTES).map_err(|error| block.bus(error))?;
-        let completion = allocate(completion::BYTES).map_err(|error| block.bus(error))?;
-        Ok(HostRing { registers: QueueRegisters::new(block), depth, submission, completion })
+        let submission = ring(domain, depth).map_err(|error| block.bus(error))?;
+        let completion = ring(domain, depth).map_err(|error| block.bus(error))?;
+        Ok(HostRing { registers: QueueRegisters::new(block), submission, completion })
+    }
+
+    fn depth(&self) -> u32 {
+        self.submission.entries()
+    }
+
+    fn buffers(&self) -> [&Arc<DmaBuffer>; 2] {
+        [self.submission.buffer(), self.completion.buffer()]
     }
 
     fn bus(&self, error: fpga_hal::Error) -> crate::error::Error {
         self.registers.block().bus(error)
     }
+}
+
+/// A ring of `depth` zeroed entries of `BYTES` bytes.
+fn ring<const BYTES: usize>(domain: &Domain, depth: u32) -> fpga_hal::Result<Ring<BYTES>> {
+    Ring::new(domain.allocate(depth as usize * BYTES, ALIGNMENT)?)
 }
 
 impl Transport for HostRing {
@@ -43,9 +54,8 @@ impl Transport for HostRing {
     }
 
     #[inline(always)]
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()> {
-        let offset = ring::instruction_offset(count, self.depth);
-        self.submission.write_word64(offset, &word).map_err(|error| self.bus(error))
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()> {
+        self.submission.store(count, word).map_err(|error| self.bus(error))
     }
 
     #[inline(always)]
@@ -55,40 +65,39 @@ impl Transport for HostRing {
 
     #[inline(always)]
     fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
-        ring::poll(&*self.completion, self.depth, count, word).map_err(|error| self.bus(error))
+        ring::poll(&self.completion, self.depth(), count, word).map_err(|error| self.bus(error))
     }
 
     fn start(&self) -> Result<()> {
-        self.registers.start(self.submission.iova().0, self.completion.iova().0, self.depth)
+        let [submission, completion] = self.buffers().map(|buffer| buffer.iova().0);
+        self.registers.start(submission, completion, self.depth())
     }
 
     fn empty(&mut self, is_trusted: bool) -> Result<()> {
         if !is_trusted {
-            *self = HostRing::allocate(self.registers.block(), self.submission.domain(), self.depth)?;
+            *self = HostRing::allocate(self.registers.block(), self.submission.buffer().domain(), self.depth())?;
             return Ok(());
         }
-        let zero = |buffer: &DmaBuffer| buffer.fill(0, buffer.len(), 0).map_err(|error| self.bus(error));
-        zero(&self.submission)?;
-        zero(&self.completion)
+        let zero = |buffer: &Arc<DmaBuffer>| buffer.fill(0, buffer.len(), 0).map_err(|error| self.bus(error));
+        self.buffers().into_iter().try_for_each(zero)
     }
 
     fn leak(&self) {
-        std::mem::forget(Arc::clone(&self.submission));
-        std::mem::forget(Arc::clone(&self.completion));
+        self.buffers().into_iter().for_each(|buffer| std::mem::forget(Arc::clone(buffer)));
     }
 }
 
-impl CompletionMemory for DmaBuffer {
+impl CompletionMemory for Ring<{ completion::BYTES }> {
     type Error = fpga_hal::Error;
 
-    #[inline]
-    fn load_phase_word(&self, offset: usize) -> fpga_hal::Result<u64> {
-        self.load_acquire(offset)
+    #[inline(always)]
+    fn load_phase_word(&self, count: u32) -> fpga_hal::Result<u64> {
+        self.load_acquire::<{ completion::PHASE_WORD }>(count)
     }
 
-    #[inline]
-    fn read(&self, offset: usize, word: &mut [u8; completion::BYTES]) -> fpga_hal::Result<()> {
-        DmaBuffer::read(self, offset, word)
+    #[inline(always)]
+    fn read(&self, count: u32, word: &mut [u8; completion::BYTES]) -> fpga_hal::Result<()> {
+        self.load(count, word)
     }
 }
 
@@ -104,7 +113,7 @@ mod tests {
         let function = Fake::new(4).function();
         let window = function.window(BarIndex::new(0).unwrap()).unwrap();
         let ring = HostRing::allocate(&Block::new(window, "fake".into(), &function), function.domain(), 4).unwrap();
-        let seen = [Arc::downgrade(&ring.submission), Arc::downgrade(&ring.completion)];
+        let seen = ring.buffers().map(Arc::downgrade);
         ring.leak();
         drop(ring);
         assert!(seen.iter().all(|one| one.upgrade().is_some()));

@@ -30,7 +30,7 @@ pub(crate) trait Transport {
     fn registers(&self) -> &QueueRegisters;
 
     /// Stores instruction `count`. The card does not look at it before [`ring`](Transport::ring).
-    fn store(&self, count: u32, word: [u8; instruction::BYTES]) -> Result<()>;
+    fn store(&self, count: u32, word: &[u8; instruction::BYTES]) -> Result<()>;
 
     /// Tells the card that `pushed` instructions are stored: the doorbell.
     fn ring(&self, pushed: u32) -> Result<()>;

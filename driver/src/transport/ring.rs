@@ -2,16 +2,16 @@
 
 use cmdseq::{completion, instruction};
 
-/// Memory that a card writes completions to.
+/// Memory that a card writes completions to. Completions are named by their count, modulo 2^32.
 pub(crate) trait CompletionMemory {
     /// Why an access fails.
     type Error;
 
-    /// Loads the word at `offset` that the card writes last. Later reads see what the card wrote before it.
-    fn load_phase_word(&self, offset: usize) -> Result<u64, Self::Error>;
+    /// Loads the word of completion `count` that the card writes last. Later reads see what the card wrote before it.
+    fn load_phase_word(&self, count: u32) -> Result<u64, Self::Error>;
 
-    /// Copies the completion at `offset`.
-    fn read(&self, offset: usize, word: &mut [u8; completion::BYTES]) -> Result<(), Self::Error>;
+    /// Copies completion `count`.
+    fn read(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<(), Self::Error>;
 }
 
 /// Offset of instruction `count` in a ring of `depth` entries.
@@ -22,7 +22,7 @@ pub(crate) fn instruction_offset(count: u32, depth: u32) -> usize {
 
 /// Offset of completion `count` in a ring of `depth` entries.
 #[inline]
-fn completion_offset(count: u32, depth: u32) -> usize {
+pub(crate) fn completion_offset(count: u32, depth: u32) -> usize {
     (count & (depth - 1)) as usize * completion::BYTES
 }
 
@@ -35,12 +35,11 @@ pub(crate) fn poll<M: CompletionMemory>(
     count: u32,
     word: &mut [u8; completion::BYTES],
 ) -> Result<bool, M::Error> {
-    let offset = completion_offset(count, depth);
-    let phase = completion::phase_of(memory.load_phase_word(offset + completion::PHASE_WORD)?);
+    let phase = completion::phase_of(memory.load_phase_word(count)?);
     if phase != (count & depth == 0) {
         return Ok(false);
     }
-    memory.read(offset, word)?;
+    memory.read(count, word)?;
     Ok(true)
 }
 
@@ -69,14 +68,14 @@ mod tests {
     impl CompletionMemory for Modelled {
         type Error = Infallible;
 
-        fn load_phase_word(&self, offset: usize) -> Result<u64, Infallible> {
-            assert_eq!(offset % completion::BYTES, completion::PHASE_WORD);
+        fn load_phase_word(&self, count: u32) -> Result<u64, Infallible> {
+            let offset = completion_offset(count, DEPTH) + completion::PHASE_WORD;
             Ok(self.words[offset / 8].load(Ordering::Acquire))
         }
 
-        fn read(&self, offset: usize, word: &mut [u8; completion::BYTES]) -> Result<(), Infallible> {
+        fn read(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<(), Infallible> {
             let (parts, _) = word.as_chunks_mut::<8>();
-            for (from, part) in self.words[offset / 8..].iter().zip(parts) {
+            for (from, part) in self.words[completion_offset(count, DEPTH) / 8..].iter().zip(parts) {
                 *part = from.load(Ordering::Relaxed).to_le_bytes();
             }
             Ok(())

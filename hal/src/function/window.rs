@@ -136,7 +136,8 @@ impl Window {
     /// Returns the offset in the BAR of a register of `width` bytes, if it lies inside and is aligned in the BAR.
     #[inline]
     fn at(&self, offset: u64, width: u64) -> Result<u64> {
-        if width > self.len || offset > self.len - width {
+        // One comparison where the register is a constant.
+        if offset.checked_add(width).is_none_or(|end| end > self.len) {
             return Err(self.out_of_bounds(offset, width));
         }
         let at = self.base + offset;

@@ -89,6 +89,10 @@ impl DmaBuffer {
         self.region.owner().is_here().then(|| numa::node_of(&self.region)).flatten()
     }
 
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// Returns the domain of the buffer.
     pub fn domain(&self) -> &Domain {
         &self.domain

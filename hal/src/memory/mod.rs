@@ -1,7 +1,7 @@
 //! Host memory that devices reach.
 //!
 //! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates
-//! (`pages`, `numa`), or memory that the caller owns ([`registered`]), which two processes may share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
+//! (`pages`, `numa`), which may be divided into a [`ring`], or memory that the caller owns ([`registered`]), which two processes may share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
 //! [`barrier`]s. `table` is the IOMMU of buses that have none.
 
 pub(crate) mod backend;
@@ -15,6 +15,7 @@ mod numa;
 mod pages;
 pub(crate) mod region;
 pub mod registered;
+pub mod ring;
 mod shared;
 pub(crate) mod table;
 
