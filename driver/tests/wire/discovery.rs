@@ -103,6 +103,27 @@ fn all_ones_are_a_card_that_is_gone_if_its_vendor_id_is_too() {
 }
 
 #[test]
+fn a_card_that_vanishes_while_it_is_described_is_gone() {
+    let fake = Fake::new(4);
+    let card = fake.open().unwrap();
+    let (reads, _) = fake.counts();
+    drop(card);
+    // The last reads are of what the card is told: its own values come before.
+    let mut described = 0;
+    for vanishes_after in 0..reads {
+        let fake = Fake::new(4);
+        let function = fake.function();
+        fake.vanish_after(vanishes_after);
+        match open_card(function) {
+            Ok(_) => described += 1,
+            Err(Error::Removed { .. }) => {}
+            Err(error) => panic!("after {vanishes_after} of {reads} reads: {error}"),
+        }
+    }
+    assert!(described < 8, "{described} of {reads}");
+}
+
+#[test]
 fn a_block_that_leaves_the_bar_is_refused() {
     let error = refused(|fake| {
         fake.set(0, 0xf800_0001);

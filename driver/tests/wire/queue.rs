@@ -7,6 +7,7 @@ use cmdseq::{Instruction, Operation, Status};
 use fpga_driver::{Bound, Error, check};
 
 use crate::cards::Open as _;
+use crate::logged::{self, logged_here};
 use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -204,6 +205,7 @@ fn a_timeout_is_bounded_and_names_what_it_waited_for() {
     assert!(what.contains("tag 1"), "{what}");
     assert!(last_seen.contains("running barrier (tag 1), waiting for node 4"), "{last_seen}");
     assert!(last_seen.contains("2 fetched, 1 completed"), "{last_seen}");
+    assert!(!last_seen.contains("arrived"), "what the card completed is here: {last_seen}");
     // The instruction went on; so does the queue.
     fake.release();
     card.run([Instruction::nop()], SECOND).unwrap();
@@ -305,6 +307,23 @@ fn tokens_given_up_never_wedge_the_queue() {
     }
     let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Done);
+}
+
+#[test]
+fn only_a_token_that_is_dropped_too_early_is_told_of() {
+    logged::begin();
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    let queue = card.queue_mut();
+    let done = queue.submit(Instruction::nop()).unwrap();
+    queue.poll().unwrap();
+    drop(done);
+    fake.plant(1, Reply::Hang);
+    queue.submit(Instruction::nop()).unwrap().abandon();
+    assert_eq!(logged_here(), 0);
+    drop(queue.submit(Instruction::nop()).unwrap());
+    assert_eq!(logged_here(), 1);
+    fake.release();
 }
 
 #[test]
