@@ -243,9 +243,25 @@ fn a_sleeper_is_woken_by_the_interrupt() {
             fake.release();
         })
     };
+    fake.counts();
     assert_eq!(card.queue_mut().wait_progress(Duration::from_secs(100)).unwrap(), 1);
     other.join().unwrap();
     assert_eq!(fake.state().arms, RAISED + 1);
+    // Only a line is acknowledged.
+    assert_eq!(fake.counts().1, RAISED + 1);
+    card.queue_mut().wait(&token, SECOND).unwrap();
+}
+
+#[test]
+fn a_sleep_that_nothing_interrupts_arms_once() {
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    fake.plant(0, Reply::Hang);
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
+    // Many slices: the first takes 10 ms.
+    assert_eq!(card.queue_mut().wait_progress(Duration::from_millis(300)).unwrap(), 0);
+    assert_eq!(fake.state().arms, 1);
+    fake.release();
     card.queue_mut().wait(&token, SECOND).unwrap();
 }
 
