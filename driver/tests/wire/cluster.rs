@@ -265,11 +265,15 @@ fn a_card_that_vanishes_or_halts_is_told_from_a_slow_one() {
     let plan = barrier(&cluster, &[0, 1, 2]);
     fakes[0].plant(2, Reply::Hang);
     fakes[2].plant(1, Reply::Halt(2));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    // It is told long before the timeout.
+    let execution = Execution { timeout: Duration::from_secs(100), ..Execution::default() };
+    let start = Instant::now();
+    let error = cluster.execute(&plan, &execution).unwrap_err();
     assert!(matches!(error, Error::Halted { .. }), "{error}");
     fakes[2].state().is_gone = true;
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan, &execution).unwrap_err();
     assert!(matches!(error, Error::Removed { .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
 }
 
 #[test]
