@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use fpga_hal::vfio_user::{Budget, Server};
-use fpga_select::Selector;
+use fpga_select::{Fabric, NodeEndpoint, Selector};
 use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
@@ -30,11 +30,22 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
         fabric.limit_memory(bytes);
     }
     selector.plant_faults(&fabric);
+    prepare(&arguments.socket_dir)?;
+    serve(&fabric, cards, &arguments.socket_dir, &interrupt, |sockets| announce(cli, &arguments.fabric, sockets))
+}
+
+/// Serves `cards` of `fabric` in `directory`, and calls `announce` after creating all sockets. Always returns the reason of its
+/// end: an interrupt, or a failure of the fabric.
+fn serve(
+    fabric: &Fabric,
+    cards: Vec<NodeEndpoint>,
+    directory: &Path,
+    interrupt: &Interrupt,
+    announce: impl FnOnce(&[PathBuf]) -> Result<()>,
+) -> Result<()> {
     let _clock = fabric
         .start_clock()
         .ok_or_else(|| Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock"))?;
-    let directory = &arguments.socket_dir;
-    prepare(directory)?;
     let budget = Budget::of_process();
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
@@ -44,7 +55,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
         sockets.push(path);
     }
-    announce(cli, &arguments.fabric, &sockets)?;
+    announce(&sockets)?;
     while interrupt.check().is_ok() {
         if let Some(reason) = fabric.failure() {
             return Err(Failure::new(Exit::Failed, format!("the mock fabric failed, its cards are gone: {reason}")));
@@ -72,4 +83,79 @@ fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf]) -> Result<()> {
     let mut text = sockets.join("\n");
     text += "\nserving until interrupted; select cards with --cards, separated by commas\n";
     output::write(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use cmdseq::{Instruction, Operand, Status};
+    use fpga_driver::{Card, Error};
+    use fpga_hal::{Domain, vfio_user};
+    use fpga_mock::{CardMemory, UserCall, UserLogic};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// User logic with a bug: the only part of a mock that a test can make panic.
+    struct Buggy;
+
+    impl UserLogic for Buggy {
+        fn run(&mut self, _: &mut CardMemory, call: UserCall) -> std::result::Result<u64, Status> {
+            panic!("no logic for {} bytes", call.bytes);
+        }
+    }
+
+    /// Interrupts the server when it is dropped, so that a failed test ends.
+    struct Ending(Arc<AtomicBool>);
+
+    impl Drop for Ending {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_mock_ends_the_server_and_takes_all_cards_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (fabric, cards) = Selector::parse("mock:optweb:2").unwrap().fabric().unwrap();
+        fabric.set_user_logic(0, Box::new(Buggy));
+        let interrupt = Interrupt::default();
+        let (announced, sockets) = mpsc::channel();
+        let failure = thread::scope(|scope| {
+            let served = scope.spawn(|| {
+                serve(&fabric, cards, directory.path(), &interrupt, |sockets| {
+                    announced.send(sockets.to_vec()).unwrap();
+                    Ok(())
+                })
+            });
+            let ending = Ending(interrupt.flag());
+            let sockets = sockets.recv_timeout(TIMEOUT).unwrap();
+            let domain = Domain::vfio_user();
+            let open = |socket: &PathBuf| Card::open(vfio_user::connect(socket, &domain).unwrap()).unwrap();
+            let mut cards: Vec<Card> = sockets.iter().map(open).collect();
+            cards.iter_mut().for_each(|card| drop(card.run([Instruction::nop()], TIMEOUT).unwrap()));
+            assert!(!served.is_finished());
+
+            let user = Instruction::user(Operand::card(0), Operand::card(64), 77, 0);
+            let lost = cards[0].run([user], TIMEOUT).unwrap_err();
+            assert!(matches!(lost, Error::Removed { .. }), "{lost}");
+            // The neighbour's card is gone as well, though its user did nothing.
+            let lost = cards[1].cycles().unwrap_err();
+            assert!(matches!(lost, Error::Removed { .. }), "{lost}");
+            let begin = Instant::now();
+            while !served.is_finished() && begin.elapsed() < TIMEOUT {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(ending);
+            served.join().unwrap().unwrap_err()
+        });
+        assert_eq!(failure.exit().code(), 1);
+        assert_eq!(failure.message(), "the mock fabric failed, its cards are gone: no logic for 77 bytes");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "a socket is left");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 
-use crate::{AER, BLOCK, Fake, RING_BAR, RING_BYTES, config};
+use crate::{AER, BLOCK, Fake, PLANTED, RING_BAR, RING_BYTES, config};
 
 impl Endpoint for Fake {
     fn layout(&self) -> Layout {
@@ -47,6 +47,11 @@ impl Endpoint for Fake {
         if bar.index() == usize::from(RING_BAR) {
             return data.copy_from_slice(&state.read_ring_memory(offset as usize));
         }
+        if state.vanishes_after == Some(0) {
+            state.is_gone = true;
+            return data.fill(0xff);
+        }
+        state.vanishes_after = state.vanishes_after.map(|reads| reads - 1);
         state.reads += 1;
         let value = state.read(offset as u32);
         data.copy_from_slice(&value.to_le_bytes());
@@ -71,10 +76,10 @@ impl Endpoint for Fake {
 
     fn reset(&self, _kind: ResetKind) {
         let mut state = self.state();
-        let aer = state.config[AER..AER + 0x14].to_vec();
+        // A reset clears no error, and nothing that was put there.
+        let kept = state.config.split_off(PLANTED);
         state.config = config(state.ids);
-        // These registers are sticky.
-        state.config[AER..AER + 0x14].copy_from_slice(&aer);
+        state.config[PLANTED..].copy_from_slice(&kept);
         for offset in (0x400..0x430).step_by(4).chain([0x100, 0x108]) {
             state.registers.remove(&(BLOCK + offset));
         }

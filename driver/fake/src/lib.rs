@@ -29,6 +29,8 @@ pub const RING_ADDRESS: u64 = 1 << 62;
 const RING_BYTES: usize = 128 << 10;
 /// Where configuration space has the capability of advanced error reporting, if there is one.
 const AER: usize = 0x100;
+/// From here on, configuration space has only what tests put there.
+const PLANTED: usize = 0x50;
 /// Counts what fakes note the order of.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
@@ -107,6 +109,8 @@ pub struct State {
     pub ran: Vec<Operation>,
     /// Whether all reads are all-ones.
     pub is_gone: bool,
+    /// Reads of registers after which it is gone.
+    vanishes_after: Option<u32>,
     reads: u32,
     writes: u32,
     ring_reads: u32,
@@ -189,6 +193,7 @@ impl Fake {
             posted: Vec::new(),
             ran: Vec::new(),
             is_gone: false,
+            vanishes_after: None,
             reads: 0,
             writes: 0,
             ring_reads: 0,
@@ -298,6 +303,16 @@ impl Fake {
     pub fn halt(&self, bits: u32) {
         let mut state = self.state();
         state.halt(bits);
+    }
+
+    /// Is gone after this number of further reads of registers.
+    pub fn vanish_after(&self, reads: u32) {
+        self.state().vanishes_after = Some(reads);
+    }
+
+    /// Puts a word into configuration space, after the capability of MSI-X.
+    pub fn set_config(&self, offset: u16, word: u32) {
+        self.state().config[usize::from(offset)..][..4].copy_from_slice(&word.to_le_bytes());
     }
 
     /// Gives the function advanced error reporting, which has seen these errors.

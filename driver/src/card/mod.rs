@@ -87,9 +87,7 @@ impl Card {
     }
 
     fn open_on(function: Function, rings: Option<RingWindow>) -> Result<Card> {
-        Card::set_up(function.clone(), rings).map_err(|error| match error {
-            // A card that vanishes meanwhile reads garbage: its removal is the only error.
-            _ if function.is_removed() => Error::Removed { name: function.identity().name.clone() },
+        Card::set_up(function.clone(), rings).map_err(|error| match removed_or(&function, error) {
             // The ids tell which card it is instead.
             Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
@@ -406,7 +404,7 @@ impl Card {
         self.entries = Entries::default();
         self.spent = Spent::default();
         self.windows.clear();
-        let outcome = self.reset_and_start();
+        let outcome = self.reset_and_start().map_err(|error| removed_or(&self.function, error));
         if let Err(error) = &outcome {
             self.queue.reset_failed(error);
         }
@@ -431,6 +429,11 @@ impl Card {
     pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
         self.block.bus(error)
     }
+}
+
+/// Returns the removal of a function that is gone, and else `error`: what was read of a card that vanished is garbage.
+fn removed_or(function: &Function, error: Error) -> Error {
+    if function.is_removed() { Error::Removed { name: function.identity().name.clone() } } else { error }
 }
 
 fn enable_interrupt(function: &Function, block: &Block) -> Result<Interrupt> {

@@ -138,6 +138,7 @@ mod tests {
             assert_eq!(all.last.arrival_cycles, if is_barrier { 17 } else { 8 });
             assert_eq!(all.skew, [4, 8]);
             assert_eq!((all.times[0].t2_cycles, all.t2_summary.largest(), all.skew_summary.count()), (10, 17, 2));
+            assert_eq!((all.skew_summary.least(), all.skew_summary.largest()), (4, 8));
         }
     }
 
@@ -166,5 +167,11 @@ mod tests {
         all.add(0, 2, Some(0), &run(100, 5, 6, 0));
         all.add(1, 2, Some(0), &run(110, 5, 6, 0));
         assert_eq!(all.earliest_release, earliest);
+        // And of several ranks.
+        let mut all = Repetitions::new(3, true);
+        for (rank, issued) in [(0, 50), (1, 50), (2, 90)] {
+            all.add(rank, 0, Some(0), &run(issued, 5, 6, 0));
+        }
+        assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 34 }));
     }
 }

@@ -71,7 +71,7 @@ impl Block {
     pub(crate) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
         let low = self.read(low)?;
         let high = self.read(high)?;
-        if low == ALL_ONES && high == ALL_ONES {
+        if high == ALL_ONES {
             self.check_alive()?;
         }
         Ok(u64::from(low) | u64::from(high) << 32)

@@ -50,7 +50,8 @@ impl SequencerState {
         let queue = sequencer::queue::base(0);
         let fetched = block.read(queue + sequencer::queue::SUBMISSION_HEAD)?;
         let completed = block.read(queue + sequencer::queue::COMPLETION_TAIL)?;
-        if current == ALL_ONES {
+        // The last register: if the card vanished before, this one shows it.
+        if completed == ALL_ONES {
             block.check_alive()?;
         }
         Ok(SequencerState {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Piece, Plan, Request, plan};
-use cmdseq::{Instruction, Operation, Status};
+use cmdseq::{Instruction, Operation, Status, Table};
 use fpga_driver::{COMPLETIONS_KEPT, Cluster, Error, Execution, State};
 
 use crate::cards::open_all;
@@ -61,6 +61,48 @@ fn a_plan_runs_behind_two_barriers_by_one_doorbell_a_card() {
     // The fakes count 100 cycles an instruction, and rank 1 has a delay before. The counter wraps on the way.
     assert_eq!(report.skew_cycles, [100, 100]);
     assert_eq!(report.clock_khz, 200_000);
+}
+
+#[test]
+fn the_common_start_is_the_end_of_the_second_barrier() {
+    let (fakes, mut cluster) = open(3, 64);
+    // Each barrier ends 20 cycles after its issue, and the next instruction is issued after 100. The counter has 48 bits.
+    for (fake, clock) in fakes.iter().zip([1000, (1 << 48) - 110, 0]) {
+        fake.state().clock = clock;
+    }
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    let execution = Execution { start_delay_cycles: vec![0, 0, 7], ..Execution::default() };
+    let report = cluster.execute(&plan, &execution).unwrap();
+    let starts: Vec<_> = report.ranks.iter().map(|rank| rank.synchronised).collect();
+    assert_eq!(starts, [Some(1120), Some(10), Some(120)]);
+}
+
+#[test]
+fn a_table_is_loaded_before_its_plan_and_only_once() {
+    let fakes: Vec<_> = (0..3).map(|node| Fake::node(node, 3, 64)).collect();
+    fakes.iter().for_each(|fake| fake.set(BLOCK + 0xb8, 4));
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
+    let mut plan = barrier(&cluster, &[0, 1, 2]);
+    plan.programs[1].tables = [(2, Table::packed([64, 128], 64))].into();
+    let loads = || {
+        let loads = |fake: &Arc<Fake>| fake.state().ran.iter().filter(|one| **one == Operation::Table).count();
+        (loads(&fakes[0]), loads(&fakes[1]))
+    };
+    fakes[1].plant(0, Reply::Code(18, 0));
+    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: Some(1), status: Status::BadTable, .. }), "{error}");
+    assert_eq!((loads(), fakes[0].state().ran.len()), ((0, 1), 0));
+    // A table that was refused is loaded again; one that was taken is not.
+    fakes[1].state().script.clear();
+    for _ in 0..3 {
+        cluster.execute(&plan, &Execution::default()).unwrap();
+        assert_eq!(loads(), (0, 2));
+    }
+    let ran = fakes[1].state().ran.clone();
+    assert_eq!(ran[..3], [Operation::Table, Operation::Table, Operation::Barrier]);
+    plan.programs[1].tables = [(2, Table::packed([64, 192], 64))].into();
+    cluster.execute(&plan, &Execution::default()).unwrap();
+    assert_eq!(loads(), (0, 3));
 }
 
 #[test]
@@ -223,11 +265,15 @@ fn a_card_that_vanishes_or_halts_is_told_from_a_slow_one() {
     let plan = barrier(&cluster, &[0, 1, 2]);
     fakes[0].plant(2, Reply::Hang);
     fakes[2].plant(1, Reply::Halt(2));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    // It is told long before the timeout.
+    let execution = Execution { timeout: Duration::from_secs(100), ..Execution::default() };
+    let start = Instant::now();
+    let error = cluster.execute(&plan, &execution).unwrap_err();
     assert!(matches!(error, Error::Halted { .. }), "{error}");
     fakes[2].state().is_gone = true;
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan, &execution).unwrap_err();
     assert!(matches!(error, Error::Removed { .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
 }
 
 #[test]

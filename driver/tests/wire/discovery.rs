@@ -1,11 +1,16 @@
 //! Finding the sequencer: the card's words are checked, and the walk ends.
 
+use std::sync::Arc;
+
 use fpga_driver::{Error, find_sequencer};
 use fpga_hal::BarIndex;
 
 use crate::cards::Open as _;
 use crate::open_card;
 use fpga_fake::{BLOCK, Fake};
+
+/// Reads of registers after a card is described: of its health, at its end.
+const AFTER: u32 = 2;
 
 fn refused(prepare: impl Fn(&Fake)) -> Error {
     let fake = Fake::new(4);
@@ -100,6 +105,33 @@ fn all_ones_are_a_card_that_is_gone_if_its_vendor_id_is_too() {
         fake.set(BLOCK + 4, u32::MAX);
     });
     assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("all-ones")), "{error}");
+}
+
+#[test]
+fn a_card_that_vanishes_while_it_is_described_is_gone() {
+    let open: fn() -> (Arc<Fake>, Box<dyn FnOnce() -> Result<(), Error>>) = || {
+        let fake = Fake::new(4);
+        let function = fake.function();
+        (fake, Box::new(|| open_card(function).map(drop)))
+    };
+    let reset: fn() -> (Arc<Fake>, Box<dyn FnOnce() -> Result<(), Error>>) = || {
+        let fake = Fake::new(4);
+        let mut card = fake.open().unwrap();
+        (fake, Box::new(move || card.reset()))
+    };
+    for begin in [open, reset] {
+        let (fake, describe) = begin();
+        fake.counts();
+        describe().unwrap();
+        let (reads, _) = fake.counts();
+        assert!(reads > 40, "{reads}");
+        for vanishes_after in 0..reads - AFTER {
+            let (fake, describe) = begin();
+            fake.vanish_after(vanishes_after);
+            let error = describe().unwrap_err();
+            assert!(matches!(error, Error::Removed { .. }), "after {vanishes_after} of {reads} reads: {error}");
+        }
+    }
 }
 
 #[test]

@@ -1,50 +1,20 @@
 //! What a card says went wrong is checked, told, and never cleared unread; and calls end when they were told to.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cmdseq::Instruction;
-use fpga_driver::{Card, Error};
+use cmdseq::{Instruction, Operation};
+use fpga_driver::{Card, Current, Error};
 use fpga_hal::{Domain, endpoint::Endpoint, in_process};
 
 use crate::cards::Open as _;
+use crate::logged::{self, logged};
 use crate::open_card;
 use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What ends long before it on any machine was not waited out.
 const LONG: Duration = Duration::from_secs(500);
-
-/// The lines logged by this process.
-struct Lines(Mutex<Vec<String>>);
-
-impl log::Log for Lines {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.0.lock().unwrap().push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-fn logged(words: &[&str]) -> bool {
-    lines().0.lock().unwrap().iter().any(|line| words.iter().all(|word| line.contains(word)))
-}
-
-fn lines() -> &'static Lines {
-    static LINES: OnceLock<&Lines> = OnceLock::new();
-    LINES.get_or_init(|| {
-        let lines: &Lines = Box::leak(Box::new(Lines(Mutex::default())));
-        log::set_logger(lines).expect("no other logger");
-        log::set_max_level(log::LevelFilter::Warn);
-        lines
-    })
-}
 
 fn open_as(fake: &Arc<Fake>, name: &str) -> Card {
     let endpoint = Arc::clone(fake) as Arc<dyn Endpoint>;
@@ -84,6 +54,74 @@ fn counters_and_tags_of_all_ones_are_values() {
 }
 
 #[test]
+fn an_idle_sequencer_runs_nothing() {
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    assert_eq!(card.sequencer_state().unwrap().current, None);
+    fake.plant(1, Reply::Hang);
+    for instruction in [Instruction::nop(), Instruction::barrier()] {
+        card.queue_mut().submit(instruction).unwrap().abandon();
+    }
+    let running = Some(Current { tag: 1, code: Operation::Barrier as u8 });
+    assert_eq!(card.sequencer_state().unwrap().current, running);
+    card.abort().unwrap();
+}
+
+#[test]
+fn a_card_that_vanishes_while_it_is_read_is_gone() {
+    type Read = fn(&Card) -> Result<(), Error>;
+    let counter: Read = |card| card.cycles().map(drop);
+    let state: Read = |card| card.sequencer_state().map(drop);
+    for read in [counter, state] {
+        let fake = Fake::new(4);
+        let card = fake.open().unwrap();
+        fake.counts();
+        read(&card).unwrap();
+        let (reads, _) = fake.counts();
+        for vanishes_after in 0..reads {
+            let fake = Fake::new(4);
+            let card = fake.open().unwrap();
+            fake.vanish_after(vanishes_after);
+            let error = read(&card).unwrap_err();
+            assert!(matches!(error, Error::Removed { .. }), "after {vanishes_after} of {reads} reads: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_counter_takes_two_reads_whatever_it_counts() {
+    let fake = Fake::new(4);
+    let card = fake.open().unwrap();
+    for (low, high) in [(0, 0), (u32::MAX, 0), (u32::MAX, u32::MAX - 1)] {
+        fake.set(BLOCK + 0x118, low);
+        fake.set(BLOCK + 0x11c, high);
+        fake.counts();
+        assert_eq!(card.cycles().unwrap(), u64::from(high) << 32 | u64::from(low));
+        assert_eq!(fake.counts(), (2, 0));
+    }
+}
+
+#[test]
+fn error_reporting_is_found_wherever_the_list_has_it() {
+    let pcie = |entries: &[(u16, u32)]| {
+        let fake = Fake::new(4);
+        entries.iter().for_each(|(offset, word)| fake.set_config(*offset, *word));
+        let card = fake.open().unwrap();
+        card.sequencer_state().unwrap().pcie.map(|pcie| (pcie.uncorrectable, pcie.correctable))
+    };
+    // A serial number first; the two lowest bits of a pointer are reserved.
+    let serial = |next: u32| (0x100, next << 20 | 0x0001_0003);
+    let reporting = [(0x148, 0x0001_0001), (0x14c, 16), (0x158, 64)];
+    for next in [0x148, 0x149, 0x14b] {
+        assert_eq!(pcie(&[&[serial(next)][..], &reporting].concat()), Some((16, 64)), "{next:#x}");
+    }
+    // Power management, which lies before the extended capabilities, begins as error reporting does.
+    assert_eq!(pcie(&[serial(0x60), (0x60, 0x0003_0001), (0x64, 16)]), None);
+    // A list that leads back to its beginning ends.
+    assert_eq!(pcie(&[serial(0x100)]), None);
+}
+
+#[test]
 fn errors_of_sequencer_and_bus_are_in_what_fails() {
     let fake = Fake::new(4);
     fake.report(1 << 14, 1 << 6);
@@ -115,7 +153,7 @@ fn a_function_without_error_reporting_has_none_to_tell() {
 
 #[test]
 fn errors_that_nobody_saw_are_logged_before_they_are_cleared_or_lost() {
-    lines();
+    logged::begin();
     let fake = Fake::new(4);
     fake.report(0, 1 << 12);
     let mut card = open_as(&fake, "the card that clears");

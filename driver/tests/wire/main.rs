@@ -16,6 +16,7 @@ mod host_ring;
 mod hostile;
 mod launches;
 mod lifetime;
+mod logged;
 mod malformed;
 mod memory;
 mod programs;

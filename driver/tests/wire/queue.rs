@@ -7,6 +7,7 @@ use cmdseq::{Instruction, Operation, Status};
 use fpga_driver::{Bound, Error, check};
 
 use crate::cards::Open as _;
+use crate::logged::{self, logged_here};
 use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -205,6 +206,7 @@ fn a_timeout_is_bounded_and_names_what_it_waited_for() {
     assert!(what.contains("tag 1"), "{what}");
     assert!(last_seen.contains("running barrier (tag 1), waiting for node 4"), "{last_seen}");
     assert!(last_seen.contains("2 fetched, 1 completed"), "{last_seen}");
+    assert!(!last_seen.contains("arrived"), "what the card completed is here: {last_seen}");
     // The instruction went on; so does the queue.
     fake.release();
     card.run([Instruction::nop()], SECOND).unwrap();
@@ -242,9 +244,25 @@ fn a_sleeper_is_woken_by_the_interrupt() {
             fake.release();
         })
     };
+    fake.counts();
     assert_eq!(card.queue_mut().wait_progress(Duration::from_secs(100)).unwrap(), 1);
     other.join().unwrap();
     assert_eq!(fake.state().arms, RAISED + 1);
+    // Only a line is acknowledged.
+    assert_eq!(fake.counts().1, RAISED + 1);
+    card.queue_mut().wait(&token, SECOND).unwrap();
+}
+
+#[test]
+fn a_sleep_that_nothing_interrupts_arms_once() {
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    fake.plant(0, Reply::Hang);
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
+    // Many slices: the first takes 10 ms.
+    assert_eq!(card.queue_mut().wait_progress(Duration::from_millis(300)).unwrap(), 0);
+    assert_eq!(fake.state().arms, 1);
+    fake.release();
     card.queue_mut().wait(&token, SECOND).unwrap();
 }
 
@@ -306,6 +324,23 @@ fn tokens_given_up_never_wedge_the_queue() {
     }
     let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     assert_eq!(card.queue_mut().wait(&token, SECOND).unwrap().status, Status::Done);
+}
+
+#[test]
+fn only_a_token_that_is_dropped_too_early_is_told_of() {
+    logged::begin();
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    let queue = card.queue_mut();
+    let done = queue.submit(Instruction::nop()).unwrap();
+    queue.poll().unwrap();
+    drop(done);
+    fake.plant(1, Reply::Hang);
+    queue.submit(Instruction::nop()).unwrap().abandon();
+    assert_eq!(logged_here(), 0);
+    drop(queue.submit(Instruction::nop()).unwrap());
+    assert_eq!(logged_here(), 1);
+    fake.release();
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod errors;
 mod launches;
 #[path = "../wire/lifetime.rs"]
 mod lifetime;
+#[path = "../wire/logged.rs"]
+mod logged;
 #[path = "../wire/memory.rs"]
 mod memory;
 #[path = "../wire/programs.rs"]

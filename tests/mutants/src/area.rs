@@ -1,19 +1,21 @@
 //! The parts of the project that are tested by mutation.
 
+use std::path::Path;
+
 use crate::Result;
 
 pub struct Area {
-    pub name: &'static str,
+    pub name: String,
     /// Files, as globs of cargo-mutants.
-    pub files: &'static [&'static str],
+    pub files: Vec<String>,
 }
 
-const AREAS: [Area; 5] = [
-    Area { name: "driver", files: &["driver/src/**"] },
-    Area { name: "verify", files: &["cmdseq/src/verify/**"] },
-    Area { name: "matching", files: &["cmdseq/src/matching*", "cmdseq/src/matching/**"] },
-    Area { name: "iova", files: &["hal/src/memory/iova.rs"] },
-    Area { name: "vfio_user", files: &["hal/src/vfio_user/**"] },
+const AREAS: [(&str, &[&str]); 5] = [
+    ("driver", &["driver/src/**"]),
+    ("verify", &["cmdseq/src/verify/**"]),
+    ("matching", &["cmdseq/src/matching*", "cmdseq/src/matching/**"]),
+    ("iova", &["hal/src/memory/iova.rs"]),
+    ("vfio_user", &["hal/src/vfio_user/**"]),
 ];
 
 impl Area {
@@ -22,11 +24,30 @@ impl Area {
     }
 }
 
-/// The areas of these names, or all of them if there are no names.
+/// The areas of these names, or all of them if there are no names. A name may also be the path of a file or a folder.
 pub fn named(names: &[String]) -> Result<Vec<Area>> {
-    let known = AREAS.map(|area| area.name).join(", ");
-    if let Some(name) = names.iter().find(|name| !AREAS.iter().any(|area| area.name == name.as_str())) {
-        return Err(format!("unknown area \"{name}\" (available: {known})").into());
+    if names.is_empty() {
+        return Ok(AREAS.into_iter().map(known).collect());
     }
-    Ok(AREAS.into_iter().filter(|area| names.is_empty() || names.iter().any(|name| name == area.name)).collect())
+    names.iter().map(|name| one(name)).collect()
+}
+
+fn one(name: &str) -> Result<Area> {
+    if let Some(area) = AREAS.into_iter().find(|area| area.0 == name) {
+        return Ok(known(area));
+    }
+    let path = Path::new(name);
+    let file = match (path.is_file(), path.is_dir()) {
+        (true, _) => name.to_owned(),
+        (_, true) => format!("{}/**", name.trim_end_matches('/')),
+        _ => {
+            let all = AREAS.map(|area| area.0).join(", ");
+            return Err(format!("unknown area \"{name}\" (available: {all}, or a path)").into());
+        }
+    };
+    Ok(Area { name: name.to_owned(), files: vec![file] })
+}
+
+fn known((name, files): (&str, &[&str])) -> Area {
+    Area { name: name.to_owned(), files: files.iter().map(|file| (*file).to_owned()).collect() }
 }

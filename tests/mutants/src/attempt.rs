@@ -64,7 +64,7 @@ pub fn attempt(desk: &Desk, mutant: &Mutant, tests: Vec<&Test>, switched: Switch
             let run = || desk.run(&group[0].binary, &names, switched, Duration::from_secs_f64(8.0 + 4.0 * seconds));
             // A test that fails once and then passes has noticed how busy the machine is.
             match run().and_then(|first| if matches!(first, Outcome::Failed(_)) { run() } else { Ok(first) }) {
-                Ok(Outcome::Passed) => {}
+                Ok(Outcome::Passed(_)) => {}
                 Ok(Outcome::Failed(test)) => return Verdict::Caught(test),
                 Ok(Outcome::Stopped) => return Verdict::Stopped,
                 Err(error) => eprintln!("{}: {error}", mutant.name),

@@ -45,7 +45,7 @@ pub struct Mutant {
 }
 
 pub fn mutants(areas: &[Area]) -> Result<Vec<Mutant>> {
-    let files = areas.iter().flat_map(|area| area.files).flat_map(|file| ["--file", file]);
+    let files = areas.iter().flat_map(|area| &area.files).flat_map(|file| ["--file", file]);
     let output =
         Command::new("cargo").args(["mutants", "--list", "--json"]).args(files).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every survivor is explained.
+/// Whether all were tried, and every survivor is explained.
 fn run(names: &[String]) -> Result<bool> {
     let areas = area::named(names)?;
     let home = Path::new("target/mutants");
@@ -61,7 +61,9 @@ fn run(names: &[String]) -> Result<bool> {
 
         let rest: Vec<&Mutant> = open.into_iter().filter(|mutant| !switched.ids.contains(&mutant.id)).collect();
         println!("{} to build one by one", rest.len());
-        verdicts.extend(plain::all(&home.join("plain"), &rest, &kept)?);
+        if std::env::var("MUTANTS_BUILDS").as_deref() != Ok("0") {
+            verdicts.extend(plain::all(&home.join("plain"), &rest, &kept)?);
+        }
     }
     verdicts::write(&home.join("verdicts.txt"), &mutants, &verdicts)?;
     verdicts::report(&areas, &mutants, &verdicts, Path::new("tests/mutants.explained"))

@@ -1,5 +1,6 @@
 //! Runs tests of one binary, within bounds of time and memory.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -34,7 +35,8 @@ pub enum Switched {
 }
 
 pub enum Outcome {
-    Passed,
+    /// In this time: see [`Clock`].
+    Passed(Duration),
     /// With the line that names a failed test.
     Failed(String),
     Stopped,
@@ -52,7 +54,7 @@ impl Desk {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Runs the named tests, and ends what they leave running.
+    /// Runs the named tests for at most `limit` by the [`Clock`], and ends what they leave running.
     pub fn run(&self, binary: &Binary, names: &[&str], switched: Switched, limit: Duration) -> Result<Outcome> {
         let _ = fs::remove_dir_all(&self.0);
         fs::create_dir_all(self.0.join("t"))?;
@@ -72,12 +74,12 @@ impl Desk {
         };
         // A group of its own, so that servers the tests started end too.
         let mut child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()?;
-        let passed = wait(&mut child, limit)?;
+        let ended = wait(&mut child, limit)?;
         let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
         child.wait()?;
-        Ok(match passed {
-            Some(true) => Outcome::Passed,
-            Some(false) => {
+        Ok(match ended {
+            Some((true, time)) => Outcome::Passed(time),
+            Some((false, _)) => {
                 let output = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
                 let failed = output.lines().rev().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
                 let process = || format!("the process {}: {}", binary.path, output.lines().last().unwrap_or_default());
@@ -94,18 +96,56 @@ impl Drop for Desk {
     }
 }
 
-/// Whether the tests passed; `None` if they reached a bound.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<bool>> {
-    let begin = Instant::now();
+/// Whether the tests passed, and in which time; `None` if they reached a bound.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<(bool, Duration)>> {
+    let mut clock = Clock { begin: Instant::now(), waited: Duration::ZERO, threads: HashMap::new() };
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.success()));
+            return Ok(Some((status.success(), clock.time())));
         }
-        if begin.elapsed() > limit || resident(child.id()) > MEMORY_MAX {
+        if clock.begin.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        clock.look(child.id());
+        if clock.time() > limit || resident(child.id()) > MEMORY_MAX {
             return Ok(None);
         }
-        let is_short = begin.elapsed() < Duration::from_millis(200);
-        std::thread::sleep(Duration::from_millis(if is_short { 1 } else { 10 }));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Counts the time in which a process runs or sleeps, and not that in which it waits for a core: on a busy machine a test takes long,
+/// which does not mean that it does not end.
+struct Clock {
+    begin: Instant,
+    waited: Duration,
+    /// What each thread has waited for a core, when last looked at.
+    threads: HashMap<String, Duration>,
+}
+
+impl Clock {
+    fn time(&self) -> Duration {
+        self.begin.elapsed().saturating_sub(self.waited)
+    }
+
+    /// Adds what the thread that waited longest has waited since the last look.
+    fn look(&mut self, process: u32) {
+        let now: HashMap<String, Duration> = fs::read_dir(format!("/proc/{process}/task"))
+            .into_iter()
+            .flatten()
+            .filter_map(|thread| {
+                let thread = thread.ok()?;
+                // Time on a core, time waiting for one, and how often it ran (Documentation/scheduler/sched-stats.rst).
+                let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+                let waited = Duration::from_nanos(text.split(' ').nth(1)?.parse().ok()?);
+                Some((thread.file_name().into_string().ok()?, waited))
+            })
+            .collect();
+        let before = |thread: &String| self.threads.get(thread).copied().unwrap_or_default();
+        let longest = now.iter().map(|(thread, waited)| waited.saturating_sub(before(thread))).max();
+        self.waited += longest.unwrap_or_default();
+        self.threads = now;
     }
 }
 

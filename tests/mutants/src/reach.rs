@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Result;
 use crate::attempt::side_by_side;
@@ -16,7 +16,7 @@ pub struct Test {
     pub name: String,
     /// Its runner takes only one name.
     pub is_alone: bool,
-    /// How long it takes alone.
+    /// How long it takes alone, without waiting for a core.
     pub seconds: f64,
     /// Mutants whose switches it reaches.
     pub ids: BTreeSet<u32>,
@@ -37,13 +37,12 @@ pub fn tests(binaries: &[Binary]) -> Result<Vec<Test>> {
     }
     let total = names.len();
     let mut tests: Vec<Test> = side_by_side(names, "tests", |desk, (binary, name, is_alone)| {
-        let begin = Instant::now();
         match desk.run(&binary, &[&name], Switched::Record, LIMIT) {
-            Ok(Outcome::Passed) => Some(Test {
+            Ok(Outcome::Passed(time)) => Some(Test {
                 binary,
                 name,
                 is_alone,
-                seconds: begin.elapsed().as_secs_f64(),
+                seconds: time.as_secs_f64(),
                 ids: desk.reached().into_iter().collect(),
             }),
             _ => {

@@ -36,13 +36,13 @@ pub fn write(path: &Path, mutants: &[Mutant], verdicts: &BTreeMap<u32, Verdict>)
     Ok(fs::write(path, mutants.iter().map(line).collect::<String>())?)
 }
 
-/// Prints the survivors and the sums of the areas. Whether every survivor is explained, and few enough are.
+/// Prints the survivors and the sums of the areas. Whether all were tried, every survivor is explained, and few enough are.
 pub fn report(areas: &[Area], mutants: &[Mutant], verdicts: &BTreeMap<u32, Verdict>, explained: &Path) -> Result<bool> {
     let explained = fs::read_to_string(explained)?;
     let explained: BTreeSet<&str> = explained.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
     let mut is_whole = true;
     for area in areas {
-        let [mut caught, mut stopped, mut unviable, mut with_reason, mut without] = [0; 5];
+        let [mut caught, mut stopped, mut unviable, mut with_reason, mut without, mut untried] = [0; 6];
         for mutant in mutants.iter().filter(|mutant| area.has(&mutant.file)) {
             match verdicts.get(&mutant.id) {
                 Some(Verdict::Caught(_)) => caught += 1,
@@ -55,19 +55,19 @@ pub fn report(areas: &[Area], mutants: &[Mutant], verdicts: &BTreeMap<u32, Verdi
                     without += 1;
                     println!("survived {tried} of {reaching} tests: {}", mutant.name);
                 }
-                None => return Err(format!("{} was not tried", mutant.name).into()),
+                None => untried += 1,
             }
         }
         let tried = caught + stopped + with_reason + without;
         println!(
-            "{}: {tried} mutants, {caught} caught, {stopped} stopped by the limit, {with_reason} explained, {without} survived; {unviable} do not compile",
+            "{}: {tried} mutants, {caught} caught, {stopped} stopped by the limit, {with_reason} explained, {without} survived; {unviable} do not compile, {untried} not tried",
             area.name
         );
         if with_reason * 100 > tried * EXPLAINED_MAX {
             println!("{}: more than {EXPLAINED_MAX} % are explained", area.name);
             is_whole = false;
         }
-        is_whole &= without == 0;
+        is_whole &= without == 0 && untried == 0;
     }
     Ok(is_whole)
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -404,4 +405,23 @@ fn a_slow_client_is_not_asked_again() {
     assert_eq!(client.answer(&first, 0).unwrap().len(), 1);
     assert_eq!(client.read(0, 1), GONE);
     assert!(client.asked().is_none());
+}
+
+/// Otherwise nobody would end it: the session's thread has collected what waited.
+#[test]
+fn a_request_that_meets_the_end_of_its_session_fails() {
+    let client = Client::patient();
+    client.map(0, 1 << 30, None);
+    let dma = &client.dma;
+    let mut queue = dma.queue();
+    let result = thread::scope(|scope| {
+        let request = scope.spawn(|| dma.read(DmaTag(0), Iova(0), &mut [0]));
+        // It has found the client there, and waits for the queue. If it is late, it finds the client gone.
+        thread::sleep(Duration::from_millis(50));
+        dma.link.stop();
+        assert!(queue.close(&dma.stalls).is_empty());
+        drop(queue);
+        request.join().unwrap()
+    });
+    assert_eq!(result, GONE);
 }
