@@ -14,7 +14,7 @@ use cmdseq::plan::{Algorithm, FoldOrder, Folding, Order, Plan, Request, candidat
 use cmdseq::{Combine, Instruction, Operand, Operation, Status, Topology};
 use fpga_driver::{Cluster, Error, Execution};
 use fpga_mock::Profile;
-use fpga_tests::folding::{Grid, Tree};
+use fpga_tests::folding::{Tree, grid};
 use fpga_tests::reduction::{Case, FLOATS, OPERATIONS, Reducing, combinations, element_bytes, fold, input, special};
 use fpga_tests::run;
 use fpga_tests::sweep::{self, Sweep, is_full};
@@ -34,19 +34,9 @@ fn request(case: &Case<'_>, group: Vec<u32>) -> Request {
     }
 }
 
-/// Rows and ranks of each, of a group that needs both; else all ranks are in one row.
-fn grid(cluster: &Cluster, group: &[u32]) -> Grid {
-    let capabilities = cluster.capabilities();
-    let ranks = group.len() as u32;
-    let Topology::Dragonfly { groups } = capabilities.topology else { return (1, ranks) };
-    let row = |node: &u32| node / (capabilities.nodes / groups);
-    let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
-    if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
-}
-
 /// Runs every algorithm that there is for the request, and gives their names.
 fn check_all(sweep: &mut Sweep, case: Case<'_>, request: &Request) -> BTreeSet<&'static str> {
-    let grid = grid(&sweep.cluster, &request.group);
+    let grid = grid(sweep.cluster.capabilities(), &request.group);
     let all = candidates(request, sweep.cluster.capabilities());
     let plans = all.into_iter().filter_map(|(algorithm, plan)| Some((algorithm, plan.ok()?)));
     plans
@@ -185,7 +175,7 @@ fn long_scans_of_dragonflies_fold_as_short_ones() {
             let case = Case { operation, reduction, element, ranks, bytes: 65_552, root: 0 };
             let plan = plan(&request(&case, (0..ranks).collect()), sweep.cluster.capabilities()).unwrap();
             assert_eq!(plan.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
-            let grid = grid(&sweep.cluster, &plan.request.group);
+            let grid = grid(sweep.cluster.capabilities(), &plan.request.group);
             sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
         }
     }
@@ -219,7 +209,7 @@ fn any_case_is_as_the_oracle_says() {
             let request = Request { eager_limit: limit, order, ..request(&case, group) };
             let plans = candidates(&request, sweep.cluster.capabilities());
             let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
-            let grid = grid(&sweep.cluster, &request.group);
+            let grid = grid(sweep.cluster.capabilities(), &request.group);
             let plan = &plans[way.index(plans.len())];
             runs.set(runs.get() + 1);
             sweep.try_split(plan, |seed| Reducing::new(case, grid, seed)).map_err(TestCaseError::fail)
@@ -273,7 +263,7 @@ fn the_planner_knows_its_orders() {
     for selector in fabrics.chain(others.map(String::from)) {
         let cluster = Sweep::new(&selector).cluster;
         let (capabilities, grid) =
-            (cluster.capabilities(), grid(&cluster, &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
+            (cluster.capabilities(), grid(cluster.capabilities(), &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
         let ranks = capabilities.nodes;
         for (operation, order) in
             OPERATIONS.into_iter().flat_map(|one| Order::ALL.iter().map(move |order| (one, *order)))

@@ -162,7 +162,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
 type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);
 
 fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]>) -> Printed<'a> {
-    let ranks = plan.request.group.iter().zip(&plan.programs).zip(0..);
+    let nodes = plan.nodes();
+    let ranks = nodes.iter().zip(&plan.programs).zip(0..);
     Printed {
         schema: "fpgactl.plan/1",
         op: plan.request.collective.name(),

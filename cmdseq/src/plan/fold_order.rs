@@ -93,6 +93,7 @@ impl FoldOrder {
             Algorithm::TwoLevel => Some(self.two_level(rank, prefix)),
             // `at` knows.
             Algorithm::Lanes => None,
+            Algorithm::Relay => None,
         }
     }
 

@@ -4,6 +4,7 @@
 mod cards;
 mod lanes;
 mod refusals;
+mod relays;
 mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -15,7 +16,7 @@ use cmdseq::{Capabilities, Element, Flags, Instruction, Operand, Operation, Redu
 use proptest::prelude::*;
 
 fn verified(plan: &Plan, capabilities: &Capabilities) -> Result<(), Refusal> {
-    verify(&plan.programs, &plan.communicators, &plan.request.group, capabilities)
+    verify(&plan.programs, &plan.communicators, &plan.nodes(), capabilities)
 }
 
 fn assert_covers(pieces: &[Piece], bytes: u64, memory: u64) {
@@ -53,7 +54,7 @@ impl Memory {
 
 /// Runs a plan on cards that do nothing but move blocks between queues, and gives the output of each rank.
 fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let group = &plan.request.group;
+    let group = &plan.nodes();
     let mut memory: Vec<Memory> = group.iter().map(|_| Memory::default()).collect();
     for ((card, program), data) in memory.iter_mut().zip(&plan.programs).zip(input) {
         for piece in &program.input {
@@ -175,7 +176,7 @@ fn data(request: &Request) -> Vec<Vec<u8>> {
 }
 
 fn check(plan: &Plan, capabilities: &Capabilities) {
-    for (rank, program) in (0..).zip(&plan.programs) {
+    for (rank, program) in (0..plan.request.ranks()).zip(&plan.programs) {
         assert_covers(&program.input, plan.request.input_bytes(rank), capabilities.memory_bytes);
         assert_covers(&program.output, plan.request.output_bytes(rank), capabilities.memory_bytes);
     }
