@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use cmdseq::plan::{Communicator, Program, predict_ends};
 use cmdseq::{Capabilities, Instruction, Operation};
 
-/// Returns what each card runs: one after another by its place in `members`. All of them end at the same time, within a cycle for
-/// each card between them and the root. `None` if the cards lack an operation, or some have no path to the others.
+/// Returns what each member runs. All end at the same time, within a cycle for each card between them and the root. `None` if the
+/// cards lack an operation, or some have no path to the others.
 pub(crate) fn along_a_tree(all: &Communicator, signal: u16, capabilities: &Capabilities) -> Option<Vec<Vec<Instruction>>> {
     let needed = [Operation::PutSignal, Operation::WaitSignal, Operation::Delay];
     let tree = Tree::new(&all.members, capabilities)?;
@@ -40,6 +40,26 @@ pub(crate) fn along_a_tree(all: &Communicator, signal: u16, capabilities: &Capab
     let last = ends.iter().max()?;
     let rest = |card: usize| Instruction::delay(1 + cycles(last - ends[card], capabilities));
     Some(cards.map(|card| arrive(card).chain(release(card)).chain([rest(card)]).collect()).collect())
+}
+
+/// Returns the places in `nodes` of the cards that have paths to each other, for each such part.
+pub(crate) fn parts(nodes: &[u32], capabilities: &Capabilities) -> Vec<Vec<usize>> {
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut left: Vec<usize> = (0..nodes.len()).collect();
+    while !left.is_empty() {
+        let mut part = vec![left.remove(0)];
+        let mut reached = 0;
+        while let Some(at) = part.get(reached).copied() {
+            let is_linked = |other: &usize| capabilities.topology.linked(nodes[at], nodes[*other], capabilities.nodes);
+            let (linked, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_linked);
+            part.extend(linked);
+            left = others;
+            reached += 1;
+        }
+        part.sort_unstable();
+        parts.push(part);
+    }
+    parts
 }
 
 /// Cycles of the sequencer in `picoseconds`.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cmdseq::plan::{Communicator, Plan};
 use cmdseq::{Capabilities, Instruction, Operation, instruction};
 
-use crate::cluster::release::along_a_tree;
+use crate::cluster::release::{along_a_tree, parts};
 
 /// How the cards of a group are brought to one start.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -54,8 +54,7 @@ fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> V
 }
 
 /// One barrier over the cards of a plan if all of them are linked; else one within and one across the groups of the Dragonfly,
-/// which together hold nobody back and let nobody through early. If the cards are no grid, signals along a tree; nothing if some
-/// have no path to the others.
+/// which together hold nobody back and let nobody through early. If the cards are no grid, signals along a tree.
 pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchronisation {
     let group = &plan.nodes();
     let members: BTreeSet<_> = group.iter().copied().collect();
@@ -115,18 +114,25 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
     Synchronisation { communicators, barriers, ..none }
 }
 
-/// Signals along a tree of all cards.
+/// Signals along a tree of the cards that have paths to each other. Others do not meet.
 fn over_links(plan: &Plan, capabilities: &Capabilities) -> Option<Synchronisation> {
     let nodes = plan.nodes();
     let used: BTreeSet<u16> = plan.programs.iter().flat_map(|one| &one.instructions).map(|one| one.signal_id).collect();
     let signal = (0..capabilities.signals).rev().map(|id| id as u16).find(|id| !used.contains(id))?;
-    let known = plan.communicators.iter().find(|one| one.members == nodes);
-    let all = match known {
-        Some(known) => known.clone(),
-        None => Communicator { id: free_id(plan, capabilities, 1)?, members: nodes },
-    };
-    let signals = along_a_tree(&all, signal, capabilities)?;
-    let communicators = if known.is_some() { Vec::new() } else { vec![all] };
+    let mut signals = vec![Vec::new(); nodes.len()];
+    let mut communicators = Vec::new();
+    for part in parts(&nodes, capabilities).into_iter().filter(|part| part.len() > 1) {
+        let members: Vec<u32> = part.iter().map(|place| nodes[*place]).collect();
+        let known = plan.communicators.iter().find(|one| one.members == members);
+        let all = match known {
+            Some(known) => known.clone(),
+            None => Communicator { id: free_id(plan, capabilities, 1)?, members },
+        };
+        for (place, instructions) in part.into_iter().zip(along_a_tree(&all, signal, capabilities)?) {
+            signals[place] = instructions;
+        }
+        communicators.extend(known.is_none().then_some(all));
+    }
     Some(Synchronisation { communicators, signals, ..Synchronisation::default() })
 }
 
