@@ -516,5 +516,9 @@ fn lower_bounds_by_hand() {
     assert_eq!(many.memory_ps / 1_000_000, 64 * (1 << 29) / 1_638_400);
     assert_eq!(Request::new(Collective::Allreduce, vec![3], 64).lower_bound(&eight).unwrap().total_ps(), 0);
     let apart = Request::new(Collective::Send, vec![0, 9], 64);
-    assert_eq!(apart.lower_bound(&grid), None, "no link leads out of either");
+    // Over node 1 or 8, and 14 links of each end.
+    let over_others = apart.lower_bound(&grid).unwrap();
+    assert_eq!((over_others.latency_ps, over_others.link_ps), (2 * 695_000, 64 * 8_000_000 / (14 * 45_000) ));
+    let alone = Request { relays: Some(vec![2, 3]), ..apart };
+    assert_eq!(alone.lower_bound(&grid), None, "no path leads from one to the other");
 }
