@@ -262,8 +262,10 @@ fn the_planner_knows_its_orders() {
     let others = ["mock:optweb:4x4", "mock:optweb:3x5", "mock:optweb:7+lanes=2", "mock:optweb:3x4+lanes=6"];
     for selector in fabrics.chain(others.map(String::from)) {
         let cluster = Sweep::new(&selector).cluster;
-        let (capabilities, grid) =
-            (cluster.capabilities(), grid(cluster.capabilities(), &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
+        let (capabilities, grid) = (
+            cluster.capabilities(),
+            grid(cluster.capabilities(), &(0..cluster.capabilities().nodes).collect::<Vec<_>>()),
+        );
         let ranks = capabilities.nodes;
         for (operation, order) in
             OPERATIONS.into_iter().flat_map(|one| Order::ALL.iter().map(move |order| (one, *order)))

@@ -6,15 +6,17 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use cmdseq::plan::{Order, Placement, Plan, Request, candidates, plan};
+use cmdseq::graph::{Buffer, Graph, Schedule, Step};
+use cmdseq::plan::{Collective, Order, Placement, Plan, Request, candidates, plan};
 use cmdseq::ranges::Range;
 use cmdseq::{Capabilities, Combine, Operand};
 use fpga_driver::{Cluster, Report};
 use fpga_tests::folding::grid;
 use fpga_tests::oracle::{Case, Moving, MovingBlocks, OPERATIONS, VECTOR_FORMS, VectorCase};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
-use fpga_tests::sweep::{Sweep, is_full, run};
+use fpga_tests::sweep::{Data as _, Sweep, is_full, run};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -50,7 +52,8 @@ fn asked() -> impl Strategy<Value = Asked> {
     });
     let bytes = prop_oneof![1 => Just(0_u64), 4 => 1_u64..200, 3 => 1_u64..20_000, 2 => 16_000_u64..400_000];
     let order = prop::sample::select(Order::ALL);
-    let options = (order, prop::option::of(0_u64..16_385), any::<bool>(), prop::option::of(any::<prop::sample::Index>()));
+    let options =
+        (order, prop::option::of(0_u64..16_385), any::<bool>(), prop::option::of(any::<prop::sample::Index>()));
     let operation = (0..operations().len(), any::<prop::sample::Index>(), bytes, any::<(u32, u32)>());
     (group, operation, options).prop_map(
         |((shape, mut group, ranks), (operation, combination, bytes, ends), (order, eager_limit, is_placed, way))| {
@@ -93,7 +96,9 @@ impl Asked {
             ..Request::new(operation.parse().unwrap(), self.group.clone(), bytes)
         };
         match expected {
-            Expected::Moving(case) => Request { root: case.root, peer: case.peer, ..request(case.operation, case.bytes) },
+            Expected::Moving(case) => {
+                Request { root: case.root, peer: case.peer, ..request(case.operation, case.bytes) }
+            }
             Expected::Blocks(case) => Request { counts: case.counts(), root: case.root, ..request(case.operation, 0) },
             Expected::Reducing(case) => {
                 let combine = Combine::new(case.reduction.parse().unwrap(), case.element.parse().unwrap());
@@ -222,4 +227,85 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
     });
     println!("{:?}", counts.borrow());
     result.unwrap();
+}
+
+/// Where programs lie that are launched one after another.
+fn placed(number: u64) -> Placement {
+    let at = |part: u64| (3 * number + part) << 20;
+    let between = Range { address: at(2), bytes: 1 << 20 };
+    Placement { input: Operand::card(at(0)), output: Operand::card(at(1)), between }
+}
+
+/// Each of two groups relays for the other. Both are in flight at once, again and again.
+#[test]
+fn two_groups_that_relay_for_each_other_run_at_once() {
+    const BYTES: u64 = 20_000;
+    const LAUNCHES: usize = 8;
+    let mut cluster = Sweep::new("mock:optweb:4x4").cluster;
+    let capabilities = cluster.capabilities().clone();
+    let planned = [([0, 5], [1, 4]), ([1, 4], [0, 5])].into_iter().zip(0..).map(|((group, relays), number)| {
+        let (placement, relays) = (Some(placed(number)), Some(relays.to_vec()));
+        let request = Request { placement, relays, ..Request::new(Collective::Alltoall, group.to_vec(), BYTES) };
+        plan(&request, &capabilities).unwrap()
+    });
+    let plans: Vec<Plan> = planned.collect();
+    assert!(
+        plans
+            .iter()
+            .all(|plan| plan.relays.len() == 1
+                && plans.iter().any(|other| other.request.group.contains(&plan.relays[0])))
+    );
+    let case = Case { operation: "alltoall", ranks: 2, bytes: BYTES, root: 0, peer: 1 };
+    for (seed, plan) in (1..).zip(&plans) {
+        let data = Moving { case, seed };
+        let mut input = vec![0; 2 * BYTES as usize];
+        for rank in 0..2 {
+            data.fill(rank, 0, &mut input);
+            cluster.write_input(plan, rank, 0, &input).unwrap();
+        }
+    }
+    let mut prepared: Vec<_> = plans.iter().map(|plan| cluster.prepare(&Schedule::of(plan)).unwrap()).collect();
+    for number in 0..2 * LAUNCHES {
+        cluster.launch(&mut prepared[number % 2]).unwrap();
+    }
+    // The one launched last is waited for first.
+    for one in prepared.iter_mut().rev() {
+        for _ in 0..LAUNCHES {
+            cluster.finish(one, Duration::from_secs(20)).unwrap();
+        }
+    }
+    for (seed, plan) in (1..).zip(&plans) {
+        for rank in 0..2 {
+            let mut output = vec![0; 2 * BYTES as usize];
+            cluster.read_output(plan, rank, 0, &mut output).unwrap();
+            assert_eq!(Moving { case, seed }.first_wrong(plan, rank, 0, &output), None);
+        }
+    }
+}
+
+/// A graph on cards that are no grid: cards of the graph relay for steps that they have no part in.
+#[test]
+fn cards_of_a_graph_relay_for_its_steps() {
+    let mut cluster = Sweep::new("mock:optweb:4x4").cluster;
+    let capabilities = cluster.capabilities().clone();
+    let mut graph = Graph::new(vec![0, 1, 5, 10, 9]);
+    graph.buffer(Buffer::new("given", 4096));
+    graph.buffer(Buffer::new("all", 3 * 4096));
+    graph.step(Step::new(Request::new(Collective::Allgather, vec![0, 5, 10], 4096)).input("given").output("all"));
+    let schedule = graph.schedule(&capabilities).unwrap();
+    let mut prepared = cluster.prepare(&schedule).unwrap();
+    for (rank, value) in [(0, 1), (2, 2), (3, 3)] {
+        cluster.write_buffer(&prepared, rank, "given", 0, &[value; 4096]).unwrap();
+    }
+    cluster.launch(&mut prepared).unwrap();
+    cluster.finish(&mut prepared, Duration::from_secs(20)).unwrap();
+    let mut all = [0; 3 * 4096];
+    cluster.read_buffer(&prepared, 3, "all", 0, &mut all).unwrap();
+    assert!(all.chunks(4096).zip(1..).all(|(block, value)| block.iter().all(|byte| *byte == value)));
+    let mut alone = Graph::new(vec![0, 5, 10]);
+    alone.buffer(Buffer::new("given", 4096)).buffer(Buffer::new("all", 3 * 4096));
+    alone.step(Step::new(Request::new(Collective::Allgather, vec![0, 5, 10], 4096)).input("given").output("all"));
+    let cause = alone.schedule(&capabilities).unwrap_err();
+    let source = std::error::Error::source(&cause).map(ToString::to_string).unwrap_or_default();
+    assert!(format!("{cause} {source}").contains("no path from node 0 to node 5"), "{cause} {source}");
 }

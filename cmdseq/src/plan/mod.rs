@@ -272,7 +272,8 @@ impl Search<'_> {
         let Search { request, capabilities, model } = self;
         if let Some(limit) = request.eager_limit {
             let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
-            for instruction in instructions.filter(|one| takes_partners(one.operation) && !takes_tables(one.operation)) {
+            for instruction in instructions.filter(|one| takes_partners(one.operation) && !takes_tables(one.operation))
+            {
                 if instruction.bytes > limit {
                     instruction.flags |= Flags::RENDEZVOUS;
                 } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {

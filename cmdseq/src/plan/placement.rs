@@ -62,10 +62,9 @@ impl Placement {
             let is_relay = number >= request.ranks();
             let bytes_of = |total: fn(&Request, u32) -> u64| if is_relay { 0 } else { total(request, number) };
             let (given, result) = (bytes_of(Request::input_bytes), bytes_of(Request::output_bytes));
-            for (name, pieces, operand, total) in [
-                ("input", &program.input, self.input, given),
-                ("output", &program.output, self.output, result),
-            ] {
+            for (name, pieces, operand, total) in
+                [("input", &program.input, self.input, given), ("output", &program.output, self.output, result)]
+            {
                 if joined(pieces) != joined(&stripes.lie_at(operand, request.bytes, total)) {
                     return Err(Refusal::of(rank, format!("the algorithm cannot use the placement of its {name}")));
                 }

@@ -141,5 +141,8 @@ fn among_all(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
         own: None,
     };
     draft.lies(request, |rank| (sent[rank as usize].pieces(input), received[rank as usize].pieces(output)));
-    Ok((0..ranks).flat_map(|distance| (0..ranks).map(move |from| (from, (from + distance) % ranks))).map(|(from, to)| one(from, to)).collect())
+    Ok((0..ranks)
+        .flat_map(|distance| (0..ranks).map(move |from| (from, (from + distance) % ranks)))
+        .map(|(from, to)| one(from, to))
+        .collect())
 }

@@ -518,7 +518,7 @@ fn lower_bounds_by_hand() {
     let apart = Request::new(Collective::Send, vec![0, 9], 64);
     // Over node 1 or 8, and 14 links of each end.
     let over_others = apart.lower_bound(&grid).unwrap();
-    assert_eq!((over_others.latency_ps, over_others.link_ps), (2 * 695_000, 64 * 8_000_000 / (14 * 45_000) ));
+    assert_eq!((over_others.latency_ps, over_others.link_ps), (2 * 695_000, 64 * 8_000_000 / (14 * 45_000)));
     let alone = Request { relays: Some(vec![2, 3]), ..apart };
     assert_eq!(alone.lower_bound(&grid), None, "no path leads from one to the other");
 }

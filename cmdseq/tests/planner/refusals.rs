@@ -75,13 +75,17 @@ fn ranks_without_a_path_are_refused_with_the_cards_that_would_make_one() {
     }
     let pair = |relays| Request { relays: Some(relays), group: vec![0, 5], ..request(Collective::Barrier, 2, 0, None) };
     let none = cause(&pair(vec![]), &grid);
-    assert!(none.contains("rank 1: no path from node 0 to node 5") && none.contains("let node 1 or node 4 relay"), "{none}");
+    assert!(
+        none.contains("rank 1: no path from node 0 to node 5") && none.contains("let node 1 or node 4 relay"),
+        "{none}"
+    );
     assert_eq!(plan(&pair(vec![4]), &grid).unwrap().relays, [4]);
     // Longer ways are found too, and no more cards than they need.
     assert_eq!(plan(&pair(vec![2, 3, 6, 15]), &grid).unwrap().relays, [2, 6]);
     assert!(cause(&pair(vec![4, 16]), &grid).contains("relay: no node 16 (the last is 15)"));
     // What goes between linked ranks needs no path to others.
-    let linked = Request { group: vec![0, 1, 10], peer: 1, relays: Some(vec![]), ..request(Collective::Send, 3, 64, None) };
+    let linked =
+        Request { group: vec![0, 1, 10], peer: 1, relays: Some(vec![]), ..request(Collective::Send, 3, 64, None) };
     assert_eq!(plan(&linked, &grid).unwrap().relays, []);
 }
 
@@ -99,7 +103,10 @@ fn relays_use_the_intermediate_memory_of_a_placement_alone() {
     assert!(of_relay.input.is_empty() && of_relay.output.is_empty() && !of_relay.instructions.is_empty());
     for instruction in &of_relay.instructions {
         let alone = [instruction.source, instruction.destination].map(|operand| operand.address);
-        assert!(alone.into_iter().all(|address| address == 0 || (3 << 20..4 << 20).contains(&address)), "{instruction:?}");
+        assert!(
+            alone.into_iter().all(|address| address == 0 || (3 << 20..4 << 20).contains(&address)),
+            "{instruction:?}"
+        );
     }
     let cause = cause(&placed(4096), &grid);
     assert!(cause.contains("exceed the 4096 B of intermediate memory"), "{cause}");

@@ -10,7 +10,11 @@ use cmdseq::{Capabilities, Instruction, Operation};
 
 /// Returns what each member runs. All end at the same time, within a cycle for each card between them and the root. `None` if the
 /// cards lack an operation, or some have no path to the others.
-pub(crate) fn along_a_tree(all: &Communicator, signal: u16, capabilities: &Capabilities) -> Option<Vec<Vec<Instruction>>> {
+pub(crate) fn along_a_tree(
+    all: &Communicator,
+    signal: u16,
+    capabilities: &Capabilities,
+) -> Option<Vec<Vec<Instruction>>> {
     let needed = [Operation::PutSignal, Operation::WaitSignal, Operation::Delay];
     let tree = Tree::new(&all.members, capabilities)?;
     if !needed.into_iter().all(|operation| capabilities.runs(operation)) {

@@ -9,7 +9,7 @@ use crate::{Capabilities, Topology};
 
 /// The cards of a plan, and their links.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct Routes {
+pub(crate) struct Routes {
     ranks: usize,
     relays: Vec<u32>,
     /// By card, those with a link from it.
@@ -23,7 +23,7 @@ impl Routes {
     ///
     /// # Errors
     /// If two ranks need a path, and no cards that may relay make one.
-    pub(in crate::plan) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
         let (topology, nodes) = (capabilities.topology, capabilities.nodes);
         if topology.all_linked(&request.group, nodes) || Grid::of(request, capabilities).is_ok() {
             return Ok(None);
@@ -39,7 +39,7 @@ impl Routes {
     }
 
     /// Nodes outside of the group that relay.
-    pub(in crate::plan) fn relays(&self) -> &[u32] {
+    pub(crate) fn relays(&self) -> &[u32] {
         &self.relays
     }
 
@@ -49,7 +49,7 @@ impl Routes {
     }
 
     /// Number of hops from one card to another; `None` if there is no path.
-    pub(in crate::plan) fn hops(&mut self, from: usize, to: usize) -> Option<u32> {
+    pub(crate) fn hops(&mut self, from: usize, to: usize) -> Option<u32> {
         let linked = &self.linked;
         self.hops.entry(to).or_insert_with(|| hops_to(to, linked))[from]
     }

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 
 /// The hops of all blocks.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct Timetable {
+pub(crate) struct Timetable {
     routes: Routes,
     /// By card, whether it sends in each round.
     sends: Vec<Vec<bool>>,
@@ -49,7 +49,7 @@ enum Place {
 }
 
 impl Timetable {
-    pub(in crate::plan) fn new(routes: Routes) -> Self {
+    pub(crate) fn new(routes: Routes) -> Self {
         let cards = routes.cards();
         Timetable {
             sends: vec![Vec::new(); cards],
@@ -63,12 +63,12 @@ impl Timetable {
         }
     }
 
-    pub(in crate::plan) fn routes(&mut self) -> &mut Routes {
+    pub(crate) fn routes(&mut self) -> &mut Routes {
         &mut self.routes
     }
 
     /// Adds blocks that wait for all that their ranks did before, but not for each other.
-    pub(in crate::plan) fn add_round(&mut self, moves: impl IntoIterator<Item = Move>) {
+    pub(crate) fn add_round(&mut self, moves: impl IntoIterator<Item = Move>) {
         let before = self.ready.clone();
         for one in moves {
             let (from, to) = (one.from as usize, one.to as usize);
@@ -79,7 +79,7 @@ impl Timetable {
     }
 
     /// Adds a block that waits for none, and for which none waits.
-    pub(in crate::plan) fn add_independent(&mut self, one: &Move) {
+    pub(crate) fn add_independent(&mut self, one: &Move) {
         self.add(one, [0, 0]);
     }
 
@@ -143,7 +143,7 @@ impl Timetable {
     ///
     /// # Errors
     /// If two ranks have no path, or `room` is too small.
-    pub(in crate::plan) fn rounds(&self, room: Range, capabilities: &Capabilities) -> Result<Vec<Vec<Move>>, Refusal> {
+    pub(crate) fn rounds(&self, room: Range, capabilities: &Capabilities) -> Result<Vec<Vec<Move>>, Refusal> {
         if let Some((from, to)) = self.apart {
             return Err(Refusal::of(from as usize, format!("no path to rank {to} over cards that may relay")));
         }

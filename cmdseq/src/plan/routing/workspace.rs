@@ -19,7 +19,12 @@ pub(super) struct Stay {
 ///
 /// There are two areas, in different pseudo channels if there is room: a block that comes while another goes on lies in the other
 /// area, because a channel that is read and written gives each half of its rate.
-pub(super) fn places(stays: &[Stay], cards: usize, room: Range, capabilities: &Capabilities) -> Result<Vec<u64>, Refusal> {
+pub(super) fn places(
+    stays: &[Stay],
+    cards: usize,
+    room: Range,
+    capabilities: &Capabilities,
+) -> Result<Vec<u64>, Refusal> {
     let close = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
     let longest = stays.iter().map(|stay| stay.bytes).max().unwrap_or(0);
     let distance = longest.checked_next_multiple_of(close).unwrap_or(u64::MAX);
