@@ -1,5 +1,9 @@
 //! The folding order of each algorithm, from `docs/isa.md`, as trees of ranks. Independent of planner and cards.
 
+use std::collections::BTreeSet;
+
+use cmdseq::{Capabilities, Topology};
+
 use crate::reduction::fold;
 
 /// The folding order of one element of a result.
@@ -13,6 +17,15 @@ pub enum Tree {
 
 /// Rows of a Dragonfly and cards of each.
 pub type Grid = (u32, u32);
+
+/// Returns rows and ranks of each, of a group that needs both; else all ranks are in one row.
+pub fn grid(capabilities: &Capabilities, group: &[u32]) -> Grid {
+    let ranks = group.len() as u32;
+    let Topology::Dragonfly { groups } = capabilities.topology else { return (1, ranks) };
+    let row = |node: &u32| node / (capabilities.nodes / groups);
+    let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
+    if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
+}
 
 /// A reduction algorithm, by the names of the command line.
 #[derive(Debug, Clone, Copy)]

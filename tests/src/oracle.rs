@@ -183,6 +183,25 @@ impl Data for Moving<'_> {
     }
 }
 
+/// A vector form on data of a seed.
+#[derive(Debug)]
+pub struct MovingBlocks {
+    /// The case.
+    pub case: VectorCase,
+    /// Of all inputs.
+    pub seed: u64,
+}
+
+impl Data for MovingBlocks {
+    fn fill(&self, rank: u32, offset: u64, data: &mut [u8]) {
+        pattern::fill(self.seed, rank, offset, data);
+    }
+
+    fn first_wrong(&self, _: &Plan, rank: u32, offset: u64, data: &[u8]) -> Option<u64> {
+        self.case.first_wrong(self.seed, rank, offset, data)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, FoldOrder, Folding, Order, Plan, Request, candidates, plan};
-use cmdseq::{Combine, Instruction, Operand, Operation, Status, Topology};
+use cmdseq::{Combine, Instruction, Operand, Operation, Status};
 use fpga_driver::{Cluster, Error, Execution};
 use fpga_mock::Profile;
-use fpga_tests::folding::{Grid, Tree};
+use fpga_tests::folding::{Tree, grid};
 use fpga_tests::reduction::{Case, FLOATS, OPERATIONS, Reducing, combinations, element_bytes, fold, input, special};
 use fpga_tests::run;
 use fpga_tests::sweep::{self, Sweep, is_full};
@@ -34,19 +34,9 @@ fn request(case: &Case<'_>, group: Vec<u32>) -> Request {
     }
 }
 
-/// Rows and ranks of each, of a group that needs both; else all ranks are in one row.
-fn grid(cluster: &Cluster, group: &[u32]) -> Grid {
-    let capabilities = cluster.capabilities();
-    let ranks = group.len() as u32;
-    let Topology::Dragonfly { groups } = capabilities.topology else { return (1, ranks) };
-    let row = |node: &u32| node / (capabilities.nodes / groups);
-    let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
-    if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
-}
-
 /// Runs every algorithm that there is for the request, and gives their names.
 fn check_all(sweep: &mut Sweep, case: Case<'_>, request: &Request) -> BTreeSet<&'static str> {
-    let grid = grid(&sweep.cluster, &request.group);
+    let grid = grid(sweep.cluster.capabilities(), &request.group);
     let all = candidates(request, sweep.cluster.capabilities());
     let plans = all.into_iter().filter_map(|(algorithm, plan)| Some((algorithm, plan.ok()?)));
     plans
@@ -196,7 +186,7 @@ fn long_scans_of_dragonflies_fold_as_short_ones() {
                 plan.programs[rank as usize].instructions.iter().any(|one| one.operation == Operation::Fold)
             };
             assert_eq!([folds(0), folds(ranks - 1)], [false, has_lanes], "{case:?}");
-            let grid = grid(&sweep.cluster, &plan.request.group);
+            let grid = grid(sweep.cluster.capabilities(), &plan.request.group);
             sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
         }
     }
@@ -230,7 +220,7 @@ fn any_case_is_as_the_oracle_says() {
             let request = Request { eager_limit: limit, order, ..request(&case, group) };
             let plans = candidates(&request, sweep.cluster.capabilities());
             let plans: Vec<Plan> = plans.into_iter().filter_map(|(_, plan)| plan.ok()).collect();
-            let grid = grid(&sweep.cluster, &request.group);
+            let grid = grid(sweep.cluster.capabilities(), &request.group);
             let plan = &plans[way.index(plans.len())];
             runs.set(runs.get() + 1);
             sweep.try_split(plan, |seed| Reducing::new(case, grid, seed)).map_err(TestCaseError::fail)
@@ -283,8 +273,10 @@ fn the_planner_knows_its_orders() {
     let others = ["mock:optweb:4x4", "mock:optweb:3x5", "mock:optweb:7+lanes=2", "mock:optweb:3x4+lanes=6"];
     for selector in fabrics.chain(others.map(String::from)) {
         let cluster = Sweep::new(&selector).cluster;
-        let (capabilities, grid) =
-            (cluster.capabilities(), grid(&cluster, &(0..cluster.capabilities().nodes).collect::<Vec<_>>()));
+        let (capabilities, grid) = (
+            cluster.capabilities(),
+            grid(cluster.capabilities(), &(0..cluster.capabilities().nodes).collect::<Vec<_>>()),
+        );
         let ranks = capabilities.nodes;
         for (operation, order) in
             OPERATIONS.into_iter().flat_map(|one| Order::ALL.iter().map(move |order| (one, *order)))

@@ -248,6 +248,23 @@ pub(crate) struct Operation {
     /// Nodes of the participating cards, in rank order [default: all]
     #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
     pub(crate) group: Option<Vec<u32>>,
+
+    /// Nodes outside of --group whose cards may relay between cards that are not
+    /// linked, or `none` [default: all of --cards]
+    #[arg(long, value_name = "NODE,NODE,..", value_parser = relays)]
+    pub(crate) relays: Option<Relays>,
+}
+
+/// Nodes whose cards may relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relays(pub(crate) Vec<u32>);
+
+fn relays(text: &str) -> Result<Relays, String> {
+    if text == "none" {
+        return Ok(Relays(Vec::new()));
+    }
+    let node = |node: &str| node.parse().map_err(|_| format!("{node:?} is no node number; expected numbers or `none`"));
+    text.split(',').map(node).collect::<Result<_, _>>().map(Relays)
 }
 
 /// Block sizes in bytes, row by row.

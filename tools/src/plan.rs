@@ -33,6 +33,8 @@ struct Printed<'a> {
     busiest_link_bytes: u64,
     bytes_per_destination: u64,
     notes: &'a [String],
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    relays: &'a [u32],
     communicators: Vec<Communicator<'a>>,
     programs: Vec<PrintedProgram>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +57,7 @@ struct Communicator<'a> {
 
 #[derive(Serialize)]
 struct PrintedProgram {
-    rank: u32,
+    rank: Option<u32>,
     node: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tables: Vec<PrintedTable>,
@@ -163,7 +165,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
 type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);
 
 fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]>) -> Printed<'a> {
-    let ranks = plan.request.group.iter().zip(&plan.programs).zip(0..);
+    let nodes = plan.nodes();
+    let ranks = (0..plan.request.ranks()).map(Some).chain(std::iter::repeat(None));
+    let ranks = nodes.iter().zip(&plan.programs).zip(ranks);
     Printed {
         schema: "fpgactl.plan/1",
         op: plan.request.collective.name(),
@@ -179,6 +183,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         busiest_link_bytes: plan.busiest_link_bytes,
         bytes_per_destination: plan.bytes_per_destination,
         notes: &plan.notes,
+        relays: &plan.relays,
         communicators: plan
             .communicators
             .iter()
@@ -189,7 +194,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
     }
 }
 
-fn printed_program(rank: u32, node: u32, program: &Program) -> PrintedProgram {
+fn printed_program(rank: Option<u32>, node: u32, program: &Program) -> PrintedProgram {
     let pieces = |pieces: &[Piece]| -> Vec<PrintedPiece> {
         pieces.iter().map(|&Piece { offset, address, bytes }| PrintedPiece { offset, address, bytes }).collect()
     };
@@ -333,21 +338,26 @@ fn explanation(plan: &Plan, candidates: &[Evaluated]) -> String {
 /// Prints the programs; consecutive ranks with equal programs appear once.
 fn programs(plan: &Plan) -> String {
     let mut alike: Vec<(Vec<usize>, &Program)> = Vec::new();
-    for (rank, program) in plan.programs.iter().enumerate() {
+    let (ranks, relays) = plan.programs.split_at(plan.request.group.len());
+    for (rank, program) in ranks.iter().enumerate() {
         match alike.last_mut().filter(|(_, last)| *last == program) {
             Some((ranks, _)) => ranks.push(rank),
             None => alike.push((vec![rank], program)),
         }
     }
-    alike.into_iter().map(|(ranks, program)| program_text(&ranks, program)).collect()
-}
-
-fn program_text(ranks: &[usize], program: &Program) -> String {
-    let mut text = match ranks {
-        [rank] => format!("\nrank {rank}\n"),
-        [first, .., last] => format!("\nranks {first} to {last}\n"),
+    let title = |ranks: &[usize]| match ranks {
+        [rank] => format!("rank {rank}"),
+        [first, .., last] => format!("ranks {first} to {last}"),
         [] => String::new(),
     };
+    let ranks = alike.into_iter().map(|(ranks, program)| program_text(&title(&ranks), program));
+    let relays = relays.iter().zip(&plan.relays);
+    let relays = relays.map(|(program, node)| program_text(&format!("relay on node {node}"), program));
+    ranks.chain(relays).collect()
+}
+
+fn program_text(title: &str, program: &Program) -> String {
+    let mut text = format!("\n{title}\n");
     if program.instructions.is_empty() {
         text += "  no instructions\n";
     }

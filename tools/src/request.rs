@@ -11,11 +11,13 @@ use crate::npy::{Element, Input};
 /// Message size without `--bytes` and `--input`.
 const DEFAULT_BYTES: u64 = 1 << 20;
 
-/// Returns the request, for the cards on `nodes` unless `--group` selects some. Checks that need the fabric are left to
+/// Returns the request, for the cards on `nodes` unless `--group` selects some; the others may relay unless `--relays` selects
+/// some. Checks that need the fabric are left to
 /// the planner.
 pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
     let collective = arguments.collective;
     let combine = combine(arguments, inputs.first().map(|input| input.element))?;
+    let relays = arguments.relays.as_ref().map_or_else(|| nodes.clone(), |relays| relays.0.clone());
     let group = arguments.group.clone().unwrap_or(nodes);
     let last = u32::try_from(group.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let mut request = Request {
@@ -25,6 +27,7 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
         algorithm: arguments.algorithm,
         eager_limit: arguments.eager_limit,
         order: arguments.order,
+        relays: Some(relays),
         ..Request::new(collective, group, arguments.bytes.unwrap_or(DEFAULT_BYTES))
     };
     if collective.has_counts() || arguments.counts.is_some() {

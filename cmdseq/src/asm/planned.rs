@@ -22,7 +22,7 @@ impl Assembly {
         let ranks = nodes.len() as u32;
         let mut programs: Vec<RankProgram> =
             (0..ranks).map(|rank| RankProgram { rank, ..RankProgram::default() }).collect();
-        for (node, program) in plan.request.group.iter().zip(&plan.programs) {
+        for (node, program) in plan.nodes().iter().zip(&plan.programs) {
             let rank = rank_of(node)?;
             let whole = &mut programs[rank as usize];
             whole.instructions = program.instructions.clone();

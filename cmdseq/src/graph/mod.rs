@@ -60,7 +60,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Returns an empty graph for the cards of these nodes, by rank.
+    /// Returns an empty graph for the cards of these nodes, by rank. A card may relay for a step that it has no part in.
     pub fn new(group: Vec<u32>) -> Self {
         Graph { group, memory: None, buffers: Vec::new(), steps: Vec::new() }
     }
@@ -114,7 +114,10 @@ impl Graph {
                 buffer.map_or(Operand::card(between.address), |buffer| schedule.buffers[*buffer].operand())
             };
             let placement = Placement { input: place(Side::Input), output: place(Side::Output), between };
-            let request = Request { placement: Some(placement), ..step.request.clone() };
+            // Only cards of the graph have its intermediate memory.
+            let may_relay = |node: &u32| step.request.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
+            let relays = Some(self.group.iter().copied().filter(may_relay).collect());
+            let request = Request { placement: Some(placement), relays, ..step.request.clone() };
             let refused = |source| GraphError::Refused { step: number, collective: request.collective, source };
             let plan = plan::plan(&request, capabilities).map_err(refused)?;
             self.append(&mut schedule, number, plan, &mut ids, capabilities)?;
@@ -222,7 +225,7 @@ impl Graph {
             .filter_map(|placed| Some((placed.argument?, placed.ranges(self.group.len() as u64, stripe))))
             .collect();
         let mut first = vec![None; self.group.len()];
-        for (node, program) in plan.request.group.iter().zip(&plan.programs) {
+        for (node, program) in plan.nodes().iter().zip(&plan.programs) {
             let Some(rank) = self.group.iter().position(|other| other == node) else { continue };
             let whole = &mut schedule.programs[rank].instructions;
             if !program.tables.is_empty() {

@@ -83,7 +83,7 @@ impl Schedule {
         Schedule { group, programs, communicators, buffers, between, steps, predicted: Prediction::default() }
     }
 
-    /// Returns the schedule of a single plan, with the plan's placement and no buffers.
+    /// Returns the schedule of a single plan, with the plan's placement and no buffers. Relays of the plan follow its ranks.
     pub fn of(plan: &Plan) -> Self {
         let first = plan.programs.iter().map(|program| (!program.instructions.is_empty()).then_some(0)).collect();
         let (algorithm, predicted) = (plan.algorithm, plan.predicted);
@@ -92,7 +92,7 @@ impl Schedule {
             communicators: plan.communicators.clone(),
             steps: vec![Scheduled { step: 0, algorithm, predicted, first }],
             predicted,
-            ..Schedule::empty(plan.request.group.clone(), Range { address: 0, bytes: 0 })
+            ..Schedule::empty(plan.nodes(), Range { address: 0, bytes: 0 })
         }
     }
 

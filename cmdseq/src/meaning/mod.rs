@@ -28,7 +28,7 @@ use value::{Folds, Memory, Pieces, Segment, Value};
 /// the right input, or the right fold of the right bytes of all inputs, each once. Of the request's options, only the order
 /// matters. For a barrier: no rank ends before all have begun.
 ///
-/// The programs define where inputs and outputs are.
+/// The programs define where inputs and outputs are. Those after the ranks of the request are of cards that relay.
 ///
 /// # Errors
 /// As [`verify`](verify::verify); and [`Reason::Expectation`] with the first wrong range of an output and its content.
@@ -42,7 +42,7 @@ pub fn expect(
     let members = verify::check(programs, communicators, group, capabilities)?;
     check_request(programs, request)?;
     if request.collective == Collective::Barrier {
-        return match verify::early_end(programs, &members, capabilities)? {
+        return match verify::early_end(programs, request.group.len(), &members, capabilities)? {
             Some((rank, other)) => {
                 let cause = format!("no barrier: this rank may end before rank {other} has begun");
                 Err(Refusal::of(rank, cause).because(Reason::Expectation))
@@ -82,7 +82,8 @@ pub fn expect_resident(
 /// Refuses a request that does not correspond to the programs.
 fn check_request(programs: &[Program], request: &Request) -> Result<(), Refusal> {
     let ranks = request.group.len();
-    if ranks != programs.len() || ranks == 0 {
+    let is_relay = |program: &Program| program.input.is_empty() && program.output.is_empty();
+    if ranks == 0 || !programs.get(ranks..).is_some_and(|others| others.iter().all(is_relay)) {
         let cause = format!("{} of {ranks} ranks is expected of {} programs", request.collective, programs.len());
         return Err(Refusal::general(cause).because(Reason::Expectation));
     }
@@ -247,7 +248,7 @@ impl Machine<'_> {
 
     fn compare(&mut self, expectation: Expectation<'_>) -> Result<(), Refusal> {
         let mut inputs = 0;
-        for (rank, program) in self.programs.iter().enumerate() {
+        for (rank, program) in self.programs.iter().enumerate().take(expectation.0.group.len()) {
             let own = rank as u32;
             let mut covered = 0;
             for piece in &program.output {

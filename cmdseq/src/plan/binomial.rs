@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::draft::Draft;
-use super::placement::{Areas, Packed, whole};
+use super::placement::{Packed, whole};
 use super::rounds::{Move, TOKEN_BYTES, check_rounds};
 use crate::Capabilities;
 use crate::refusal::Refusal;
@@ -18,12 +18,12 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let ranks = request.ranks();
     let root = if request.collective.has_root() { request.root } else { 0 };
     let tree = Tree { ranks, root };
-    let mut draft = Draft::on_one_communicator(request, capabilities);
+    let mut draft = Draft::with_routes(request, capabilities)?;
     match request.collective {
         Collective::Barrier => barrier(request, tree, &mut draft, capabilities)?,
         Collective::Broadcast => {
             // What the root has is where it was.
-            let [input, output] = Areas::place(request, capabilities, [request.bytes; 2])?;
+            let [input, output] = draft.place(request, capabilities, [request.bytes; 2])?;
             let at = |rank| if rank == root { input } else { output };
             distribute(tree, &mut draft, at, request.bytes);
             draft.lies(request, |rank| (whole(input, request.input_bytes(rank)), whole(at(rank), request.bytes)));
@@ -33,7 +33,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         }
         Collective::Reduce | Collective::Allreduce => {
             let bytes = request.bytes;
-            let [input, result] = Areas::place(request, capabilities, [bytes; 2])?;
+            let [input, result] = draft.place(request, capabilities, [bytes; 2])?;
             let mut is_folded = vec![false; ranks as usize];
             for size in tree.sizes() {
                 let branches: Vec<Branch> = tree.branches(size).collect();
@@ -123,7 +123,7 @@ fn distribute(tree: Tree, draft: &mut Draft, at: impl Fn(u32) -> u64, bytes: u64
 /// whatever the root, so their blocks are too.
 fn blocks(request: &Request, tree: Tree, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
     let blocks = Packed::new((0..request.ranks()).map(|rank| request.block(rank)), capabilities);
-    let [input, output] = Areas::place(request, capabilities, [blocks.total(); 2])?;
+    let [input, output] = draft.place(request, capabilities, [blocks.total(); 2])?;
     let is_scatter = request.collective.takes_blocks();
     // Where the root has them, and others in the same place.
     let data = if is_scatter { input } else { output };
@@ -149,7 +149,7 @@ fn blocks(request: &Request, tree: Tree, draft: &mut Draft, capabilities: &Capab
 }
 
 fn barrier(request: &Request, tree: Tree, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let [_, _, source, destination] = Areas::place(request, capabilities, [0, 0, TOKEN_BYTES, TOKEN_BYTES])?;
+    let [_, _, source, destination] = draft.place(request, capabilities, [0, 0, TOKEN_BYTES, TOKEN_BYTES])?;
     let token = |from, to| Move { from, to, source, destination, bytes: TOKEN_BYTES, own: None };
     for size in tree.sizes() {
         draft.round(tree.branches(size).map(|branch| token(branch.child, branch.parent)), None);

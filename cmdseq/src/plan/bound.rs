@@ -1,7 +1,8 @@
 //! What no plan can be faster than, whatever its algorithm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::routing::Routes;
 use crate::Capabilities;
 use crate::capability::Timing;
 use crate::request::{Collective, Request};
@@ -11,7 +12,8 @@ use crate::request::{Collective, Request};
 pub struct LowerBound {
     /// The hops of the first byte: one, or two if some ranks are not linked.
     pub latency_ps: u64,
-    /// The bytes that must leave or reach a rank, over its links to the others; or all bytes over all links.
+    /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
+    /// links.
     pub link_ps: u64,
     /// The same bytes at the rate of all pseudo channels of a card.
     pub memory_ps: u64,
@@ -25,16 +27,19 @@ impl LowerBound {
 }
 
 impl Request {
-    /// Returns the lower bound of the arrival on cards with `capabilities`; `None` if a rank that sends or receives is linked to
-    /// no other. A request of one rank has a bound of zero.
+    /// Returns the lower bound of the arrival on cards with `capabilities`; `None` if two ranks need a path, and no cards that may
+    /// relay make one. A request of one rank has a bound of zero.
     pub fn lower_bound(&self, capabilities: &Capabilities) -> Option<LowerBound> {
         let ranks = self.ranks();
         if ranks < 2 || (self.collective.has_peer() && self.root == self.peer) {
             return Some(LowerBound::default());
         }
         let timing = &capabilities.timing;
-        let links = self.links(capabilities);
-        let all_links = links.iter().sum();
+        let outside = self.outside(capabilities)?;
+        let links = self.links(&[], capabilities);
+        let linked_pairs = links.iter().sum();
+        let links = if outside.is_empty() { links } else { self.links(&outside, capabilities) };
+        let all_links: u64 = links.iter().sum();
         let mut bound = LowerBound::default();
         if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
             bound.latency_ps = self.latency_ps(capabilities);
@@ -49,22 +54,34 @@ impl Request {
             bound.link_ps = bound.link_ps.max(wire_ps(out.max(into), rank_links, timing));
             bound.memory_ps = bound.memory_ps.max(picoseconds(u128::from(out) + u128::from(into), memory_mbps));
         }
-        let together = picoseconds(self.hop_bytes(all_links), all_links * u64::from(timing.link_mbps));
+        let together = picoseconds(self.hop_bytes(linked_pairs), all_links * u64::from(timing.link_mbps));
         bound.link_ps = bound.link_ps.max(together);
         Some(bound)
     }
 
-    /// The links of each rank to others of the group.
-    fn links(&self, capabilities: &Capabilities) -> Vec<u64> {
+    /// Nodes outside of the group that may relay. If the ranks have paths without them, no plan uses them.
+    fn outside(&self, capabilities: &Capabilities) -> Option<Vec<u32>> {
+        match Routes::of(self, capabilities).ok()? {
+            Some(routes) if !routes.relays().is_empty() => {
+                let group: BTreeSet<u32> = self.group.iter().copied().collect();
+                let may_relay = |node: &u32| self.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
+                Some((0..capabilities.nodes).filter(|node| !group.contains(node) && may_relay(node)).collect())
+            }
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// The links of each rank, then of each of `outside`, to all of these.
+    fn links(&self, outside: &[u32], capabilities: &Capabilities) -> Vec<u64> {
         let place = |node: &u32| capabilities.topology.place(*node, capabilities.nodes);
         let (mut rows, mut columns) = (BTreeMap::new(), BTreeMap::new());
-        for (row, column) in self.group.iter().filter_map(place) {
+        for (row, column) in self.group.iter().chain(outside).filter_map(place) {
             *rows.entry(row).or_insert(0) += 1;
             *columns.entry(column).or_insert(0) += 1;
         }
         // The rank itself is in both.
         let links = |node: &u32| place(node).map_or(0, |(row, column)| rows[&row] + columns[&column] - 2);
-        self.group.iter().map(links).collect()
+        self.group.iter().chain(outside).map(links).collect()
     }
 
     /// Bytes that must leave a rank at least once.
@@ -107,13 +124,13 @@ impl Request {
     }
 
     /// Bytes over all links together, where that is more than what each rank sends or receives.
-    fn hop_bytes(&self, all_links: u64) -> u128 {
+    fn hop_bytes(&self, linked_pairs: u64) -> u128 {
         let (ranks, bytes) = (u128::from(self.ranks()), u128::from(self.bytes));
         match self.collective {
             // Of each element, every rank but one must send a part of the sum, and be sent the sum.
             Collective::Allreduce => 2 * (ranks - 1) * bytes,
             // Unlinked ranks are two hops apart.
-            Collective::Alltoall => (2 * ranks * (ranks - 1) - u128::from(all_links)) * bytes,
+            Collective::Alltoall => (2 * ranks * (ranks - 1) - u128::from(linked_pairs)) * bytes,
             _ => 0,
         }
     }

@@ -1,8 +1,11 @@
 //! Programs before they are checked and timed.
 
+use super::routing::{Routes, Timetable};
 use crate::Capabilities;
 use crate::instruction::WORLD;
 use crate::program::{Communicator, Piece, Program};
+use crate::ranges::Range;
+use crate::refusal::Refusal;
 use crate::request::Request;
 
 /// Programs before they are checked and timed.
@@ -11,12 +14,23 @@ pub(super) struct Draft {
     pub(super) communicators: Vec<Communicator>,
     /// The communicator of all ranks, if there is one.
     pub(super) communicator: u16,
+    /// Nodes outside of the group that relay. Their programs follow those of the ranks.
+    pub(super) relays: Vec<u32>,
+    /// The hops of what goes between ranks, if not all of them are linked.
+    pub(super) routed: Option<Routed>,
+}
+
+/// What goes between ranks that are not linked.
+pub(super) struct Routed {
+    pub(super) timetable: Timetable,
+    /// Memory that is left for what is relayed, on each card.
+    pub(super) room: Range,
 }
 
 impl Draft {
     pub(super) fn empty(request: &Request) -> Self {
         let programs = vec![Program::default(); request.group.len()];
-        Draft { programs, communicators: Vec::new(), communicator: WORLD }
+        Draft { programs, communicators: Vec::new(), communicator: WORLD, relays: Vec::new(), routed: None }
     }
 
     /// With a communicator of all ranks and no other.
@@ -25,10 +39,32 @@ impl Draft {
     }
 
     /// Adds a communicator of all ranks: the one that always exists if they are all nodes in order, else `id`.
-    pub(super) fn with_all(mut self, id: u16, request: &Request, capabilities: &Capabilities) -> Self {
-        if !request.group.iter().copied().eq(0..capabilities.nodes) {
-            self.communicator = id;
-            self.communicators.push(Communicator { id, members: request.group.clone() });
+    pub(super) fn with_all(self, id: u16, request: &Request, capabilities: &Capabilities) -> Self {
+        self.with(Communicator { id, members: request.group.clone() }, capabilities)
+    }
+
+    /// As [`on_one_communicator`](Draft::on_one_communicator), of all ranks and of the cards that relay between ranks that are not
+    /// linked.
+    pub(super) fn with_routes(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let Some(routes) = Routes::of(request, capabilities)? else {
+            return Ok(Draft::on_one_communicator(request, capabilities));
+        };
+        let relays = routes.relays().to_vec();
+        let members: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
+        let room = Range { address: 0, bytes: capabilities.memory_bytes };
+        let draft = Draft {
+            programs: vec![Program::default(); members.len()],
+            relays,
+            routed: Some(Routed { timetable: Timetable::new(routes), room }),
+            ..Draft::empty(request)
+        };
+        Ok(draft.with(Communicator { id: WORLD + 1, members }, capabilities))
+    }
+
+    fn with(mut self, all: Communicator, capabilities: &Capabilities) -> Self {
+        if !all.members.iter().copied().eq(0..capabilities.nodes) {
+            self.communicator = all.id;
+            self.communicators.push(all);
         }
         self
     }

@@ -45,6 +45,11 @@ impl Factorisation {
 }
 
 impl Grid {
+    /// Empty programs, with the communicators of the rows and the columns.
+    pub(super) fn draft(self, request: &Request) -> Draft {
+        Draft { communicators: self.communicators(request), ..Draft::empty(request) }
+    }
+
     pub(super) fn row(self) -> Dimension {
         Dimension { communicator: ROW, size: self.size, stride: 1 }
     }

@@ -96,6 +96,7 @@ impl FoldOrder {
             Algorithm::Lanes => {
                 matches!(self.collective, Collective::Scan | Collective::Exscan).then(|| self.two_level(rank, prefix))
             }
+            Algorithm::Relay => None,
         }
     }
 

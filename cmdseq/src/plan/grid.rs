@@ -1,6 +1,5 @@
 //! Rows and columns of a Dragonfly.
 
-use super::draft::Draft;
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::Request;
@@ -54,11 +53,6 @@ impl Grid {
     /// Row and column of a rank.
     pub(super) const fn place(self, rank: u32) -> (u32, u32) {
         (rank / self.size, rank % self.size)
-    }
-
-    /// Empty programs, with the communicators of the rows and the columns.
-    pub(super) fn draft(self, request: &Request) -> Draft {
-        Draft { communicators: self.communicators(request), ..Draft::empty(request) }
     }
 
     /// The rows, and the columns.

@@ -16,6 +16,7 @@ mod folding;
 mod grid;
 mod issues;
 mod lanes;
+mod moves;
 mod multipath;
 mod multipath_scan;
 mod order;
@@ -24,8 +25,10 @@ mod pairwise;
 mod phases;
 mod placement;
 mod predict;
+mod relay;
 mod ring;
 mod rounds;
+mod routing;
 mod signals;
 mod times;
 mod two_level;
@@ -38,7 +41,7 @@ use std::collections::HashMap;
 
 use crate::cost::CostModel;
 use crate::instruction::takes_tables;
-use crate::matching::Members;
+use crate::matching::{Members, takes_partners};
 use crate::{Capabilities, Flags, Topology, transfers, verify};
 
 use draft::Draft;
@@ -52,7 +55,7 @@ pub use bound::LowerBound;
 pub use fold_order::FoldOrder;
 pub use folding::Folding;
 pub use outcome::{Plan, Prediction};
-pub use predict::{predict, predict_with};
+pub use predict::{predict, predict_ends, predict_with};
 
 /// Plans `request` for cards with `capabilities`. The result is verified.
 ///
@@ -114,8 +117,8 @@ pub fn candidates_with(
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
     use Collective::{
-        Allgather, Allgatherv, Allreduce, Alltoall, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce, ReduceScatter,
-        Scan, Scatter, Scatterv,
+        Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce,
+        ReduceScatter, Scan, Scatter, Scatterv, Sendrecv,
     };
     let mut ways = vec![Algorithm::Direct];
     if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
@@ -142,6 +145,12 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
             matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
         ),
         (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Allgatherv | Broadcast)),
+        (
+            Algorithm::Relay,
+            is_grid
+                && (collective.has_peer()
+                    || matches!(collective, Sendrecv | Scatter | Scatterv | Gather | Gatherv | Alltoall | Alltoallv)),
+        ),
     ];
     ways.extend(does.into_iter().filter(|(_, does)| *does).map(|(algorithm, _)| algorithm));
     ways
@@ -167,6 +176,9 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
         if let Some(first) = rank_of.insert(*node, rank) {
             return Err(Refusal::of(rank, format!("duplicate node {node}: it is also rank {first}")));
         }
+    }
+    if let Some(node) = request.relays.iter().flatten().find(|node| **node >= capabilities.nodes) {
+        return refuse(format!("relay: no node {node} (the last is {})", capabilities.nodes.saturating_sub(1)));
     }
     let collective = request.collective;
     for (is_used, name, rank) in
@@ -251,8 +263,9 @@ impl Search<'_> {
             Algorithm::Direct => direct::build(request, capabilities),
             Algorithm::Binomial => binomial::build(request, capabilities),
             Algorithm::Ring => ring::build(request, capabilities),
+            Algorithm::Relay => relay::build(request, capabilities),
         };
-        draft.map(|draft| vec![draft])
+        Ok(vec![draft?.finish(request, capabilities)?])
     }
 
     /// Times and checks a draft; `None` if it is not faster than `best`.
@@ -260,7 +273,8 @@ impl Search<'_> {
         let Search { request, capabilities, model } = self;
         if let Some(limit) = request.eager_limit {
             let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
-            for instruction in instructions.filter(|one| !takes_tables(one.operation)) {
+            for instruction in instructions.filter(|one| takes_partners(one.operation) && !takes_tables(one.operation))
+            {
                 if instruction.bytes > limit {
                     instruction.flags |= Flags::RENDEZVOUS;
                 } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {
@@ -268,19 +282,20 @@ impl Search<'_> {
                 }
             }
         }
-        let Draft { programs, communicators, .. } = draft;
+        let Draft { programs, communicators, relays, .. } = draft;
+        let nodes: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
         let is_barrier = request.collective == Collective::Barrier;
-        let members = Members::new(&communicators, &request.group, capabilities)?;
+        let members = Members::new(&communicators, &nodes, capabilities)?;
         // What cannot win is neither timed nor checked.
         if best.is_some_and(|best| predict::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
             return Ok(None);
         }
-        let predicted = predict::predict_steps(&programs, &members, &request.group, capabilities, model, is_barrier)?;
+        let predicted = predict::predict_steps(&programs, &members, &nodes, capabilities, model, is_barrier)?;
         let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
         if best.is_some_and(|best| times(predicted) >= times(best)) {
             return Ok(None);
         }
-        let members = verify::check(&programs, &communicators, &request.group, capabilities)?;
+        let members = verify::check(&programs, &communicators, &nodes, capabilities)?;
         if let Some(placement) = &request.placement {
             placement.check_honoured(request, &programs, &members, capabilities)?;
         }
@@ -296,6 +311,11 @@ impl Search<'_> {
                     .into(),
             );
         }
+        if !relays.is_empty() {
+            let nodes: Vec<String> = relays.iter().map(u32::to_string).collect();
+            let which = if nodes.len() == 1 { "node" } else { "nodes" };
+            notes.push(format!("{which} {} outside of the group relay", nodes.join(", ")));
+        }
         // The others have one partner at a time.
         let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);
         if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
@@ -305,6 +325,7 @@ impl Search<'_> {
             request: request.clone(),
             algorithm,
             programs,
+            relays,
             communicators,
             predicted,
             busiest_link_bytes,

@@ -8,7 +8,7 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
     let Some(combine) = request.combine.filter(|_| request.needs_rank_order()) else { return Ok(()) };
     let cause = match algorithm {
         // One that does not fold is refused for that.
-        Algorithm::Ring | Algorithm::TwoLevel => return Ok(()),
+        Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Relay => return Ok(()),
         Algorithm::Lanes => "lanes folds in an order of its own; direct, ring and two-level keep rank order".into(),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(

@@ -24,8 +24,11 @@ pub struct Plan {
     pub request: Request,
     /// The selected algorithm.
     pub algorithm: Algorithm,
-    /// One program per rank of the request's group.
+    /// One program per rank of the request's group, then one per relay.
     pub programs: Vec<Program>,
+    /// Nodes outside of the group whose cards relay between ranks that are not linked. They have no input and no output, and
+    /// overwrite only the intermediate memory of the request's placement, if it has one.
+    pub relays: Vec<u32>,
     /// Communicators to define first, with the same id on all members, without the permanent
     /// [`WORLD`](crate::instruction::WORLD).
     pub communicators: Vec<Communicator>,
@@ -37,4 +40,11 @@ pub struct Plan {
     pub bytes_per_destination: u64,
     /// Notes for users, such as extrapolated times.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Returns the node of each program: those of the ranks, then the relays.
+    pub fn nodes(&self) -> Vec<u32> {
+        self.request.group.iter().chain(&self.relays).copied().collect()
+    }
 }

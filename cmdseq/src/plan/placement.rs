@@ -12,7 +12,7 @@ use crate::ranges::{Context, Range, RangeError, card_ranges};
 use crate::refusal::Refusal;
 use crate::request::{Placement, Request};
 use crate::table::Entry;
-use crate::{AddressSpace, Capabilities, Layout, Operand, Table, transfers};
+use crate::{AddressSpace, Capabilities, Instruction, Layout, Operand, Table, transfers};
 
 impl Placement {
     /// Refuses what no plan can honour.
@@ -42,8 +42,11 @@ impl Placement {
         capabilities: &Capabilities,
     ) -> Result<(), Refusal> {
         let stripes = Stripes::new(request, capabilities);
-        let areas: Vec<Vec<Range>> = (0..request.ranks())
+        let areas: Vec<Vec<Range>> = (0..programs.len() as u32)
             .map(|rank| {
+                if rank >= request.ranks() {
+                    return vec![self.between];
+                }
                 let input = stripes.lie_at(self.input, request.bytes, request.input_bytes(rank));
                 let output = stripes.lie_at(self.output, request.bytes, request.output_bytes(rank));
                 let ranges = input.iter().chain(&output).map(|one| Range { address: one.address, bytes: one.bytes });
@@ -56,16 +59,18 @@ impl Placement {
         };
         for (rank, program) in programs.iter().enumerate() {
             let number = rank as u32;
-            for (name, pieces, operand, total) in [
-                ("input", &program.input, self.input, request.input_bytes(number)),
-                ("output", &program.output, self.output, request.output_bytes(number)),
-            ] {
+            let is_relay = number >= request.ranks();
+            let bytes_of = |total: fn(&Request, u32) -> u64| if is_relay { 0 } else { total(request, number) };
+            let (given, result) = (bytes_of(Request::input_bytes), bytes_of(Request::output_bytes));
+            for (name, pieces, operand, total) in
+                [("input", &program.input, self.input, given), ("output", &program.output, self.output, result)]
+            {
                 if joined(pieces) != joined(&stripes.lie_at(operand, request.bytes, total)) {
                     return Err(Refusal::of(rank, format!("the algorithm cannot use the placement of its {name}")));
                 }
             }
             let input: Vec<Range> = stripes
-                .lie_at(self.input, request.bytes, request.input_bytes(number))
+                .lie_at(self.input, request.bytes, given)
                 .iter()
                 .map(|one| Range { address: one.address, bytes: one.bytes })
                 .collect();
@@ -291,6 +296,56 @@ impl Packed {
     }
 }
 
+/// Copies between where a request places its data and where an algorithm has it.
+pub(super) struct Copies<'a> {
+    placement: &'a Placement,
+    request: &'a Request,
+    stripes: Stripes,
+}
+
+impl<'a> Copies<'a> {
+    pub(super) fn new(placement: &'a Placement, request: &'a Request, capabilities: &Capabilities) -> Self {
+        Copies { placement, request, stripes: Stripes::new(request, capabilities) }
+    }
+
+    /// Where the request places the input and the output of a rank.
+    pub(super) fn pieces(&self, rank: u32) -> (Vec<Piece>, Vec<Piece>) {
+        let Request { bytes, .. } = *self.request;
+        let lie = |operand, total| self.stripes.lie_at(operand, bytes, total);
+        let (input, output) = (self.request.input_bytes(rank), self.request.output_bytes(rank));
+        (lie(self.placement.input, input), lie(self.placement.output, output))
+    }
+
+    /// Copies the input of a rank to `pieces`.
+    pub(super) fn into(&self, rank: u32, pieces: &[Piece]) -> Vec<Instruction> {
+        copies(&self.pieces(rank).0, pieces)
+    }
+
+    /// Copies the output of a rank from `pieces`.
+    pub(super) fn out(&self, rank: u32, pieces: &[Piece]) -> Vec<Instruction> {
+        copies(pieces, &self.pieces(rank).1)
+    }
+}
+
+/// Copies data that lies in the pieces `from` to the pieces `to`.
+fn copies(from: &[Piece], to: &[Piece]) -> Vec<Instruction> {
+    let (from, to) = (joined(from), joined(to));
+    let (mut from, mut to) = (from.iter().peekable(), to.iter().peekable());
+    let mut at = 0;
+    let mut copies = Vec::new();
+    while let (Some(source), Some(destination)) = (from.peek(), to.peek()) {
+        let ends = [source, destination].map(|piece| piece.offset + piece.bytes);
+        let bytes = ends[0].min(ends[1]) - at;
+        let address = |piece: &Piece| Operand::card(piece.address + (at - piece.offset));
+        copies.push(Instruction::copy(address(source), address(destination), bytes));
+        at += bytes;
+        from.next_if(|_| ends[0] == at);
+        to.next_if(|_| ends[1] == at);
+    }
+    copies.retain(|copy| copy.bytes != 0 && copy.source != copy.destination);
+    copies
+}
+
 /// Hands out areas of memory one after another.
 pub(super) struct Areas {
     unit: u64,
@@ -299,6 +354,36 @@ pub(super) struct Areas {
 }
 
 impl Areas {
+    /// As [`place`](Areas::place), with the memory behind all areas, which is free. All areas are in the intermediate memory of a
+    /// request's placement: see [`Copies`].
+    pub(super) fn with_room<const COUNT: usize>(
+        request: &Request,
+        capabilities: &Capabilities,
+        sizes: [u64; COUNT],
+    ) -> Result<([u64; COUNT], Range), Refusal> {
+        let unit = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let Some(Placement { between, .. }) = request.placement else {
+            let places = Areas::place(request, capabilities, sizes)?;
+            let end = places.iter().zip(sizes).map(|(place, bytes)| place + bytes).max().unwrap_or(0);
+            return Ok((places, Range { address: end, bytes: capabilities.memory_bytes.saturating_sub(end) }));
+        };
+        let end = between.end().min(capabilities.memory_bytes);
+        let mut areas = Areas { unit, next: between.address.checked_next_multiple_of(unit), memory_bytes: end };
+        let mut places = [between.address; COUNT];
+        for (place, bytes) in places.iter_mut().zip(sizes).filter(|(_, bytes)| *bytes != 0) {
+            *place = areas.take(bytes).ok_or_else(|| {
+                let total = sizes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+                let room = between.bytes;
+                Refusal::general(format!(
+                    "over other cards, copies of input and output and the intermediate data, {total} B, exceed the {room} B of \
+                     intermediate memory"
+                ))
+            })?;
+        }
+        let next = areas.next.unwrap_or(end).min(end);
+        Ok((places, Range { address: next, bytes: end - next }))
+    }
+
     /// Places input, output, and areas between of these sizes, in this order: where `request` says, or each beginning in a
     /// pseudo channel of its own if they fit like that.
     pub(super) fn place<const COUNT: usize>(

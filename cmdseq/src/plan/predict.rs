@@ -50,6 +50,25 @@ pub fn predict_with(
     predict_steps(programs, &members, group, capabilities, model, false)
 }
 
+/// Verifies programs and predicts when each of them ends, in picoseconds, if all cards begin at the same time, with the reported
+/// parameters.
+///
+/// # Errors
+/// As [`verify::verify`].
+pub fn predict_ends(
+    programs: &[Program],
+    communicators: &[Communicator],
+    group: &[u32],
+    capabilities: &Capabilities,
+) -> Result<Vec<u64>, Refusal> {
+    let members = verify::check(programs, communicators, group, capabilities)?;
+    let mut ends = vec![0; programs.len()];
+    each_step(programs, &members, group, capabilities, &CostModel::stated(capabilities), |rank, times| {
+        ends[rank] = times.t2.ps.max(ends[rank]);
+    })?;
+    Ok(ends)
+}
+
 /// As [`predict_with`], for programs that were checked. `is_barrier`: nothing is moved for its own sake, so the arrival is when
 /// the last card is through.
 pub(super) fn predict_steps(
@@ -60,12 +79,32 @@ pub(super) fn predict_steps(
     model: &CostModel,
     is_barrier: bool,
 ) -> Result<Prediction, Refusal> {
+    let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
+    each_step(programs, members, group, capabilities, model, |_, times| {
+        t1 = t1.max(times.t1);
+        t2 = t2.max(times.t2);
+        arrival = arrival.max(times.arrival.unwrap_or_default());
+    })?;
+    if is_barrier || arrival.ps == 0 {
+        arrival = t2;
+    }
+    Ok(Prediction { t1_ps: t1.ps, t2_ps: t2.ps, arrival_ps: arrival.ps, terms: arrival.terms })
+}
+
+/// Times all instructions of programs that were checked, and tells the rank and the times of each.
+fn each_step(
+    programs: &[Program],
+    members: &Members,
+    group: &[u32],
+    capabilities: &Capabilities,
+    model: &CostModel,
+    mut timed: impl FnMut(usize, &Times),
+) -> Result<(), Refusal> {
     let clock = Clock { capabilities, model };
     let place = vec![None; programs.len()];
     let mut step = Step { clock: &clock, group, flows: Flows::default(), place, signals: Signals::default() };
     let mut issues = Issues::new(&clock, programs, members);
     let mut alike = Alike::default();
-    let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
     let mut matching = Matching::new(programs, members, capabilities);
     while let Some(together) = matching.step()? {
         let issued: Vec<Moment> = together.iter().map(|(rank, index)| issues.of(*rank, *index)).collect();
@@ -84,16 +123,11 @@ pub(super) fn predict_steps(
             times
         });
         for ((rank, index), times) in together.iter().zip(times) {
-            t1 = t1.max(times.t1);
-            t2 = t2.max(times.t2);
-            arrival = arrival.max(times.arrival.unwrap_or_default());
+            timed(*rank, &times);
             issues.end(*rank, *index, times.t2);
         }
     }
-    if is_barrier || arrival.ps == 0 {
-        arrival = t2;
-    }
-    Ok(Prediction { t1_ps: t1.ps, t2_ps: t2.ps, arrival_ps: arrival.ps, terms: arrival.terms })
+    Ok(())
 }
 
 /// A time, in picoseconds, before which the last byte of `programs` cannot arrive: that of the card with most to do, if it never

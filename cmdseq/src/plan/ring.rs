@@ -5,7 +5,7 @@
 //! the order of ranks.
 
 use super::draft::Draft;
-use super::placement::{Areas, Packed, pieces_at, pieces_of, whole};
+use super::placement::{Packed, pieces_at, pieces_of, whole};
 use super::rounds::{Blocks, ByTurns, Move, check_rounds};
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -19,8 +19,10 @@ const SEGMENTS: u64 = 64;
 /// The programs of `request`.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
     check_rounds(request, "ring")?;
-    check_links(request, capabilities)?;
-    let mut draft = Draft::on_one_communicator(request, capabilities);
+    let mut draft = Draft::with_routes(request, capabilities)?;
+    if draft.routed.is_none() {
+        check_links(request, capabilities)?;
+    }
     let in_order = request.needs_rank_order();
     match request.collective {
         Collective::Allgather | Collective::Allgatherv => allgather(request, &mut draft, capabilities)?,
@@ -62,7 +64,7 @@ fn allgather(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
     // By turns in two areas, as all that goes around.
     let [even, odd] =
         [0, 1].map(|first| Packed::new((first..ranks).step_by(2).map(|rank| request.block(rank)), capabilities));
-    let [_, even_at, odd_at] = Areas::place(request, capabilities, [0, even.total(), odd.total()])?;
+    let [_, even_at, odd_at] = draft.place(request, capabilities, [0, even.total(), odd.total()])?;
     let block = |number: u32| match number.is_multiple_of(2) {
         true => (even_at + even.offset(number / 2), request.block(number)),
         false => (odd_at + odd.offset(number / 2), request.block(number)),
@@ -87,7 +89,7 @@ fn allreduce(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
     let ranks = request.ranks();
     let blocks = Blocks::dividing(request, capabilities, ranks.into());
     let area = ByTurns::area_bytes(blocks, ranks);
-    let [input, even, odd] = Areas::place(request, capabilities, [request.bytes, area, area])?;
+    let [input, even, odd] = draft.place(request, capabilities, [request.bytes, area, area])?;
     let result = ByTurns::new([even, odd], blocks);
     let bytes = |number: u32| blocks.bytes(number..number + 1);
     for step in 0..ranks - 1 {
@@ -108,7 +110,7 @@ fn allreduce(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
 fn reduce_scatter(request: &Request, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
     let (ranks, bytes) = (request.ranks(), request.bytes);
     let blocks = Blocks::of_ranks(request, capabilities);
-    let [input, output, between] = Areas::place(request, capabilities, [blocks.total(), bytes, bytes])?;
+    let [input, output, between] = draft.place(request, capabilities, [blocks.total(), bytes, bytes])?;
     // The last of all steps gives the result.
     let partial = |step: u32| if (ranks - step).is_multiple_of(2) { output } else { between };
     for step in 0..ranks - 1 {
@@ -143,7 +145,7 @@ fn broadcast(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
     let ranks = request.ranks();
     let (blocks, count) = segments(request, capabilities);
     let area = ByTurns::area_bytes(blocks, count);
-    let [_, even, odd] = Areas::place(request, capabilities, [0, area, area])?;
+    let [_, even, odd] = draft.place(request, capabilities, [0, area, area])?;
     let data = ByTurns::new([even, odd], blocks);
     for round in 0..ranks + count - 2 {
         let onward = |(place, segment): (u32, u32)| {
@@ -176,21 +178,45 @@ impl Along {
         self.blocks.bytes(segment..segment + 1)
     }
 
+    /// What goes from each rank to the next in one round.
+    fn onward(&self, round: u32, ranks: u32) -> impl Iterator<Item = Move> {
+        in_flight(round, ranks, self.count).map(|(from, segment)| Move {
+            from,
+            to: from + 1,
+            source: self.at(from, segment),
+            destination: self.partial.at(segment),
+            bytes: self.bytes(segment),
+            own: Some(self.input + self.blocks.offset(segment)),
+        })
+    }
+
     /// Appends the rounds. `last` is told of each segment when the last rank has folded it.
     fn fold(&self, request: &Request, draft: &mut Draft, last: impl Fn(&mut Draft, u32)) {
         let ranks = request.ranks();
         for round in 0..ranks + self.count - 2 {
-            let onward = |(from, segment): (u32, u32)| Move {
-                from,
-                to: from + 1,
-                source: self.at(from, segment),
-                destination: self.partial.at(segment),
-                bytes: self.bytes(segment),
-                own: Some(self.input + self.blocks.offset(segment)),
-            };
-            draft.round(in_flight(round, ranks, self.count).map(onward), request.combine);
+            draft.round(self.onward(round, ranks), request.combine);
             if let Some(segment) = round.checked_sub(ranks - 2) {
                 last(draft, segment);
+            }
+        }
+    }
+}
+
+impl Along {
+    /// Appends the rounds of the fold, and of its result on the way back, to `output` at each rank but the last. A result follows
+    /// the one before it, so the fold goes on meanwhile.
+    fn fold_and_return(&self, request: &Request, draft: &mut Draft, output: u64) {
+        let (ranks, last) = (request.ranks(), request.ranks() - 1);
+        let back = |(place, segment): (u32, u32)| {
+            let (from, to) = (last - place, last - place - 1);
+            let destination = output + self.blocks.offset(segment);
+            let source = if from == last { self.at(last, segment) } else { destination };
+            Move { from, to, source, destination, bytes: self.bytes(segment), own: None }
+        };
+        for round in 0..2 * (ranks - 1) + self.count - 1 {
+            draft.round(self.onward(round, ranks), request.combine);
+            if let Some(round) = round.checked_sub(last) {
+                draft.round(in_flight(round, ranks, self.count).map(back), None);
             }
         }
     }
@@ -203,7 +229,7 @@ fn scan(request: &Request, draft: &mut Draft, capabilities: &Capabilities) -> Re
     let is_exclusive = request.collective == Collective::Exscan;
     let area = ByTurns::area_bytes(blocks, count);
     let result = if is_exclusive { request.bytes } else { 0 };
-    let [input, output, even, odd] = Areas::place(request, capabilities, [request.bytes, result, area, area])?;
+    let [input, output, even, odd] = draft.place(request, capabilities, [request.bytes, result, area, area])?;
     let along = Along { input, blocks, count, partial: ByTurns::new([even, odd], blocks) };
     along.fold(request, draft, |_, _| {});
     if is_exclusive {
@@ -241,11 +267,19 @@ fn fold_along(request: &Request, draft: &mut Draft, capabilities: &Capabilities)
     };
     let area = ByTurns::area_bytes(blocks, count);
     let sizes = [blocks.total(), request.bytes, area, area];
-    let [input, output, even, odd] = Areas::place(request, capabilities, sizes)?;
+    let [input, output, even, odd] = draft.place(request, capabilities, sizes)?;
     let along = Along { input, blocks, count, partial: ByTurns::new([even, odd], blocks) };
     let last = ranks - 1;
     let place = |segment: u32| if is_scattered { output } else { output + blocks.offset(segment) };
     let communicator = draft.communicator;
+    if request.collective == Collective::Allreduce && draft.routed.is_some() {
+        along.fold_and_return(request, draft, output);
+        draft.lies(request, |rank| {
+            let result = |segment| if rank == last { along.at(last, segment) } else { place(segment) };
+            (whole(input, request.bytes), pieces_at(blocks.distance(), request.bytes, result))
+        });
+        return Ok(());
+    }
     along.fold(request, draft, |draft, segment| {
         let (source, bytes) = (along.at(last, segment), along.bytes(segment));
         let to = match request.collective {

@@ -3,35 +3,68 @@
 use std::ops::Range;
 
 use super::draft::Draft;
-use super::placement::{pieces_at, unit};
+use super::placement::{Areas, Copies, pieces_at, unit};
 use crate::program::Piece;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
+pub(super) use super::moves::Move;
+
 /// What a rank sends to say that it is there.
 pub(super) const TOKEN_BYTES: u64 = 1;
 
-/// A block on its way in one round. Addresses are in card memory, bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
-    pub(super) from: u32,
-    pub(super) to: u32,
-    /// Where it lies at `from`.
-    pub(super) source: u64,
-    /// Where it, or what it is folded to, comes to lie at `to`.
-    pub(super) destination: u64,
-    pub(super) bytes: u64,
-    /// Where the contribution of `to` lies that it is folded with; `None` if it is not.
-    pub(super) own: Option<u64>,
-}
-
 impl Draft {
-    /// Appends a round. Blocks of no bytes are left out on both sides.
-    ///
-    /// A rank whose two blocks are of one length sends and receives at once. Otherwise the longer goes first, at all ranks, so
-    /// that ranks never wait for each other in a circle.
+    /// Appends a round. Blocks of no bytes are left out on both sides. Where not all ranks are linked, [`finish`](Draft::finish)
+    /// appends the hops of all rounds.
     pub(super) fn round(&mut self, moves: impl IntoIterator<Item = Move>, combine: Option<Combine>) {
+        match &mut self.routed {
+            Some(routed) => routed.timetable.add_round(moves.into_iter().filter(|one| one.bytes != 0)),
+            None => self.append(moves, combine),
+        }
+    }
+
+    /// Places input, output, and areas between, as [`Areas::place`]. Where not all ranks are linked, a request's placement gets
+    /// copies: all areas are in its intermediate memory.
+    pub(super) fn place<const COUNT: usize>(
+        &mut self,
+        request: &Request,
+        capabilities: &Capabilities,
+        sizes: [u64; COUNT],
+    ) -> Result<[u64; COUNT], Refusal> {
+        let Some(routed) = &mut self.routed else { return Areas::place(request, capabilities, sizes) };
+        let (places, room) = Areas::with_room(request, capabilities, sizes)?;
+        routed.room = room;
+        Ok(places)
+    }
+
+    /// Completes programs whose rounds go over other cards.
+    pub(super) fn finish(mut self, request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let Some(routed) = self.routed.take() else { return Ok(self) };
+        let copies = request.placement.as_ref().map(|placement| Copies::new(placement, request, capabilities));
+        if let Some(copies) = &copies {
+            for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
+                let before = copies.into(rank, &program.input);
+                program.instructions.splice(0..0, before);
+            }
+        }
+        for round in routed.timetable.rounds(routed.room, capabilities)? {
+            self.append(round, request.combine);
+        }
+        if let Some(copies) = &copies {
+            for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
+                program.instructions.extend(copies.out(rank, &program.output));
+                (program.input, program.output) = copies.pieces(rank);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Appends one round of blocks between linked cards.
+    ///
+    /// A card whose two blocks are of one length sends and receives at once. Otherwise the longer goes first, at all cards, so
+    /// that cards never wait for each other in a circle.
+    fn append(&mut self, moves: impl IntoIterator<Item = Move>, combine: Option<Combine>) {
         let mut sends: Vec<Option<Move>> = vec![None; self.programs.len()];
         let mut receives = sends.clone();
         for one in moves.into_iter().filter(|one| one.bytes != 0) {

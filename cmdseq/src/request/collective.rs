@@ -109,6 +109,8 @@ named! {
         Binomial = "binomial",
         /// From each rank to the next.
         Ring = "ring",
+        /// From rank to rank, over other cards where there is no link.
+        Relay = "relay",
     }
 }
 

@@ -34,6 +34,9 @@ pub struct Request {
     pub algorithm: Option<Algorithm>,
     /// Largest piece sent eagerly, instead of the card's limit; 0 forces rendezvous.
     pub eager_limit: Option<u64>,
+    /// Nodes outside of the group whose cards may relay between ranks that are not linked; `None` allows all of the fabric. A group
+    /// whose cards have paths to each other needs none.
+    pub relays: Option<Vec<u32>>,
     /// Where the data is; `None` lets the planner choose. Algorithms that do not support the placement are refused.
     pub placement: Option<Placement>,
 }
@@ -52,6 +55,7 @@ impl Request {
             order: Order::default(),
             algorithm: None,
             eager_limit: None,
+            relays: None,
             placement: None,
             counts: Vec::new(),
         }

@@ -10,6 +10,6 @@ pub struct Placement {
     pub input: Operand,
     /// The output, likewise. It may equal the input, for algorithms that work in place.
     pub output: Operand,
-    /// Intermediate memory, disjoint from both.
+    /// Intermediate memory, disjoint from both. Cards outside of the group that relay use no other memory.
     pub between: Range,
 }

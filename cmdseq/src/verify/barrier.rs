@@ -11,12 +11,13 @@ use crate::program::Program;
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Instruction};
 
-/// Returns a rank whose program may end before that of the other rank begins; the programs are verified.
+/// Returns one of the first `ranks` ranks whose program may end before that of another begins; the programs are verified.
 ///
 /// # Errors
 /// As [`Matching::step`].
 pub(crate) fn early_end(
     programs: &[Program],
+    ranks: usize,
     members: &Members,
     capabilities: &Capabilities,
 ) -> Result<Option<(usize, usize)>, Refusal> {
@@ -24,7 +25,7 @@ pub(crate) fn early_end(
     let run = begun.run(capabilities);
     run.until_none(begun.signals(), |signals| {
         let clocks = run.clocks(signals, |_, _, _| Ok(()))?;
-        let all = 0..programs.len();
+        let all = 0..ranks;
         Ok(all.clone().find_map(|rank| {
             let other = all.clone().find(|other| !clocks.is_over(*other, 0, rank))?;
             Some((rank, other))

@@ -5,6 +5,7 @@ mod cards;
 mod lane_scans;
 mod lanes;
 mod refusals;
+mod relays;
 mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,7 +17,7 @@ use cmdseq::{Capabilities, Element, Flags, Instruction, Operand, Operation, Redu
 use proptest::prelude::*;
 
 fn verified(plan: &Plan, capabilities: &Capabilities) -> Result<(), Refusal> {
-    verify(&plan.programs, &plan.communicators, &plan.request.group, capabilities)
+    verify(&plan.programs, &plan.communicators, &plan.nodes(), capabilities)
 }
 
 fn assert_covers(pieces: &[Piece], bytes: u64, memory: u64) {
@@ -54,7 +55,7 @@ impl Memory {
 
 /// Runs a plan on cards that do nothing but move blocks between queues, and gives the output of each rank.
 fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let group = &plan.request.group;
+    let group = &plan.nodes();
     let mut memory: Vec<Memory> = group.iter().map(|_| Memory::default()).collect();
     for ((card, program), data) in memory.iter_mut().zip(&plan.programs).zip(input) {
         for piece in &program.input {
@@ -182,7 +183,7 @@ fn data(request: &Request) -> Vec<Vec<u8>> {
 }
 
 fn check(plan: &Plan, capabilities: &Capabilities) {
-    for (rank, program) in (0..).zip(&plan.programs) {
+    for (rank, program) in (0..plan.request.ranks()).zip(&plan.programs) {
         assert_covers(&program.input, plan.request.input_bytes(rank), capabilities.memory_bytes);
         assert_covers(&program.output, plan.request.output_bytes(rank), capabilities.memory_bytes);
     }
@@ -522,5 +523,9 @@ fn lower_bounds_by_hand() {
     assert_eq!(many.memory_ps / 1_000_000, 64 * (1 << 29) / 1_638_400);
     assert_eq!(Request::new(Collective::Allreduce, vec![3], 64).lower_bound(&eight).unwrap().total_ps(), 0);
     let apart = Request::new(Collective::Send, vec![0, 9], 64);
-    assert_eq!(apart.lower_bound(&grid), None, "no link leads out of either");
+    // Over node 1 or 8, and 14 links of each end.
+    let over_others = apart.lower_bound(&grid).unwrap();
+    assert_eq!((over_others.latency_ps, over_others.link_ps), (2 * 695_000, 64 * 8_000_000 / (14 * 45_000)));
+    let alone = Request { relays: Some(vec![2, 3]), ..apart };
+    assert_eq!(alone.lower_bound(&grid), None, "no path leads from one to the other");
 }

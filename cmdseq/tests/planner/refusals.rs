@@ -1,6 +1,7 @@
 //! What the planner refuses, and why.
 
-use cmdseq::plan::{Algorithm, Collective, Order, Request, plan};
+use cmdseq::plan::{Algorithm, Collective, Order, Placement, Request, plan};
+use cmdseq::ranges::Range;
 use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction};
 
 use crate::cards::{connected, dragonfly, request};
@@ -55,12 +56,60 @@ fn refusals_say_what_is_wrong_and_what_would_be_right() {
         old.operations &= !(1 << operation as u8);
     }
     assert!(cause(&sum, &old).contains("does not support this operation"));
-    let apart = Request { group: vec![0, 5, 10], ..request(Collective::Allreduce, 3, 64, None) };
-    let many = cause(&apart, &dragonfly(4, 4));
-    assert!(many.contains("no link") && many.contains("needs a grid"), "{many}");
-    let group = Request { group: vec![0, 5], ..request(Collective::Barrier, 2, 0, None) };
-    let cause = cause(&group, &dragonfly(4, 4));
-    assert!(cause.contains("no link from node 0 to node 5") && cause.contains("needs a grid"), "{cause}");
+}
+
+#[test]
+fn ranks_without_a_path_are_refused_with_the_cards_that_would_make_one() {
+    let grid = dragonfly(4, 4);
+    let apart = |collective, relays: Option<Vec<u32>>| Request {
+        relays,
+        group: vec![0, 5, 10],
+        ..request(collective, 3, 64, None)
+    };
+    for collective in Collective::ALL {
+        let allowed = plan(&apart(*collective, None), &grid).unwrap();
+        assert!(allowed.relays.iter().all(|node| ![0, 5, 10].contains(node)), "{collective}: {:?}", allowed.relays);
+        // Node 4 links the first two ranks; node 10 is in row and column 2.
+        let cause = cause(&apart(*collective, Some(vec![4, 15])), &grid);
+        assert!(cause.contains("over the group and the cards that may relay; let node"), "{collective}: {cause}");
+    }
+    let pair = |relays| Request { relays: Some(relays), group: vec![0, 5], ..request(Collective::Barrier, 2, 0, None) };
+    let none = cause(&pair(vec![]), &grid);
+    assert!(
+        none.contains("rank 1: no path from node 0 to node 5") && none.contains("let node 1 or node 4 relay"),
+        "{none}"
+    );
+    assert_eq!(plan(&pair(vec![4]), &grid).unwrap().relays, [4]);
+    // Longer ways are found too, and no more cards than they need.
+    assert_eq!(plan(&pair(vec![2, 3, 6, 15]), &grid).unwrap().relays, [2, 6]);
+    assert!(cause(&pair(vec![4, 16]), &grid).contains("relay: no node 16 (the last is 15)"));
+    // What goes between linked ranks needs no path to others.
+    let linked =
+        Request { group: vec![0, 1, 10], peer: 1, relays: Some(vec![]), ..request(Collective::Send, 3, 64, None) };
+    assert_eq!(plan(&linked, &grid).unwrap().relays, []);
+}
+
+#[test]
+fn relays_use_the_intermediate_memory_of_a_placement_alone() {
+    let grid = dragonfly(4, 4);
+    let placed = |bytes| {
+        let between = Range { address: 3 << 20, bytes };
+        let placement = Placement { input: Operand::card(0), output: Operand::card(1 << 20), between };
+        let request = Request { placement: Some(placement), ..request(Collective::Allreduce, 2, 4096, None) };
+        Request { group: vec![0, 5], ..request }
+    };
+    let plan = plan(&placed(1 << 20), &grid).unwrap();
+    let of_relay = &plan.programs[2];
+    assert!(of_relay.input.is_empty() && of_relay.output.is_empty() && !of_relay.instructions.is_empty());
+    for instruction in &of_relay.instructions {
+        let alone = [instruction.source, instruction.destination].map(|operand| operand.address);
+        assert!(
+            alone.into_iter().all(|address| address == 0 || (3 << 20..4 << 20).contains(&address)),
+            "{instruction:?}"
+        );
+    }
+    let cause = cause(&placed(4096), &grid);
+    assert!(cause.contains("exceed the 4096 B of intermediate memory"), "{cause}");
 }
 
 #[test]
@@ -92,6 +141,10 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     let folds = Request { group: (0..16).collect(), peer: 15, ..in_order(Algorithm::Multipath, Element::F64) };
     let folds = cause(&folds, &dragonfly(4, 4));
     assert!(folds.contains("multipath folds rows first"), "{folds}");
+    let relay = cause(&forced(Algorithm::Relay, Collective::Alltoall, 16), &dragonfly(4, 4));
+    assert!(relay.contains("relay is for groups that are no grid"), "{relay}");
+    let apart = Request { group: vec![0, 5, 10], ..forced(Algorithm::Relay, Collective::Allreduce, 3) };
+    assert!(cause(&apart, &dragonfly(4, 4)).contains("use ring or binomial"));
     let tree = cause(&forced(Algorithm::Binomial, Collective::Broadcast, 15), &dragonfly(3, 5));
     assert!(tree.contains("no link from node"), "{tree}");
     // What does not round can be in any order; two ranks have only one.

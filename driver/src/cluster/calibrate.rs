@@ -150,6 +150,7 @@ impl Measuring<'_> {
             request: Request::new(Collective::Barrier, group.to_vec(), 0),
             algorithm: cmdseq::plan::Algorithm::Direct,
             programs: programs.collect(),
+            relays: Vec::new(),
             communicators,
             predicted: cmdseq::plan::Prediction::default(),
             busiest_link_bytes: 0,

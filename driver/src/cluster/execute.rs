@@ -41,9 +41,10 @@ impl Cluster {
     /// [`Error::BadArgument`] if a node of the group is not among the cards. If a card of the group does not run,
     /// [`Error::Removed`] or [`Error::NotRunning`], and nothing was launched.
     pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
-        let ranks = plan.request.group.len();
-        if plan.programs.len() != ranks {
-            return Err(Error::argument("programs", plan.programs.len(), format!("one for each of {ranks} ranks")));
+        let (ranks, nodes) = (plan.request.group.len(), plan.nodes());
+        if plan.programs.len() != nodes.len() {
+            let expected = format!("one for each of {ranks} ranks and {} relays", plan.relays.len());
+            return Err(Error::argument("programs", plan.programs.len(), expected));
         }
         if execution.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least 1"));
@@ -53,7 +54,7 @@ impl Cluster {
             return Err(Error::argument("start delays", delays.len(), format!("one for each of {ranks} ranks")));
         }
         let deadline = Deadline::after(execution.timeout);
-        let group = &plan.request.group;
+        let group = &nodes;
         let indices = self.running(group)?;
         let start = synchronise(plan, self.capabilities());
         let changed = changed_ids(plan);
@@ -68,10 +69,10 @@ impl Cluster {
             .open_windows(&exposing, |node, id| contexts.id(node, id), deadline)
             .map_err(|error| in_phase(error, group, "windows"))?;
 
-        let mut runs: Vec<_> = (0..ranks)
+        let mut runs: Vec<_> = (0..nodes.len())
             .map(|rank| {
                 let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
-                let node = plan.request.group[rank];
+                let node = nodes[rank];
                 let start = start.of(rank, plan, self.capabilities()).repeat(BARRIERS);
                 let synchronising = start.len();
                 let mut prologue = contexts.translate(node, &start).into_owned();
@@ -346,8 +347,8 @@ impl RankRun for RankOfPlan<'_> {
 
 /// Nodes, and the ids of communicators that their programs define or free themselves.
 fn changed_ids(plan: &Plan) -> BTreeSet<(u32, u16)> {
-    let each = plan.request.group.iter().zip(&plan.programs);
-    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (*node, one)));
+    let each = plan.nodes().into_iter().zip(&plan.programs);
+    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (node, one)));
     let changes = each.filter(|(_, one)| matches!(one.operation, Operation::Group | Operation::Free));
     changes.map(|(node, one)| (node, one.communicator)).collect()
 }

@@ -6,6 +6,7 @@ pub(crate) mod communicators;
 pub(crate) mod execute;
 pub(crate) mod persistent;
 pub(crate) mod ranks;
+pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod synchronise;
 pub(crate) mod windows;

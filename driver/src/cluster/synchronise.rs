@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cmdseq::plan::{Communicator, Plan};
 use cmdseq::{Capabilities, Instruction, Operation, instruction};
 
+use crate::cluster::release::{along_a_tree, parts};
+
 /// How the cards of a group are brought to one start.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Synchronisation {
@@ -12,12 +14,17 @@ pub(crate) struct Synchronisation {
     pub(crate) communicators: Vec<Communicator>,
     /// By rank, the communicators on which one barrier after another makes one of the whole group.
     barriers: Vec<Vec<u16>>,
+    /// By rank, what it runs instead of barriers if not all cards that barriers need are there.
+    signals: Vec<Vec<Instruction>>,
 }
 
 impl Synchronisation {
     /// What `rank` runs once to come to the start that all have.
     pub(crate) fn of(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
-        let node = plan.request.group[rank];
+        if let Some(signals) = self.signals.get(rank) {
+            return signals.clone();
+        }
+        let node = plan.nodes()[rank];
         let all = || plan.communicators.iter().chain(&self.communicators);
         let mut instructions = Vec::new();
         for id in &self.barriers[rank] {
@@ -46,13 +53,13 @@ fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> V
     }
 }
 
-/// One barrier over the group if all its cards are linked; else one within and one across the groups of the Dragonfly,
-/// which together hold nobody back and let nobody through early. None if the group is no grid.
+/// One barrier over the cards of a plan if all of them are linked; else one within and one across the groups of the Dragonfly,
+/// which together hold nobody back and let nobody through early. If the cards are no grid, signals along a tree.
 pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchronisation {
-    let group = &plan.request.group;
+    let group = &plan.nodes();
     let members: BTreeSet<_> = group.iter().copied().collect();
     let nodes = capabilities.nodes;
-    let none = Synchronisation { communicators: Vec::new(), barriers: vec![Vec::new(); group.len()] };
+    let none = Synchronisation { barriers: vec![Vec::new(); group.len()], ..Synchronisation::default() };
     if members.len() < 2 {
         return none;
     }
@@ -69,7 +76,7 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
         }
         let Some(id) = free_id(plan, capabilities, 1) else { return none };
         let all = Communicator { id, members: group.clone() };
-        return Synchronisation { communicators: vec![all], barriers: same(id) };
+        return Synchronisation { communicators: vec![all], barriers: same(id), ..none };
     }
     // A communicator may be for point-to-point alone: a barrier needs a link between every two of its members.
     let has_barrier = |one: &&Communicator| {
@@ -95,15 +102,38 @@ pub(crate) fn synchronise(plan: &Plan, capabilities: &Capabilities) -> Synchroni
         rows.entry(row).or_default().push(*node);
         columns.entry(column).or_default().push(*node);
     }
-    let Some(id) = free_id(plan, capabilities, 2).filter(|_| rows.len() * columns.len() == members.len()) else {
-        return none;
-    };
+    if rows.len() * columns.len() != members.len() {
+        return over_links(plan, capabilities).unwrap_or(none);
+    }
+    let Some(id) = free_id(plan, capabilities, 2) else { return none };
     let rows = rows.into_values().map(|members| Communicator { id, members });
     let columns = columns.into_values().map(|members| Communicator { id: id + 1, members });
     let communicators: Vec<_> = rows.chain(columns).collect();
     let all: Vec<_> = communicators.iter().collect();
     let barriers = group.iter().map(|node| of(&all, *node)).collect();
-    Synchronisation { communicators, barriers }
+    Synchronisation { communicators, barriers, ..none }
+}
+
+/// Signals along a tree of the cards that have paths to each other. Others do not meet.
+fn over_links(plan: &Plan, capabilities: &Capabilities) -> Option<Synchronisation> {
+    let nodes = plan.nodes();
+    let used: BTreeSet<u16> = plan.programs.iter().flat_map(|one| &one.instructions).map(|one| one.signal_id).collect();
+    let signal = (0..capabilities.signals).rev().map(|id| id as u16).find(|id| !used.contains(id))?;
+    let mut signals = vec![Vec::new(); nodes.len()];
+    let mut communicators = Vec::new();
+    for part in parts(&nodes, capabilities).into_iter().filter(|part| part.len() > 1) {
+        let members: Vec<u32> = part.iter().map(|place| nodes[*place]).collect();
+        let known = plan.communicators.iter().find(|one| one.members == members);
+        let all = match known {
+            Some(known) => known.clone(),
+            None => Communicator { id: free_id(plan, capabilities, 1)?, members },
+        };
+        for (place, instructions) in part.into_iter().zip(along_a_tree(&all, signal, capabilities)?) {
+            signals[place] = instructions;
+        }
+        communicators.extend(known.is_none().then_some(all));
+    }
+    Some(Synchronisation { communicators, signals, ..Synchronisation::default() })
 }
 
 /// The first of `count` indices behind those of the plan, if the cards' tables have room.

@@ -39,7 +39,7 @@ pub const COMPLETIONS_KEPT: usize = 1 << 14;
 /// What one rank's card counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankReport {
-    /// Rank in the group of the plan.
+    /// Rank in the group of the plan; relays are numbered after the ranks.
     pub rank: u32,
     /// Node of the card.
     pub node: u32,
