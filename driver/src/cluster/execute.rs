@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cmdseq::plan::{Collective, Plan};
+use cmdseq::plan::{Collective, Plan, Program};
 use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
@@ -63,25 +63,28 @@ impl Cluster {
             .contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
         self.load_tables(plan, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
-        let (programs, communicators) = (&plan.programs, &plan.communicators);
-        let exposing = Exposing { programs, arguments: None, communicators, group, indices: &indices };
-        let through = self
-            .open_windows(&exposing, |node, id| contexts.id(node, id), deadline)
-            .map_err(|error| in_phase(error, group, "windows"))?;
+        let starts: Vec<Program> =
+            (0..nodes.len()).map(|rank| start.program(rank, plan, self.capabilities(), BARRIERS)).collect();
+        let of_start = [&plan.communicators[..], &start.communicators].concat();
+        let both = [(&starts, &of_start), (&plan.programs, &plan.communicators)];
+        let mut opened = Vec::with_capacity(both.len());
+        for (programs, communicators) in both {
+            let exposing = Exposing { programs, arguments: None, communicators, group, indices: &indices };
+            let through = self.open_windows(&exposing, |node, id| contexts.id(node, id), deadline);
+            opened.push(through.map_err(|error| in_phase(error, group, "windows"))?);
+        }
 
         let mut runs: Vec<_> = (0..nodes.len())
             .map(|rank| {
                 let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
                 let node = nodes[rank];
-                let start = start.of(rank, plan, self.capabilities()).repeat(BARRIERS);
-                let synchronising = start.len();
-                let mut prologue = contexts.translate(node, &start).into_owned();
+                let [mut prologue, mut program] =
+                    [&starts, &plan.programs].map(|programs| contexts.translate(node, &programs[rank].instructions));
+                opened[0].name(rank, &mut prologue);
+                opened[1].name(rank, &mut program);
+                let mut prologue = prologue.into_owned();
+                let synchronising = prologue.len();
                 prologue.extend(delay.map(Instruction::delay));
-                let mut program = contexts.translate(node, &plan.programs[rank].instructions);
-                for (index, window) in through.of(rank) {
-                    let instruction = &mut program.to_mut()[index];
-                    *instruction = instruction.through(window);
-                }
                 RankOfPlan::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
             })
             .collect();
@@ -91,7 +94,7 @@ impl Cluster {
         if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
             outcome = outcome.and(self.abort_all(&mut runs));
         }
-        self.close_after(through);
+        opened.into_iter().for_each(|through| self.close_after(through));
         changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
         first_failure(&runs, self.cards())?;
         outcome?;

@@ -243,10 +243,7 @@ impl Cluster {
             let card = self.card_mut(index);
             let slot = card.free_slot()?;
             let mut program = contexts.translate(card.node(), &program.instructions);
-            for (index, window) in through.of(rank) {
-                let instruction = &mut program.to_mut()[index];
-                *instruction = instruction.through(window);
-            }
+            through.name(rank, &mut program);
             let resident = card
                 .store_until(slot, &*program, deadline)
                 .map_err(|error| in_phase(error, group, "storing the program"))?;

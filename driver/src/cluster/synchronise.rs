@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cmdseq::plan::{Communicator, Plan};
+use cmdseq::plan::{Communicator, Plan, Program};
 use cmdseq::{Capabilities, Instruction, Operation, instruction};
 
 use crate::cluster::release::{along_a_tree, parts};
@@ -19,8 +19,12 @@ pub(crate) struct Synchronisation {
 }
 
 impl Synchronisation {
-    /// What `rank` runs once to come to the start that all have.
-    pub(crate) fn of(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
+    /// The program of `rank` that comes to the start that all have, `times` times.
+    pub(crate) fn program(&self, rank: usize, plan: &Plan, capabilities: &Capabilities, times: usize) -> Program {
+        Program { instructions: self.once(rank, plan, capabilities).repeat(times), ..Program::default() }
+    }
+
+    fn once(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
         if let Some(signals) = self.signals.get(rank) {
             return signals.clone();
         }

@@ -1,6 +1,7 @@
 //! Windows of programs that name none: opened for exactly what the programs reach on the cards of their group, before the first
 //! of them runs, and closed after the last has ended.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use cmdseq::instruction::{ARGUMENTS, Window};
@@ -57,6 +58,14 @@ impl Through {
         let first = self.windows.partition_point(|((one, _), _)| *one < rank);
         let of_rank = self.windows[first..].iter().take_while(move |((one, _), _)| *one == rank);
         of_rank.map(|((_, index), window)| (*index, *window))
+    }
+
+    /// Names the windows in the instructions of `rank`.
+    pub(crate) fn name(&self, rank: usize, instructions: &mut Cow<'_, [Instruction]>) {
+        for (index, window) in self.of(rank) {
+            let instruction = &mut instructions.to_mut()[index];
+            *instruction = instruction.through(window);
+        }
     }
 }
 
