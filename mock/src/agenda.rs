@@ -38,7 +38,9 @@ impl<T> Agenda<T> {
         let entry = Entry { at, order: self.added, what };
         // An entry just added comes after all that are there for the same time.
         if self.next_at().is_none_or(|next| at < next) {
-            self.rest.extend(self.first.replace(entry));
+            if let Some(later) = self.first.replace(entry) {
+                self.rest.push(later);
+            }
         } else {
             self.rest.push(entry);
         }

@@ -62,6 +62,16 @@ impl InFlight {
         self.issued.pop_back();
     }
 
+    /// Removes the instruction of this order if it is the first.
+    pub(super) fn take_first(&mut self, order: u64) -> bool {
+        let is_first = order == self.first;
+        if is_first {
+            self.issued.pop_front();
+            self.first += 1;
+        }
+        is_first
+    }
+
     pub(super) fn end(&mut self, order: u64, ended: Ended) {
         self.issued[(order - self.first) as usize] = Some(ended);
     }

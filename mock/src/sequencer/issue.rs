@@ -29,6 +29,17 @@ pub(super) struct Next {
     turns: bool,
 }
 
+impl Next {
+    /// An instruction with its claim, or the refusal of it.
+    fn of(instruction: Instruction, claim: Result<Claim, Refusal>) -> Self {
+        let (claim, refusal) = match claim {
+            Ok(claim) => (claim, None),
+            Err(refusal) => (Claim::ALONE, Some(refusal)),
+        };
+        Next { instruction, refusal, place: 0, claim, turns: false }
+    }
+}
+
 impl Card {
     /// Returns whether an instruction could be issued beside those that run.
     fn has_free_lane(&self) -> bool {
@@ -96,29 +107,21 @@ impl Core {
     /// Takes the next instruction of the resident program, or of the fetched ones.
     fn take_next(&mut self, index: usize) -> Option<Next> {
         let card = &mut self.cards[index];
-        let (instruction, refusal, place, turns) = match &mut card.sequencer.launch {
-            Some(launch) => {
-                let upcoming = launch.take(card.resident.get(launch.slot)?)?;
-                card.sequencer.is_fenced |= upcoming.turns;
-                (upcoming.instruction, None, upcoming.place, upcoming.turns)
+        if let Some(launch) = &mut card.sequencer.launch {
+            let upcoming = launch.take(card.resident.get(launch.slot)?)?;
+            card.sequencer.is_fenced |= upcoming.turns;
+            let next = Next::of(upcoming.instruction, self.claim(index, &upcoming.instruction));
+            return Some(Next { place: upcoming.place, turns: upcoming.turns, ..next });
+        }
+        let word = card.sequencer.prefetched.pop_front()?;
+        Some(match version::decode(&self.profile, &word) {
+            Ok(instruction) => Next::of(instruction, self.claim(index, &instruction)),
+            // An invalid instruction still gets a completion, with the tag it seems to have.
+            Err(error) => {
+                let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
+                Next::of(Instruction::nop().with_tag(tag), Err(refusal(error)))
             }
-            None => {
-                let word = card.sequencer.prefetched.pop_front()?;
-                match version::decode(&self.profile, &word) {
-                    Ok(instruction) => (instruction, None, 0, false),
-                    // An invalid instruction still gets a completion, with the tag it seems to have.
-                    Err(error) => {
-                        let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
-                        (Instruction::nop().with_tag(tag), Some(refusal(error)), 0, false)
-                    }
-                }
-            }
-        };
-        let (claim, refusal) = match refusal.map_or_else(|| self.claim(index, &instruction), Err) {
-            Ok(claim) => (claim, None),
-            Err(refusal) => (Claim::ALONE, Some(refusal)),
-        };
-        Some(Next { instruction, refusal, place, claim, turns })
+        })
     }
 
     /// Returns what `instruction` occupies while it runs, unless it names a lane or a fence that the card does not have.

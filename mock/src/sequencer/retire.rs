@@ -30,33 +30,39 @@ impl Core {
 
     /// Ends the lane's instruction, now.
     pub(crate) fn finish(&mut self, at: LaneId) {
-        let Some(Running { order, status, .. }) = self.running(at) else { return };
-        let (order, has_failed) = (*order, *status != Status::Done);
-        self.end(at);
-        if has_failed {
+        let Some((order, ended)) = self.end(at) else { return };
+        let in_flight = &mut self.cards[at.card].sequencer.in_flight;
+        if ended.status != Status::Done {
+            in_flight.end(order, ended);
             self.stop_launch(at.card, order);
+        } else if in_flight.take_first(order) {
+            self.ended(at.card, &ended);
+        } else {
+            in_flight.end(order, ended);
         }
         self.retire(at.card);
         self.kick(at.card);
     }
 
     /// Takes the lane's instruction out of its lane.
-    fn end(&mut self, at: LaneId) {
+    fn end(&mut self, at: LaneId) -> Option<(u64, Ended)> {
         let handover = self.profile.cycles(self.profile.handover_cycles);
         let lane = &mut self.cards[at.card].lanes[at.lane];
-        let Some(running) = lane.running.take() else { return };
+        let running = lane.running.as_ref()?;
+        let (order, ended) = (running.order, Ended::new(running, self.now));
+        let reached = if let Work::Rdma(rdma) = &running.work { Some(rdma.peer) } else { None };
+        lane.running = None;
         lane.epoch += 1;
         lane.free_at = self.now + Time::from(handover);
-        if running.status != Status::Done {
+        if ended.status != Status::Done {
             self.stop_streams(at);
         }
-        let card = &mut self.cards[at.card];
-        card.links.iter_mut().for_each(|link| link.release(at.lane));
-        card.sequencer.in_flight.end(running.order, Ended::new(&running, self.now));
+        self.cards[at.card].links.iter_mut().for_each(|link| link.release(at.lane));
         self.statistics.instructions += 1;
-        if let Work::Rdma(rdma) = &running.work {
-            self.transfer_ended(rdma.peer);
+        if let Some(peer) = reached {
+            self.transfer_ended(peer);
         }
+        Some((order, ended))
     }
 
     /// An instruction of a resident program failed: issues no more of them, and aborts those after it that run.
@@ -68,7 +74,9 @@ impl Core {
         for at in (0..card.lanes.len()).map(|lane| LaneId { card: index, lane }) {
             if let Some(running) = self.running_mut(at).filter(|running| running.order > failed) {
                 running.status = Status::Aborted;
-                self.end(at);
+                if let Some((order, ended)) = self.end(at) {
+                    self.cards[index].sequencer.in_flight.end(order, ended);
+                }
             }
         }
     }
@@ -76,19 +84,25 @@ impl Core {
     /// Completes what has ended, up to the first instruction that still runs.
     fn retire(&mut self, index: usize) {
         while let Some(ended) = self.cards[index].sequencer.in_flight.take_ended() {
-            if let Some(over) = self.add_to_launch(index, ended) {
-                self.complete(index, &over);
-            }
+            self.ended(index, &ended);
         }
     }
 
-    /// Adds an instruction to its resident program, and returns the end of the program, if this is it. An instruction of the
-    /// ring is its own end.
-    fn add_to_launch(&mut self, index: usize, ended: Ended) -> Option<Ended> {
+    /// Completes the first instruction in flight, or the resident program that it ends.
+    fn ended(&mut self, index: usize, ended: &Ended) {
+        if self.cards[index].sequencer.launch.is_none() {
+            self.complete(index, ended);
+        } else if let Some(over) = self.add_to_launch(index, ended) {
+            self.complete(index, &over);
+        }
+    }
+
+    /// Adds an instruction to its resident program, and returns the end of the program, if this is it.
+    fn add_to_launch(&mut self, index: usize, ended: &Ended) -> Option<Ended> {
         let card = &mut self.cards[index];
         let sequencer = &mut card.sequencer;
-        let Some(mut launch) = sequencer.launch.take() else { return Some(ended) };
-        launch.add(&ended);
+        let mut launch = sequencer.launch.take()?;
+        launch.add(ended);
         let has_failed = ended.status != Status::Done;
         let length = card.resident.get(launch.slot).map_or(0, Vec::len);
         let has_more = sequencer.next.is_some() || sequencer.in_flight.len() > 0 || launch.next_place(length).is_some();
