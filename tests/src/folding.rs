@@ -27,6 +27,18 @@ pub fn grid(capabilities: &Capabilities, group: &[u32]) -> Grid {
     if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
 }
 
+/// Whether all cards of a group are linked, or it is some rows of a Dragonfly and in each of them the same columns, row by row: then
+/// every algorithm keeps the numbers of its ranks.
+pub fn is_row_by_row(capabilities: &Capabilities, group: &[u32]) -> bool {
+    let Topology::Dragonfly { groups } = capabilities.topology else { return true };
+    let size = capabilities.nodes / groups;
+    let row = |node: &u32| node / size;
+    let columns = |row: &[u32]| row.iter().map(|node| node % size).collect::<Vec<u32>>();
+    let rows: Vec<&[u32]> = group.chunk_by(|one, other| row(one) == row(other)).collect();
+    let is_one_column = columns(group).iter().all(|column| *column == group[0] % size);
+    is_one_column || rows.iter().all(|row| columns(row) == columns(rows[0]))
+}
+
 /// A reduction algorithm, by the names of the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Way<'a> {

@@ -231,18 +231,51 @@ pub struct Reducing<'a> {
     /// Shape of the fabric, if a Dragonfly.
     grid: Grid,
     inputs: Vec<Vec<u8>>,
+    /// Whether algorithms on grids number the ranks by their nodes.
+    is_renumbered: bool,
 }
 
 impl<'a> Reducing<'a> {
     /// Inputs of `seed`.
     pub fn new(case: Case<'a>, grid: Grid, seed: u64) -> Self {
         let inputs = (0..case.ranks).map(|rank| input(seed, rank, case.element, case.input_bytes())).collect();
-        Reducing { case, grid, inputs }
+        Reducing { case, grid, inputs, is_renumbered: false }
+    }
+
+    /// The same, for a group that is a grid once its ranks are numbered by their nodes.
+    pub fn renumbered(self) -> Self {
+        Reducing { is_renumbered: true, ..self }
+    }
+
+    /// The case with ranks numbered by their nodes.
+    fn in_rows(&self, plan: &Plan) -> Self {
+        let group = &plan.request.group;
+        let mut ranks: Vec<usize> = (0..group.len()).collect();
+        ranks.sort_by_key(|rank| group[*rank]);
+        let in_rows = |input: &Vec<u8>| match self.case.operation {
+            "reduce_scatter" => {
+                let bytes = self.case.bytes as usize;
+                ranks.iter().flat_map(|rank| &input[rank * bytes..][..bytes]).copied().collect()
+            }
+            _ => input.clone(),
+        };
+        let root = ranks.iter().position(|rank| *rank == self.case.root as usize).expect("a rank") as u32;
+        let inputs = ranks.iter().map(|rank| in_rows(&self.inputs[*rank])).collect();
+        Reducing { case: Case { root, ..self.case }, grid: self.grid, inputs, is_renumbered: false }
+    }
+
+    /// The output of `rank` of the plan, if these are its ranks numbered by their nodes.
+    fn output_of(&self, plan: &Plan, is_rank_order: bool, rank: u32) -> Vec<u8> {
+        let group = &plan.request.group;
+        let node = group[rank as usize];
+        let place = group.iter().filter(|other| **other < node).count() as u32;
+        let way = self.case.way(plan.algorithm.name(), self.grid, is_rank_order);
+        self.case.output(&way, place, &self.inputs)
     }
 
     /// These inputs, one for each rank.
     pub fn of(case: Case<'a>, grid: Grid, inputs: Vec<Vec<u8>>) -> Self {
-        Reducing { case, grid, inputs }
+        Reducing { case, grid, inputs, is_renumbered: false }
     }
 }
 
@@ -252,8 +285,14 @@ impl Data for Reducing<'_> {
     }
 
     fn first_wrong(&self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Option<u64> {
-        let way = self.case.way(plan.algorithm.name(), self.grid, plan.request.order == Order::Rank);
-        let expected = self.case.output(&way, rank, &self.inputs);
+        let is_rank_order = plan.request.order == Order::Rank;
+        let way = self.case.way(plan.algorithm.name(), self.grid, is_rank_order);
+        let is_renumbered =
+            self.is_renumbered && !way.in_order && ["two-level", "multipath", "lanes"].contains(&way.algorithm);
+        let expected = match is_renumbered {
+            true => self.in_rows(plan).output_of(plan, is_rank_order, rank),
+            false => self.case.output(&way, rank, &self.inputs),
+        };
         let expected = expected[offset as usize..].iter().chain(std::iter::repeat(&0));
         data.iter().zip(expected).position(|(found, right)| found != right).map(|at| offset + at as u64)
     }

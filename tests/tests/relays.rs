@@ -13,7 +13,7 @@ use cmdseq::plan::{Collective, Order, Placement, Plan, Request, candidates, plan
 use cmdseq::ranges::Range;
 use cmdseq::{Capabilities, Combine, Operand};
 use fpga_driver::{Cluster, Report};
-use fpga_tests::folding::grid;
+use fpga_tests::folding::{grid, is_row_by_row};
 use fpga_tests::oracle::{Case, Moving, MovingBlocks, OPERATIONS, VECTOR_FORMS, VectorCase};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
 use fpga_tests::sweep::{Data as _, Sweep, is_full, run};
@@ -48,7 +48,14 @@ fn asked() -> impl Strategy<Value = Asked> {
     let group = shape.prop_flat_map(|(groups, size)| {
         let nodes = groups * size;
         let ranks = prop_oneof![2 => 2..=nodes.min(6), 2 => 2..=nodes, 1 => nodes - 1..=nodes];
-        (Just((groups, size)), Just((0..nodes).collect::<Vec<u32>>()).prop_shuffle(), ranks)
+        let any = (Just((0..nodes).collect::<Vec<u32>>()).prop_shuffle(), ranks);
+        let rows = move |(rows, columns): (u32, u32)| {
+            let of_row = move |row: u32| (0..columns).map(move |column| row * size + column);
+            let group: Vec<u32> = (0..rows).flat_map(of_row).collect();
+            (Just(group).prop_shuffle(), Just(rows * columns))
+        };
+        let grid = (2..=groups, 2..=size).prop_flat_map(rows);
+        (Just((groups, size)), prop_oneof![4 => any.boxed(), 1 => grid.boxed()])
     });
     let bytes = prop_oneof![1 => Just(0_u64), 4 => 1_u64..200, 3 => 1_u64..20_000, 2 => 16_000_u64..400_000];
     let order = prop::sample::select(Order::ALL);
@@ -56,7 +63,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         (order, prop::option::of(0_u64..16_385), any::<bool>(), prop::option::of(any::<prop::sample::Index>()));
     let operation = (0..operations().len(), any::<prop::sample::Index>(), bytes, any::<(u32, u32)>());
     (group, operation, options).prop_map(
-        |((shape, mut group, ranks), (operation, combination, bytes, ends), (order, eager_limit, is_placed, way))| {
+        |((shape, (mut group, ranks)), (operation, combination, bytes, ends), (order, eager_limit, is_placed, way))| {
             group.truncate(ranks as usize);
             Asked { shape, group, operation, combination, bytes, ends, order, eager_limit, is_placed, way }
         },
@@ -131,14 +138,6 @@ fn parts(group: &[u32], capabilities: &Capabilities) -> usize {
     parts
 }
 
-/// Whether a group is some rows, and in each of them the same columns in the same order.
-fn is_grid(group: &[u32], size: u32) -> bool {
-    let row = |node: &u32| node / size;
-    let columns = |row: &[u32]| row.iter().map(|node| node % size).collect::<Vec<u32>>();
-    let rows: Vec<&[u32]> = group.chunk_by(|one, other| row(one) == row(other)).collect();
-    rows.iter().all(|row| columns(row) == columns(rows[0]))
-}
-
 /// Data of a caller on cards that relay, where the ranks have inputs and outputs.
 fn guard(cluster: &mut Cluster, plan: &Plan, is_to_be_set: bool) -> Result<(), String> {
     let Some(Placement { input, output, .. }) = plan.request.placement else { return Ok(()) };
@@ -158,13 +157,17 @@ fn guard(cluster: &mut Cluster, plan: &Plan, is_to_be_set: bool) -> Result<(), S
 }
 
 fn execute(sweep: &mut Sweep, plan: &Plan, expected: &Expected, seed: u64) -> Result<Report, String> {
-    let grid = grid(sweep.cluster.capabilities(), &plan.request.group);
+    let (capabilities, group) = (sweep.cluster.capabilities(), &plan.request.group);
+    let (grid, is_renumbered) = (grid(capabilities, group), !is_row_by_row(capabilities, group));
     let cluster = &mut sweep.cluster;
     guard(cluster, plan, true)?;
     let report = match expected {
         Expected::Moving(case) => run(cluster, plan, &Moving { case: *case, seed }, false),
         Expected::Blocks(case) => run(cluster, plan, &MovingBlocks { case: case.clone(), seed }, false),
-        Expected::Reducing(case) => run(cluster, plan, &Reducing::new(*case, grid, seed), false),
+        Expected::Reducing(case) => {
+            let data = Reducing::new(*case, grid, seed);
+            run(cluster, plan, &if is_renumbered { data.renumbered() } else { data }, false)
+        }
     }?;
     guard(cluster, plan, false)?;
     Ok(report)
@@ -179,7 +182,8 @@ fn wrong_percent(plan: &Plan, report: &Report) -> Option<f64> {
 #[derive(Debug, Default)]
 struct Counts {
     groups: u32,
-    no_grids: u32,
+    in_no_rows: u32,
+    in_other_order: u32,
     disconnected: u32,
     with_relays: u32,
     worst_percent: f64,
@@ -220,7 +224,11 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
         let is_apart = parts(&request.group, &capabilities) > 1;
         prop_assert!(is_apart || plan.relays.is_empty(), "cards outside of a connected group relay: {:?}", plan.relays);
         counts.groups += 1;
-        counts.no_grids += u32::from(!is_grid(&request.group, size));
+        let mut sorted = request.group.clone();
+        sorted.sort_unstable();
+        let is_in_rows = is_row_by_row(&capabilities, &request.group);
+        counts.in_other_order += u32::from(!is_in_rows && is_row_by_row(&capabilities, &sorted));
+        counts.in_no_rows += u32::from(!is_row_by_row(&capabilities, &sorted));
         counts.disconnected += u32::from(is_apart);
         counts.with_relays += u32::from(!plan.relays.is_empty());
         Ok(())

@@ -4,6 +4,7 @@ use super::factorisation::Factorisation;
 use super::folding::Folding;
 use super::lanes::{Halves, Trees};
 use super::outcome::Plan;
+use super::renumbered::Renumbered;
 use super::rounds::Blocks;
 use crate::Capabilities;
 use crate::request::{Algorithm, Collective};
@@ -20,6 +21,7 @@ pub struct FoldOrder {
     /// Bytes of a chunk: each has its order.
     chunk: u64,
     lanes: Option<InLanes>,
+    renumbered: Option<Renumbered>,
 }
 
 /// The parts of a plan for several lanes.
@@ -32,8 +34,11 @@ enum InLanes {
 impl FoldOrder {
     /// Returns the order of `plan` for cards with `capabilities`; meaningless unless it reduces.
     pub fn new(plan: &Plan, capabilities: &Capabilities) -> Self {
-        let request = &plan.request;
-        let (algorithm, collective, ranks) = (plan.algorithm, request.collective, request.ranks());
+        let (algorithm, original) = (plan.algorithm, &plan.request);
+        let is_on_grid = matches!(algorithm, Algorithm::TwoLevel | Algorithm::Multipath | Algorithm::Lanes);
+        let renumbered = Renumbered::of(original, capabilities).filter(|_| is_on_grid);
+        let request = renumbered.as_ref().map_or(original, |renumbered| &renumbered.request);
+        let (collective, ranks) = (request.collective, request.ranks());
         let is_along_the_ranks = request.needs_rank_order();
         let is_cut = algorithm == Algorithm::Ring && collective == Collective::Allreduce && !is_along_the_ranks;
         let chunk = match is_cut {
@@ -52,11 +57,23 @@ impl FoldOrder {
             Some(InLanes::Halves(halves)) => halves.first_bytes(),
             None => chunk,
         };
-        FoldOrder { algorithm, collective, ranks, row: row.max(1), is_along_the_ranks, chunk: chunk.max(1), lanes }
+        let (row, chunk) = (row.max(1), chunk.max(1));
+        FoldOrder { algorithm, collective, ranks, row, is_along_the_ranks, chunk, lanes, renumbered }
     }
 
     /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
     pub fn at(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
+        match &self.renumbered {
+            Some(renumbered) => {
+                let (folding, end) = self.in_rows(renumbered.place(rank), offset)?;
+                Some((folding.renumbered(&|place| renumbered.rank(place)), end))
+            }
+            None => self.in_rows(rank, offset),
+        }
+    }
+
+    /// As [`at`](FoldOrder::at), with ranks numbered as the algorithm does.
+    fn in_rows(&self, rank: u32, offset: u64) -> Option<(Folding, u64)> {
         let number = offset / self.chunk;
         let end = number.saturating_add(1).saturating_mul(self.chunk);
         match &self.lanes {

@@ -14,6 +14,14 @@ impl Folding {
         Folding::Left(vec![one, other])
     }
 
+    /// The same with other ranks.
+    pub(super) fn renumbered(self, rank: &impl Fn(u32) -> u32) -> Folding {
+        match self {
+            Folding::Rank(one) => Folding::Rank(rank(one)),
+            Folding::Left(all) => Folding::Left(all.into_iter().map(|one| one.renumbered(rank)).collect()),
+        }
+    }
+
     pub(super) fn left(ranks: impl Iterator<Item = u32>) -> Folding {
         Folding::Left(ranks.map(Folding::Rank).collect())
     }

@@ -26,6 +26,7 @@ mod phases;
 mod placement;
 mod predict;
 mod relay;
+mod renumbered;
 mod ring;
 mod rounds;
 mod routing;
@@ -45,6 +46,7 @@ use crate::matching::{Members, takes_partners};
 use crate::{Capabilities, Flags, Topology, transfers, verify};
 
 use draft::Draft;
+use renumbered::on_grid;
 
 pub use crate::program::{Communicator, Piece, Program};
 pub use crate::refusal::{Reason, Refusal};
@@ -256,9 +258,9 @@ impl Search<'_> {
         let Search { request, capabilities, .. } = self;
         order::check(request, algorithm)?;
         let draft = match algorithm {
-            Algorithm::Multipath => return multipath::build(request, capabilities),
-            Algorithm::TwoLevel => return two_level::build(request, capabilities),
-            Algorithm::Lanes => return lanes::build(request, capabilities),
+            Algorithm::Multipath => return on_grid(request, capabilities, multipath::build),
+            Algorithm::TwoLevel => return on_grid(request, capabilities, two_level::build),
+            Algorithm::Lanes => return on_grid(request, capabilities, lanes::build),
             Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
             Algorithm::Direct => direct::build(request, capabilities),
             Algorithm::Binomial => binomial::build(request, capabilities),
