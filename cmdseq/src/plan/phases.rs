@@ -7,6 +7,7 @@
 //! channel. A phase then has an instruction for each block of the next level. What one instruction reads and what it writes
 //! are in different halves of the stripes. In *areas*, blocks are consecutive, and a phase is one instruction.
 
+use super::channels::Spread;
 use super::draft::Draft;
 use super::factorisation::{Dimension, Factorisation};
 use super::placement::{Areas, pieces_of};
@@ -153,25 +154,36 @@ impl<'a> Phases<'a> {
     ) -> Result<Self, Refusal> {
         let dimensions = factorisation.dimensions.clone();
         let unit = u64::from(capabilities.address_align).max(1);
+        let beat = unit.max(capabilities.timing.beat_bytes.into());
         let (parts, part) = match way {
             Way { distribute: Some(_), collect: Some(_) } => {
-                let beat = unit.max(capabilities.timing.beat_bytes.into());
                 let part = request.bytes.div_ceil(request.ranks().into());
                 (Parts::Cut(request.bytes), part.checked_next_multiple_of(beat))
             }
             _ => (Parts::Blocks(request.bytes), request.bytes.checked_next_multiple_of(unit)),
         };
+        // A reduction's input stays; what a rank collects of its own data is there already.
+        let is_apart = matches!(way.distribute, Some(Distribute::ReduceScatter(_)));
+        // Along one dimension, a vector may have fewer blocks than ranks, so that a channel is left for the parts.
+        let spread = match (parts, layout, dimensions.as_slice()) {
+            (Parts::Cut(bytes), Layout::Stripes { .. }, [all]) => {
+                Spread::of_vector(bytes, beat, all.size, 1 + u64::from(is_apart), capabilities, |_| 1)
+            }
+            _ => None,
+        };
+        let part = spread.as_ref().map_or(part, |spread| Some(spread.bytes));
         let mut blocks = vec![part.unwrap_or(u64::MAX)];
         for dimension in dimensions.iter().skip(1).rev() {
             blocks.insert(0, blocks[0].saturating_mul(dimension.size.into()));
         }
-        // A reduction's input stays; what a rank collects of its own data is there already.
-        let is_apart = matches!(way.distribute, Some(Distribute::ReduceScatter(_)));
         let all = Level { address: 0, distance: 0, is_striped: false };
         let is_in_place = layout == Layout::Areas && way.collect == Some(Collect::Allgather);
         let mut phases = Phases { request, dimensions, parts, blocks, levels: Vec::new(), result: all, is_in_place };
         match layout {
-            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, first)?,
+            Layout::Stripes { first } => {
+                phases.place_in_stripes(capabilities, is_apart, first)?;
+                phases.place_parts(spread)
+            }
             Layout::Areas => phases.place_in_areas(capabilities, way)?,
         }
         Ok(phases)
@@ -207,6 +219,17 @@ impl<'a> Phases<'a> {
         let part = self.blocks.last().copied().unwrap_or(0);
         self.levels.push(place(self.blocks.len(), part)?);
         Ok(())
+    }
+
+    /// Moves the blocks to where they are `spread`, and the parts to a channel that they leave.
+    fn place_parts(&mut self, spread: Option<Spread>) {
+        let Some(spread) = spread else { return };
+        for level in self.levels.iter_mut().chain([&mut self.result]) {
+            level.address = level.address.saturating_add(spread.begin);
+        }
+        if let (Some(part), Some(free)) = (self.levels.last_mut(), spread.free.first()) {
+            part.address = *free;
+        }
     }
 
     /// Each level in an area of its own.

@@ -3,8 +3,8 @@
 //! While the first part uses the links of the columns, the second uses those of the rows, and the reverse. The parts lie in
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
 
-use super::channels::have_channels;
 use super::ticks::Ticks;
+use crate::plan::channels::are_apart;
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
@@ -49,7 +49,8 @@ impl Halves {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
         let stripes = grid.groups.max(grid.size);
-        if !have_channels(2 * stripes, capabilities) {
+        let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
+        if !are_apart(capabilities) || u64::from(2 * stripes) > held {
             return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
         }
         let unit = unit(request, capabilities);

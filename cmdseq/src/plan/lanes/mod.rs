@@ -3,7 +3,6 @@
 //! A transfer from or to one rank uses all links of that rank, in pieces that follow each other ([`trees`]). What all ranks
 //! exchange goes along both dimensions of a grid ([`halves`]).
 
-mod channels;
 mod halves;
 mod ticks;
 mod trees;
