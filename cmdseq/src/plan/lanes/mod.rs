@@ -25,7 +25,10 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         return refuse("places its data itself: a placement is not supported".into());
     }
     match request.collective {
-        Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
+        Collective::Broadcast => trees::build(request, capabilities),
+        // Where the root would read and write in the same pseudo channels at once, it does one after the other.
+        Collective::Reduce => trees::build(request, capabilities)
+            .or_else(|refusal| halves::build(request, capabilities).map_err(|_| refusal)),
         one if one.has_peer() => trees::build(request, capabilities),
         _ => halves::build(request, capabilities),
     }

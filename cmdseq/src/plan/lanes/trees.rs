@@ -64,6 +64,8 @@ pub(crate) struct Trees {
     begin: u64,
     /// Addresses of the buffers between the steps of the first axis, then those of the second.
     buffers: Vec<u64>,
+    /// What a peer receives for itself goes to its place at once.
+    is_in_place: bool,
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
@@ -91,14 +93,17 @@ impl Trees {
             return refuse("needs other pseudo channels for what the root reads than for what it writes".into());
         }
         // In a tick, a rank uses two buffers between two steps; on a grid, three of an axis to distribute, and four to reduce. Those
-        // of one row may be as many in a channel as chunks are. To one rank, none that has a buffer has a chunk.
+        // of one row may be as many in a channel as chunks are.
         let slots = match (size[0], is_reduce) {
             (1, _) => 2,
             (_, false) => 6,
             (_, true) => 8,
         };
         let in_a_channel = |chunks: u32| if size[0] == 1 { chunks.min(2) } else { 1 };
-        let kept = |chunks| if request.collective.has_peer() { 0 } else { slots / in_a_channel(chunks) };
+        // What the peer receives for itself goes to its place at once, so buffers are on other ranks only; but on a grid it comes later
+        // than what is beside it in its channel.
+        let is_in_place = request.collective.has_peer() && (size[0] == 1 || are_apart(capabilities));
+        let kept = |chunks| if is_in_place { 0 } else { slots / in_a_channel(chunks) };
         let unit = unit(request, capabilities);
         let links = size[1] - 1 + size[0].saturating_sub(1);
         let Some(spread) = Spread::of_vector(request.bytes, unit, links, 1, capabilities, kept) else {
@@ -106,7 +111,7 @@ impl Trees {
         };
         let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
         let shares = u64::from(in_a_channel(spread.in_a_channel));
-        let free: Vec<u64> = match request.collective.has_peer() {
+        let free: Vec<u64> = match is_in_place {
             true => (0..u64::from(slots)).map(|number| channel * number).collect(),
             false => spread.free.clone(),
         };
@@ -131,7 +136,20 @@ impl Trees {
         let pieces = chunk.div_ceil(piece);
         let root = [request.root / size[1], request.root % size[1]];
         let (half, stripe, begin) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes(), spread.begin);
-        Ok(Trees { request: request.clone(), size, root, axes, chunk, piece, pieces, half, stripe, begin, buffers })
+        Ok(Trees {
+            request: request.clone(),
+            size,
+            root,
+            axes,
+            chunk,
+            piece,
+            pieces,
+            half,
+            stripe,
+            begin,
+            buffers,
+            is_in_place,
+        })
     }
 
     /// The rank at `place` as `axis` sees it.
@@ -309,7 +327,10 @@ impl Trees {
         let peer = self.request.peer;
         let to = self.seen(axis, [peer / self.size[1], peer % self.size[1]]);
         let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
-        let own = |rank: u32, chunk: Option<u32>| chunk.filter(|_| rank == peer).map(|chunk| self.at(0, chunk, piece));
+        let own = |rank: u32, chunk: Option<u32>| {
+            let chunk = chunk.filter(|_| rank == peer && self.is_in_place);
+            chunk.map(|chunk| self.at(0, chunk, piece))
+        };
         let chunk_of = |column: u32| {
             let chunk = self.with_chunks(axis).find(|(_, other)| *other == column);
             chunk.map(|(chunk, _)| chunk)
