@@ -15,7 +15,7 @@ pub struct LowerBound {
     /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
     /// links.
     pub link_ps: u64,
-    /// The same bytes at the rate of all pseudo channels of a card.
+    /// The same bytes, and those that a rank folds of its own, at the rate of all pseudo channels of a card; or what all ranks relay.
     pub memory_ps: u64,
 }
 
@@ -52,7 +52,13 @@ impl Request {
                 return None;
             }
             bound.link_ps = bound.link_ps.max(wire_ps(out.max(into), rank_links, timing));
-            bound.memory_ps = bound.memory_ps.max(picoseconds(u128::from(out) + u128::from(into), memory_mbps));
+            let moved = u128::from(out) + u128::from(into) + u128::from(self.only_folded(rank));
+            bound.memory_ps = bound.memory_ps.max(picoseconds(moved, memory_mbps));
+        }
+        if self.collective == Collective::Alltoall {
+            // Each block is read and written once for each link that it crosses.
+            let together = 2 * self.hop_bytes(all_links) / u128::from(ranks);
+            bound.memory_ps = bound.memory_ps.max(picoseconds(together, memory_mbps));
         }
         let together = picoseconds(self.hop_bytes(linked_pairs), all_links * u64::from(timing.link_mbps));
         bound.link_ps = bound.link_ps.max(together);
@@ -120,6 +126,15 @@ impl Request {
             ReduceScatter => bytes,
             one if one.has_counts() => self.output_bytes(rank).saturating_sub(self.given(rank, rank)),
             _ => self.output_bytes(rank),
+        }
+    }
+
+    /// Bytes that a rank must read to fold them, besides those that leave it.
+    fn only_folded(&self, rank: u32) -> u64 {
+        match self.collective {
+            Collective::Reduce if rank == self.root => self.bytes,
+            Collective::ReduceScatter => self.bytes,
+            _ => 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! One instruction, one hop. The vector forms are in a module of their own.
 
+use super::channels::are_apart;
 use super::draft::Draft;
 use super::placement::Stripes;
 use crate::program::Program;
@@ -33,7 +34,15 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let root = request.root as u16;
     let combine = request.combine;
+    // Where channels are shared, a copy of a rank's own block would take longer than all others.
+    let is_in_place = request.placement.is_none() && many && !are_apart(capabilities);
     for (rank, program) in (0..ranks).zip(&mut draft.programs) {
+        let (source, destination) = match (request.collective, is_in_place) {
+            (Collective::Scatter, true) if rank == request.root => (source, stripes.block(source, rank)),
+            (Collective::Gather, true) if rank == request.root => (stripes.block(destination, rank), destination),
+            (Collective::Allgather, true) => (stripes.block(destination, rank), destination),
+            _ => (source, destination),
+        };
         let instruction = match request.collective {
             Collective::Barrier => Some(Instruction::barrier()),
             Collective::Send | Collective::Recv => point_to_point(request, rank, source, destination),

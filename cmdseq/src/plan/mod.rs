@@ -6,6 +6,7 @@
 mod alike;
 mod binomial;
 mod bound;
+mod channels;
 mod clock;
 mod direct;
 mod draft;

@@ -7,6 +7,7 @@
 //! channel. A phase then has an instruction for each block of the next level. What one instruction reads and what it writes
 //! are in different halves of the stripes. In *areas*, blocks are consecutive, and a phase is one instruction.
 
+use super::channels::Spread;
 use super::draft::Draft;
 use super::factorisation::{Dimension, Factorisation};
 use super::placement::{Areas, pieces_of};
@@ -68,6 +69,8 @@ impl Level {
 pub(super) struct Phases<'a> {
     request: &'a Request,
     dimensions: Vec<Dimension>,
+    /// Blocks along each dimension: one for each rank, or fewer, and the last ranks have none.
+    counts: Vec<u32>,
     parts: Parts,
     /// Bytes of a block at each level.
     blocks: Vec<u64>,
@@ -79,11 +82,18 @@ pub(super) struct Phases<'a> {
     is_in_place: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Layout {
     /// From this stripe on.
     Stripes {
         first: u32,
+    },
+    /// Blocks of a cut vector in stripes that share pseudo channels.
+    Shared {
+        /// Blocks along each dimension.
+        counts: Vec<u32>,
+        /// Where each level begins, and the last part.
+        addresses: Vec<u64>,
     },
     Areas,
 }
@@ -117,15 +127,32 @@ pub(super) fn build(
     way: Way,
 ) -> Result<Vec<Draft>, Refusal> {
     // One instruction for each phase reads and writes what the request says; stripes are the planner's own.
-    let layouts: &[Layout] = match (&request.placement, factorisation.dimensions.len()) {
-        (Some(_), _) => &[Layout::Areas],
-        (None, 1) => &[Layout::Stripes { first: 0 }],
-        (None, _) => &[Layout::Stripes { first: 0 }, Layout::Areas],
+    let striped = match (way.distribute.is_some() && way.collect.is_some(), factorisation.dimensions.as_slice()) {
+        (true, [all]) => with_a_channel_for_parts(request, capabilities, *all),
+        _ => None,
+    };
+    let striped = striped.unwrap_or(Layout::Stripes { first: 0 });
+    let layouts = match (&request.placement, factorisation.dimensions.len()) {
+        (Some(_), _) => vec![Layout::Areas],
+        (None, 1) => vec![striped],
+        (None, _) => vec![striped, Layout::Areas],
     };
     let one = |layout: &Layout| {
-        Phases::new(request, capabilities, factorisation, way, *layout).map(|phases| phases.draft(factorisation, way))
+        Phases::new(request, capabilities, factorisation, way, layout).map(|phases| phases.draft(factorisation, way))
     };
     possible(layouts.iter().map(one))
+}
+
+/// A vector in blocks that leave a pseudo channel for the parts, if all blocks would not.
+fn with_a_channel_for_parts(request: &Request, capabilities: &Capabilities, all: Dimension) -> Option<Layout> {
+    let spread = Spread::of_vector(request.bytes, beat(capabilities), all.size, 2, capabilities, |_| 1)?;
+    let part = *spread.free.first()?;
+    Some(Layout::Shared { counts: vec![spread.count], addresses: vec![spread.begin, part] })
+}
+
+/// What the bytes of the blocks of a cut vector are a multiple of.
+fn beat(capabilities: &Capabilities) -> u64 {
+    u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes)).max(1)
 }
 
 /// The drafts that are possible, or why none is.
@@ -149,29 +176,35 @@ impl<'a> Phases<'a> {
         capabilities: &Capabilities,
         factorisation: &Factorisation,
         way: Way,
-        layout: Layout,
+        layout: &Layout,
     ) -> Result<Self, Refusal> {
         let dimensions = factorisation.dimensions.clone();
+        let counts = match layout {
+            Layout::Shared { counts, .. } => counts.clone(),
+            _ => dimensions.iter().map(|dimension| dimension.size).collect(),
+        };
         let unit = u64::from(capabilities.address_align).max(1);
         let (parts, part) = match way {
             Way { distribute: Some(_), collect: Some(_) } => {
-                let beat = unit.max(capabilities.timing.beat_bytes.into());
-                let part = request.bytes.div_ceil(request.ranks().into());
-                (Parts::Cut(request.bytes), part.checked_next_multiple_of(beat))
+                let all = counts.iter().fold(1_u64, |all, count| all.saturating_mul(u64::from(*count).max(1)));
+                let part = request.bytes.div_ceil(all);
+                (Parts::Cut(request.bytes), part.checked_next_multiple_of(beat(capabilities)))
             }
             _ => (Parts::Blocks(request.bytes), request.bytes.checked_next_multiple_of(unit)),
         };
         let mut blocks = vec![part.unwrap_or(u64::MAX)];
-        for dimension in dimensions.iter().skip(1).rev() {
-            blocks.insert(0, blocks[0].saturating_mul(dimension.size.into()));
+        for count in counts.iter().skip(1).rev() {
+            blocks.insert(0, blocks[0].saturating_mul(u64::from(*count)));
         }
         // A reduction's input stays; what a rank collects of its own data is there already.
         let is_apart = matches!(way.distribute, Some(Distribute::ReduceScatter(_)));
         let all = Level { address: 0, distance: 0, is_striped: false };
-        let is_in_place = layout == Layout::Areas && way.collect == Some(Collect::Allgather);
-        let mut phases = Phases { request, dimensions, parts, blocks, levels: Vec::new(), result: all, is_in_place };
+        let is_in_place = *layout == Layout::Areas && way.collect == Some(Collect::Allgather);
+        let levels = Vec::new();
+        let mut phases = Phases { request, dimensions, counts, parts, blocks, levels, result: all, is_in_place };
         match layout {
-            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, first)?,
+            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, *first)?,
+            Layout::Shared { addresses, .. } => phases.place_at(addresses, capabilities.stripe_bytes(), is_apart),
             Layout::Areas => phases.place_in_areas(capabilities, way)?,
         }
         Ok(phases)
@@ -207,6 +240,14 @@ impl<'a> Phases<'a> {
         let part = self.blocks.last().copied().unwrap_or(0);
         self.levels.push(place(self.blocks.len(), part)?);
         Ok(())
+    }
+
+    /// Levels where they are said to be; the result of a reduction behind the blocks that it is of.
+    fn place_at(&mut self, addresses: &[u64], stripe: u64, is_apart: bool) {
+        self.levels =
+            addresses.iter().map(|address| Level { address: *address, distance: stripe, is_striped: true }).collect();
+        let behind = if is_apart { self.blocks[0] } else { 0 };
+        self.result = Level { address: self.levels[0].address.saturating_add(behind), ..self.levels[0] };
     }
 
     /// Each level in an area of its own.
@@ -302,8 +343,8 @@ impl<'a> Phases<'a> {
 
     /// The blocks of the next level for which the phase along dimension `phase` has an instruction each.
     fn each(&self, phase: usize) -> u32 {
-        match self.dimensions.get(phase + 1) {
-            Some(next) if self.levels[phase].is_striped => next.size,
+        match self.counts.get(phase + 1) {
+            Some(count) if self.levels[phase].is_striped => *count,
             _ => 1,
         }
     }
@@ -335,6 +376,9 @@ impl<'a> Phases<'a> {
         });
         let start = start.saturating_add(piece.saturating_mul(number.into()));
         let bytes_of = |digit: u32| {
+            if digit >= self.counts[phase] {
+                return 0;
+            }
             let offset = start.saturating_add(self.blocks[phase].saturating_mul(digit.into()));
             total.saturating_sub(offset).min(piece)
         };

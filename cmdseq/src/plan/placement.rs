@@ -164,6 +164,11 @@ impl Stripes {
         Operand::card(self.half_bytes).striped()
     }
 
+    /// Block `number` of those at `operand`, one in each stripe.
+    pub(super) fn block(&self, operand: Operand, number: u32) -> Operand {
+        Operand::card(operand.address.saturating_add(self.stripe().saturating_mul(number.into())))
+    }
+
     /// One block in the lowest upper half, or past a block of the same size at 0 if that is longer.
     pub(super) fn single_upper(&self, bytes: u64) -> Result<Operand, Refusal> {
         let address = if bytes <= self.half_bytes {

@@ -44,6 +44,36 @@ fn long_vectors_use_all_links_at_once() {
     }
 }
 
+/// Where stripes share pseudo channels, memory is the bottleneck: what else moves has channels that blocks leave.
+#[test]
+fn long_vectors_use_the_whole_memory_where_stripes_share_channels() {
+    use Collective::{Allgather, Allreduce, Alltoall, Broadcast, Gather, Reduce, ReduceScatter, Scatter, Send};
+    let mesh = |lanes| with_lanes(lanes, connected(64));
+    let grid = with_lanes(6, dragonfly(22, 44));
+    for (capabilities, collective, bytes, most) in [
+        (mesh(2), Send, 64 << 20, 1.15),
+        // What the root sends first, and the waits between pieces, are not hidden.
+        (mesh(2), Broadcast, 64 << 20, 1.17),
+        (mesh(1), Reduce, 64 << 20, 1.15),
+        (mesh(1), Allreduce, 64 << 20, 1.15),
+        (mesh(1), Scatter, 4 << 20, 1.15),
+        (mesh(1), Gather, 4 << 20, 1.15),
+        (mesh(1), Allgather, 4 << 20, 1.15),
+        (mesh(1), Alltoall, 4 << 20, 1.15),
+        // The result is a third stream where all channels have two.
+        (mesh(1), ReduceScatter, 4 << 20, 1.5),
+        (grid.clone(), Send, 64 << 20, 1.5),
+        (grid.clone(), Broadcast, 64 << 20, 1.5),
+        (grid.clone(), Reduce, 64 << 20, 1.5),
+        (grid, Allreduce, 64 << 20, 1.5),
+    ] {
+        let mut request = request(collective, capabilities.nodes, bytes, None);
+        request.peer = capabilities.nodes - 1;
+        let ratio = over_bound(&request, &capabilities);
+        assert!(ratio < most, "{collective} of {bytes} B on {:?}: {ratio}", capabilities.topology);
+    }
+}
+
 /// With one lane, or without what the programs need, others are chosen.
 #[test]
 fn cards_that_lack_something_get_other_plans() {
@@ -53,7 +83,7 @@ fn cards_that_lack_something_get_other_plans() {
     let mut without_alltoallv = with_lanes(8, dragonfly(4, 4));
     without_alltoallv.operations &= !(1 << Operation::Alltoallv as u8);
     let mut narrow = with_lanes(8, connected(8));
-    narrow.memory_bytes /= 8;
+    narrow.memory_bytes /= 32;
     for (capabilities, collective, says) in [
         (connected(8), Collective::Broadcast, "these have one"),
         (with_lanes(2, connected(8)), Collective::Allgather, "fully connected"),
@@ -61,8 +91,9 @@ fn cards_that_lack_something_get_other_plans() {
         (with_lanes(2, connected(2)), Collective::Broadcast, "needs three ranks"),
         (without_tables, Collective::Alltoall, "a table for each row and column"),
         (without_alltoallv, Collective::Alltoall, "a table for each row and column"),
-        (with_lanes(8, connected(64)), Collective::Broadcast, "needs a stripe for each of 63 links"),
-        (narrow, Collective::Broadcast, "needs a stripe for each of 7 links"),
+        (with_lanes(8, connected(64)), Collective::Reduce, "what the root reads"),
+        (with_lanes(8, dragonfly(4, 32)), Collective::Alltoall, "needs pseudo channels for what the parts share"),
+        (narrow, Collective::Broadcast, "no room for 1048576 B over 7 links"),
     ] {
         let refusal = plan(&forced(collective, capabilities.nodes), &capabilities).unwrap_err();
         assert!(refusal.cause.contains(says), "{collective}: {refusal}");

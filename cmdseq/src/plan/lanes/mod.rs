@@ -3,7 +3,6 @@
 //! A transfer from or to one rank uses all links of that rank, in pieces that follow each other ([`trees`]). What all ranks
 //! exchange goes along both dimensions of a grid ([`halves`]); a scan along both, one after the other ([`scan`]).
 
-mod channels;
 mod halves;
 mod scan;
 mod ticks;
@@ -27,7 +26,10 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         return refuse("places its data itself: a placement is not supported".into());
     }
     match request.collective {
-        Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
+        Collective::Broadcast => trees::build(request, capabilities),
+        // Where the root would read and write in the same pseudo channels at once, it does one after the other.
+        Collective::Reduce => trees::build(request, capabilities)
+            .or_else(|refusal| halves::build(request, capabilities).map_err(|_| refusal)),
         one if one.has_peer() => trees::build(request, capabilities),
         Collective::Scan | Collective::Exscan => scan::build(request, capabilities),
         _ => halves::build(request, capabilities),

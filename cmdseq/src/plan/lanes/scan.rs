@@ -16,9 +16,9 @@
 //! column, and the carries in those of the next. Prefixes are in the upper halves, those of even pieces in the first stripes. An
 //! own carry lies with the first prefix, which step 2 does not read.
 
-use super::channels::have_channels;
 use super::ticks::Ticks;
 use super::trees::pieces;
+use crate::plan::channels::{are_apart, holds_stripes};
 use crate::plan::draft::Draft;
 use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::placement::{pieces_at, unit};
@@ -83,7 +83,7 @@ impl Scan {
             return refuse(format!("needs {missing}, which these cards do not have"));
         }
         let columns = grid.size;
-        if !have_channels(2 * columns, capabilities) {
+        if !are_apart(capabilities) || !holds_stripes(2 * columns, capabilities) {
             return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * columns));
         }
         let (unit, half) = (unit(request, capabilities), capabilities.stripe_half_bytes);
@@ -92,7 +92,9 @@ impl Scan {
             return refuse(format!("has no room for blocks of {block} B, or none to send"));
         }
         // A tick has three steps of which each takes a start.
-        let piece = block.div_ceil(pieces(block / 3, 1, capabilities)).next_multiple_of(unit);
+        let piece = block
+            .div_ceil(pieces(block / 3, capabilities.timing.link_mbps.into(), false, capabilities))
+            .next_multiple_of(unit);
         Ok(Scan {
             is_exclusive: request.collective == Collective::Exscan,
             combine,

@@ -13,8 +13,8 @@
 //! reduction goes the reverse way: reduce_scatter, reduce, gather. In one tick, each step has another piece. In row a, links leave
 //! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
-use super::channels::have_channels;
 use super::ticks::Ticks;
+use crate::plan::channels::{Spread, are_apart};
 use crate::plan::draft::Draft;
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
@@ -60,6 +60,12 @@ pub(crate) struct Trees {
     pieces: u64,
     half: u64,
     stripe: u64,
+    /// Address of the first chunk.
+    begin: u64,
+    /// Addresses of the buffers between the steps of the first axis, then those of the second.
+    buffers: Vec<u64>,
+    /// What a peer receives for itself goes to its place at once.
+    is_in_place: bool,
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
@@ -78,30 +84,72 @@ impl Trees {
         if ranks < 3 || request.bytes == 0 || (request.collective.has_peer() && request.root == request.peer) {
             return refuse("needs three ranks, and bytes from one to another".into());
         }
-        let along = |number, first, count| Axis { number, first, count };
-        let axes = match size {
-            [1, columns] => vec![along(0, 0, columns - 1)],
-            [rows, columns] => vec![along(0, 0, columns - 1), along(1, columns - 1, rows - 1)],
-        };
-        let lanes = if axes.len() == 1 { 2 } else { 6 };
+        let lanes = if size[0] == 1 { 2 } else { 6 };
         if capabilities.lanes < lanes {
             return refuse(format!("needs {lanes} lanes: these cards have {}", capabilities.lanes));
         }
-        let chunks: u32 = axes.iter().map(|axis| axis.count).sum();
-        let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
-        // The buffers between steps are in the first upper halves.
-        if !have_channels(chunks.max(8), capabilities) {
-            return refuse(format!("needs a stripe for each of {chunks} links, and pseudo channels of their own"));
+        let is_reduce = request.collective == Collective::Reduce;
+        if is_reduce && !are_apart(capabilities) {
+            return refuse("needs other pseudo channels for what the root reads than for what it writes".into());
         }
+        // In a tick, a rank uses two buffers between two steps; on a grid, three of an axis to distribute, and four to reduce. Those
+        // of one row may be as many in a channel as chunks are.
+        let slots = match (size[0], is_reduce) {
+            (1, _) => 2,
+            (_, false) => 6,
+            (_, true) => 8,
+        };
+        let in_a_channel = |chunks: u32| if size[0] == 1 { chunks.min(2) } else { 1 };
+        // What the peer receives for itself goes to its place at once, so buffers are on other ranks only; but on a grid it comes later
+        // than what is beside it in its channel.
+        let is_in_place = request.collective.has_peer() && (size[0] == 1 || are_apart(capabilities));
+        let kept = |chunks| if is_in_place { 0 } else { slots / in_a_channel(chunks) };
         let unit = unit(request, capabilities);
-        let chunk = request.bytes.div_ceil(chunks.into()).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
-        if chunk > half {
-            return refuse(format!("has no room for {} B over {chunks} links", request.bytes));
+        let links = size[1] - 1 + size[0].saturating_sub(1);
+        let Some(spread) = Spread::of_vector(request.bytes, unit, links, 1, capabilities, kept) else {
+            return refuse(format!("has no room for {} B over {links} links", request.bytes));
+        };
+        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
+        let shares = u64::from(in_a_channel(spread.in_a_channel));
+        let free: Vec<u64> = match is_in_place {
+            true => (0..u64::from(slots)).map(|number| channel * number).collect(),
+            false => spread.free.clone(),
+        };
+        let buffers = (0..shares).flat_map(|share| free.iter().map(move |free| free + channel / shares * share));
+        let buffers = buffers.take(slots as usize).collect();
+        let chunk = spread.bytes;
+        let number = pieces(chunk, spread.block_mbps(capabilities), size[0] > 1, capabilities);
+        let piece = chunk.div_ceil(number).next_multiple_of(unit);
+        if piece > channel / shares {
+            return refuse(format!("has no room for pieces of {piece} B"));
         }
-        let piece = chunk.div_ceil(pieces(chunk, axes.len(), capabilities)).next_multiple_of(unit);
+        let along = |number, first, count| Axis { number, first, count };
+        let axes = match size {
+            [1, _] => vec![along(0, 0, spread.count)],
+            [_, columns] => {
+                // No channel has chunks of both.
+                let share = (spread.count * (columns - 1)).div_ceil(links).next_multiple_of(spread.in_a_channel);
+                let share = share.min(columns - 1);
+                vec![along(0, 0, share), along(1, share, spread.count - share)]
+            }
+        };
         let pieces = chunk.div_ceil(piece);
         let root = [request.root / size[1], request.root % size[1]];
-        Ok(Trees { request: request.clone(), size, root, axes, chunk, piece, pieces, half, stripe })
+        let (half, stripe, begin) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes(), spread.begin);
+        Ok(Trees {
+            request: request.clone(),
+            size,
+            root,
+            axes,
+            chunk,
+            piece,
+            pieces,
+            half,
+            stripe,
+            begin,
+            buffers,
+            is_in_place,
+        })
     }
 
     /// The rank at `place` as `axis` sees it.
@@ -164,7 +212,7 @@ impl Trees {
 
     /// Piece `piece` of chunk `chunk` in the lower (0) or upper (1) half of its stripe.
     fn at(&self, half: u64, chunk: u32, piece: u64) -> Operand {
-        Operand::card(self.stripe * u64::from(chunk) + self.half * half + self.piece * piece)
+        Operand::card(self.begin + self.stripe * u64::from(chunk) + self.half * half + self.piece * piece)
     }
 
     /// The same of all chunks of `axis`.
@@ -172,9 +220,22 @@ impl Trees {
         self.at(half, axis.first, piece).striped()
     }
 
-    /// Buffer `number` of `axis`: in pseudo channels of its own.
+    /// Buffer `number` of `axis`.
     fn buffer(&self, axis: Axis, number: u64) -> Operand {
-        Operand::card(self.stripe * (4 * axis.number as u64 + number) + self.half)
+        let of_each = self.buffers.len() / self.axes.len();
+        Operand::card(self.buffers[axis.number * of_each + number as usize])
+    }
+
+    /// The buffer in which `piece` waits for the next step.
+    fn between(&self, axis: Axis, piece: u64) -> Operand {
+        // One more than steps behind the first.
+        self.buffer(axis, piece % if self.axes.len() == 1 { 2 } else { 3 })
+    }
+
+    /// The ranks of a row but the root's, in order, of which each has a chunk of `axis`.
+    fn with_chunks(&self, axis: Axis) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let (columns, b) = (self.seen(axis, self.size)[1], self.seen(axis, self.root)[1]);
+        (axis.first..axis.first + axis.count).zip(Self::others(columns, b))
     }
 
     /// How a reduction folds chunk `chunk`: across its steps, each with the root's row or column last.
@@ -203,7 +264,7 @@ impl Trees {
             }
         }
         let half = u64::from(self.request.collective == Collective::Reduce);
-        let at = |half| move |chunk: u32| self.stripe * u64::from(chunk) + self.half * half;
+        let at = |half| move |chunk: u32| self.at(half, chunk, 0).address;
         let lie = |half, bytes| pieces_at(self.chunk, bytes, at(half));
         let request = &self.request;
         ticks.draft.lies(request, |rank| (lie(0, request.input_bytes(rank)), lie(half, request.output_bytes(rank))));
@@ -227,7 +288,7 @@ impl Trees {
         }
         for column in 0..columns {
             let rank = self.rank(axis, [a, column]);
-            let to = to(rank).unwrap_or_else(|| self.buffer(axis, piece % 3));
+            let to = to(rank).unwrap_or_else(|| self.between(axis, piece));
             let one = Instruction::scatter(columns as u16 - 1, self.all(axis, 0, piece), to, self.block(piece));
             ticks.push(rank, lane, one.dividing(total).on(ACROSS[axis.number]));
         }
@@ -236,11 +297,11 @@ impl Trees {
     fn broadcast(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
         let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
         let across = ACROSS[1 - axis.number];
-        let buffer = self.buffer(axis, piece % 3);
+        let buffer = self.between(axis, piece);
         match step {
             0 => self.scatter(axis, piece, lane, |_| None, ticks),
             1 => {
-                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                for (chunk, column) in self.with_chunks(axis) {
                     let bytes = self.bytes(chunk, piece);
                     let one = Instruction::broadcast(rows as u16 - 1, buffer, buffer, bytes).on(across);
                     (0..rows)
@@ -266,17 +327,23 @@ impl Trees {
         let peer = self.request.peer;
         let to = self.seen(axis, [peer / self.size[1], peer % self.size[1]]);
         let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
-        let own = |rank: u32, chunk: u32| (rank == peer).then(|| self.at(0, chunk, piece));
-        let chunk_of = |column: u32| axis.first + u32::from(Self::digit(column, columns, b));
-        let buffer = self.buffer(axis, piece % 3);
+        let own = |rank: u32, chunk: Option<u32>| {
+            let chunk = chunk.filter(|_| rank == peer && self.is_in_place);
+            chunk.map(|chunk| self.at(0, chunk, piece))
+        };
+        let chunk_of = |column: u32| {
+            let chunk = self.with_chunks(axis).find(|(_, other)| *other == column);
+            chunk.map(|(chunk, _)| chunk)
+        };
+        let buffer = self.between(axis, piece);
         match step {
             0 => self.scatter(axis, piece, lane, |rank| own(rank, chunk_of(to[1])).filter(|_| to[0] == a), ticks),
             1 if to[0] != a => {
                 let [from_rank, to_rank] = [a, to[0]].map(|row| Self::digit(row, rows, a));
-                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                for (chunk, column) in self.with_chunks(axis) {
                     let (bytes, rank) = (self.bytes(chunk, piece), self.rank(axis, [to[0], column]));
                     if bytes > 0 {
-                        let receive = Instruction::recv(from_rank, own(rank, chunk).unwrap_or(buffer), bytes);
+                        let receive = Instruction::recv(from_rank, own(rank, Some(chunk)).unwrap_or(buffer), bytes);
                         let send = Instruction::send(to_rank, buffer, bytes).on(ACROSS[1 - axis.number]);
                         ticks.push(self.rank(axis, [a, column]), lane, send);
                         ticks.push(rank, lane, receive.on(ACROSS[1 - axis.number]));
@@ -299,9 +366,10 @@ impl Trees {
     }
 
     fn reduce(&self, axis: Axis, step: u64, piece: u64, lane: u8, combine: Combine, ticks: &mut Ticks) {
-        let ([rows, columns], [a, b]) = (self.seen(axis, self.size), self.seen(axis, self.root));
+        let ([rows, columns], [a, _]) = (self.seen(axis, self.size), self.seen(axis, self.root));
         let total = self.all_bytes(axis, piece);
-        let [folded, reduced] = [piece % 2, 2 + piece % 2].map(|number| self.buffer(axis, number));
+        let folded = self.buffer(axis, piece % 2);
+        let reduced = if self.axes.len() == 1 { folded } else { self.buffer(axis, 2 + piece % 2) };
         match step {
             _ if total == 0 => {}
             0 => {
@@ -312,7 +380,7 @@ impl Trees {
                 }
             }
             1 => {
-                for (chunk, column) in (axis.first..).zip(Self::others(columns, b)) {
+                for (chunk, column) in self.with_chunks(axis) {
                     let bytes = self.bytes(chunk, piece);
                     let one = Instruction::reduce(combine, rows as u16 - 1, folded, reduced, bytes);
                     for row in (0..rows).filter(|_| bytes > 0) {
@@ -321,8 +389,7 @@ impl Trees {
                 }
             }
             _ => {
-                let source = if self.axes.len() == 1 { folded } else { reduced };
-                let one = Instruction::gather(columns as u16 - 1, source, self.all(axis, 1, piece), self.block(piece));
+                let one = Instruction::gather(columns as u16 - 1, reduced, self.all(axis, 1, piece), self.block(piece));
                 for column in 0..columns {
                     ticks.push(self.rank(axis, [a, column]), lane, one.dividing(total).on(ACROSS[axis.number]));
                 }
@@ -331,15 +398,16 @@ impl Trees {
     }
 }
 
-/// The number of pieces of a chunk of `bytes` with which the last arrives earliest, by what a tick takes apart from its bytes.
-pub(super) fn pieces(bytes: u64, axes: usize, capabilities: &Capabilities) -> u64 {
+/// The number of pieces of a chunk of `bytes`, at `mbps`, with which the last arrives earliest, by what a tick takes apart from its
+/// bytes.
+pub(super) fn pieces(bytes: u64, mbps: u64, is_grid: bool, capabilities: &Capabilities) -> u64 {
     let timing = &capabilities.timing;
     let cycles = u64::from(timing.dispatch_cycles + timing.memory_read_cycles + timing.handover_cycles + 2);
     let cycle_ps = 1_000_000_000 / u64::from(capabilities.clock_khz.max(1));
     let signals = u64::from(timing.control_ps) + u64::from(timing.data_ps) + u64::from(timing.acknowledge_ps);
     let tick = (cycles * cycle_ps + signals).max(1);
-    let whole = u128::from(bytes) * 8_000_000 / u128::from(timing.link_mbps.max(1));
+    let whole = u128::from(bytes) * 8_000_000 / u128::from(mbps.max(1));
     // Ticks that fill the way before the last piece begins.
-    let more = if axes == 1 { 1 } else { 2 };
+    let more = if is_grid { 2 } else { 1 };
     u64::try_from(whole * more / u128::from(tick)).unwrap_or(u64::MAX).isqrt().clamp(1, PIECES_MAX)
 }
