@@ -2,8 +2,8 @@
 
 use crate::communicator::{Format, GENERATION_BITS};
 use crate::instruction::{
-    self, AddressSpace, DESTINATION_SHIFT, FIELDS, OPERAND_ARGUMENT, OPERAND_SPACE, OPERAND_STRIPED, SOURCE_SHIFT,
-    offset,
+    self, AddressSpace, DESTINATION_SHIFT, FIELDS, OPERAND_ARGUMENT, OPERAND_SPACE_HIGH, OPERAND_SPACE_LOW,
+    OPERAND_STRIPED, SOURCE_SHIFT, offset,
 };
 use crate::{Element, Flags, Operation, Reduction, Status, completion};
 
@@ -33,7 +33,7 @@ fn table(name: &str) -> String {
     match name {
         "instruction" => words(&instruction_fields(), 8 * instruction::BYTES),
         "operands" => rows(["bit", "meaning"], operands()),
-        "address spaces" => rows(["code", "space", "meaning"], AddressSpace::ALL.map(address_space)),
+        "address spaces" => rows(["code", "space", "meaning"], (0..).zip(AddressSpace::ALL).map(address_space)),
         "flags" => rows(["bit", "flag", "meaning"], flags()),
         "operations" => rows(["code", "name", "reads", "meaning"], Operation::ALL.iter().map(|one| operation(*one))),
         "communicator entry" => rows(["bits of an entry", "field"], communicator_entry()),
@@ -98,23 +98,23 @@ fn operands() -> Vec<[String; 2]> {
     let bits = |(side, shift): (&str, u32)| {
         let number = |bit: u8| bit.trailing_zeros() + shift;
         [
-            (OPERAND_SPACE[0], format!("space of the {side}, low bit (Address spaces)")),
+            (OPERAND_SPACE_LOW, format!("space of the {side}, low bit (Address spaces)")),
             (OPERAND_STRIPED, format!("layout of the {side}: 0 block, 1 striped")),
             (OPERAND_ARGUMENT, format!("a launch argument is added to the {side}; only in a resident program")),
-            (OPERAND_SPACE[1], format!("space of the {side}, high bit")),
+            (OPERAND_SPACE_HIGH, format!("space of the {side}, high bit")),
         ]
         .map(|(bit, meaning)| [number(bit).to_string(), meaning])
     };
     sides.into_iter().flat_map(bits).collect()
 }
 
-fn address_space(space: AddressSpace) -> [String; 3] {
+fn address_space((code, space): (usize, AddressSpace)) -> [String; 3] {
     let meaning = match space {
         AddressSpace::Card => "card memory",
         AddressSpace::Host => "host memory at an IOVA",
         AddressSpace::Stream0 | AddressSpace::Stream1 => "reserved for a stream port: BadField",
     };
-    [(space as u8).to_string(), space.name().to_owned(), meaning.to_owned()]
+    [code.to_string(), space.name().to_owned(), meaning.to_owned()]
 }
 
 fn flags() -> impl Iterator<Item = [String; 3]> {

@@ -400,7 +400,8 @@ fn instruction_text(instruction: &Instruction) -> String {
         add(format!("bytes {}", instruction.bytes));
     }
     if has_address_in_extent(instruction.operation) {
-        add(format!("own {:#x}", instruction.extent));
+        let name = if fields.peer { "own" } else { "with" };
+        add(format!("{name} {:#x}", instruction.extent));
     } else if fields.extent && instruction.extent != 0 {
         add(format!("extent {}", instruction.extent));
     }

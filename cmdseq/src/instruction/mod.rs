@@ -19,7 +19,9 @@ pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, has_address_in_extent, takes_tables};
 pub use window::{Rights, Window};
 pub use word::{BYTES, DecodeError, VERSION, seal};
-pub(crate) use word::{DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_SPACE, OPERAND_STRIPED, SOURCE_SHIFT};
+pub(crate) use word::{
+    DESTINATION_SHIFT, OPERAND_ARGUMENT, OPERAND_SPACE_HIGH, OPERAND_SPACE_LOW, OPERAND_STRIPED, SOURCE_SHIFT,
+};
 
 /// The permanent communicator: all cards of the fabric, in node order.
 pub const WORLD: u16 = 0;

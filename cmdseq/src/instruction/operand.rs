@@ -1,6 +1,6 @@
 //! Operands: the two addresses of an instruction.
 
-/// The space of an address: two bits of an operand.
+/// The space of an address. Its value is the bits of the operand that name it: bit 0 is the low bit of its code, bit 3 the high one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum AddressSpace {
@@ -10,9 +10,9 @@ pub enum AddressSpace {
     /// Memory of the host, by IOVA.
     Host = 1,
     /// Reserved for a stream port: no operation accepts it.
-    Stream0 = 2,
+    Stream0 = 8,
     /// Reserved for another stream port: no operation accepts it.
-    Stream1 = 3,
+    Stream1 = 9,
 }
 
 impl AddressSpace {

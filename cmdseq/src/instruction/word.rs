@@ -46,8 +46,9 @@ const LAST: usize = offset::CHECKSUM / 8 * 8;
 
 pub(crate) const SOURCE_SHIFT: u32 = 0;
 pub(crate) const DESTINATION_SHIFT: u32 = 4;
-/// The two bits of the space, which are not neighbours: bit 3 was added when bit 2 was taken.
-pub(crate) const OPERAND_SPACE: [u8; 2] = [1, 8];
+/// The two bits of the space are no neighbours: bits 1 and 2 had their meanings when the second was added.
+pub(crate) const OPERAND_SPACE_LOW: u8 = 1;
+pub(crate) const OPERAND_SPACE_HIGH: u8 = 8;
 pub(crate) const OPERAND_STRIPED: u8 = 2;
 pub(crate) const OPERAND_ARGUMENT: u8 = 4;
 
@@ -238,9 +239,7 @@ fn argument_fields(source: Option<u8>, destination: Option<u8>, extent: Option<u
 
 #[inline(always)]
 fn operand_bits(operand: &Operand) -> u8 {
-    let space = operand.space as u8;
-    let [low, high] = OPERAND_SPACE;
-    let mut bits = ((space & 1) * low) | ((space >> 1) * high);
+    let mut bits = operand.space as u8;
     if operand.layout == Layout::Striped {
         bits |= OPERAND_STRIPED;
     }
@@ -252,12 +251,16 @@ fn operand_bits(operand: &Operand) -> u8 {
 
 fn operand(bits: u8, argument: u8, address: u64) -> Result<Operand, DecodeError> {
     let named = bits & OPERAND_ARGUMENT != 0;
-    let [low, high] = OPERAND_SPACE;
     if usize::from(argument) >= ARGUMENTS || (!named && argument != 0) {
         return Err(DecodeError::Field { offset: offset::ARGUMENT_INDEX, name: "argument index" });
     }
     Ok(Operand {
-        space: AddressSpace::ALL[usize::from(bits & low != 0) + 2 * usize::from(bits & high != 0)],
+        space: match (bits & OPERAND_SPACE_HIGH != 0, bits & OPERAND_SPACE_LOW != 0) {
+            (false, false) => AddressSpace::Card,
+            (false, true) => AddressSpace::Host,
+            (true, false) => AddressSpace::Stream0,
+            (true, true) => AddressSpace::Stream1,
+        },
         layout: if bits & OPERAND_STRIPED != 0 { Layout::Striped } else { Layout::Block },
         argument: named.then_some(argument),
         address,

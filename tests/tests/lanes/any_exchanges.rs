@@ -1,7 +1,7 @@
 //! Random exchanges in several lanes: the cycle of each issue, and the data.
 
 use cmdseq::plan::Communicator;
-use cmdseq::{Flags, Instruction, Operand};
+use cmdseq::{Combine, Element, Flags, Instruction, Operand, Reduction};
 use fpga_mock::Profile;
 use fpga_tests::pattern;
 use fpga_tests::run::open;
@@ -31,6 +31,8 @@ enum What {
     Barrier(u16),
     /// All cards wait, without an exchange.
     Delay(u64),
+    /// All cards fold the same bytes with themselves to their maximum: the same bytes.
+    Fold,
 }
 
 const RANKS: u16 = 6;
@@ -54,6 +56,7 @@ fn exchange() -> impl Strategy<Value = Exchange> {
         3 => (0_u16..5).prop_map(What::Gather),
         1 => (0_u16..5).prop_map(What::Barrier),
         1 => (0_u64..5000).prop_map(What::Delay),
+        2 => Just(What::Fold),
     ];
     let bytes = prop_oneof![Just(0_u64), Just(64), 1_u64..20_000, Just(BYTES)];
     (0..LANES as u8, prop::bool::weighted(0.1), what, bytes).prop_map(|(lane, is_fenced, what, bytes)| Exchange {
@@ -78,6 +81,7 @@ fn instruction(number: usize, exchange: &Exchange, node: u16) -> Option<Instruct
             Instruction::allgather(from, to, exchange.bytes).on(id)
         }
         What::Delay(cycles) => return Some(Instruction::delay(cycles)),
+        What::Fold => Instruction::fold(Combine::new(Reduction::Max, Element::U8), from, from, to, exchange.bytes),
         _ => return None,
     };
     Some(one.in_lane(exchange.lane).with_flags(if exchange.is_fenced { Flags::FENCE } else { Flags::empty() }))
@@ -94,7 +98,7 @@ fn peers(exchange: &Exchange, node: u16) -> [Vec<u32>; 2] {
             let others: Vec<u32> = members(id).into_iter().filter(|member| *member != u32::from(node)).collect();
             [others.clone(), others]
         }
-        What::Barrier(_) | What::Delay(_) => [vec![], vec![]],
+        What::Barrier(_) | What::Delay(_) | What::Fold => [vec![], vec![]],
     }
 }
 
@@ -152,6 +156,7 @@ proptest! {
                 let Exchange { lane, bytes, ref what, .. } = exchanges[number];
                 let from = match what {
                     What::Gather(id) => members(*id),
+                    What::Fold => vec![node.into()],
                     _ => peers(&exchanges[number], node)[1].clone(),
                 };
                 for (block, from) in (0..).zip(from) {

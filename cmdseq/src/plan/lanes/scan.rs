@@ -91,10 +91,9 @@ impl Scan {
         if block == 0 || block > half / 2 {
             return refuse(format!("has no room for blocks of {block} B, or none to send"));
         }
-        // A tick has three steps of which each takes a start.
-        let piece = block
-            .div_ceil(pieces(block / 3, capabilities.timing.link_mbps.into(), false, capabilities))
-            .next_multiple_of(unit);
+        // Of the last piece, step 2 runs alone: more pieces make it shorter, and each begins three ticks.
+        let count = pieces(block / 3, capabilities.timing.link_mbps.into(), false, capabilities);
+        let piece = block.div_ceil(count).next_multiple_of(unit);
         Ok(Scan {
             is_exclusive: request.collective == Collective::Exscan,
             combine,
