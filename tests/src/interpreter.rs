@@ -9,6 +9,7 @@ use cmdseq::plan::{Communicator, Program};
 use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 
 use crate::reduction::fold;
+use crate::windows::Windows;
 
 /// Page size of the memory, in bytes.
 pub const PAGE: u64 = 4096;
@@ -80,8 +81,7 @@ struct Machine<'a> {
     issued: Vec<Vec<Issued>>,
     messages: HashMap<Way, VecDeque<Vec<u8>>>,
     signals: HashMap<(usize, u16), u64>,
-    /// By rank and slot, the `open` of each open window.
-    windows: HashMap<(usize, u64), Instruction>,
+    windows: Windows,
 }
 
 /// The way of data in flight: members of the communicator, lane, sender and receiver.
@@ -121,7 +121,7 @@ pub fn interpret(
         issued: vec![Vec::new(); ranks],
         messages: HashMap::new(),
         signals: HashMap::new(),
-        windows: HashMap::new(),
+        windows: Windows::default(),
     };
     loop {
         let mut moved = false;
@@ -284,14 +284,10 @@ impl Machine<'_> {
             }
             Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => self.one_sided(rank, &it)?,
             Operation::Open => {
-                if self.windows.insert((rank, it.extent & 0xffff), it).is_some() {
-                    return Err(Stuck(format!("rank {rank} opens a window twice")));
-                }
+                let (members, _) = self.of_communicator(rank, &it)?;
+                self.windows.open(rank, it, members).map_err(Stuck)?;
             }
-            Operation::Close => match self.windows.remove(&(rank, it.extent & 0xffff)) {
-                Some(open) if open.extent >> 32 == it.extent >> 32 => {}
-                _ => return Err(Stuck(format!("rank {rank} closes a window that is not open"))),
-            },
+            Operation::Close => self.windows.close(rank, &it).map_err(Stuck)?,
             Operation::WaitSignal => {
                 let signal = self.signals.entry((rank, it.signal_id)).or_default();
                 let Some(left) = signal.checked_sub(it.signal_value.into()) else { return Ok(false) };
@@ -312,10 +308,8 @@ impl Machine<'_> {
         let (nodes, own) = self.of_communicator(rank, it)?;
         let peer = self.program_rank(nodes[usize::from(it.peer)])?;
         let other = usize::from(it.peer);
-        if it.extent != 0 {
-            let there = if it.operation == Operation::RdmaRead { it.source } else { it.destination };
-            self.pass(rank, peer, it, self.single(there, own))?;
-        }
+        let there = if it.operation == Operation::RdmaRead { it.source } else { it.destination };
+        self.windows.pass(self.group[rank], peer, it, self.single(there, own)).map_err(Stuck)?;
         if it.operation == Operation::RdmaRead {
             let data = self.memory[peer].read(self.single(it.source, own), it.bytes);
             self.memory[rank].write(self.single(it.destination, other), &data);
@@ -328,34 +322,6 @@ impl Machine<'_> {
             *self.signals.entry((peer, it.signal_id)).or_default() += u64::from(it.signal_value);
         }
         Ok(())
-    }
-
-    /// Whether an instruction of `rank` may go through the window that it names, to the bytes at `address` of `peer`.
-    fn pass(&self, rank: usize, peer: usize, it: &Instruction, address: u64) -> Result<(), Stuck> {
-        let refuse = |why: &str| Err(Stuck(format!("rank {rank} misses a window of rank {peer}: {why}")));
-        let Some(open) = self.windows.get(&(peer, it.extent & 0xffff)) else { return refuse("it is closed") };
-        if open.extent >> 32 != it.extent >> 32 {
-            return refuse("the key");
-        }
-        // Of the rights: 1 reads, 2 writes, 4 adds to signals.
-        let needed = match it.operation {
-            Operation::RdmaRead => 1,
-            Operation::RdmaWrite => 2,
-            _ if it.bytes == 0 => 4,
-            _ => 6,
-        };
-        if needed & !(open.extent >> 16) != 0 {
-            return refuse("the right");
-        }
-        let (members, _) = self.of_communicator(peer, open)?;
-        if !members.contains(&self.group[rank]) {
-            return refuse("it is for others");
-        }
-        let (first, end) = (open.destination.address, open.destination.address + open.bytes);
-        match it.bytes == 0 || (address >= first && address + it.bytes <= end) {
-            true => Ok(()),
-            false => refuse("the range"),
-        }
     }
 
     fn of_communicator(&self, rank: usize, it: &Instruction) -> Result<(Vec<u32>, usize), Stuck> {

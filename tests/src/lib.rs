@@ -22,4 +22,5 @@ pub mod reduction;
 pub mod relaunch;
 pub mod run;
 pub mod sweep;
+mod windows;
 pub mod without_msix;

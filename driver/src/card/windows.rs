@@ -1,8 +1,10 @@
-//! What the host knows of a card's window slots. No I/O.
+//! What the host knows of a card's window slots, and the keys of windows.
 
 use std::sync::Weak;
 
 use cmdseq::instruction::Window;
+
+use crate::error::{Error, Result};
 
 /// A window that the host has opened on a card.
 #[derive(Debug, Clone)]
@@ -20,4 +22,32 @@ pub(crate) type OpenWindows = Vec<OpenWindow>;
 pub(crate) fn free_slots(slots: u32, open: &[OpenWindow], used: &[u16]) -> Vec<u16> {
     let is_free = |slot: &u16| !used.contains(slot) && open.iter().all(|one| one.window.slot != *slot);
     (0..slots.min(1 << 16)).rev().map(|slot| slot as u16).filter(is_free).collect()
+}
+
+/// Source of the keys of windows.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Keys {
+    /// The operating system's random numbers.
+    #[default]
+    System,
+    /// The same keys on every run, for tests.
+    Seeded(u64),
+}
+
+impl Keys {
+    /// Returns a new key, never 0.
+    pub(crate) fn next(&mut self) -> Result<u32> {
+        loop {
+            let key = match self {
+                Keys::System => getrandom::u32().map_err(|error| Error::NoKey(error.into()))?,
+                Keys::Seeded(state) => {
+                    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                    (*state >> 32) as u32
+                }
+            };
+            if key != 0 {
+                return Ok(key);
+            }
+        }
+    }
 }

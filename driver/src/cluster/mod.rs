@@ -18,8 +18,8 @@ use cmdseq::plan::{Piece, Plan};
 use fpga_hal::Function;
 
 use crate::card::Card;
+use crate::card::windows::Keys;
 use crate::cluster::blame::Unfinished;
-use crate::cluster::windows::Keys;
 use crate::communicators::registry::Registry;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};

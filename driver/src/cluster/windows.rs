@@ -9,40 +9,12 @@ use cmdseq::plan::{Communicator, Program};
 use cmdseq::verify::{Exposure, exposure, exposure_resident};
 use cmdseq::{Capabilities, Instruction, Operand, Operation, Status};
 
-use crate::card::windows::{OpenWindow, free_slots};
+use crate::card::windows::{Keys, OpenWindow, free_slots};
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ledger::state::State;
 use crate::queue::check;
-
-/// Source of the keys of windows.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum Keys {
-    /// The operating system's random numbers.
-    #[default]
-    System,
-    /// The same keys on every run, for tests.
-    Seeded(u64),
-}
-
-impl Keys {
-    /// Returns a new key, never 0.
-    fn next(&mut self) -> Result<u32> {
-        loop {
-            let key = match self {
-                Keys::System => getrandom::u32().map_err(|error| Error::NoKey(error.into()))?,
-                Keys::Seeded(state) => {
-                    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                    (*state >> 32) as u32
-                }
-            };
-            if key != 0 {
-                return Ok(key);
-            }
-        }
-    }
-}
 
 /// The windows of programs. As long as this lives they are held open.
 #[derive(Debug, Default)]

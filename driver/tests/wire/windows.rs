@@ -140,8 +140,8 @@ fn a_launch_names_the_card_whose_window_it_missed() {
     let (fakes, ran, mut cluster) = open(3, 4);
     let program = |instructions| Program { instructions, ..Program::default() };
     let write = Instruction::rdma_write(2, Operand::card(0), Operand::card(4096), 64);
-    let all = vec![program(vec![Instruction::barrier(), write]), program(vec![Instruction::barrier()])];
-    let all = [&all[..], &all[1..]].concat();
+    let barrier = || program(vec![Instruction::barrier()]);
+    let all = vec![program(vec![Instruction::barrier(), write]), barrier(), barrier()];
     let mut prepared = cluster.prepare_programs(&[0, 1, 2], all, Vec::new()).unwrap();
     let opened = take(&ran[2]);
     assert_eq!(opened[0].operation, Operation::Open);

@@ -71,11 +71,11 @@ fn work(victims: &mut Cluster) {
             victims.card_mut(index).fill(9 * AT, 64, 0).unwrap();
         }
     }
-    for index in 0..2 {
+    for (index, node) in VICTIMS.iter().enumerate() {
         for address in [0, AT, 2 * AT] {
             let mut found = vec![0; 4096];
             victims.card_mut(index).read_memory(address, &mut found).unwrap();
-            assert!(found == canary, "card {} at {address:#x}", VICTIMS[index]);
+            assert!(found == canary, "card {node} at {address:#x}");
         }
     }
     // No signal came from outside.
@@ -114,7 +114,7 @@ fn a_neighbour_on_a_served_fabric_is_not_reached() {
     let directory = tempfile::tempdir().unwrap();
     let socket = |node: u32| directory.path().join(format!("{node}.sock"));
     let _servers: Vec<_> =
-        (0..3).map(|node| Server::bind(&socket(node), fabric.endpoint(node)).unwrap().spawn().unwrap()).collect();
+        (0..3).map(|node| Server::bind(socket(node), fabric.endpoint(node)).unwrap().spawn().unwrap()).collect();
     let (own, other) = (Domain::vfio_user(), Domain::vfio_user());
     let victims = VICTIMS.map(|node| connect(&socket(node), &other).unwrap()).into();
     run_both(connect(&socket(0), &own).unwrap(), victims);
