@@ -340,20 +340,25 @@ impl Search<'_> {
 
 /// Bytes over the link, in one direction, that carries most.
 fn busiest_link(programs: &[Program], members: &Members, capabilities: &Capabilities) -> u64 {
-    let mut links: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut busiest = 0;
+    // Of one rank, by the node at the other end.
+    let mut sent: Vec<u64> = Vec::new();
     for (rank, program) in programs.iter().enumerate() {
+        sent.clear();
+        sent.resize(capabilities.nodes as usize, 0);
         for instruction in &program.instructions {
             let Some(membership) = members.of(rank, instruction) else { continue };
             let nodes = membership.nodes();
             let context = membership.context(&program.tables, capabilities);
             let Ok(moved) = transfers(instruction, &context) else { continue };
             for send in moved.sends {
-                let link = links.entry((rank, nodes[send.peer_rank as usize])).or_default();
+                let link = &mut sent[nodes[send.peer_rank as usize] as usize];
                 *link = link.saturating_add(send.bytes);
             }
         }
+        busiest = busiest.max(sent.iter().copied().max().unwrap_or(0));
     }
-    links.into_values().max().unwrap_or(0)
+    busiest
 }
 
 /// Bytes from other ranks at the rank that gets most.

@@ -9,7 +9,8 @@ use crate::{Instruction, Layout, Operand};
 pub(super) struct Placed<'a> {
     operand: &'a Operand,
     instruction: &'a Instruction,
-    stripe_bytes: u64,
+    /// From each block to the next; of a single block, from rank to rank.
+    distance: u64,
     placement: Placement<'a>,
 }
 
@@ -51,22 +52,22 @@ impl<'a> Placed<'a> {
                 Placement::Listed { slot: *slot, table }
             }
         };
-        Ok(Placed { operand, instruction, stripe_bytes: context.stripe_bytes, placement })
+        let distance = match (operand.layout, &placement) {
+            (Layout::Striped, _) => context.stripe_bytes,
+            (Layout::Block, Placement::One { .. }) => 0,
+            (Layout::Block, _) => instruction.bytes,
+        };
+        Ok(Placed { operand, instruction, distance, placement })
     }
 
     /// The block exchanged with rank `other`; `None` if it is empty.
     pub(super) fn block(&self, other: u32) -> Result<Option<Transfer>, AddressOverflow> {
         let instruction = self.instruction;
-        let is_striped = self.operand.layout == Layout::Striped;
         let (number, offset, bytes) = match self.placement {
             Placement::One { own, with } => {
-                let distance = if is_striped { self.stripe_bytes } else { 0 };
-                (with, distance.checked_mul(with.into()), instruction.block_bytes(own.into()))
+                (with, self.distance.checked_mul(with.into()), instruction.block_bytes(own.into()))
             }
-            Placement::Each => {
-                let distance = if is_striped { self.stripe_bytes } else { instruction.bytes };
-                (other, distance.checked_mul(other.into()), instruction.block_bytes(other.into()))
-            }
+            Placement::Each => (other, self.distance.checked_mul(other.into()), instruction.block_bytes(other.into())),
             Placement::Listed { table, .. } => {
                 let Entry { displacement, bytes } = table.get(other).unwrap_or_default();
                 (other, Some(displacement), bytes)

@@ -10,10 +10,23 @@ use crate::{AddressSpace, Instruction, Operand, Operation};
 /// # Errors
 /// As [`transfers`], and for all operands of copy, fill, fold and user.
 pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<CardRanges, RangeError> {
-    let transfers = transfers(instruction, context)?;
+    card_ranges_of(instruction, context, &transfers(instruction, context)?)
+}
+
+/// As [`card_ranges`], for an instruction that moves `transfers`.
+pub(crate) fn card_ranges_of(
+    instruction: &Instruction,
+    context: &Context<'_>,
+    transfers: &Transfers,
+) -> Result<CardRanges, RangeError> {
     let range = |transfer: &Transfer| Range { address: transfer.address, bytes: transfer.bytes };
-    let mut result = CardRanges::default();
     let streams = if transfers.multicast { 1 } else { transfers.sends.len() };
+    // With room for the own block.
+    let mut result = CardRanges {
+        reads: Vec::with_capacity(streams.min(transfers.sends.len()) + 1),
+        writes: Vec::with_capacity(transfers.receives.len() + 1),
+        ..CardRanges::default()
+    };
     result.reads.extend(transfers.sends.iter().take(streams).map(range));
     match transfers.reduced {
         Some(reduced) => {
@@ -52,7 +65,7 @@ pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<C
             result.reads.extend(operands.into_iter().flatten().filter(|operand| Some(*operand) != result_range));
             result.writes.extend(result_range);
         }
-        _ => result.in_place = in_place(instruction, context, &transfers)?.as_ref().map(range),
+        _ => result.in_place = in_place(instruction, context, transfers)?.as_ref().map(range),
     }
     Ok(result)
 }

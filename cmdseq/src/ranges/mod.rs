@@ -13,6 +13,7 @@ mod transfers;
 use crate::table::Tables;
 
 pub use card::card_ranges;
+pub(crate) use card::card_ranges_of;
 pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots};
 pub(crate) use lengths::{Lengths, lengths};
 pub(crate) use transfers::remote;

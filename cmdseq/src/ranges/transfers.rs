@@ -66,8 +66,9 @@ fn collective(exchange: &Exchange, instruction: &Instruction, context: &Context<
         Some(hub) if hub != rank => hub..hub + 1,
         _ => 0..context.ranks,
     };
-    result.sends.reserve_exact(source.as_ref().map_or(0, |_| others.len()));
-    result.receives.reserve_exact(destination.as_ref().map_or(0, |_| others.len()));
+    // An allocation is a good part of the work, so there is one for each side.
+    result.sends = Vec::with_capacity(source.as_ref().map_or(0, |_| others.len()));
+    result.receives = Vec::with_capacity(destination.as_ref().map_or(0, |_| others.len()));
     for other in others.filter(|other| *other != rank) {
         if let Some(source) = source.as_ref().filter(|_| exchange.goes(rank, other)) {
             result.sends.extend(source.block(other)?);

@@ -8,7 +8,9 @@ use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
-use crate::ranges::{Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, transfers};
+use crate::ranges::{
+    Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, card_ranges_of, transfers,
+};
 use crate::refusal::{Fault, Reason};
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
@@ -16,19 +18,24 @@ use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, La
 /// Longest delay a card takes, cycles (`docs/isa.md`).
 const DELAY_MAX: u64 = 1 << 36;
 
+/// Room for so many instructions is made at once.
+const KNOWN_ROOM: usize = 4096;
+
 /// Checks instructions one by one.
 pub(super) struct Instructions<'a> {
     capabilities: &'a Capabilities,
     members: &'a Members,
-    /// Instructions that passed the check of their blocks, by communicator and own rank: programs repeat instructions.
+    /// Instructions whose blocks were checked, by communicator and own rank: programs repeat instructions.
     known: HashSet<(usize, u32, Instruction)>,
     /// Blocks checked so far, one for each rank of the communicator.
     blocks: u64,
 }
 
 impl<'a> Instructions<'a> {
-    pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        Instructions { capabilities, members, known: HashSet::new(), blocks: 0 }
+    /// For programs of `count` instructions.
+    pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities, count: usize) -> Self {
+        let known = HashSet::with_capacity(count.min(KNOWN_ROOM));
+        Instructions { capabilities, members, known, blocks: 0 }
     }
 
     /// Checks `instruction` of rank `rank`, whose `tables` have these `spans`.
@@ -61,8 +68,8 @@ impl<'a> Instructions<'a> {
         if membership.is_linked() && is_plainly_right(instruction, &context, spans, capabilities) {
             return Ok(());
         }
-        let key = (membership.index, membership.own, instruction.with_tag(0));
-        if self.known.contains(&key) {
+        // If the check fails, nothing more is asked.
+        if !self.known.insert((membership.index, membership.own, instruction.with_tag(0))) {
             return Ok(());
         }
         self.blocks += u64::from(context.ranks);
@@ -72,9 +79,7 @@ impl<'a> Instructions<'a> {
                 too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks").cause,
             ));
         }
-        check_blocks(instruction, &membership, &context, capabilities)?;
-        self.known.insert(key);
-        Ok(())
+        check_blocks(instruction, &membership, &context, capabilities)
     }
 }
 
@@ -94,7 +99,7 @@ fn check_blocks(
     check_links(instruction, membership, &moved, capabilities)?;
     check_eager(instruction, &moved, capabilities)?;
     check_remote(&moved, capabilities)?;
-    let touched = card_ranges(instruction, context).map_err(range_fault)?;
+    let touched = card_ranges_of(instruction, context, &moved).map_err(range_fault)?;
     check_memory(&touched, capabilities)?;
     check_overlap(instruction, &touched, context.ranks)
 }

@@ -70,7 +70,8 @@ pub(crate) fn check(
         return Err(Refusal::of(rank, cause).because(Reason::Programs));
     }
     let members = Members::new(communicators, group, capabilities)?;
-    let mut instructions = Instructions::new(&members, capabilities);
+    let count = programs.iter().map(|program| program.instructions.len()).sum();
+    let mut instructions = Instructions::new(&members, capabilities, count);
     let mut has_one_sided = false;
     for (rank, program) in programs.iter().enumerate() {
         check_tables(rank, program, capabilities)?;
