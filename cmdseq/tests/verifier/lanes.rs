@@ -109,6 +109,41 @@ fn lanes_that_wait_for_each_other_are_refused_by_name() {
     );
 }
 
+/// Of communicators that are not the first, in the last of three lanes.
+#[test]
+fn collectives_of_any_lane_are_told_of_by_name() {
+    let capabilities = with_lanes(3, connected(3));
+    for (text, at, reason, says) in [
+        (
+            "communicator pair = 1 of 2, 1\nif rank > 0\n blocks b = 0 of 8, 8 * rank\n allgatherv communicator pair, source 0, \
+             destination 4096, bytes 8 * (rank % 2) + 8 * (rank / 2), extent b, lane 2\nend",
+            (2, 0),
+            Reason::TableMismatch,
+            "allgatherv expects 16 B from rank 1 of communicator 1, which sends 8 B",
+        ),
+        (
+            "communicator pair = 1 of 2, 1\nif rank == 1\n barrier communicator pair, lane 2\nelse if rank == 2\n nop\n broadcast \
+             communicator pair, root 0, source 0, destination 0, bytes 8, lane 2\nend",
+            (1, 0),
+            Reason::OperationMismatch,
+            "barrier differs from instruction 1 of rank 2 (broadcast)",
+        ),
+        (
+            "communicator a = 1 of 0, 1, 2\ncommunicator b = 2 of 0, 1, 2\nif rank == 2\n recv peer 0, destination 0, bytes 8, lane \
+             2\nend\nbarrier communicator b, lane 2\nif rank == 0\n send peer 2, source 0, bytes 8, lane 2\nend",
+            (0, 0),
+            Reason::Deadlock,
+            "rank 0 lane 2 instruction 0 (barrier) waits for rank 2 lane 2 instruction 0 (recv from 0), which waits for rank 0 \
+             lane 2 instruction 0 (barrier)",
+        ),
+    ] {
+        let refusal = verified(3, text, &capabilities).expect_err(text);
+        let found = (refusal.rank.unwrap(), refusal.instruction.unwrap());
+        assert_eq!((found, refusal.reason), (at, reason), "{refusal}");
+        assert!(refusal.cause.contains(says), "{refusal}");
+    }
+}
+
 /// Rank 0 sends to 1, which waits for 2, which waits for 0.
 #[test]
 fn a_lane_passes_one_that_waits() {

@@ -145,6 +145,13 @@ fn near(text: &str, first: usize, last: usize) -> Vec<u32> {
         .unwrap_or_default()
 }
 
+/// Unit tests and the tests that MUTANTS_TESTS names, or all.
+fn targets() -> Vec<String> {
+    let Ok(names) = std::env::var("MUTANTS_TESTS") else { return Vec::new() };
+    let tests = names.split(',').flat_map(|name| ["--test".to_owned(), name.to_owned()]);
+    std::iter::once("--lib".to_owned()).chain(tests).collect()
+}
+
 /// What a build of the tests gave.
 pub struct Build {
     pub is_whole: bool,
@@ -158,6 +165,7 @@ impl Build {
         let output = Command::new("cargo")
             .args(["test", "--locked", "--no-run", "--message-format=json"])
             .args(packages)
+            .args(targets())
             .current_dir(tree)
             .env("RUSTFLAGS", "--cap-lints=allow")
             .stderr(Stdio::null())
