@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cmdseq::plan::{Algorithm, FoldOrder, Folding, Order, Plan, Request, candidates, plan};
-use cmdseq::{Combine, Instruction, Operand, Operation, Status, Topology};
+use cmdseq::{Combine, Instruction, Operand, Operation, Status};
 use fpga_driver::{Cluster, Error, Execution};
 use fpga_mock::Profile;
 use fpga_tests::folding::{Tree, grid};
