@@ -14,11 +14,11 @@ use crate::request::{Collective, Request};
 
 /// The programs of `request`, with a round for each level of the tree.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
-    check_rounds(request, "binomial")?;
     let ranks = request.ranks();
     let root = if request.collective.has_root() { request.root } else { 0 };
     let tree = Tree { ranks, root };
     let mut draft = Draft::with_routes(request, capabilities)?;
+    check_rounds(request, "binomial", draft.routed.is_some())?;
     match request.collective {
         Collective::Barrier => barrier(request, tree, &mut draft, capabilities)?,
         Collective::Broadcast => {

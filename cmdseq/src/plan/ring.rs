@@ -18,8 +18,8 @@ const SEGMENTS: u64 = 64;
 
 /// The programs of `request`.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
-    check_rounds(request, "ring")?;
     let mut draft = Draft::with_routes(request, capabilities)?;
+    check_rounds(request, "ring", draft.routed.is_some())?;
     if draft.routed.is_none() {
         check_links(request, capabilities)?;
     }

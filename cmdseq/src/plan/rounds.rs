@@ -113,8 +113,9 @@ fn both(send: Move, receive: Move, combine: Option<Combine>) -> Instruction {
     }
 }
 
-/// Refuses what `way` has no rounds for.
-pub(super) fn check_rounds(request: &Request, way: &str) -> Result<(), Refusal> {
+/// Refuses what `way` has no rounds for, and what has nothing to send, unless it may go over other cards: direct might have no room
+/// for it.
+pub(super) fn check_rounds(request: &Request, way: &str, is_routed: bool) -> Result<(), Refusal> {
     let refuse = |cause| Err(Refusal::general(format!("{way} {cause}; use direct")));
     let is_empty = match request.collective {
         Collective::Barrier => false,
@@ -127,7 +128,7 @@ pub(super) fn check_rounds(request: &Request, way: &str) -> Result<(), Refusal> 
     };
     match request.ranks() {
         0 | 1 => refuse("needs two ranks"),
-        _ if is_empty => refuse("has nothing to send"),
+        _ if is_empty && !is_routed => refuse("has nothing to send"),
         _ => Ok(()),
     }
 }

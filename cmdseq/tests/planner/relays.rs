@@ -17,7 +17,7 @@ fn cases() -> impl Strategy<Value = (Capabilities, Request)> {
         let order = Just((0..nodes).collect::<Vec<u32>>()).prop_shuffle();
         (Just((groups, size)), order, 2..=nodes as usize)
     });
-    let bytes = prop_oneof![Just(0_u64), 1_u64..200, 1_u64..70_000, 70_000_u64..900_000];
+    let bytes = prop_oneof![2 => Just(0_u64), 1 => 1_u64..200, 1 => 1_u64..70_000, 1 => 70_000_u64..900_000];
     let choice = (prop::sample::select(Collective::ALL), bytes, any::<(u32, u32)>(), any::<bool>(), 0..3_u8);
     (group, choice).prop_map(|(((groups, size), mut group, ranks), (collective, bytes, (root, peer), order, place))| {
         group.truncate(ranks);

@@ -201,10 +201,11 @@ fn takes_part(request: &Request, rank: u32) -> bool {
     let collective = request.collective;
     let others = || (0..request.ranks()).filter(|other| *other != rank);
     match collective {
-        Collective::Send | Collective::Recv => [request.root, request.peer].contains(&rank),
+        Collective::Send | Collective::Recv => request.bytes > 0 && [request.root, request.peer].contains(&rank),
         one if one.has_counts() => {
             others().any(|other| request.given(rank, other) != 0 || request.given(other, rank) != 0)
         }
-        _ => true,
+        Collective::Barrier => true,
+        _ => request.bytes > 0,
     }
 }
