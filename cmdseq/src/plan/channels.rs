@@ -47,7 +47,7 @@ impl Spread {
     /// Blocks from stripe `first` on.
     pub(super) fn new(first: u64, count: u32, bytes: u64, room: u64, capabilities: &Capabilities) -> Option<Self> {
         let (stripe, held) = (capabilities.stripe_bytes(), bytes.checked_mul(room)?);
-        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
+        let channel = channel_bytes(capabilities);
         let fit = stripe.checked_mul(first + u64::from(count)).is_some_and(|end| end <= capabilities.memory_bytes);
         if channel == 0 || held > capabilities.stripe_half_bytes || !fit {
             return None;
@@ -77,5 +77,10 @@ pub(super) fn holds_stripes(count: u32, capabilities: &Capabilities) -> bool {
 
 /// Whether each half of a stripe has pseudo channels of its own.
 pub(super) fn are_apart(capabilities: &Capabilities) -> bool {
-    capabilities.stripe_half_bytes >= capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1))
+    capabilities.stripe_half_bytes >= channel_bytes(capabilities)
+}
+
+/// Bytes of memory behind a pseudo channel.
+pub(super) fn channel_bytes(capabilities: &Capabilities) -> u64 {
+    capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1))
 }

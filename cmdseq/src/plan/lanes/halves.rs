@@ -4,7 +4,7 @@
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
 
 use super::ticks::Ticks;
-use crate::plan::channels::{Spread, are_apart, holds_stripes};
+use crate::plan::channels::{Spread, are_apart, channel_bytes, holds_stripes};
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
@@ -192,7 +192,7 @@ impl Cut {
             let cut = Cut { grid, spread, then };
             let [one, other] = cut.counts();
             let fits = (1..=grid.groups).contains(&one) && (1..=grid.size).contains(&other);
-            let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
+            let channel = channel_bytes(capabilities);
             let is_free = cut.spread.free.contains(&(cut.behind(capabilities) / channel * channel));
             (fits && is_free).then_some(cut)
         };

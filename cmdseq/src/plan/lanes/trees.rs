@@ -14,7 +14,7 @@
 //! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
 use super::ticks::Ticks;
-use crate::plan::channels::{Spread, are_apart};
+use crate::plan::channels::{Spread, are_apart, channel_bytes};
 use crate::plan::draft::Draft;
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
@@ -92,64 +92,26 @@ impl Trees {
         if is_reduce && !are_apart(capabilities) {
             return refuse("needs other pseudo channels for what the root reads than for what it writes".into());
         }
-        // In a tick, a rank uses two buffers between two steps; on a grid, three of an axis to distribute, and four to reduce. Those
-        // of one row may be as many in a channel as chunks are.
-        let slots = match (size[0], is_reduce) {
-            (1, _) => 2,
-            (_, false) => 6,
-            (_, true) => 8,
-        };
-        let in_a_channel = |chunks: u32| if size[0] == 1 { chunks.min(2) } else { 1 };
-        // What the peer receives for itself goes to its place at once, so buffers are on other ranks only; but on a grid it comes later
-        // than what is beside it in its channel.
-        let is_in_place = request.collective.has_peer() && (size[0] == 1 || are_apart(capabilities));
-        let kept = |chunks| if is_in_place { 0 } else { slots / in_a_channel(chunks) };
-        let unit = unit(request, capabilities);
-        let links = size[1] - 1 + size[0].saturating_sub(1);
-        let Some(spread) = Spread::of_vector(request.bytes, unit, links, 1, capabilities, kept) else {
+        let links = size[1] - 1 + size[0] - 1;
+        let Some(Room { spread, buffers, buffer, is_in_place }) = Room::of(request, size, links, capabilities) else {
             return refuse(format!("has no room for {} B over {links} links", request.bytes));
         };
-        let channel = capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1));
-        let shares = u64::from(in_a_channel(spread.in_a_channel));
-        let free: Vec<u64> = match is_in_place {
-            true => (0..u64::from(slots)).map(|number| channel * number).collect(),
-            false => spread.free.clone(),
-        };
-        let buffers = (0..shares).flat_map(|share| free.iter().map(move |free| free + channel / shares * share));
-        let buffers = buffers.take(slots as usize).collect();
         let chunk = spread.bytes;
         let number = pieces(chunk, spread.block_mbps(capabilities), size[0] > 1, capabilities);
-        let piece = chunk.div_ceil(number).next_multiple_of(unit);
-        if piece > channel / shares {
+        let piece = chunk.div_ceil(number).next_multiple_of(unit(request, capabilities));
+        if piece > buffer {
             return refuse(format!("has no room for pieces of {piece} B"));
         }
+        // No channel has chunks of both axes.
+        let share = (spread.count * (size[1] - 1)).div_ceil(links).next_multiple_of(spread.in_a_channel);
+        let share = share.min(size[1] - 1);
         let along = |number, first, count| Axis { number, first, count };
-        let axes = match size {
-            [1, _] => vec![along(0, 0, spread.count)],
-            [_, columns] => {
-                // No channel has chunks of both.
-                let share = (spread.count * (columns - 1)).div_ceil(links).next_multiple_of(spread.in_a_channel);
-                let share = share.min(columns - 1);
-                vec![along(0, 0, share), along(1, share, spread.count - share)]
-            }
-        };
+        let axes = [along(0, 0, share), along(1, share, spread.count - share)];
+        let axes = axes[..if size[0] == 1 { 1 } else { 2 }].to_vec();
         let pieces = chunk.div_ceil(piece);
-        let root = [request.root / size[1], request.root % size[1]];
+        let (request, root) = (request.clone(), [request.root / size[1], request.root % size[1]]);
         let (half, stripe, begin) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes(), spread.begin);
-        Ok(Trees {
-            request: request.clone(),
-            size,
-            root,
-            axes,
-            chunk,
-            piece,
-            pieces,
-            half,
-            stripe,
-            begin,
-            buffers,
-            is_in_place,
-        })
+        Ok(Trees { request, size, root, axes, chunk, piece, pieces, half, stripe, begin, buffers, is_in_place })
     }
 
     /// The rank at `place` as `axis` sees it.
@@ -395,6 +357,40 @@ impl Trees {
                 }
             }
         }
+    }
+}
+
+/// Where chunks, and pieces between the steps, have room.
+struct Room {
+    spread: Spread,
+    buffers: Vec<u64>,
+    /// Bytes of a buffer.
+    buffer: u64,
+    is_in_place: bool,
+}
+
+impl Room {
+    fn of(request: &Request, size: Place, links: u32, capabilities: &Capabilities) -> Option<Self> {
+        // In a tick, a rank uses two buffers between two steps; on a grid, three of an axis to distribute, and four to reduce. Those
+        // of one row may be as many in a channel as chunks are.
+        let slots = match (size[0], request.collective) {
+            (1, _) => 2,
+            (_, Collective::Reduce) => 8,
+            _ => 6,
+        };
+        let in_a_channel = |chunks: u32| if size[0] == 1 { chunks.min(2) } else { 1 };
+        // What the peer receives for itself goes to its place at once, so buffers are on other ranks only; but on a grid it comes later
+        // than what is beside it in its channel.
+        let is_in_place = request.collective.has_peer() && (size[0] == 1 || are_apart(capabilities));
+        let kept = |chunks| if is_in_place { 0 } else { slots / in_a_channel(chunks) };
+        let spread = Spread::of_vector(request.bytes, unit(request, capabilities), links, 1, capabilities, kept)?;
+        let shares = u64::from(in_a_channel(spread.in_a_channel));
+        let channel = channel_bytes(capabilities);
+        let any: Vec<u64> = (0..u64::from(slots)).map(|number| channel * number).collect();
+        let free = if is_in_place { &any } else { &spread.free };
+        let all = (0..shares).flat_map(|share| free.iter().map(move |free| free + channel / shares * share));
+        let buffers = all.take(slots as usize).collect();
+        Some(Room { spread, buffers, buffer: channel / shares, is_in_place })
     }
 }
 
