@@ -168,8 +168,9 @@ fn what_a_newer_card_adds_is_left_alone() {
     let old = fake.open().unwrap().capabilities().clone();
     let fake = Fake::new(4);
     fake.set(BLOCK + 0x24, 0x0001_ffff);
-    // Features 3, 10 and 31; all operations, element types and reductions; a register that was reserved.
-    fake.set(BLOCK + 0x2c, 0x8000_0509);
+    // Rings of both kinds, programs, and features 3, 10 and 31; all operations, element types and reductions; a register that
+    // was reserved.
+    fake.set(BLOCK + 0x2c, 0x8000_050b);
     for offset in [0x70, 0x74, 0x78, 0x7c] {
         fake.set(BLOCK + offset, u32::MAX);
     }
