@@ -304,6 +304,9 @@ mod tests {
         assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
+        assert!(Profile { windows: 0, ..Profile::optweb(4) }.check().is_ok());
+        assert!(Profile { windows: 1024, ..Profile::optweb(4) }.check().is_ok());
+        assert!(Profile { windows: 1025, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile::optweb_dragonfly(u32::MAX, u32::MAX).check().is_err());
     }
 
