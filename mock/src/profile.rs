@@ -337,6 +337,9 @@ mod tests {
             let profile = Profile { version, lanes, ..Profile::optweb(4) };
             assert_eq!(profile.check().is_ok(), is_possible, "version 1.{version} with {lanes} lanes");
         }
+        assert!(Profile { windows: 0, ..Profile::optweb(4) }.check().is_ok());
+        assert!(Profile { windows: 1024, ..Profile::optweb(4) }.check().is_ok());
+        assert!(Profile { windows: 1025, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile::optweb_dragonfly(u32::MAX, u32::MAX).check().is_err());
     }
 

@@ -1,16 +1,16 @@
 //! The memory and signals of other cards that programs reach by one-sided operations without a window: the windows to open before
 //! the programs run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::resident::Unrolled;
 use super::windows::is_unnamed;
-use crate::Capabilities;
 use crate::instruction::{ARGUMENTS, Rights};
 use crate::matching::Members;
 use crate::program::{Communicator, Program};
 use crate::ranges::{Range, remote};
 use crate::refusal::{Reason, Refusal};
+use crate::{Capabilities, Operation};
 
 /// A window that programs need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,13 +138,7 @@ fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
     for (rank, room) in room.iter().enumerate() {
         let kinds = || reached.iter().filter(|(kind, _)| kind.0 == rank);
         let least = kinds().count();
-        let Some(more) = room.checked_sub(least) else {
-            let cause = format!(
-                "other ranks reach its memory and signals by one-sided operations of {least} kinds (communicator and rights), \
-                 but only {room} windows are free on its card"
-            );
-            return Err(Refusal::of(rank, cause).because(Reason::Window));
-        };
+        let more = room.checked_sub(least).ok_or_else(|| too_few(rank, least, *room))?;
         // The widest gaps stay.
         let mut gaps: Vec<(u64, Kind, u64)> = kinds().flat_map(|(kind, ranges)| gaps(*kind, ranges)).collect();
         gaps.sort_unstable_by_key(|gap| std::cmp::Reverse(*gap));
@@ -155,6 +149,41 @@ fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
         }
     }
     Ok(exposure)
+}
+
+fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
+    let cause = format!(
+        "other ranks reach its memory and signals by one-sided operations of {needed} kinds (communicator and rights), but only \
+         {room} windows are free on its card"
+    );
+    Refusal::of(rank, cause).because(Reason::Window)
+}
+
+/// Refuses programs that need more windows than the cards have, beside those that they open themselves. The programs are valid.
+pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
+    if capabilities.windows == 0 {
+        return Ok(());
+    }
+    let mut kinds: BTreeSet<Kind> = BTreeSet::new();
+    for (rank, program) in programs.iter().enumerate() {
+        for instruction in program.instructions.iter().filter(|one| is_unnamed(one)) {
+            let rights = instruction.needed_rights();
+            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
+            if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
+                kinds.insert((peer, instruction.communicator, rights));
+            }
+        }
+    }
+    for (rank, program) in programs.iter().enumerate() {
+        let opens = program.instructions.iter().filter(|one| one.operation == Operation::Open);
+        let own: BTreeSet<u16> = opens.filter_map(|one| Some(one.window()?.slot)).collect();
+        let (needed, room) =
+            (kinds.iter().filter(|kind| kind.0 == rank).count(), capabilities.windows as usize - own.len());
+        if needed > room {
+            return Err(too_few(rank, needed, room));
+        }
+    }
+    Ok(())
 }
 
 /// The gaps between ranges sorted by address: bytes, kind, and the address at which each ends.

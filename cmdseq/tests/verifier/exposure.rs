@@ -162,6 +162,33 @@ fn what_cannot_be_reached_is_not_opened() {
     assert_eq!(exposed.through, [(0, 0, 0), (0, 1, 1)]);
 }
 
+/// What the driver could not open is refused before.
+#[test]
+fn the_verifier_counts_windows() {
+    let at = Operand::card;
+    let kinds = [
+        Instruction::rdma_read(1, at(64), at(0), 8),
+        Instruction::rdma_write(1, at(0), at(128), 8),
+        Instruction::rdma_write(1, at(0), at(256), 8),
+        Instruction::rdma_write(1, at(0), at(0), 0),
+    ];
+    let own = cmdseq::instruction::Window { slot: 0, key: 1 };
+    let (open, close) = (Instruction::open(own, Rights::READ, at(0), 8), Instruction::close(own));
+    let check = |windows, other: Vec<Instruction>| {
+        let programs = [kinds.to_vec(), other].map(|instructions| Program { instructions, ..Program::default() });
+        cmdseq::verify(&programs, &[], &[0, 1], &cmdseq::Capabilities { windows, ..connected(2) })
+    };
+    check(2, vec![]).unwrap();
+    check(3, vec![open, close]).unwrap();
+    // A card without windows needs none.
+    check(0, vec![]).unwrap();
+    for (windows, other) in [(1, vec![]), (2, vec![open, close, open, close])] {
+        let refusal = check(windows, other).unwrap_err();
+        assert_eq!((refusal.rank, refusal.reason), (Some(1), Reason::Window), "{refusal}");
+        assert!(refusal.cause.contains("of 2 kinds") && refusal.cause.contains("only 1 windows"), "{refusal}");
+    }
+}
+
 #[test]
 fn the_rounds_of_a_loop_share_a_window() {
     let capabilities = connected(2);

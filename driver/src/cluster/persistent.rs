@@ -86,7 +86,7 @@ impl Prepared {
     }
 
     /// Binds a buffer to another address on every card, for the launches to come. One word per card is encoded anew; what
-    /// is on the cards stays.
+    /// is on the cards stays, windows too: one-sided instructions go on to reach the ranges of when they were prepared.
     ///
     /// # Errors
     /// [`Error::Unbound`] if the buffer is none that can be bound, or the address is invalid; then nothing has changed.

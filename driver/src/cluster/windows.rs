@@ -91,12 +91,12 @@ impl Cluster {
         if !self.cards().iter().any(|card| card.windows.iter().any(is_unheld)) {
             return Ok(());
         }
-        for card in self.all_mut() {
-            card.queue_mut().poll()?;
-        }
         // A launch in flight may still go through them.
-        if self.cards().iter().any(|card| card.queue().in_flight() > 0) {
-            return Ok(());
+        for card in self.all_mut().iter_mut().filter(|card| card.queue().state() == State::Running) {
+            let _ = card.queue_mut().poll()?;
+            if card.queue().in_flight() > 0 {
+                return Ok(());
+            }
         }
         self.close_those(is_unheld, deadline)
     }
@@ -109,11 +109,11 @@ impl Cluster {
         id: impl Fn(u32, u16) -> u16,
         deadline: Deadline,
     ) -> Result<Through> {
-        let capabilities = self.capabilities().clone();
-        let all = || programs.programs.iter().flat_map(|program| &program.instructions);
-        if capabilities.windows == 0 || !all().any(needs_window) {
+        let mut all = programs.programs.iter().flat_map(|program| &program.instructions);
+        if self.capabilities().windows == 0 || !all.any(needs_window) {
             return Ok(Through::default());
         }
+        let capabilities = self.capabilities().clone();
         self.close_windows()?;
         let free = |(rank, index): (usize, &usize)| {
             free_slots(capabilities.windows, &self.cards()[*index].windows, &programs.own_slots(rank))

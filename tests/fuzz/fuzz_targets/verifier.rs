@@ -82,7 +82,7 @@ impl Input<'_> {
         }
         // Few slots, keys and rights, of windows that may be open.
         if fields.window && self.byte() & 7 != 0 {
-            it.extent = self.of(&[0, 0, 1, 5]) | u64::from(self.of(&[1, 1, 2])) << 32;
+            it.extent = self.of(&[0, 0, 1, 5]) | self.of(&[1_u64, 1, 2]) << 32;
             it.extent |= if fields.rights { u64::from(self.byte() % 9) << 16 } else { 0 };
         }
         if fields.combine || is_wild {

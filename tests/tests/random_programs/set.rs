@@ -293,7 +293,7 @@ impl Set<'_> {
             true => Instruction::rdma_read(peer as u16, from, to, bytes),
             false => Instruction::rdma_write(peer as u16, from, to, bytes),
         };
-        if self.capabilities.windows > 0 && self.dice.one_in(3) {
+        if self.capabilities.windows > 0 && self.dice.one_in(2) {
             return self.through_window((id, &ranks), (own, peer), instruction.on(id));
         }
         if !self.dice.one_in(3) {
@@ -312,7 +312,7 @@ impl Set<'_> {
         let there = if is_read { instruction.source } else { instruction.destination };
         let needed = if is_read { Rights::READ } else { Rights::WRITE };
         let (mut rights, mut named, mut at, mut bytes) = (needed, window, there, instruction.bytes);
-        match self.dice.below(12) {
+        match self.dice.below(24) {
             0 => rights = Rights::all() - needed,
             1 => named.key += 1,
             2 => named.slot += 1,
@@ -326,7 +326,7 @@ impl Set<'_> {
         let of = if self.dice.one_in(3) { self.communicator().0 } else { id };
         self.push(ranks[peer], Instruction::open(window, rights, at, bytes).on(of));
         let barrier = |set: &mut Self| {
-            if !set.dice.one_in(8) {
+            if !set.dice.one_in(12) {
                 ranks.iter().for_each(|rank| set.push(*rank, Instruction::barrier().on(id)));
             }
         };

@@ -36,6 +36,21 @@ fn lanes() {
 }
 
 #[test]
+fn windows() {
+    let windows = |text: &str| Selector::parse(text).map(|selector| selector.profile().unwrap().windows);
+    assert_eq!(windows("mock:optweb:8").unwrap(), 16);
+    assert_eq!(windows("mock:optweb:8+windows=0").unwrap(), 0);
+    assert_eq!(windows("mock:optweb:2x4/3+windows=1024+lanes=2").unwrap(), 1024);
+    assert!(matches!(windows("mock:optweb:8+windows=1025"), Err(Error::Profile { .. })));
+    for text in ["mock:optweb:8+windows=", "mock:optweb:8+windows=-1", "mock:optweb:8+windows=some"] {
+        assert!(matches!(windows(text), Err(Error::Syntax { .. })), "{text:?}");
+    }
+    let listed = Selector::parse("mock:optweb:4+windows=0+lanes=2").unwrap().mock_selectors();
+    assert_eq!(listed[3], "mock:optweb:4/3+lanes=2+windows=0");
+    assert_eq!(windows(&listed.join(",")).unwrap(), 0);
+}
+
+#[test]
 fn faults() {
     let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
     let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
