@@ -92,13 +92,14 @@ fn an_instruction_is_the_same_by_value_by_reference_bound_or_encoded() {
     let mut card = fake.open().unwrap();
     let instruction = Instruction::fill(Operand::card(4096), 64, 7);
     let (bound, encoded) = (Bound::from(instruction), Encoded::new(&instruction));
+    let references = (&instruction, &bound.clone(), &encoded);
     let queue = card.queue_mut();
     let tokens = [
         queue.submit(instruction).unwrap(),
-        queue.submit(&instruction).unwrap(),
-        queue.submit(&bound).unwrap(),
+        queue.submit(references.0).unwrap(),
+        queue.submit(references.1).unwrap(),
         queue.submit(bound).unwrap(),
-        queue.submit(&encoded).unwrap(),
+        queue.submit(references.2).unwrap(),
         queue.push(encoded).unwrap(),
     ];
     queue.ring().unwrap();

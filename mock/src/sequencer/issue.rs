@@ -30,8 +30,6 @@ pub(super) struct Next {
 
 impl Next {
     /// An instruction with its claim, or the refusal of it.
-    // Not inlined, as `take_next`.
-    #[inline(never)]
     fn of(instruction: Instruction, claim: Result<Claim, Refusal>) -> Self {
         let (claim, refusal) = match claim {
             Ok(claim) => (claim, None),
@@ -106,8 +104,6 @@ impl Core {
     }
 
     /// Takes the next instruction of the resident program, or of the fetched ones.
-    // Not inlined, so that the instruction is moved as a whole and not field by field.
-    #[inline(never)]
     fn take_next(&mut self, index: usize) -> Option<Next> {
         let card = &mut self.cards[index];
         if let Some(launch) = &mut card.sequencer.launch {
