@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cmdseq::plan::{self, Collective, Request, plan};
 use cmdseq::{Instruction, Operand, Status};
-use fpga_driver::{Bound, Choice, Cluster, Communicator, Error, Execution};
+use fpga_driver::{Bound, Choice, Cluster, Communicator, Error, Execution, Submission};
 use fpga_mock::Profile;
 use fpga_tests::dice::{Dice, seed};
 use fpga_tests::run::open;
@@ -20,7 +20,7 @@ const ENTRIES: u16 = 32;
 const GENERATIONS: usize = 256;
 
 /// How `node` ends one instruction.
-fn status(cluster: &mut Cluster, node: u32, instruction: impl Into<Bound>) -> Status {
+fn status(cluster: &mut Cluster, node: u32, instruction: impl Submission) -> Status {
     let queue = cluster.card_mut(node as usize).queue_mut();
     let token = queue.submit(instruction).unwrap();
     queue.wait(&token, SECONDS).unwrap().status
