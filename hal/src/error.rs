@@ -62,10 +62,11 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A buffer would have zero bytes, or more than the address space.
+    /// A buffer would have zero bytes, or more than the address space; or the entries of a [`Ring`](crate::Ring) are no power
+    /// of two.
     #[error("invalid buffer size: {bytes} bytes")]
     BufferSize {
-        /// Bytes asked for.
+        /// Bytes asked for, or of the ring.
         bytes: u64,
     },
     /// An alignment is not a power of two.

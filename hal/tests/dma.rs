@@ -9,7 +9,7 @@ use std::thread;
 use fake::Fake;
 use fpga_hal::endpoint::DmaFault;
 use fpga_hal::memory::barrier;
-use fpga_hal::{Domain, Error, Iova};
+use fpga_hal::{Domain, Error, Iova, Ring};
 
 /// An endpoint that masters the bus of a domain.
 fn master(domain: &Domain) -> (Arc<Fake>, fpga_hal::Function) {
@@ -55,6 +55,38 @@ fn buffers_hold_what_either_side_writes() {
     assert_eq!(seen, word);
     assert_eq!(buffer.load_acquire(128).unwrap(), 0x0807_0605_0403_0201);
     assert_eq!(buffer.load_acquire(184).unwrap(), 0x403f_3e3d_3c3b_3a39);
+}
+
+#[test]
+fn a_count_names_the_entry_at_its_rest() {
+    let domain = Domain::in_process();
+    let (fake, _function) = master(&domain);
+    let ring: Ring<64> = Ring::new(domain.allocate(4 * 64, 64).unwrap()).unwrap();
+    let start = ring.buffer().iova().0;
+    assert_eq!(ring.entries(), 4);
+    for (count, place) in [(0, 0), (3, 3), (4, 0), (6, 2), (u32::MAX, 3)] {
+        let entry: [u8; 64] = std::array::from_fn(|byte| (byte as u8 + 1).wrapping_mul(count as u8 | 1));
+        ring.store(count, &entry).unwrap();
+        let mut seen = [0; 64];
+        fake.dma_read(start + 64 * place, &mut seen).unwrap();
+        assert_eq!(seen, entry, "{count}");
+        fake.dma_write(start + 64 * place + 8, &[0xee; 8]).unwrap();
+        ring.load(count, &mut seen).unwrap();
+        assert_eq!((seen[..8].to_vec(), seen[8..16].to_vec()), (entry[..8].to_vec(), vec![0xee; 8]), "{count}");
+        let last = u64::from_le_bytes(entry[56..].try_into().unwrap());
+        assert_eq!(ring.load_acquire::<56>(count).unwrap(), last, "{count}");
+    }
+}
+
+#[test]
+fn a_ring_has_a_power_of_two_of_whole_entries() {
+    let domain = Domain::in_process();
+    for (bytes, is_ring) in [(64, true), (128, true), (192, false), (256, true), (96, false), (32, false)] {
+        let ring = Ring::<64>::new(domain.allocate(bytes, 64).unwrap());
+        assert_eq!(ring.is_ok(), is_ring, "{bytes}");
+        assert!(is_ring || matches!(ring, Err(Error::BufferSize { .. })));
+    }
+    assert!(Ring::<12>::new(domain.allocate(12, 64).unwrap()).is_err(), "words of 8 bytes");
 }
 
 #[test]

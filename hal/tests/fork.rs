@@ -5,7 +5,7 @@ mod fake;
 
 use fake::{Fake, bar};
 use fpga_hal::memory::MmapMut;
-use fpga_hal::{Direction, Domain, Error};
+use fpga_hal::{Direction, Domain, Error, Ring};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -16,6 +16,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
     let window = function.window(bar(2)).unwrap();
     let buffer = domain.allocate(4096, 1).unwrap();
     buffer.write(0, b"ours").unwrap();
+    let ring: Ring<64> = Ring::new(buffer.clone()).unwrap();
     let registered = domain.register(MmapMut::map_anon(1 << 16).unwrap(), Direction::Both).unwrap();
     fake.take_events();
 
@@ -25,6 +26,9 @@ fn a_forked_child_is_told_and_changes_nothing() {
             let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
             let told = forked(buffer.read(0, &mut [0; 4]))
                 && forked(buffer.write_word64(0, &[0; 64]))
+                && forked(ring.store(0, &[0; 64]))
+                && forked(ring.load(0, &mut [0; 64]))
+                && forked(ring.load_acquire::<0>(0).map(drop))
                 && forked(window.read_u32(0).map(drop))
                 && forked(function.config_read_u32(0).map(drop))
                 && forked(function.reset().map(drop))
@@ -34,7 +38,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && MmapMut::map_anon(1 << 16).is_ok_and(|memory| {
                     forked(domain.register(memory, Direction::Both).map(drop).map_err(Error::from))
                 });
-            drop((function, window, buffer));
+            drop((function, window, ring, buffer));
             let quiet = fake.take_events().is_empty();
             // What it makes itself, it has.
             let own = Domain::in_process().allocate(4096, 1).and_then(|own| own.write(0, b"own"));

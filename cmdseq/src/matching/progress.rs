@@ -96,6 +96,9 @@ impl<'a> Matching<'a> {
 
     /// Issues the instructions of `rank` that wait for none of its heads.
     pub(super) fn issue(&mut self, rank: usize) {
+        if self.lanes == 1 {
+            return self.issue_in_order(rank);
+        }
         while let Some(claim) = self.waiting[rank].take().or_else(|| self.next_claim(rank)) {
             if self.blockers(rank, &claim).next().is_some() {
                 self.waiting[rank] = Some(claim);
@@ -106,6 +109,18 @@ impl<'a> Matching<'a> {
             self.heads[stream] = Some((index, claim));
             self.next[rank] += 1;
             self.fresh.push(stream);
+        }
+    }
+
+    /// As [`issue`](Self::issue), with one lane: each instruction waits for the one before.
+    fn issue_in_order(&mut self, rank: usize) {
+        if self.heads[rank].is_some() {
+            return;
+        }
+        if let Some(claim) = self.next_claim(rank) {
+            self.heads[rank] = Some((self.next[rank], claim));
+            self.next[rank] += 1;
+            self.fresh.push(rank);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::transport::card_ring::CardRing;
 use crate::transport::host_ring::HostRing;
 
 /// The transports there are. An enum, because a type parameter of the queue would be one of every card and cluster.
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one, which is used for every instruction")]
 pub(crate) enum AnyTransport {
     HostRing(HostRing),
     CardRing(Box<CardRing>),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cmdseq::{Instruction, Operation, Status};
+use cmdseq::{Encoded, Instruction, Operand, Operation, Status};
 use fpga_driver::{Bound, Error, check};
 
 use crate::cards::Open as _;
@@ -86,6 +86,38 @@ fn submitting_is_one_write_and_no_read() {
         card.queue_mut().wait(&token, SECOND).unwrap();
     }
     assert_eq!(fake.counts(), (0, 1000 + 31), "a doorbell each, and one write for 32 completions");
+}
+
+#[test]
+fn an_instruction_is_the_same_by_value_by_reference_bound_or_encoded() {
+    let fake = Fake::new(64);
+    let mut card = fake.open().unwrap();
+    let instruction = Instruction::fill(Operand::card(4096), 64, 7);
+    let (bound, encoded) = (Bound::from(instruction), Encoded::new(&instruction));
+    let references = (&instruction, &bound.clone(), &encoded);
+    let queue = card.queue_mut();
+    let tokens = [
+        queue.submit(instruction).unwrap(),
+        queue.submit(references.0).unwrap(),
+        queue.submit(references.1).unwrap(),
+        queue.submit(bound).unwrap(),
+        queue.submit(references.2).unwrap(),
+        queue.push(encoded).unwrap(),
+    ];
+    queue.ring().unwrap();
+    for (tag, token) in (0..).zip(&tokens) {
+        assert_eq!((queue.wait(token, SECOND).unwrap().tag, token.operation()), (tag, Operation::Fill));
+    }
+    assert_eq!(fake.state().ran, [Operation::Fill; 6]);
+}
+
+#[test]
+fn what_was_encoded_before_names_no_host_memory_either() {
+    let mut card = Fake::new(4).open().unwrap();
+    let copy = Encoded::new(&Instruction::copy(Operand::host(4096), Operand::card(0), 64));
+    let error = card.queue_mut().push(copy).unwrap_err();
+    assert!(matches!(error, Error::HostMemoryUnbound { .. }), "{error}");
+    assert_eq!(card.queue().in_flight(), 0);
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl<const BYTES: usize> Ring<BYTES> {
     /// # Errors
     /// [`Error::BufferSize`] for another length, or if `BYTES` is not a multiple of 8.
     pub fn new(buffer: Arc<DmaBuffer>) -> Result<Self> {
-        let entries = if BYTES == 0 { 0 } else { buffer.len() / BYTES };
+        let entries = buffer.len().checked_div(BYTES).unwrap_or(0);
         let last = u32::try_from(entries).ok().filter(|entries| entries.is_power_of_two()).map(|entries| entries - 1);
         match last {
             Some(mask) if BYTES.is_multiple_of(WORD) && entries * BYTES == buffer.len() => {
