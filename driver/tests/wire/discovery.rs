@@ -107,14 +107,17 @@ fn all_ones_are_a_card_that_is_gone_if_its_vendor_id_is_too() {
     assert!(matches!(&error, Error::NoSequencer { looked, .. } if looked.contains("all-ones")), "{error}");
 }
 
+/// A card, and a call that reads its description.
+type Describes = (Arc<Fake>, Box<dyn FnOnce() -> Result<(), Error>>);
+
 #[test]
 fn a_card_that_vanishes_while_it_is_described_is_gone() {
-    let open: fn() -> (Arc<Fake>, Box<dyn FnOnce() -> Result<(), Error>>) = || {
+    let open: fn() -> Describes = || {
         let fake = Fake::new(4);
         let function = fake.function();
         (fake, Box::new(|| open_card(function).map(drop)))
     };
-    let reset: fn() -> (Arc<Fake>, Box<dyn FnOnce() -> Result<(), Error>>) = || {
+    let reset: fn() -> Describes = || {
         let fake = Fake::new(4);
         let mut card = fake.open().unwrap();
         (fake, Box::new(move || card.reset()))
