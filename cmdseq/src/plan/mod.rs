@@ -316,8 +316,10 @@ impl Search<'_> {
         }
         if !relays.is_empty() {
             let nodes: Vec<String> = relays.iter().map(u32::to_string).collect();
-            let which = if nodes.len() == 1 { "node" } else { "nodes" };
-            notes.push(format!("{which} {} outside of the group relay", nodes.join(", ")));
+            notes.push(match nodes.as_slice() {
+                [node] => format!("node {node} outside of the group relays"),
+                _ => format!("nodes {} outside of the group relay", nodes.join(", ")),
+            });
         }
         // The others have one partner at a time.
         let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);

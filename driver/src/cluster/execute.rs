@@ -38,7 +38,7 @@ impl Cluster {
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
     /// [`Error::Timeout`] for the rank that the others wait for. After either, all cards of the plan were
     /// aborted and the destinations of the plan are undefined. Those of [`contexts`](Cluster::contexts), and
-    /// [`Error::BadArgument`] if a node of the group is not among the cards. If a card of the group does not run,
+    /// [`Error::BadArgument`] if a node of the group, or one that relays, is not among the cards. If a card of the group does not run,
     /// [`Error::Removed`] or [`Error::NotRunning`], and nothing was launched.
     pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
         let (ranks, nodes) = (plan.request.group.len(), plan.nodes());

@@ -90,6 +90,26 @@ fn the_card_that_stops_is_named_with_what_it_was_at() {
     }
 }
 
+/// Cards outside of the group relay, and are named, unless they may not.
+#[test]
+fn cards_without_a_link_use_others() {
+    fn apart<'a>(command: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let both = ["allreduce", "--op", "sum", "--bytes", "4KiB", "--group", "0,3", "--cards", "mock:optweb:2x2"];
+        [&[command], &both[..], more].concat()
+    }
+    let ran = super::json(&apart("coll", &[]));
+    let notes: Vec<&str> = ran["notes"].as_array().unwrap().iter().filter_map(|note| note.as_str()).collect();
+    assert!(notes.contains(&"node 1 outside of the group relays"), "{notes:?}");
+    let planned = super::json(&apart("plan", &["--relays", "2"]));
+    assert_eq!(planned["relays"], serde_json::json!([2]));
+    let of_relay = &planned["programs"][2];
+    assert_eq!((&of_relay["rank"], &of_relay["node"]), (&serde_json::Value::Null, &2.into()));
+    let text = super::stdout(&apart("plan", &["--relays", "2"]));
+    assert!(text.contains("\nrelay on node 2\n"), "{text}");
+    let refused = exits_with(7, &apart("plan", &["--relays", "none"]));
+    assert!(refused["message"].as_str().unwrap().contains("let node 1 or node 2 relay"), "{refused}");
+}
+
 /// A barrier of one card among four says nothing, so it is not said to be verified.
 #[test]
 fn one_card_of_several_is_no_collective() {
@@ -123,13 +143,13 @@ fn refused_before_launch_is_7() {
         &["coll", "allreduce", "--op", "xor", "--dtype", "f32"] as &[&str],
         &["coll", "allreduce", "--op", "minloc", "--dtype", "i32"],
         &["coll", "reduce", "--op", "sum", "--dtype", "f64", "--bytes", "12"],
-        &["coll", "alltoall", "--group", "0,1,2", "--cards", "mock:optweb:2x2"],
+        &["coll", "alltoall", "--group", "0,3", "--relays", "none", "--cards", "mock:optweb:2x2"],
         &["coll", "gatherv", "--counts", "1,2,3"],
         &["coll", "gatherv", "--counts", "1,2,3,4/1,2,3,4"],
         &["coll", "alltoallv", "--counts", "1,2,3,4/1,2,3,4"],
         &["coll", "scatterv", "--counts", "1,2,3,9GiB"],
         &["coll", "scatterv", "--counts", "4,4,4,6", "--dtype", "f32"],
-        &["coll", "alltoallv", "--group", "0,1,2", "--cards", "mock:optweb:2x2"],
+        &["coll", "alltoallv", "--group", "0,3", "--relays", "0", "--cards", "mock:optweb:2x2"],
         &["coll", "scatter", "--root", "4"],
         &["coll", "send", "--peer", "9"],
         &["coll", "allgather", "--bytes", "1GiB", "--algorithm", "direct"],

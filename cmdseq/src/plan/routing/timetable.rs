@@ -14,10 +14,10 @@ use crate::refusal::Refusal;
 #[derive(Debug, Clone)]
 pub(crate) struct Timetable {
     routes: Routes,
-    /// By card, whether it sends in each round.
-    sends: Vec<Vec<bool>>,
-    /// By card, whether it receives in each round.
-    receives: Vec<Vec<bool>>,
+    /// By card, the rounds in which it sends.
+    sends: Vec<Rounds>,
+    /// By card, the rounds in which it receives.
+    receives: Vec<Rounds>,
     /// By rank, the first round after all that it sent or received for itself.
     ready: Vec<usize>,
     rounds: Vec<Vec<Hop>>,
@@ -52,8 +52,8 @@ impl Timetable {
     pub(crate) fn new(routes: Routes) -> Self {
         let cards = routes.cards();
         Timetable {
-            sends: vec![Vec::new(); cards],
-            receives: vec![Vec::new(); cards],
+            sends: vec![Rounds::default(); cards],
+            receives: vec![Rounds::default(); cards],
             ready: vec![0; cards],
             rounds: Vec::new(),
             stays: Vec::new(),
@@ -102,8 +102,8 @@ impl Timetable {
                 self.stays.push(Stay { card: next, from: round, until: round, bytes: one.bytes });
                 self.relayed[next] += one.bytes;
             }
-            set(&mut self.sends[at], round);
-            set(&mut self.receives[next], round);
+            self.sends[at].insert(round);
+            self.receives[next].insert(round);
             if self.rounds.len() <= round {
                 self.rounds.resize(round + 1, Vec::new());
             }
@@ -121,22 +121,15 @@ impl Timetable {
     fn next_hop(&mut self, at: usize, to: usize, earliest: usize, last_ready: usize) -> Option<(usize, usize)> {
         let nearer = self.routes.nearer(at, to);
         let rated = nearer.into_iter().map(|next| {
-            let round = self.first_free(at, next, if next == to { earliest.max(last_ready) } else { earliest });
+            let free = |from: usize, to: usize, earliest| self.sends[from].first_free(&self.receives[to], earliest);
+            let round = free(at, next, if next == to { earliest.max(last_ready) } else { earliest });
             let end = match self.routes.hops(next, to) {
-                Some(1) => self.first_free(next, to, last_ready.max(round + 1)),
+                Some(1) => free(next, to, last_ready.max(round + 1)),
                 _ => round,
             };
             (end, self.relayed[next], next, round)
         });
         rated.min().map(|(_, _, next, round)| (next, round))
-    }
-
-    /// The first round from `earliest` on in which `from` does not send and `to` does not receive.
-    fn first_free(&self, from: usize, to: usize, earliest: usize) -> usize {
-        let (sends, receives) = (&self.sends[from], &self.receives[to]);
-        let is_busy = |busy: &[bool], round: usize| busy.get(round).copied().unwrap_or(false);
-        let is_free = |round: &usize| !is_busy(sends, *round) && !is_busy(receives, *round);
-        (earliest..).find(is_free).unwrap_or(earliest)
     }
 
     /// Returns the hops of each round, if what is relayed lies in `room` on each card.
@@ -164,9 +157,28 @@ impl Timetable {
     }
 }
 
-fn set(busy: &mut Vec<bool>, round: usize) {
-    if busy.len() <= round {
-        busy.resize(round + 1, false);
+/// A set of rounds, as bits.
+#[derive(Debug, Clone, Default)]
+struct Rounds(Vec<u64>);
+
+impl Rounds {
+    fn insert(&mut self, round: usize) {
+        let word = round / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (round % 64);
     }
-    busy[round] = true;
+
+    /// The first round from `earliest` on that is in neither set.
+    fn first_free(&self, other: &Rounds, earliest: usize) -> usize {
+        let word = |set: &Rounds, number: usize| set.0.get(number).copied().unwrap_or(0);
+        let mut number = earliest / 64;
+        let mut free = !(word(self, number) | word(other, number)) & (u64::MAX << (earliest % 64));
+        while free == 0 {
+            number += 1;
+            free = !(word(self, number) | word(other, number));
+        }
+        64 * number + free.trailing_zeros() as usize
+    }
 }
