@@ -1,6 +1,6 @@
 //! One instruction, one hop. The vector forms are in a module of their own.
 
-use super::channels::are_apart;
+use super::channels::{Spread, are_apart};
 use super::draft::Draft;
 use super::placement::Stripes;
 use crate::program::Program;
@@ -34,10 +34,13 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let root = request.root as u16;
     let combine = request.combine;
-    // Where channels are shared, a copy of a rank's own block would take longer than all others.
+    // Where channels are shared, what a rank copies or folds of its own goes where no other block is, if there is such a channel.
     let is_in_place = request.placement.is_none() && many && !are_apart(capabilities);
+    let blocks = Spread::new(0, ranks, bytes, 1, capabilities).filter(|_| is_in_place);
+    let free = blocks.and_then(|blocks| blocks.free.first().copied());
     for (rank, program) in (0..ranks).zip(&mut draft.programs) {
         let (source, destination) = match (request.collective, is_in_place) {
+            (Collective::ReduceScatter, true) => (source, free.map_or(destination, Operand::card)),
             (Collective::Scatter, true) if rank == request.root => (source, stripes.block(source, rank)),
             (Collective::Gather, true) if rank == request.root => (stripes.block(destination, rank), destination),
             (Collective::Allgather, true) => (stripes.block(destination, rank), destination),

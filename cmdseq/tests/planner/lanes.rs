@@ -62,6 +62,8 @@ fn long_vectors_use_the_whole_memory_where_stripes_share_channels() {
         (mesh(1), Alltoall, 4 << 20, 1.15),
         // The result is a third stream where all channels have two.
         (mesh(1), ReduceScatter, 4 << 20, 1.5),
+        // Here it has a channel of its own.
+        (connected(24), ReduceScatter, 4 << 20, 1.15),
         (grid.clone(), Send, 64 << 20, 1.5),
         (grid.clone(), Broadcast, 64 << 20, 1.5),
         (grid.clone(), Reduce, 64 << 20, 1.5),

@@ -16,7 +16,7 @@ use crate::units::{microseconds, rounded};
 use crate::{output, progress, size};
 
 /// Without `--cards`: fully connected cards, and Dragonflies, with one lane and with several.
-const FABRICS: [&str; 10] = [
+const FABRICS: [&str; 12] = [
     "mock:optweb:2",
     "mock:optweb:8",
     "mock:optweb:16",
@@ -25,8 +25,10 @@ const FABRICS: [&str; 10] = [
     "mock:optweb:8x8",
     "mock:optweb:8+lanes=2",
     "mock:optweb:16+lanes=2",
+    "mock:optweb:64+lanes=2",
     "mock:optweb:4x4+lanes=6",
     "mock:optweb:8x8+lanes=6",
+    "mock:optweb:22x44+lanes=6",
 ];
 
 /// Operations and sizes: long vectors, long blocks, and those that take no longer than their hops.
