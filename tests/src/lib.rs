@@ -12,6 +12,7 @@ pub mod conformance;
 pub mod dice;
 pub mod folding;
 pub mod interpreter;
+pub mod memory;
 pub mod oracle;
 pub mod pattern;
 pub mod prediction;

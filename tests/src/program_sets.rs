@@ -10,7 +10,8 @@ use fpga_driver::{Bound, Cluster, Error, Execution, Report};
 use fpga_hal::DmaBuffer;
 use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 
-use crate::interpreter::{Memory, PAGE, interpret};
+use crate::interpreter::interpret;
+use crate::memory::{Memory, PAGE};
 use crate::{pattern, run};
 
 /// Time limit of a set; far above any set that ends.

@@ -44,7 +44,9 @@ fn cards_say_their_version_and_what_came_with_it() {
         let card = &cluster.cards()[0];
         assert_eq!(card.version(), (1, version as u16));
         let missing: Vec<&Operation> = Operation::ALL.iter().filter(|one| !card.capabilities().runs(**one)).collect();
-        assert_eq!(missing, if version < 5 { vec![&Operation::Fold] } else { vec![] }, "1.{version}");
+        let later = if version < 5 { vec![&Operation::Fold, &Operation::Open, &Operation::Close] } else { vec![] };
+        assert_eq!(missing, later, "1.{version}");
+        assert_eq!(card.capabilities().windows > 0, version > 4, "1.{version}");
         let (_fabric, host) = raw(card_of(version));
         assert_eq!(host.read(sequencer::LANES), u32::from(version > 3), "1.{version}");
     }
