@@ -123,6 +123,14 @@ impl<A: AtomicByte> Cells<A> {
     }
 }
 
+/// Puts `cell` behind the free cells of the ring `cells`, of which there were `freed`.
+#[inline]
+pub(crate) fn free(cells: &mut [u32], freed: &mut u32, cell: u32) {
+    let place = *freed as usize & (cells.len() - 1);
+    cells[place] = cell;
+    *freed = freed.wrapping_add(1);
+}
+
 #[cfg(test)]
 mod tests {
     use loom::sync::atomic::AtomicU8;

@@ -15,7 +15,7 @@ use fpga_hal::DmaBuffer;
 
 use crate::error::{Error, Result};
 use crate::ledger::bound::Held;
-use crate::ledger::cells::{Cells, FREE, PENDING};
+use crate::ledger::cells::{Cells, FREE, PENDING, free};
 use crate::ledger::state::State;
 use crate::ledger::token::{Entry, Token};
 
@@ -422,14 +422,6 @@ impl fmt::Debug for Ledger {
             .field("announced", &self.announced)
             .finish_non_exhaustive()
     }
-}
-
-/// Puts `cell` behind the free cells of the ring `cells`.
-#[inline]
-fn free(cells: &mut [u32], freed: &mut u32, cell: u32) {
-    let place = *freed as usize & (cells.len() - 1);
-    cells[place] = cell;
-    *freed = freed.wrapping_add(1);
 }
 
 /// The completion of an instruction that the card did not complete.
