@@ -3,7 +3,7 @@
 //! It shares no code with planner, verifier and mock: it computes block addresses and matches instructions itself. The
 //! programs must not race; then any order of execution gives the same result.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use cmdseq::plan::{Communicator, Program};
 use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
