@@ -40,7 +40,8 @@ pub struct Exposure {
 /// An instruction that is invalid by itself, or reaches a card outside of the group or its own, gets none.
 ///
 /// # Errors
-/// Invalid communicators; and [`Reason::Window`](crate::Reason::Window) if a rank needs more windows even so, because the communicators or rights differ.
+/// Invalid communicators; and [`Reason::Window`](crate::Reason::Window) if a rank needs more windows even so, because the
+/// communicators or rights differ.
 pub fn exposure(
     programs: &[Program],
     communicators: &[Communicator],
