@@ -1,16 +1,16 @@
 //! The memory and signals of other cards that programs reach by one-sided operations without a window: the windows to open before
 //! the programs run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::resident::Unrolled;
-use super::windows::is_unnamed;
+use super::windows::{Kind, is_unnamed, too_few};
+use crate::Capabilities;
 use crate::instruction::{ARGUMENTS, Rights};
 use crate::matching::Members;
 use crate::program::{Communicator, Program};
 use crate::ranges::{Range, remote};
-use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Operation};
+use crate::refusal::Refusal;
 
 /// A window that programs need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,8 @@ pub struct Exposure {
 /// An instruction that is invalid by itself, or reaches a card outside of the group or its own, gets none.
 ///
 /// # Errors
-/// Invalid communicators; and [`Reason::Window`] if a rank needs more windows even so, because the communicators or rights differ.
+/// Invalid communicators; and [`Reason::Window`](crate::Reason::Window) if a rank needs more windows even so, because the
+/// communicators or rights differ.
 pub fn exposure(
     programs: &[Program],
     communicators: &[Communicator],
@@ -79,9 +80,6 @@ pub fn exposure_resident(
     });
     divide(&reached, room)
 }
-
-/// What windows have in common that can be joined: rank, communicator and rights.
-type Kind = (usize, u16, Rights);
 
 /// By kind, the range that each instruction reaches, and its rank and index.
 type Reached = BTreeMap<Kind, Vec<(Range, (usize, usize))>>;
@@ -149,41 +147,6 @@ fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
         }
     }
     Ok(exposure)
-}
-
-fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
-    let cause = format!(
-        "other ranks reach its memory and signals by one-sided operations of {needed} kinds (communicator and rights), but only \
-         {room} windows are free on its card"
-    );
-    Refusal::of(rank, cause).because(Reason::Window)
-}
-
-/// Refuses programs that need more windows than the cards have, beside those that they open themselves. The programs are valid.
-pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    if capabilities.windows == 0 {
-        return Ok(());
-    }
-    let mut kinds: BTreeSet<Kind> = BTreeSet::new();
-    for (rank, program) in programs.iter().enumerate() {
-        for instruction in program.instructions.iter().filter(|one| is_unnamed(one)) {
-            let rights = instruction.needed_rights();
-            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
-            if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
-                kinds.insert((peer, instruction.communicator, rights));
-            }
-        }
-    }
-    for (rank, program) in programs.iter().enumerate() {
-        let opens = program.instructions.iter().filter(|one| one.operation == Operation::Open);
-        let own: BTreeSet<u16> = opens.filter_map(|one| Some(one.window()?.slot)).collect();
-        let (needed, room) =
-            (kinds.iter().filter(|kind| kind.0 == rank).count(), capabilities.windows as usize - own.len());
-        if needed > room {
-            return Err(too_few(rank, needed, room));
-        }
-    }
-    Ok(())
 }
 
 /// The gaps between ranges sorted by address: bytes, kind, and the address at which each ends.

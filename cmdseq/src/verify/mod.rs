@@ -91,7 +91,7 @@ pub(crate) fn check(
     drop(instructions);
     lanes::check(programs, &members, capabilities)?;
     if has_one_sided {
-        exposure::check_room(programs, &members, capabilities)?;
+        windows::check_room(programs, &members, capabilities)?;
         Races::check(programs, &members, capabilities)?;
     } else {
         let mut matching = Matching::new(programs, &members, capabilities);

@@ -3,9 +3,10 @@
 //! Programs run here in a possible order. A window is open for an operation if its `open` has ended before the operation begins,
 //! and its `close` begins after the operation has ended, in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::Clocks;
+use crate::instruction::Rights;
 use crate::matching::{Members, is_one_sided};
 use crate::program::Program;
 use crate::ranges::{Range, remote};
@@ -32,6 +33,45 @@ struct Open {
 /// Whether a one-sided operation names no window.
 pub(super) fn is_unnamed(instruction: &Instruction) -> bool {
     is_one_sided(instruction.operation) && instruction.window().is_none()
+}
+
+/// What windows have in common that can be joined: rank, communicator and rights.
+pub(super) type Kind = (usize, u16, Rights);
+
+/// Refuses what needs more windows than `rank` has free.
+pub(super) fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
+    let cause = format!(
+        "other ranks reach its memory and signals by one-sided operations of {needed} kinds (communicator and rights), but only \
+         {room} windows are free on its card"
+    );
+    Refusal::of(rank, cause).because(Reason::Window)
+}
+
+/// Refuses programs that need more windows than the cards have, beside those that they open themselves. The programs are valid.
+pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
+    if capabilities.windows == 0 {
+        return Ok(());
+    }
+    let mut kinds: BTreeSet<Kind> = BTreeSet::new();
+    for (rank, program) in programs.iter().enumerate() {
+        for instruction in program.instructions.iter().filter(|one| is_unnamed(one)) {
+            let rights = instruction.needed_rights();
+            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
+            if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
+                kinds.insert((peer, instruction.communicator, rights));
+            }
+        }
+    }
+    for (rank, program) in programs.iter().enumerate() {
+        let opens = program.instructions.iter().filter(|one| one.operation == Operation::Open);
+        let own: BTreeSet<u16> = opens.filter_map(|one| Some(one.window()?.slot)).collect();
+        let (needed, room) =
+            (kinds.iter().filter(|kind| kind.0 == rank).count(), capabilities.windows as usize - own.len());
+        if needed > room {
+            return Err(too_few(rank, needed, room));
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Windows<'a> {
