@@ -99,13 +99,13 @@ fn cards_without_a_link_use_others() {
     }
     let ran = super::json(&apart("coll", &[]));
     let notes: Vec<&str> = ran["notes"].as_array().unwrap().iter().filter_map(|note| note.as_str()).collect();
-    assert!(notes.contains(&"node 1 outside of the group relays"), "{notes:?}");
-    let planned = super::json(&apart("plan", &["--relays", "2"]));
-    assert_eq!(planned["relays"], serde_json::json!([2]));
+    assert!(notes.contains(&"node 2 outside of the group relays"), "{notes:?}");
+    let planned = super::json(&apart("plan", &["--relays", "1"]));
+    assert_eq!(planned["relays"], serde_json::json!([1]));
     let of_relay = &planned["programs"][2];
-    assert_eq!((&of_relay["rank"], &of_relay["node"]), (&serde_json::Value::Null, &2.into()));
-    let text = super::stdout(&apart("plan", &["--relays", "2"]));
-    assert!(text.contains("\nrelay on node 2\n"), "{text}");
+    assert_eq!((&of_relay["rank"], &of_relay["node"]), (&serde_json::Value::Null, &1.into()));
+    let text = super::stdout(&apart("plan", &["--relays", "1"]));
+    assert!(text.contains("\nrelay on node 1\n"), "{text}");
     let refused = exits_with(7, &apart("plan", &["--relays", "none"]));
     assert!(refused["message"].as_str().unwrap().contains("let node 1 or node 2 relay"), "{refused}");
 }
