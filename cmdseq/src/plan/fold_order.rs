@@ -43,10 +43,8 @@ impl FoldOrder {
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
-            _ => match Trees::new(request, capabilities).ok().filter(|_| collective == Collective::Reduce) {
-                Some(trees) => Some(InLanes::Trees(trees)),
-                None => Halves::new(request, capabilities).ok().map(InLanes::Halves),
-            },
+            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
+            _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
         };
         let chunk = match &lanes {
             Some(InLanes::Trees(trees)) => trees.chunk,
