@@ -69,15 +69,15 @@ impl Spread {
     }
 }
 
-/// Whether card memory has `count` stripes.
-pub(super) fn holds_stripes(count: u32, capabilities: &Capabilities) -> bool {
-    let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
-    u64::from(count) <= held
-}
-
 /// Whether each half of a stripe has pseudo channels of its own.
 pub(super) fn are_apart(capabilities: &Capabilities) -> bool {
     capabilities.stripe_half_bytes >= channel_bytes(capabilities)
+}
+
+/// Whether card memory has `count` stripes of which each half has pseudo channels of its own.
+pub(super) fn has_stripes_apart(count: u32, capabilities: &Capabilities) -> bool {
+    let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
+    are_apart(capabilities) && u64::from(count) <= held
 }
 
 /// Bytes of memory behind a pseudo channel.

@@ -48,11 +48,9 @@ impl FoldOrder {
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
+            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
             Collective::Scan | Collective::Exscan => None,
-            _ => match Trees::new(request, capabilities).ok().filter(|_| collective == Collective::Reduce) {
-                Some(trees) => Some(InLanes::Trees(trees)),
-                None => Halves::new(request, capabilities).ok().map(InLanes::Halves),
-            },
+            _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
         };
         let chunk = match &lanes {
             Some(InLanes::Trees(trees)) => trees.chunk,

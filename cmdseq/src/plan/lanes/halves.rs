@@ -4,7 +4,7 @@
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
 
 use super::ticks::Ticks;
-use crate::plan::channels::{Spread, are_apart, channel_bytes, holds_stripes};
+use crate::plan::channels::has_stripes_apart;
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
@@ -26,21 +26,15 @@ pub(crate) struct Halves {
     parts: [Request; 2],
     /// From the first stripe of one part to that of the other.
     stripes: u32,
-    /// Where stripes share pseudo channels: how each part is cut.
-    shared: Option<[Layout; 2]>,
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let halves = Halves::new(request, capabilities)?;
     let draft = match (request.collective, request.combine) {
         (Collective::Alltoall, _) => halves.alltoall(request, capabilities),
-        (Collective::Allreduce | Collective::Reduce, Some(combine)) => {
-            let collect = match request.collective {
-                Collective::Reduce => Collect::Gather(request.root),
-                _ => Collect::Allgather,
-            };
-            let way = Way { distribute: Some(Distribute::ReduceScatter(combine)), collect: Some(collect) };
-            halves.in_phases(request, capabilities, way)
+        (Collective::Allreduce, Some(combine)) => {
+            let (distribute, collect) = (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather));
+            halves.in_phases(request, capabilities, Way { distribute, collect })
         }
         (other, _) => match Way::of_blocks(request) {
             Some(way) => halves.in_phases(request, capabilities, way),
@@ -54,23 +48,11 @@ impl Halves {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
-        let unit = unit(request, capabilities);
-        let part = |bytes| Request { bytes, ..request.clone() };
-        if !are_apart(capabilities) {
-            let is_cut = matches!(request.collective, Collective::Allreduce | Collective::Reduce);
-            let cut = is_cut.then(|| Cut::new(grid, request.bytes, unit, capabilities)).flatten();
-            let Some(cut) = cut else { return refuse("needs pseudo channels for what the parts share".into()) };
-            let first = cut.spread.bytes * u64::from(cut.counts()[0]);
-            if first >= request.bytes {
-                return refuse(format!("has two parts: {} B are too few", request.bytes));
-            }
-            let parts = [part(first), part(request.bytes - first)];
-            return Ok(Halves { grid, parts, stripes: 0, shared: Some(cut.layouts(capabilities)) });
-        }
         let stripes = grid.groups.max(grid.size);
-        if !holds_stripes(2 * stripes, capabilities) {
+        if !has_stripes_apart(2 * stripes, capabilities) {
             return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
         }
+        let unit = unit(request, capabilities);
         let of_columns = match request.collective {
             Collective::Alltoall => request.bytes / 2,
             _ => (u128::from(request.bytes) * u128::from(grid.groups) / u128::from(grid.groups + grid.size)) as u64,
@@ -79,7 +61,8 @@ impl Halves {
         if first == 0 {
             return refuse(format!("has two parts: {} B are too few", request.bytes));
         }
-        Ok(Halves { grid, parts: [part(first), part(request.bytes - first)], stripes, shared: None })
+        let part = |bytes| Request { bytes, ..request.clone() };
+        Ok(Halves { grid, parts: [part(first), part(request.bytes - first)], stripes })
     }
 
     /// Bytes of the first part of a vector, or of each block.
@@ -110,10 +93,7 @@ impl Halves {
             .dimensions()
             .map(|dimensions| Factorisation { dimensions: dimensions.into(), communicators: communicators.clone() });
         let phases = |part: usize| {
-            let layout = match &self.shared {
-                Some(layouts) => layouts[part].clone(),
-                None => Layout::Stripes { first: part as u32 * self.stripes },
-            };
+            let layout = Layout::Stripes { first: part as u32 * self.stripes };
             Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &layout)
         };
         let phases = [phases(0)?, phases(1)?];
@@ -169,63 +149,6 @@ impl Halves {
             (program.input, program.output) = (input.clone(), output.clone());
         }
         Ok(ticks.draft)
-    }
-}
-
-/// How vectors are cut where stripes share pseudo channels: the blocks of both parts are as many as move fastest, and those that they
-/// become along the second dimension few, in channels of their own.
-struct Cut {
-    grid: Grid,
-    /// The blocks of both parts.
-    spread: Spread,
-    /// Blocks of each part along the second dimension.
-    then: u32,
-}
-
-impl Cut {
-    fn new(grid: Grid, bytes: u64, unit: u64, capabilities: &Capabilities) -> Option<Self> {
-        let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes())? as u32;
-        let one = |(first, then): (u32, u32)| {
-            let count = held.checked_sub(first + 2 * then)?.min(grid.groups + grid.size) / 2 * 2;
-            let block = bytes.div_ceil(u64::from(count).max(1)).checked_next_multiple_of(unit)?;
-            let spread = Spread::new(first.into(), count, block, 2, capabilities)?;
-            let cut = Cut { grid, spread, then };
-            let [one, other] = cut.counts();
-            let fits = (1..=grid.groups).contains(&one) && (1..=grid.size).contains(&other);
-            let channel = channel_bytes(capabilities);
-            let is_free = cut.spread.free.contains(&(cut.behind(capabilities) / channel * channel));
-            (fits && is_free).then_some(cut)
-        };
-        // Along the second dimension, the bytes of one block go as the blocks of both parts.
-        let time = |cut: &Cut| {
-            let all = u128::from(cut.spread.bytes) * u128::from(cut.then + 1) * 1_000_000;
-            all / (u128::from(cut.then) * u128::from(cut.spread.block_mbps(capabilities)).max(1))
-        };
-        let ways = (1..=grid.groups.min(grid.size)).flat_map(|then| [(0, then), (1, then)]);
-        ways.filter_map(one).min_by_key(time)
-    }
-
-    /// Blocks of each part.
-    fn counts(&self) -> [u32; 2] {
-        // No channel has blocks of both.
-        let first = self.spread.count * self.grid.groups / (self.grid.groups + self.grid.size) / 2 * 2;
-        [first, self.spread.count - first]
-    }
-
-    /// The first address behind the stripes of the blocks.
-    fn behind(&self, capabilities: &Capabilities) -> u64 {
-        self.spread.begin + capabilities.stripe_bytes() * u64::from(self.spread.count)
-    }
-
-    fn layouts(&self, capabilities: &Capabilities) -> [Layout; 2] {
-        let counts = self.counts();
-        [0, 1].map(|part: usize| {
-            let stripe = |number: u32| capabilities.stripe_bytes() * u64::from(number);
-            let begin = self.spread.begin + stripe(counts[0]) * part as u64;
-            let then = self.behind(capabilities) + stripe(self.then) * part as u64;
-            let addresses = vec![begin, then, begin + capabilities.stripe_half_bytes];
-            Layout::Shared { counts: vec![counts[part], self.then], addresses }
-        })
     }
 }
 

@@ -26,10 +26,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         return refuse("places its data itself: a placement is not supported".into());
     }
     match request.collective {
-        Collective::Broadcast => trees::build(request, capabilities),
-        // Where the root would read and write in the same pseudo channels at once, it does one after the other.
-        Collective::Reduce => trees::build(request, capabilities)
-            .or_else(|refusal| halves::build(request, capabilities).map_err(|_| refusal)),
+        Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
         one if one.has_peer() => trees::build(request, capabilities),
         Collective::Scan | Collective::Exscan => scan::build(request, capabilities),
         _ => halves::build(request, capabilities),

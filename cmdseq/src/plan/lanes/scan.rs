@@ -18,7 +18,7 @@
 
 use super::ticks::Ticks;
 use super::trees::pieces;
-use crate::plan::channels::{are_apart, holds_stripes};
+use crate::plan::channels::has_stripes_apart;
 use crate::plan::draft::Draft;
 use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::placement::{pieces_at, unit};
@@ -83,7 +83,7 @@ impl Scan {
             return refuse(format!("needs {missing}, which these cards do not have"));
         }
         let columns = grid.size;
-        if !are_apart(capabilities) || !holds_stripes(2 * columns, capabilities) {
+        if !has_stripes_apart(2 * columns, capabilities) {
             return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * columns));
         }
         let (unit, half) = (unit(request, capabilities), capabilities.stripe_half_bytes);
