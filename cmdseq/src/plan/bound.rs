@@ -15,7 +15,7 @@ pub struct LowerBound {
     /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
     /// links.
     pub link_ps: u64,
-    /// The same bytes, and those that a rank folds of its own, at the rate of all pseudo channels of a card; or what all ranks relay.
+    /// The same bytes, and those that a rank folds of its own, at the rate of all pseudo channels of a card; or what all cards relay.
     pub memory_ps: u64,
 }
 
@@ -57,7 +57,7 @@ impl Request {
         }
         if self.collective == Collective::Alltoall {
             // Each block is read and written once for each link that it crosses.
-            let together = 2 * self.hop_bytes(all_links) / u128::from(ranks);
+            let together = 2 * self.hop_bytes(linked_pairs) / links.len() as u128;
             bound.memory_ps = bound.memory_ps.max(picoseconds(together, memory_mbps));
         }
         let together = picoseconds(self.hop_bytes(linked_pairs), all_links * u64::from(timing.link_mbps));
