@@ -132,6 +132,11 @@ impl Capabilities {
         self.stripe_half_bytes.saturating_mul(2)
     }
 
+    /// Card memory behind one pseudo channel, bytes.
+    pub(crate) fn channel_bytes(&self) -> u64 {
+        self.memory_bytes / u64::from(self.memory_channels.max(1))
+    }
+
     /// Whether the card supports `combine`.
     pub fn combines(&self, combine: Combine) -> bool {
         self.reductions & combine.reduction.bit() != 0 && self.element_types & combine.element.bit() != 0

@@ -2,7 +2,9 @@
 //!
 //! Planner and graph make programs; verifier, meaning and driver read them.
 
-use crate::{Instruction, Tables};
+use std::collections::BTreeSet;
+
+use crate::{Instruction, Operation, Tables};
 
 /// A range of card memory that holds a range of a rank's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,14 @@ pub struct Program {
     pub output: Vec<Piece>,
     /// Tables to load before the start, by slot.
     pub tables: Tables,
+}
+
+impl Program {
+    /// Returns the slots of the windows that the program opens itself.
+    pub fn opened_slots(&self) -> BTreeSet<u16> {
+        let opens = self.instructions.iter().filter(|one| one.operation == Operation::Open);
+        opens.filter_map(|one| Some(one.window()?.slot)).collect()
+    }
 }
 
 /// A communicator to define on its members before the programs start.

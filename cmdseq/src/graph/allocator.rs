@@ -32,7 +32,7 @@ impl Allocator {
         let all = Range { address: 0, bytes: capabilities.memory_bytes };
         let memory = memory.unwrap_or(all);
         let memory = Range { bytes: memory.end().min(all.end()).saturating_sub(memory.address), ..memory };
-        let channel = all.bytes.checked_div(u64::from(capabilities.memory_channels)).unwrap_or(0);
+        let channel = capabilities.channel_bytes();
         let align = u64::from(capabilities.address_align.max(1));
         Allocator {
             memory,

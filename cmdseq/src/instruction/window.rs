@@ -81,6 +81,11 @@ impl Instruction {
         }
     }
 
+    /// Whether this is a one-sided operation that names no window.
+    pub const fn needs_window(&self) -> bool {
+        !self.needed_rights().is_empty() && self.window().is_none()
+    }
+
     /// Makes a one-sided operation go through `window` of its peer.
     pub const fn through(mut self, window: Window) -> Self {
         self.extent = window.extent(Rights::empty());

@@ -47,7 +47,7 @@ impl Spread {
     /// Blocks from stripe `first` on.
     pub(super) fn new(first: u64, count: u32, bytes: u64, room: u64, capabilities: &Capabilities) -> Option<Self> {
         let (stripe, held) = (capabilities.stripe_bytes(), bytes.checked_mul(room)?);
-        let channel = channel_bytes(capabilities);
+        let channel = capabilities.channel_bytes();
         let fit = stripe.checked_mul(first + u64::from(count)).is_some_and(|end| end <= capabilities.memory_bytes);
         if channel == 0 || held > capabilities.stripe_half_bytes || !fit {
             return None;
@@ -71,16 +71,11 @@ impl Spread {
 
 /// Whether each half of a stripe has pseudo channels of its own.
 pub(super) fn are_apart(capabilities: &Capabilities) -> bool {
-    capabilities.stripe_half_bytes >= channel_bytes(capabilities)
+    capabilities.stripe_half_bytes >= capabilities.channel_bytes()
 }
 
 /// Whether card memory has `count` stripes of which each half has pseudo channels of its own.
 pub(super) fn has_stripes_apart(count: u32, capabilities: &Capabilities) -> bool {
     let held = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
     are_apart(capabilities) && u64::from(count) <= held
-}
-
-/// Bytes of memory behind a pseudo channel.
-pub(super) fn channel_bytes(capabilities: &Capabilities) -> u64 {
-    capabilities.memory_bytes / u64::from(capabilities.memory_channels.max(1))
 }

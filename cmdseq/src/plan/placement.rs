@@ -6,7 +6,6 @@
 
 use std::ops;
 
-use super::channels::channel_bytes;
 use crate::matching::Members;
 use crate::program::{Piece, Program, joined};
 use crate::ranges::{Context, Range, RangeError, card_ranges};
@@ -400,7 +399,7 @@ impl Areas {
         if let Some(placement) = &request.placement {
             return Areas::as_asked(placement, capabilities, sizes);
         }
-        let apart = capabilities.stripe_half_bytes.max(channel_bytes(capabilities)).max(1);
+        let apart = capabilities.stripe_half_bytes.max(capabilities.channel_bytes()).max(1);
         let close = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
         let place = |unit| {
             let mut areas = Areas { unit, next: Some(0), memory_bytes: capabilities.memory_bytes };

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::resident::Unrolled;
-use super::windows::{Kind, is_unnamed, too_few};
-use crate::Capabilities;
+use super::windows::{Kind, too_few};
 use crate::instruction::{ARGUMENTS, Rights};
 use crate::matching::Members;
 use crate::program::{Communicator, Program};
 use crate::ranges::{Range, remote};
 use crate::refusal::Refusal;
+use crate::{Capabilities, Instruction};
 
 /// A window that programs need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn exposure(
     capabilities: &Capabilities,
     room: &[usize],
 ) -> Result<Exposure, Refusal> {
-    if !programs.iter().flat_map(|program| &program.instructions).any(is_unnamed) {
+    if !programs.iter().flat_map(|program| &program.instructions).any(Instruction::needs_window) {
         return Ok(Exposure::default());
     }
     let members = Members::new(communicators, group, capabilities)?;
@@ -70,7 +70,7 @@ pub fn exposure_resident(
     capabilities: &Capabilities,
     room: &[usize],
 ) -> Result<Exposure, Refusal> {
-    if !programs.iter().flat_map(|program| &program.instructions).any(is_unnamed) {
+    if !programs.iter().flat_map(|program| &program.instructions).any(Instruction::needs_window) {
         return Ok(Exposure::default());
     }
     let members = Members::new(communicators, group, capabilities)?;
@@ -93,7 +93,7 @@ fn reached(
 ) -> Reached {
     let mut each: BTreeMap<(usize, usize), (Kind, Range)> = BTreeMap::new();
     for (rank, program) in programs.iter().enumerate() {
-        for (index, instruction) in program.instructions.iter().enumerate().filter(|(_, one)| is_unnamed(one)) {
+        for (index, instruction) in program.instructions.iter().enumerate().filter(|(_, one)| one.needs_window()) {
             let Some(membership) = members.of(rank, instruction) else { continue };
             let peer = membership.program_rank(instruction.peer.into()).filter(|peer| *peer != rank);
             let Some(peer) = peer else { continue };

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::barrier::stray;
 use super::instruction::check_form;
 use super::verify;
-use super::windows::is_unnamed;
 use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
 use crate::matching::{Members, is_one_sided};
@@ -112,7 +111,7 @@ pub fn verify_launches(
 
 /// Refuses a stored program whose one-sided operations name no windows: nobody opens any for a launch in the ring.
 fn check_windows(stored: &Stored, capabilities: &Capabilities) -> Result<(), Fault> {
-    match stored.instructions.iter().position(is_unnamed).filter(|_| capabilities.windows > 0) {
+    match stored.instructions.iter().position(Instruction::needs_window).filter(|_| capabilities.windows > 0) {
         Some(at) => {
             let cause = format!(
                 "launch: instruction {at} of the stored program ({}) names no window, and a launch opens none; name one",

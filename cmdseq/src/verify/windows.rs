@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::Clocks;
 use crate::instruction::Rights;
-use crate::matching::{Members, is_one_sided};
+use crate::matching::Members;
 use crate::program::Program;
 use crate::ranges::{Range, remote};
 use crate::refusal::{Reason, Refusal};
@@ -30,11 +30,6 @@ struct Open {
     uses: BTreeMap<usize, usize>,
 }
 
-/// Whether a one-sided operation names no window.
-pub(super) fn is_unnamed(instruction: &Instruction) -> bool {
-    is_one_sided(instruction.operation) && instruction.window().is_none()
-}
-
 /// What windows have in common that can be joined: rank, communicator and rights.
 pub(super) type Kind = (usize, u16, Rights);
 
@@ -54,7 +49,7 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
     }
     let mut kinds: BTreeSet<Kind> = BTreeSet::new();
     for (rank, program) in programs.iter().enumerate() {
-        for instruction in program.instructions.iter().filter(|one| is_unnamed(one)) {
+        for instruction in program.instructions.iter().filter(|one| one.needs_window()) {
             let rights = instruction.needed_rights();
             let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
             if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
@@ -63,10 +58,8 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
         }
     }
     for (rank, program) in programs.iter().enumerate() {
-        let opens = program.instructions.iter().filter(|one| one.operation == Operation::Open);
-        let own: BTreeSet<u16> = opens.filter_map(|one| Some(one.window()?.slot)).collect();
-        let (needed, room) =
-            (kinds.iter().filter(|kind| kind.0 == rank).count(), capabilities.windows as usize - own.len());
+        let needed = kinds.iter().filter(|kind| kind.0 == rank).count();
+        let room = capabilities.windows as usize - program.opened_slots().len();
         if needed > room {
             return Err(too_few(rank, needed, room));
         }

@@ -1,5 +1,6 @@
 //! What the host knows of a card's window slots, and the keys of windows.
 
+use std::collections::BTreeSet;
 use std::sync::Weak;
 
 use cmdseq::instruction::Window;
@@ -19,7 +20,7 @@ pub(crate) type OpenWindows = Vec<OpenWindow>;
 
 /// Returns the free slots of a card with `slots`, the last first: programs that open windows themselves mostly begin with the
 /// first.
-pub(crate) fn free_slots(slots: u32, open: &[OpenWindow], used: &[u16]) -> Vec<u16> {
+pub(crate) fn free_slots(slots: u32, open: &[OpenWindow], used: &BTreeSet<u16>) -> Vec<u16> {
     let is_free = |slot: &u16| !used.contains(slot) && open.iter().all(|one| one.window.slot != *slot);
     (0..slots.min(1 << 16)).rev().map(|slot| slot as u16).filter(is_free).collect()
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cmdseq::plan::{Collective, Plan, Program};
+use cmdseq::plan::{Collective, Plan};
 use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
@@ -63,8 +63,7 @@ impl Cluster {
             .contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
         self.load_tables(plan, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
-        let starts: Vec<Program> =
-            (0..nodes.len()).map(|rank| start.program(rank, plan, self.capabilities(), BARRIERS)).collect();
+        let starts = start.programs(plan, self.capabilities(), BARRIERS);
         let of_start = [&plan.communicators[..], &start.communicators].concat();
         let both = [(&starts, &of_start), (&plan.programs, &plan.communicators)];
         let mut opened = Vec::with_capacity(both.len());

@@ -141,9 +141,12 @@ impl Prepared {
 
     /// Returns the node of the peer that `instruction` of a rank names.
     fn peer(&self, rank: &Rank, instruction: &Instruction) -> Option<u16> {
-        let Instruction { communicator, peer, .. } = *instruction;
-        if !instruction.operation.fields().peer || communicator == instruction::WORLD {
-            return Some(peer).filter(|_| instruction.operation.fields().peer);
+        let Instruction { operation, communicator, peer, .. } = *instruction;
+        if !operation.fields().peer {
+            return None;
+        }
+        if communicator == instruction::WORLD {
+            return Some(peer);
         }
         let node = self.schedule.group.get(rank.rank as usize)?;
         let known = |one: &&Communicator| one.id == communicator && one.members.contains(node);

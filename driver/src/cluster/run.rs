@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::persistent::Prepared;
 use crate::cluster::ranks::{self, Ended, RankRun};
-use crate::cluster::windows::{Exposing, Through, needs_window};
+use crate::cluster::windows::{Exposing, Through};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -93,7 +93,7 @@ impl Cluster {
         programs: &[Vec<Bound>],
         deadline: Deadline,
     ) -> Result<Through> {
-        if !programs.iter().flatten().any(|bound| needs_window(bound.instruction())) {
+        if !programs.iter().flatten().any(|bound| bound.instruction().needs_window()) {
             return Ok(Through::default());
         }
         let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect();

@@ -19,16 +19,19 @@ pub(crate) struct Synchronisation {
 }
 
 impl Synchronisation {
-    /// The program of `rank` that comes to the start that all have, `times` times.
-    pub(crate) fn program(&self, rank: usize, plan: &Plan, capabilities: &Capabilities, times: usize) -> Program {
-        Program { instructions: self.once(rank, plan, capabilities).repeat(times), ..Program::default() }
+    /// By rank, the programs that come to the start that all have, `times` times.
+    pub(crate) fn programs(&self, plan: &Plan, capabilities: &Capabilities, times: usize) -> Vec<Program> {
+        let of_rank = |(rank, node)| Program {
+            instructions: self.once(rank, node, plan, capabilities).repeat(times),
+            ..Program::default()
+        };
+        plan.nodes().into_iter().enumerate().map(of_rank).collect()
     }
 
-    fn once(&self, rank: usize, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
+    fn once(&self, rank: usize, node: u32, plan: &Plan, capabilities: &Capabilities) -> Vec<Instruction> {
         if let Some(signals) = self.signals.get(rank) {
             return signals.clone();
         }
-        let node = plan.nodes()[rank];
         let all = || plan.communicators.iter().chain(&self.communicators);
         let mut instructions = Vec::new();
         for id in &self.barriers[rank] {

@@ -53,12 +53,6 @@ pub(crate) struct Exposing<'a> {
 }
 
 impl Exposing<'_> {
-    /// Returns the slots that the program of `rank` opens itself.
-    fn own_slots(&self, rank: usize) -> Vec<u16> {
-        let opens = self.programs[rank].instructions.iter().filter(|one| one.operation == Operation::Open);
-        opens.filter_map(|one| Some(one.window()?.slot)).collect()
-    }
-
     fn exposure(&self, capabilities: &Capabilities, room: &[usize]) -> Result<Exposure> {
         let found = match self.arguments {
             Some(all) => exposure_resident(self.programs, all, self.communicators, self.group, capabilities, room),
@@ -66,12 +60,6 @@ impl Exposing<'_> {
         };
         Ok(found?)
     }
-}
-
-/// Whether `instruction` is one-sided and names no window.
-pub(crate) fn needs_window(instruction: &Instruction) -> bool {
-    let fields = instruction.operation.fields();
-    fields.window && fields.peer && instruction.window().is_none()
 }
 
 impl Cluster {
@@ -110,13 +98,13 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<Through> {
         let mut all = programs.programs.iter().flat_map(|program| &program.instructions);
-        if self.capabilities().windows == 0 || !all.any(needs_window) {
+        if self.capabilities().windows == 0 || !all.any(Instruction::needs_window) {
             return Ok(Through::default());
         }
         let capabilities = self.capabilities().clone();
         self.close_windows()?;
         let free = |(rank, index): (usize, &usize)| {
-            free_slots(capabilities.windows, &self.cards()[*index].windows, &programs.own_slots(rank))
+            free_slots(capabilities.windows, &self.cards()[*index].windows, &programs.programs[rank].opened_slots())
         };
         let mut slots: Vec<Vec<u16>> = programs.indices.iter().enumerate().map(free).collect();
         let room: Vec<usize> = slots.iter().map(Vec::len).collect();

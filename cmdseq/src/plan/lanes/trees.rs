@@ -14,7 +14,7 @@
 //! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
 use super::ticks::Ticks;
-use crate::plan::channels::{Spread, are_apart, channel_bytes};
+use crate::plan::channels::{Spread, are_apart};
 use crate::plan::draft::Draft;
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
@@ -385,7 +385,7 @@ impl Room {
         let kept = |chunks| if is_in_place { 0 } else { slots / in_a_channel(chunks) };
         let spread = Spread::of_vector(request.bytes, unit(request, capabilities), links, 1, capabilities, kept)?;
         let shares = u64::from(in_a_channel(spread.in_a_channel));
-        let channel = channel_bytes(capabilities);
+        let channel = capabilities.channel_bytes();
         let any: Vec<u64> = (0..u64::from(slots)).map(|number| channel * number).collect();
         let free = if is_in_place { &any } else { &spread.free };
         let all = (0..shares).flat_map(|share| free.iter().map(move |free| free + channel / shares * share));

@@ -79,7 +79,7 @@ fn slots(stays: &[Stay], cards: usize) -> (Vec<(usize, u64)>, [u64; 2]) {
 
 /// Where areas of these sizes begin: at the end of `room`, where data of other plans is least likely to be.
 fn areas(sizes: [u64; 2], room: Range, capabilities: &Capabilities, close: u64) -> Option<[u64; 2]> {
-    let channel = capabilities.memory_bytes.checked_div(u64::from(capabilities.memory_channels)).unwrap_or(0).max(1);
+    let channel = capabilities.channel_bytes().max(1);
     let down = |end: u64, bytes: u64| end.checked_sub(bytes).map(|begin| begin / close * close);
     let is_inside = |begin: &u64| *begin >= room.address;
     let first = down(room.end(), sizes[0])?;
