@@ -132,6 +132,11 @@ impl Capabilities {
         self.stripe_half_bytes.saturating_mul(2)
     }
 
+    /// What lengths and distances are a multiple of so that data begins at aligned addresses, with a beat. Bytes, at least 1.
+    pub(crate) fn aligned_beat(&self) -> u64 {
+        self.address_align.max(self.timing.beat_bytes).max(1).into()
+    }
+
     /// Card memory behind one pseudo channel, bytes.
     pub(crate) fn channel_bytes(&self) -> u64 {
         self.memory_bytes / u64::from(self.memory_channels.max(1))

@@ -41,7 +41,7 @@ impl Allocator {
             half: capabilities.stripe_half_bytes,
             apart: capabilities.stripe_half_bytes.max(channel).max(1),
             align,
-            close: align.max(u64::from(capabilities.timing.beat_bytes)),
+            close: capabilities.aligned_beat(),
             taken: Vec::new(),
         }
     }

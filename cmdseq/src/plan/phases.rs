@@ -145,14 +145,9 @@ pub(super) fn build(
 
 /// A vector in blocks that leave a pseudo channel for the parts, if all blocks would not.
 fn with_a_channel_for_parts(request: &Request, capabilities: &Capabilities, all: Dimension) -> Option<Layout> {
-    let spread = Spread::of_vector(request.bytes, beat(capabilities), all.size, 2, capabilities, |_| 1)?;
+    let spread = Spread::of_vector(request.bytes, capabilities.aligned_beat(), all.size, 2, capabilities, |_| 1)?;
     let part = *spread.free.first()?;
     Some(Layout::Shared { counts: vec![spread.count], addresses: vec![spread.begin, part] })
-}
-
-/// What the bytes of the blocks of a cut vector are a multiple of.
-fn beat(capabilities: &Capabilities) -> u64 {
-    u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes)).max(1)
 }
 
 /// The drafts that are possible, or why none is.
@@ -188,7 +183,7 @@ impl<'a> Phases<'a> {
             Way { distribute: Some(_), collect: Some(_) } => {
                 let all = counts.iter().fold(1_u64, |all, count| all.saturating_mul(u64::from(*count).max(1)));
                 let part = request.bytes.div_ceil(all);
-                (Parts::Cut(request.bytes), part.checked_next_multiple_of(beat(capabilities)))
+                (Parts::Cut(request.bytes), part.checked_next_multiple_of(capabilities.aligned_beat()))
             }
             _ => (Parts::Blocks(request.bytes), request.bytes.checked_next_multiple_of(unit)),
         };

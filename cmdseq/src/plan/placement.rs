@@ -218,7 +218,7 @@ impl Stripes {
 /// element.
 pub(super) fn unit(request: &Request, capabilities: &Capabilities) -> u64 {
     let element = request.combine.map_or(1, |combine| combine.element.bytes());
-    let unit = u64::from(capabilities.timing.beat_bytes.max(capabilities.address_align)).max(1);
+    let unit = capabilities.aligned_beat();
     unit.checked_next_multiple_of(element).unwrap_or(unit)
 }
 
@@ -366,7 +366,7 @@ impl Areas {
         capabilities: &Capabilities,
         sizes: [u64; COUNT],
     ) -> Result<([u64; COUNT], Range), Refusal> {
-        let unit = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let unit = capabilities.aligned_beat();
         let Some(Placement { between, .. }) = request.placement else {
             let places = Areas::place(request, capabilities, sizes)?;
             let end = places.iter().zip(sizes).map(|(place, bytes)| place + bytes).max().unwrap_or(0);
@@ -400,7 +400,7 @@ impl Areas {
             return Areas::as_asked(placement, capabilities, sizes);
         }
         let apart = capabilities.stripe_half_bytes.max(capabilities.channel_bytes()).max(1);
-        let close = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let close = capabilities.aligned_beat();
         let place = |unit| {
             let mut areas = Areas { unit, next: Some(0), memory_bytes: capabilities.memory_bytes };
             let mut places = [0; COUNT];
@@ -429,7 +429,7 @@ impl Areas {
                 "the algorithm uses consecutive blocks: a striped placement is not supported".into(),
             ));
         }
-        let unit = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let unit = capabilities.aligned_beat();
         let mut areas = Areas { unit, next: Some(between.address), memory_bytes: between.end() };
         let mut places = [0; COUNT];
         for (index, (place, bytes)) in places.iter_mut().zip(sizes).enumerate() {

@@ -105,7 +105,7 @@ impl Blocks {
             let (source, destination) = (Operand::card(0), stripes.single_upper(longest)?);
             return Ok(Blocks { source, destination, distance: Some(capabilities.stripe_bytes()), align: 1 });
         }
-        let align = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+        let align = capabilities.aligned_beat();
         let most = |bytes: &dyn Fn(u32) -> u64| {
             let padding = align.saturating_mul(request.ranks().into());
             (0..request.ranks()).map(|rank| bytes(rank).saturating_add(padding)).max().unwrap_or(0)

@@ -25,7 +25,7 @@ pub(super) fn places(
     room: Range,
     capabilities: &Capabilities,
 ) -> Result<Vec<u64>, Refusal> {
-    let close = u64::from(capabilities.address_align.max(capabilities.timing.beat_bytes).max(1));
+    let close = capabilities.aligned_beat();
     let longest = stays.iter().map(|stay| stay.bytes).max().unwrap_or(0);
     let distance = longest.checked_next_multiple_of(close).unwrap_or(u64::MAX);
     let (slots, counts) = slots(stays, cards);
