@@ -9,11 +9,11 @@ use fpga_regs::bits::Errors;
 
 use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
+use crate::engine::streams::ResourceId;
 use crate::inbound::Inbound;
 use crate::lanes::Lane;
-use crate::memory::{CardMemory, Pages};
+use crate::memory::{CardMemory, Contents};
 use crate::msix::Msix;
-use crate::rates::ResourceId;
 use crate::rings::Rings;
 use crate::sequencer::{Running, Sequencer, UserLogic};
 use crate::windows::Windows;
@@ -30,15 +30,14 @@ pub(crate) const SIGNALS: usize = 64;
 /// Slots for tables.
 pub(crate) const TABLES: u16 = 16;
 
-/// Result of a request whose card memory is not available: the range was checked, and charged, before.
-const NOT_IN_MEMORY: DmaProgress = DmaProgress::Done(Err(DmaFault::NotMaster));
-
 /// One link of a card.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// The direction away from this card.
     pub(crate) out: ResourceId,
     pub(crate) is_up: bool,
+    /// Number of times the link was trained or cut: what was on it before is lost.
+    pub(crate) session: u32,
     /// Signals and bursts that arrived and were not used yet.
     pub(crate) inbound: Inbound,
     /// The exchange that sends on the link, and the one that receives: its lane, and the place among its sends or receives.
@@ -48,7 +47,12 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
-        Link { out, is_up: true, inbound: Inbound::new(lanes), send: None, receive: None }
+        Link { out, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
+    }
+
+    /// Loses what is on the link, toward this card.
+    pub(crate) fn begin_session(&mut self) {
+        self.session = self.session.wrapping_add(1);
     }
 
     /// Notes that the link is number `place` of the sends of the exchange in `lane`.
@@ -127,12 +131,12 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns the pages of the card's memory,
+    /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
     /// to be freed.
-    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Option<Pages> {
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
         self.config = ConfigSpace::new();
         self.msix = Msix::new();
-        let pages = self.memory.clear();
+        let contents = self.memory.clear();
         for link in &mut self.links {
             link.inbound.clear();
             (link.send, link.receive) = (None, None);
@@ -151,7 +155,7 @@ impl Card {
         self.epoch += 1;
         self.is_frozen = false;
         self.deliver_interrupts();
-        pages
+        contents
     }
 
     /// Stops the card's clock: all its events are void.
@@ -184,31 +188,9 @@ impl Card {
         self.bus.as_ref().map(|bus| &bus.dma).ok_or(DmaFault::HostGone)
     }
 
-    /// Reads host memory into card memory at `address`.
-    pub(crate) fn read_host_to_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
-        match self.dma().cloned() {
-            Ok(port) => match self.memory.slice_mut(address, bytes) {
-                Ok(memory) => port.read(tag, iova, memory),
-                Err(_) => NOT_IN_MEMORY,
-            },
-            Err(fault) => DmaProgress::Done(Err(fault)),
-        }
-    }
-
     /// Reads host memory.
     pub(crate) fn read_host(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
         self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.read(tag, iova, data))
-    }
-
-    /// Writes card memory at `address` to host memory.
-    pub(crate) fn write_host_from_memory(&mut self, tag: DmaTag, iova: Iova, address: u64, bytes: u64) -> DmaProgress {
-        match self.dma().cloned() {
-            Ok(port) => match self.memory.slice(address, bytes) {
-                Ok(memory) => port.write(tag, iova, memory),
-                Err(_) => NOT_IN_MEMORY,
-            },
-            Err(fault) => DmaProgress::Done(Err(fault)),
-        }
     }
 
     /// Writes host memory.

@@ -9,6 +9,7 @@ use crate::fold::Fold;
 use crate::host_dma::{Job, REQUEST_BYTES};
 use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
+use crate::profile::BEAT_CYCLES;
 use crate::sequencer::{Refusal, Running, Work, memory_refusal};
 use crate::switch::StreamPurpose;
 
@@ -46,7 +47,7 @@ impl Core {
         let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
         let job = match (source.space, destination.space) {
             (AddressSpace::Host, AddressSpace::Card) => {
-                if let Err(error) = self.cards[at.card].memory.slice_mut(to, bytes) {
+                if let Err(error) = self.cards[at.card].memory.reserve(to, bytes) {
                     let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
                     let (status, detail) = memory_refusal(error);
                     return self.fail_after(at, status, detail, dispatch);
@@ -102,7 +103,7 @@ impl Core {
         let cycles = match sources.len() {
             0 => 0,
             1 => self.profile.memory_read_cycles,
-            _ => self.profile.memory_read_cycles + 1,
+            _ => self.profile.memory_read_cycles + BEAT_CYCLES,
         };
         self.set_work(at, Work::Local { sources, destination });
         self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles + cycles), Step::DataAtSwitch);
@@ -136,14 +137,17 @@ impl Core {
         let Some(Running { work: Work::Local { sources, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
-        let (bytes, to) = (instruction.bytes, (at.card, *destination));
+        let (bytes, to) = (instruction.bytes, *destination);
         let data = match (sources.as_slice(), instruction.combine()) {
             ([first, second], Some(combine)) => {
-                Data::Result(Box::new(Fold::of_two(combine, (at.card, *first), *second, *destination, bytes)))
+                Data::Result(Box::new(Fold::of_two(combine, [*first, *second], to, bytes)))
             }
-            ([source, ..], _) => Data::Block { from: (at.card, *source), to, bytes },
-            ([], _) => Data::Pattern { to, bytes, pattern: instruction.extent },
+            ([source, ..], _) => match self.cards[at.card].memory.payload(*source, bytes) {
+                Ok(payload) => Data::Block { payload, to },
+                Err(error) => return self.fail(at, memory_refusal(error)),
+            },
+            ([], _) => Data::Pattern { bytes, pattern: instruction.extent, to },
         };
-        self.start_move(at, data, Then::LocalDone);
+        self.start_move(at, at.card, data, Then::LocalDone);
     }
 }

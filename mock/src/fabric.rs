@@ -5,55 +5,25 @@ use std::sync::Arc;
 use cmdseq::Tables;
 use fpga_hal::Endpoint;
 
-use crate::agenda::{Agenda, Time};
 use crate::budget::{self, Budget};
 use crate::card::{Card, Link, RESIDENT_PROGRAMS, SIGNALS};
 use crate::clock::{Clock, Pace, Shared};
 use crate::communicators::{Communicators, Members};
 use crate::config_space::ConfigSpace;
 use crate::endpoint::CardEndpoint;
+use crate::engine::streams::{End, Rates, StreamId};
+use crate::engine::{Agenda, Time};
+use crate::fault::{Fault, When};
 use crate::host_dma::HostDma;
 use crate::lanes::{Lane, LaneId};
 use crate::links::Ports;
-use crate::memory::{CardMemory, Pages};
+use crate::memory::{CardMemory, Contents};
 use crate::moves::{HOLD_BYTES, Move};
 use crate::msix::Msix;
 use crate::profile::{Profile, ProfileError};
-use crate::rates::{End, Rates, StreamId};
 use crate::sequencer::{Sequencer, UserLogic, Work};
-use crate::switch::StreamPurpose;
+use crate::switch::{Carried, StreamPurpose};
 use crate::windows::Windows;
-
-/// A fault, planted by a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Stops the clock of a card's sequencer and switch after this fabric time.
-    Freeze {
-        /// The card.
-        node: u32,
-        /// Picoseconds from now.
-        after_ps: u64,
-    },
-    /// Cuts the link between two cards, in both directions, after this fabric time.
-    Cut {
-        /// One end.
-        a: u32,
-        /// The other end.
-        b: u32,
-        /// Picoseconds from now.
-        after_ps: u64,
-    },
-    /// Sets the actual rate of all links; the cards still report the nominal rate.
-    Slow {
-        /// Megabits a second.
-        mbps: u32,
-    },
-    /// Removes the card: reads return all-ones, writes are dropped.
-    Vanish {
-        /// The card.
-        node: u32,
-    },
-}
 
 /// Counters of a fabric since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -129,7 +99,8 @@ impl Fabric {
         self.shared.access(|core| Statistics { now_ps: core.now, ..core.statistics })
     }
 
-    /// Plants a fault. A fault of an unknown card or link is ignored.
+    /// Plants a fault. A fault of an unknown card or link is ignored. A transfer is
+    /// interrupted once: of several faults that wait for it, the first one planted strikes.
     pub fn plant(&self, fault: Fault) {
         self.shared.access(|core| core.plant(fault));
     }
@@ -176,16 +147,10 @@ pub(crate) enum Event {
     Issue { card: usize, epoch: u64 },
     /// A running instruction reached a step that depends on nothing but time.
     Step { at: LaneId, epoch: u64, step: Step },
-    /// A control signal arrives.
-    Control { at: LaneId, port: usize },
-    /// The first beat of a burst reaches the receive buffer.
-    BurstHead { at: LaneId, port: usize, id: u64, data: Arc<[u8]> },
-    /// The last beat of a burst reaches the receive buffer.
-    BurstTail { at: LaneId, port: usize, id: u64 },
+    /// What a link carried is there, unless the link was trained or cut since.
+    Arrival { at: LaneId, port: u32, session: u32, what: Carried },
     /// The last beat of a burst from the receive buffer is counted.
     BufferedCounted { at: LaneId, epoch: u64, port: usize },
-    /// The last beat of a block that bypassed the receive buffer is counted.
-    DirectCounted { at: LaneId, port: usize, source: usize, address: u64, bytes: u64 },
     /// A one-sided request reaches the card that has the data.
     RdmaRequested { reader: LaneId, epoch: u64 },
     /// The beat that announces a one-sided write reaches the card that it is for.
@@ -237,10 +202,12 @@ pub(crate) struct Core {
     pub(crate) next_burst: u64,
     /// Data that moves at this instant; all other events wait for it.
     pub(crate) moving: Option<Move>,
+    /// Planted faults that wait for a transfer.
+    pub(crate) watches: Vec<Fault>,
     /// Bytes read and written since the lock was taken.
     pub(crate) hold_bytes: u64,
     /// Card memory to be freed after the lock is released.
-    pub(crate) discarded: Vec<Pages>,
+    pub(crate) discarded: Vec<Contents>,
     pub(crate) budget: Arc<Budget>,
     has_failed: bool,
     world: Members,
@@ -266,6 +233,7 @@ impl Core {
             statistics: Statistics::default(),
             next_burst: 0,
             moving: None,
+            watches: Vec::new(),
             hold_bytes: 0,
             discarded: Vec::new(),
             budget,
@@ -294,7 +262,7 @@ impl Core {
             memory: CardMemory::new(profile.memory_bytes, node, budget),
             links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
-            local: (0..lanes).map(|_| rates.add_resource(profile.link_mbps.into())).collect(),
+            local: (0..lanes).map(|_| rates.add_resource(profile.loop_back_mbps())).collect(),
             fold: (0..lanes).map(|_| rates.add_resource(profile.reduce_mbps())).collect(),
             rings: Default::default(),
             sequencer: Sequencer::default(),
@@ -318,14 +286,17 @@ impl Core {
         card
     }
 
-    /// Resets one card. Its links retrain, so its peers lose what they had received from it.
+    /// Resets one card. Its links retrain: what is on them is lost, and so is what its peers had received and not used.
     pub(crate) fn reset(&mut self, index: usize) {
         self.stop_all_streams(index);
         let node = self.cards[index].node;
         for port in 0..self.cards[index].links.len() {
             let peer = self.ports.peer(node, port);
+            self.cards[index].links[port].begin_session();
             if let Some(back) = self.ports.toward(peer, node) {
-                self.cards[peer as usize].links[back].inbound.clear();
+                let link = &mut self.cards[peer as usize].links[back];
+                link.begin_session();
+                link.inbound.clear();
             }
         }
         let peer = |lane: &Lane| match &lane.running.as_ref()?.work {
@@ -333,8 +304,8 @@ impl Core {
             _ => None,
         };
         let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
-        let pages = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
-        self.discarded.extend(pages);
+        let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
+        self.discarded.push(contents);
         peers.into_iter().for_each(|peer| self.transfer_ended(peer));
     }
 
@@ -426,14 +397,9 @@ impl Core {
             }
             Event::Issue { card, epoch } if self.cards[card].epoch == epoch => self.issue(card),
             Event::Step { at, epoch, step } if is_current(self, at, epoch) => self.step(at, step),
-            Event::Control { at, port } => self.control_came(at, port),
-            Event::BurstHead { at, port, id, data } => self.burst_head_came(at, port, id, data),
-            Event::BurstTail { at, port, id } => self.burst_tail_came(at, port, id),
+            Event::Arrival { at, port, session, what } => self.arrived(at, port as usize, session, what),
             Event::BufferedCounted { at, epoch, port } if is_current(self, at, epoch) => {
                 self.buffered_counted(at, port);
-            }
-            Event::DirectCounted { at, port, source, address, bytes } => {
-                self.direct_counted(at, port, source, address, bytes);
             }
             Event::RdmaRequested { reader, epoch } if is_current(self, reader, epoch) => self.rdma_requested(reader),
             Event::RdmaAnnounced { writer, epoch } if is_current(self, writer, epoch) => self.rdma_announced(writer),
@@ -449,15 +415,14 @@ impl Core {
     }
 
     fn plant(&mut self, fault: Fault) {
-        match fault {
-            Fault::Freeze { after_ps, .. } | Fault::Cut { after_ps, .. } if after_ps > 0 => {
-                self.schedule_in(after_ps, Event::Strike(fault));
-            }
-            _ => self.strike(fault),
+        match fault.when() {
+            When::Now | When::After(0) => self.strike(fault),
+            When::After(ps) => self.schedule_in(ps, Event::Strike(fault)),
+            When::Moved(_) => self.watches.push(fault),
         }
     }
 
-    fn strike(&mut self, fault: Fault) {
+    pub(crate) fn strike(&mut self, fault: Fault) {
         match fault {
             Fault::Freeze { node, .. } | Fault::Vanish { node } => {
                 let index = node as usize;
@@ -468,6 +433,8 @@ impl Core {
                     card.is_gone |= matches!(fault, Fault::Vanish { .. });
                 }
             }
+            Fault::Reset { node, .. } if (node as usize) < self.cards.len() => self.reset(node as usize),
+            Fault::Reset { .. } => {}
             Fault::Slow { mbps } => {
                 let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
                 links.for_each(|link| self.rates.set_rate(link.out, mbps.into()));
@@ -477,6 +444,7 @@ impl Core {
                     let Some(port) = self.ports.toward(from, to) else { continue };
                     let link = &mut self.cards[from as usize].links[port];
                     link.is_up = false;
+                    link.begin_session();
                     self.rates.set_rate(link.out, 0);
                     self.lost_link(from as usize, port);
                 }

@@ -7,7 +7,6 @@
 //! For an alltoall_scan, a tap after each unit gives out the partial result too, as a stream of its own to memory.
 
 use std::slice;
-use std::sync::Arc;
 
 use cmdseq::completion::Status;
 use cmdseq::ranges::{Reduced, Transfers};
@@ -17,8 +16,9 @@ use crate::fabric::{Core, Step};
 use crate::lanes::LaneId;
 use crate::memory::MemoryError;
 use crate::moves::{Data, HOLD_BYTES, Then};
+use crate::payload::Payload;
 use crate::sequencer::{Running, Work};
-use crate::switch::{ReceiveState, SendState, StreamPurpose, Transfer};
+use crate::switch::{ReceiveState, StreamPurpose, Transfer};
 
 /// Bytes folded at a time: whole elements of every type, and small enough for a processor's cache.
 const CHUNK: u64 = 64 << 10;
@@ -37,6 +37,8 @@ pub(crate) struct Fold {
     lower: usize,
     /// Contributions of other cards, in the order of the receives.
     contributions: Vec<Contribution>,
+    /// What does not lie together is put together here.
+    scratch: Vec<u8>,
     /// Contributions whose last beat has not reached the units, including the card's own.
     missing: usize,
     /// Eager: the bytes that arrived were drained from the receive buffers.
@@ -49,10 +51,10 @@ pub(crate) struct Fold {
 enum Contribution {
     /// Not arrived.
     Missing,
-    /// In the sender's memory.
-    Memory { card: usize, address: u64 },
-    /// Taken from the receive buffer.
-    Buffer(Arc<[u8]>),
+    /// A link brought it.
+    Carried(Payload),
+    /// In the card's own memory, at this address.
+    Own(u64),
 }
 
 impl Fold {
@@ -69,26 +71,22 @@ impl Fold {
             accumulator,
             lower,
             contributions,
+            scratch: Vec::new(),
             missing,
             is_drained: false,
             is_counted: false,
         })
     }
 
-    /// The fold of `bytes` at `first`, a card and an address, with those at `second` of the same card.
-    pub(crate) fn of_two(
-        combine: Combine,
-        (card, first): (usize, u64),
-        second: u64,
-        destination: u64,
-        bytes: u64,
-    ) -> Self {
+    /// The fold of two operands of `bytes` in the card's own memory.
+    pub(crate) fn of_two(combine: Combine, [first, second]: [u64; 2], destination: u64, bytes: u64) -> Self {
         Fold {
             reduced: Reduced { own: Some(second), destination, bytes },
             partials: Vec::new(),
             accumulator: Accumulator::new(combine),
             lower: 1,
-            contributions: vec![Contribution::Memory { card, address: first }],
+            contributions: vec![Contribution::Own(first)],
+            scratch: Vec::new(),
             missing: 0,
             is_drained: false,
             is_counted: false,
@@ -103,14 +101,6 @@ impl Fold {
     /// Returns where results are written.
     fn results(&self) -> &[u64] {
         if self.keeps_partials() { &self.partials } else { slice::from_ref(&self.reduced.destination) }
-    }
-
-    /// Returns the cards whose memory contributions are read from.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = usize> {
-        self.contributions.iter().filter_map(|contribution| match contribution {
-            Contribution::Memory { card, .. } => Some(*card),
-            _ => None,
-        })
     }
 }
 
@@ -178,19 +168,19 @@ impl Core {
         let Some(fold) = &mut transfer.fold else { return };
         for (receive, contribution) in transfer.receives.iter().zip(&mut fold.contributions) {
             if let Some(burst) = card.links[receive.port].inbound.take_first(at.lane) {
-                *contribution = Contribution::Buffer(burst.data);
+                *contribution = Contribution::Carried(Payload::Copied(burst.data));
             }
         }
         let came = transfer.receives.len();
         self.contributed(at, came);
     }
 
-    /// Rendezvous: the whole contribution from `source` has reached the units.
-    pub(crate) fn contribution_came(&mut self, at: LaneId, place: usize, source: usize, address: u64) {
+    /// Rendezvous: a whole contribution has reached the units.
+    pub(crate) fn contribution_came(&mut self, at: LaneId, place: usize, payload: Payload) {
         let Some((transfer, _)) = self.folding(at) else { return };
         transfer.receives[place].state = ReceiveState::Draining;
         if let Some(fold) = &mut transfer.fold {
-            fold.contributions[place] = Contribution::Memory { card: source, address };
+            fold.contributions[place] = Contribution::Carried(payload);
         }
         self.contributed(at, 1);
     }
@@ -213,17 +203,13 @@ impl Core {
         let Some((transfer, _)) = self.folding(at) else { return };
         let Some(fold) = transfer.fold.take() else { return };
         let ports: Vec<usize> = transfer.receives.iter().map(|receive| receive.port).collect();
-        // What a source sends by rendezvous stays in its memory until it is told; if it was stopped meanwhile, who knows.
-        let gone = fold.contributions.iter().zip(&ports).find(|(contribution, _)| match contribution {
-            Contribution::Missing => true,
-            Contribution::Memory { card, .. } => !self.still_sends(LaneId { card: *card, ..at }, at.card),
-            Contribution::Buffer(_) => false,
-        });
-        if let Some((_, port)) = gone {
+        // A burst that its source's reset took out of the receive buffer.
+        let is_missing = |contribution: &Contribution| matches!(contribution, Contribution::Missing);
+        if let Some((_, port)) = fold.contributions.iter().zip(&ports).find(|(one, _)| is_missing(one)) {
             let peer = self.ports.peer(self.cards[at.card].node, *port);
             return self.fail(at, (Status::Mismatch, peer as u16));
         }
-        self.start_move(at, Data::Result(Box::new(fold)), Then::Folded);
+        self.start_move(at, at.card, Data::Result(Box::new(fold)), Then::Folded);
     }
 
     /// The result is in memory: completes all receives.
@@ -235,23 +221,16 @@ impl Core {
         }
     }
 
-    fn still_sends(&self, source: LaneId, to: usize) -> bool {
-        match self.running(source) {
-            Some(Running { work: Work::Transfer(transfer), .. }) => {
-                transfer.sends.iter().any(|send| send.peer == to && send.state == SendState::AwaitsAcknowledge)
-            }
-            _ => false,
-        }
-    }
-
     /// Folds the next bytes of all contributions, from `done` on, and returns their number.
     pub(crate) fn fold_piece(&mut self, index: usize, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
         let left = fold.reduced.bytes - done;
         let results = fold.results().len();
-        let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !self.cards[index].memory.is_hollow()) else {
+        let memory = &mut self.cards[index].memory;
+        let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !memory.is_hollow()) else {
             return Ok(left);
         };
-        let own = fold.reduced.own.map(|address| Contribution::Memory { card: index, address });
+        let own = fold.reduced.own.map(Contribution::Own);
+        let scratch = &mut fold.scratch;
         let (lower, higher) = fold.contributions.split_at(fold.lower.min(fold.contributions.len()));
         let in_order = || lower.iter().chain(&own).chain(higher);
         let moved = (in_order().count() + results) as u64;
@@ -262,19 +241,19 @@ impl Core {
         for contribution in in_order() {
             match contribution {
                 Contribution::Missing => {}
-                Contribution::Memory { card, address } => {
-                    accumulator.add(self.cards[*card].memory.slice(address + done, bytes)?);
-                }
-                Contribution::Buffer(data) => {
-                    accumulator.add(&data[done as usize..(done + bytes) as usize]);
-                }
+                Contribution::Own(address) => accumulator.add(memory.view(address + done, bytes, scratch)?),
+                Contribution::Carried(payload) => accumulator.add(payload.view(done..done + bytes, scratch)),
             }
             if let Some(partial) = partials.next() {
-                accumulator.result(self.cards[index].memory.slice_mut(partial + done, bytes)?);
+                scratch.resize(bytes as usize, 0);
+                accumulator.result(scratch);
+                memory.write(partial + done, scratch)?;
             }
         }
         if fold.partials.is_empty() {
-            accumulator.result(self.cards[index].memory.slice_mut(fold.reduced.destination + done, bytes)?);
+            scratch.resize(bytes as usize, 0);
+            accumulator.result(scratch);
+            memory.write(fold.reduced.destination + done, scratch)?;
         }
         Ok(bytes)
     }

@@ -46,7 +46,7 @@ struct Active {
     /// Life of the queue that the job belongs to.
     life: u32,
     job: Job,
-    /// Data of jobs that do not copy directly to or from card memory.
+    /// Data of the request. What the last job left is overwritten.
     buffer: Vec<u8>,
     /// A copy within host memory has been read and is being written.
     is_writing: bool,
@@ -68,8 +68,7 @@ impl Core {
     pub(crate) fn push_host_job(&mut self, card: usize, job: Job) {
         let epoch = self.cards[card].job_epoch(&job);
         let life = self.cards[card].rings[0].life();
-        let mut buffer = std::mem::take(&mut self.host.spare);
-        buffer.clear();
+        let buffer = std::mem::take(&mut self.host.spare);
         let active = Active { card, epoch, life, job, buffer, is_writing: false };
         // What waits from before the card's last reset is void.
         let cards = &self.cards;
@@ -92,7 +91,7 @@ impl Core {
             return false;
         }
         while let Some(active) = self.host.waiting.pop_front() {
-            if active.epoch == self.cards[active.card].job_epoch(&active.job) && !self.drive(active) {
+            if self.is_current(&active) && !self.drive(active) {
                 return false;
             }
         }
@@ -105,6 +104,11 @@ impl Core {
             return;
         }
         let Some(mut active) = self.host.outstanding.take() else { return };
+        if !self.is_current(&active) {
+            // The card was reset, or the instruction aborted: nothing may follow the request.
+            self.host.spare = active.buffer;
+            return self.run();
+        }
         let went_well = result.map(|data| self.take_answer(&mut active, data));
         if let Some(result) = self.after_request(&mut active, went_well) {
             self.job_ended(active, result);
@@ -112,6 +116,11 @@ impl Core {
             return;
         }
         self.run();
+    }
+
+    /// Whether what a job belongs to still runs.
+    fn is_current(&self, active: &Active) -> bool {
+        self.cards[active.card].job_epoch(&active.job) == active.epoch
     }
 
     /// Makes requests until the job is done. Returns `false` if a request is pending.
@@ -152,8 +161,22 @@ impl Core {
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
                 card.write_host(tag, Iova(address), &word)
             }
-            Job::In { iova, address, bytes } => card.read_host_to_memory(tag, Iova(iova), address, bytes),
-            Job::Out { address, iova, bytes } => card.write_host_from_memory(tag, Iova(iova), address, bytes),
+            Job::In { iova, address, bytes } => {
+                active.buffer.resize(bytes as usize, 0);
+                let progress = card.read_host(tag, Iova(iova), &mut active.buffer);
+                if progress == DmaProgress::Done(Ok(())) {
+                    card.keep(address, &active.buffer);
+                }
+                progress
+            }
+            Job::Out { address, iova, bytes } => {
+                active.buffer.clear();
+                match card.memory.append_to(address, bytes, &mut active.buffer) {
+                    Ok(()) => card.write_host(tag, Iova(iova), &active.buffer),
+                    // The range was checked before.
+                    Err(_) => DmaProgress::Done(Err(DmaFault::NotMaster)),
+                }
+            }
             Job::Through { to, .. } if active.is_writing => card.write_host(tag, Iova(to), &active.buffer),
             Job::Through { from, bytes, .. } => {
                 active.buffer.resize(bytes as usize, 0);
@@ -171,13 +194,7 @@ impl Core {
         self.hold_bytes += active.bytes();
         match active.job {
             Job::In { address, bytes, .. } if data.len() as u64 == bytes => {
-                let card = &mut self.cards[active.card];
-                // After a reset of the card this range may be in use for other data. The range was charged before.
-                if card.job_epoch(&active.job) == active.epoch
-                    && let Ok(memory) = card.memory.slice_mut(address, bytes)
-                {
-                    memory.copy_from_slice(data);
-                }
+                self.cards[active.card].keep(address, data);
             }
             Job::Fetch { .. } | Job::Through { .. } | Job::Table { .. }
                 if !active.is_writing && data.len() == active.buffer.len() =>
@@ -229,6 +246,12 @@ impl Core {
 }
 
 impl Card {
+    /// Writes what came from the host. The range was reserved before, so it does not fail.
+    fn keep(&mut self, address: u64, data: &[u8]) {
+        let kept = self.memory.write(address, data);
+        debug_assert_eq!(kept, Ok(()));
+    }
+
     /// Returns the current epoch of what `job` belongs to: fetches and completions belong to the card, all others to an
     /// instruction, which is no exchange.
     fn job_epoch(&self, job: &Job) -> u64 {
@@ -246,5 +269,48 @@ impl Active {
             Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,
             Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::{Instruction, Operand};
+
+    use super::*;
+    use crate::clock::Pace;
+    use crate::profile::Profile;
+    use crate::testing::Host;
+
+    const BYTES: u64 = 64;
+
+    /// Has a copy read host memory, resets its card before the answer, and gives it a new host: the host's writes, and the
+    /// bytes of card memory after the answer.
+    fn answered_late(copy: Instruction) -> (usize, Vec<u8>) {
+        let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host { is_slow: true, ..Host::default() }));
+        core.pace = Pace::Due;
+        host.attach(&mut core, 0);
+        core.begin_alone(0, copy);
+        let tag = host.reads.lock().unwrap()[0];
+        core.reset(0);
+        host.attach(&mut core, 0);
+        core.host_dma_completed(tag, Ok(&[9; BYTES as usize]));
+        while core.run_some(1) {}
+        assert!(!core.uses_host(0) && !core.cards[0].is_busy());
+        let writes = host.writes.lock().unwrap().len();
+        (writes, core.cards[0].memory.read(0, BYTES).unwrap())
+    }
+
+    #[test]
+    fn an_answer_does_not_land_in_a_card_that_was_reset() {
+        let copy = Instruction::copy(Operand::host(4096), Operand::card(0), BYTES);
+        assert_eq!(answered_late(copy), (0, vec![0; BYTES as usize]));
+    }
+
+    #[test]
+    fn a_card_that_was_reset_does_not_go_on_with_a_copy_within_host_memory() {
+        let copy = Instruction::copy(Operand::host(4096), Operand::host(8192), BYTES);
+        assert_eq!(answered_late(copy), (0, vec![0; BYTES as usize]));
     }
 }

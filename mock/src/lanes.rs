@@ -1,6 +1,6 @@
 //! The lanes of a card: each runs one instruction at a time, and exchanges in several lanes run side by side.
 
-use crate::agenda::Time;
+use crate::engine::Time;
 use crate::fabric::Core;
 use crate::sequencer::Running;
 

@@ -23,7 +23,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod agenda;
 mod budget;
 mod card;
 mod clock;
@@ -31,7 +30,9 @@ mod communicators;
 mod config_space;
 mod copy;
 mod endpoint;
+pub mod engine;
 mod fabric;
+mod fault;
 mod fold;
 mod host_dma;
 mod inbound;
@@ -41,8 +42,8 @@ mod links;
 mod memory;
 mod moves;
 mod msix;
+mod payload;
 mod profile;
-mod rates;
 mod rdma;
 mod registers;
 mod rings;
@@ -50,11 +51,15 @@ mod sequencer;
 mod signals;
 mod stored;
 mod switch;
+#[cfg(test)]
+mod testing;
 mod version;
+mod watch;
 mod windows;
 
 pub use clock::Clock;
-pub use fabric::{Fabric, Fault, Statistics};
+pub use fabric::{Fabric, Statistics};
+pub use fault::{Fault, Moved, When};
 pub use late::LateDma;
 pub use memory::{CardMemory, MemoryError};
 pub use profile::{Basis, Component, Profile, ProfileError};

@@ -1,24 +1,19 @@
-//! Card memory: large, initially zero; uses host memory only for what is written.
+//! Card memory: large, initially zero, in frames that are allocated when they are first written.
+//!
+//! What leaves a card for another shares its frames until one of the two writes: a block that fills whole frames of both costs
+//! no copy, and what is in flight stays as it was when it left.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cmdseq::Status;
-use memmap2::{Advice, MmapMut, MmapOptions};
 
 use crate::budget::{Budget, Charge};
+use crate::payload::{FRAME, Frame, Payload, Piece};
 
-/// Memory is charged to the fabric's budget in pieces of this size. No machine's ordinary pages are larger.
-const GRANULE: u64 = 64 << 10;
-/// Bytes of a large page.
-const LARGE_PAGE: usize = 2 << 20;
-/// Smallest range that gets large pages.
-const LARGE: u64 = 4 << 20;
-/// Most ranges of one card with large pages: each is a mapping in the kernel, and a process has 65 530.
-const LARGE_STRETCHES: usize = 16;
-/// Read where nothing was written.
-static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
-const ZEROS_BYTES: usize = 1 << 20;
+/// Frames of a table.
+const TABLE: usize = 256;
+static ZEROS: LazyLock<Frame> = LazyLock::new(|| Arc::new(vec![0; FRAME]));
 
 /// Error of an access to card memory. An instruction ends with [`Status::OutOfRange`] in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +26,7 @@ pub enum MemoryError {
         /// Length.
         bytes: u64,
     },
-    /// The fabric's memory budget is exhausted, or the machine refuses more memory.
+    /// The fabric's memory budget is exhausted.
     #[error("this machine has no memory for {bytes} bytes at {address:#x} of the mock card")]
     Exhausted {
         /// First byte.
@@ -53,8 +48,7 @@ pub struct CardMemory {
     bytes: u64,
     node: u32,
     budget: Arc<Budget>,
-    /// Created by the first write. Earlier reads return zeros.
-    pages: Option<Pages>,
+    contents: Contents,
     /// Number of times the memory was cleared.
     clears: u64,
     /// Discards what cards write by themselves.
@@ -63,21 +57,65 @@ pub struct CardMemory {
     is_reported: bool,
 }
 
-/// Reserved address space, and its written parts. The pages are freed before their charge.
+/// What was written. The frames are freed before their charge.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    map: MmapMut,
+pub(crate) struct Contents {
+    tables: Vec<Option<Table>>,
     charge: Charge,
-    /// One bit a granule that was written.
-    written: Vec<u64>,
-    /// Ranges with large pages, disjoint.
-    large: Vec<Range<usize>>,
+}
+
+/// Frames that follow each other; `None` was never written.
+type Table = Box<[Option<Frame>]>;
+
+impl Contents {
+    fn new(budget: &Arc<Budget>, node: u32) -> Self {
+        Contents { tables: Vec::new(), charge: Charge::new(budget, node) }
+    }
+
+    fn frame(&self, number: usize) -> Option<&Frame> {
+        self.tables.get(number / TABLE)?.as_ref()?[number % TABLE].as_ref()
+    }
+
+    fn slot(&mut self, number: usize) -> &mut Option<Frame> {
+        let place = number / TABLE;
+        if self.tables.len() <= place {
+            self.tables.resize_with(place + 1, || None);
+        }
+        let table = self.tables[place].get_or_insert_with(|| vec![None; TABLE].into_boxed_slice());
+        &mut table[number % TABLE]
+    }
+}
+
+/// Part of one frame that a range of memory touches.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    frame: usize,
+    start: usize,
+    bytes: usize,
+}
+
+/// Returns the parts of the frames that a range touches.
+fn parts(address: u64, bytes: u64) -> impl Iterator<Item = Part> {
+    let (mut at, end) = (address, address + bytes);
+    std::iter::from_fn(move || {
+        let (frame, start) = ((at / FRAME as u64) as usize, (at % FRAME as u64) as usize);
+        let bytes = (FRAME - start).min((end - at) as usize);
+        at += bytes as u64;
+        (bytes > 0).then_some(Part { frame, start, bytes })
+    })
+}
+
+impl Part {
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.bytes
+    }
 }
 
 impl CardMemory {
     pub(crate) fn new(bytes: u64, node: u32, budget: &Arc<Budget>) -> Self {
+        let contents = Contents::new(budget, node);
         let budget = Arc::clone(budget);
-        CardMemory { bytes, node, budget, pages: None, clears: 0, is_hollow: false, is_reported: false }
+        CardMemory { bytes, node, budget, contents, clears: 0, is_hollow: false, is_reported: false }
     }
 
     /// Discards, from now on, what cards write: blocks, folds, copies and fills.
@@ -104,10 +142,10 @@ impl CardMemory {
         address.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Clears the memory to zeros. Returns the pages: freeing them takes long, so the caller frees them where nobody waits.
-    pub(crate) fn clear(&mut self) -> Option<Pages> {
+    /// Clears the memory to zeros. Returns what was in it: freeing that takes long, so the caller frees it where nobody waits.
+    pub(crate) fn clear(&mut self) -> Contents {
         self.clears += 1;
-        self.pages.take()
+        std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node))
     }
 
     /// Returns the number of times the memory was cleared.
@@ -115,52 +153,108 @@ impl CardMemory {
         self.clears
     }
 
-    /// Returns the `bytes` bytes at `address`, to read.
+    /// Reads `bytes` bytes at `address`.
     ///
     /// # Errors
-    /// [`MemoryError`] if the range is outside, or the machine has no address space left.
-    pub fn slice(&mut self, address: u64, bytes: u64) -> Result<&[u8], MemoryError> {
+    /// [`MemoryError::OutOfRange`] if the range is outside.
+    pub fn read(&self, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
         self.check(address, bytes)?;
-        if bytes as usize <= ZEROS_BYTES && !self.is_written(address, bytes) {
-            return Ok(&ZEROS[..bytes as usize]);
-        }
-        let (start, length) = (address as usize, bytes as usize);
-        Ok(&self.pages(address, bytes)?.map[start..start + length])
+        let mut data = Vec::with_capacity(bytes as usize);
+        self.append_to(address, bytes, &mut data)?;
+        Ok(data)
     }
 
-    /// Returns the `bytes` bytes at `address`, to write. The first write to a range is charged to the fabric's memory budget.
+    /// Writes `data` at `address`. The first write to a frame of 64 KiB is charged to the fabric's memory budget.
     ///
     /// # Errors
     /// [`MemoryError`] if the range is outside, or no memory is left for it.
-    pub fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], MemoryError> {
-        let pages = self.writable(address, bytes)?;
-        let (start, length) = (address as usize, bytes as usize);
-        Ok(&mut pages.map[start..start + length])
-    }
-
-    /// Announces a write to all of `bytes` at `address`: large pages make long ranges faster.
-    pub(crate) fn expect_write(&mut self, address: u64, bytes: u64) {
-        if bytes >= LARGE
-            && !self.is_hollow
-            && self.contains(address, bytes)
-            && let Ok(pages) = self.pages(address, bytes)
-        {
-            pages.advise(address as usize..(address + bytes) as usize);
+    pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.charge_for(address, data.len() as u64)?;
+        let mut rest = data;
+        for part in parts(address, data.len() as u64) {
+            let (bytes, after) = rest.split_at(part.bytes);
+            write_part(self.contents.slot(part.frame), part, bytes);
+            rest = after;
         }
+        Ok(())
     }
 
-    /// Copies within the memory; the ranges may overlap.
-    pub(crate) fn copy_within(&mut self, source: u64, destination: u64, bytes: u64) -> Result<(), MemoryError> {
-        self.check(source, bytes)?;
-        self.check(destination, bytes)?;
-        if self.is_hollow || source == destination {
+    /// Appends `bytes` bytes at `address` to `data`.
+    pub(crate) fn append_to(&self, address: u64, bytes: u64, data: &mut Vec<u8>) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        for part in parts(address, bytes) {
+            match self.contents.frame(part.frame) {
+                Some(frame) => data.extend_from_slice(&frame[part.range()]),
+                None => data.resize(data.len() + part.bytes, 0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `bytes` bytes at `address`, which `scratch` holds if they do not lie together.
+    pub(crate) fn view<'a>(
+        &'a self,
+        address: u64,
+        bytes: u64,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], MemoryError> {
+        self.check(address, bytes)?;
+        if let Some(part) = parts(address, bytes).next().filter(|part| part.bytes as u64 == bytes)
+            && let Some(frame) = self.contents.frame(part.frame)
+        {
+            return Ok(&frame[part.range()]);
+        }
+        scratch.clear();
+        self.append_to(address, bytes, scratch)?;
+        Ok(scratch)
+    }
+
+    /// Returns `bytes` bytes at `address`, to be carried elsewhere: what is written later does not change them.
+    pub(crate) fn payload(&self, address: u64, bytes: u64) -> Result<Payload, MemoryError> {
+        if Payload::is_small(bytes) {
+            return Ok(Payload::Copied(self.read(address, bytes)?.into()));
+        }
+        self.check(address, bytes)?;
+        let frames = parts(address, bytes).map(|part| self.contents.frame(part.frame).cloned()).collect();
+        Ok(Payload::Shared { frames, offset: (address % FRAME as u64) as usize, bytes })
+    }
+
+    /// Writes the bytes of `range` of a payload at `address`.
+    pub(crate) fn write_payload(
+        &mut self,
+        address: u64,
+        payload: &Payload,
+        range: Range<u64>,
+    ) -> Result<(), MemoryError> {
+        let bytes = range.end - range.start;
+        self.check(address, bytes)?;
+        if self.is_hollow {
             return Ok(());
         }
-        if !self.is_written(source, bytes) {
-            return self.write_zeros(destination, bytes);
+        let mut from = range.start;
+        while from < range.end {
+            let at = address + (from - range.start);
+            let piece = payload.piece(from..range.end);
+            match piece {
+                Piece::Zeros(bytes) => self.write_zeros(at, bytes as u64)?,
+                Piece::Bytes(bytes) => self.write(at, bytes)?,
+                Piece::Frame(frame) if at % FRAME as u64 == 0 => {
+                    self.charge_for(at, FRAME as u64)?;
+                    *self.contents.slot((at / FRAME as u64) as usize) = Some(Arc::clone(frame));
+                }
+                Piece::Frame(frame) => self.write(at, frame)?,
+            }
+            from += piece.len() as u64;
         }
-        let (from, to) = (source as usize, destination as usize);
-        self.writable(destination, bytes)?.map.copy_within(from..from + bytes as usize, to);
+        Ok(())
+    }
+
+    /// Makes sure that a later write of the range succeeds.
+    pub(crate) fn reserve(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.charge_for(address, bytes)?;
+        for part in parts(address, bytes) {
+            self.contents.slot(part.frame).get_or_insert_with(|| Arc::clone(&ZEROS));
+        }
         Ok(())
     }
 
@@ -172,25 +266,33 @@ impl CardMemory {
         if pattern == 0 {
             return self.write_zeros(address, bytes);
         }
+        self.charge_for(address, bytes)?;
         let pattern = pattern.to_le_bytes();
-        let (whole, rest) = self.slice_mut(address, bytes)?.as_chunks_mut::<8>();
-        whole.fill(pattern);
-        rest.iter_mut().zip(pattern).for_each(|(byte, of_pattern)| *byte = of_pattern);
+        for part in parts(address, bytes) {
+            // The pattern begins at `address`, in this frame or in an earlier one.
+            let before = (part.frame * FRAME + part.start) as u64 - address;
+            let mut rotated = pattern;
+            rotated.rotate_left((before % 8) as usize);
+            let frame = Arc::make_mut(self.contents.slot(part.frame).get_or_insert_with(zeros));
+            let (whole, rest) = frame[part.range()].as_chunks_mut::<8>();
+            whole.fill(rotated);
+            rest.iter_mut().zip(rotated).for_each(|(byte, of_pattern)| *byte = of_pattern);
+        }
         Ok(())
     }
 
-    /// Writes zeros; parts never written are skipped.
+    /// Writes zeros; frames never written are skipped.
     fn write_zeros(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
         self.check(address, bytes)?;
-        let Some(pages) = &mut self.pages else { return Ok(()) };
-        let end = address + bytes;
-        let mut at = address;
-        while at < end {
-            let next = (at / GRANULE + 1).saturating_mul(GRANULE).min(end);
-            if pages.is_written(at / GRANULE) {
-                pages.map[at as usize..next as usize].fill(0);
+        for part in parts(address, bytes) {
+            if self.contents.frame(part.frame).is_some()
+                && let Some(frame) = self.contents.slot(part.frame)
+            {
+                match part.bytes {
+                    FRAME => *frame = Arc::clone(&ZEROS),
+                    _ => Arc::make_mut(frame)[part.range()].fill(0),
+                }
             }
-            at = next;
         }
         Ok(())
     }
@@ -199,141 +301,78 @@ impl CardMemory {
         if self.contains(address, bytes) { Ok(()) } else { Err(MemoryError::OutOfRange { address, bytes }) }
     }
 
-    /// Returns whether a granule of the range was written.
-    fn is_written(&self, address: u64, bytes: u64) -> bool {
-        self.pages.as_ref().is_some_and(|pages| granules(address, bytes).any(|granule| pages.is_written(granule)))
-    }
-
-    fn pages(&mut self, address: u64, bytes: u64) -> Result<&mut Pages, MemoryError> {
-        if self.pages.is_none() {
-            let charge = Charge::new(&self.budget, self.node);
-            match Pages::new(self.bytes, charge) {
-                Ok(pages) => self.pages = Some(pages),
-                Err(error) => self.report(&format!("address space of {} bytes: {error}", self.bytes)),
-            }
-        }
-        self.pages.as_mut().ok_or(MemoryError::Exhausted { address, bytes })
-    }
-
-    /// Returns the pages, after charging the range for a write.
-    fn writable(&mut self, address: u64, bytes: u64) -> Result<&mut Pages, MemoryError> {
+    /// Checks a range, and charges its frames that were not written before.
+    fn charge_for(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
         self.check(address, bytes)?;
-        if !self.pages(address, bytes)?.charge_for(address, bytes) {
-            let total = self.budget.total();
-            self.report(&format!("memory: the cards of this fabric may use {total} bytes together"));
-            return Err(MemoryError::Exhausted { address, bytes });
+        let missing = parts(address, bytes).filter(|part| self.contents.frame(part.frame).is_none());
+        let missing: u64 = missing.map(|_| FRAME as u64).sum();
+        if missing == 0 || self.contents.charge.add(missing) {
+            return Ok(());
         }
-        self.pages(address, bytes)
-    }
-
-    /// Logs once what the machine lacks: hosts can ask again and again.
-    fn report(&mut self, what: &str) {
+        // Logged once: hosts can ask again and again.
         if !std::mem::replace(&mut self.is_reported, true) {
-            log::warn!("card {} fails instructions for lack of {what}", self.node);
+            let total = self.budget.total();
+            log::warn!(
+                "card {} fails instructions for lack of memory: the cards of this fabric may use {total} bytes together",
+                self.node
+            );
         }
+        Err(MemoryError::Exhausted { address, bytes })
     }
 }
 
-impl Pages {
-    fn new(bytes: u64, charge: Charge) -> std::io::Result<Self> {
-        let length = usize::try_from(bytes).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
-        let map = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
-        // Memory charged in small pieces must not be allocated in large ones. A kernel without large pages may refuse.
-        let _ = map.advise(Advice::NoHugePage);
-        let written = vec![0; bytes.div_ceil(GRANULE).div_ceil(64) as usize];
-        Ok(Pages { map, charge, written, large: Vec::new() })
-    }
-
-    fn is_written(&self, granule: u64) -> bool {
-        self.written[(granule / 64) as usize] >> (granule % 64) & 1 == 1
-    }
-
-    /// Charges the parts of a range that were not written before. Returns `false` if the budget has less.
-    fn charge_for(&mut self, address: u64, bytes: u64) -> bool {
-        let missing = granules(address, bytes).filter(|granule| !self.is_written(*granule)).count() as u64;
-        if missing == 0 {
-            return true;
-        }
-        if !self.charge.add(missing * GRANULE) {
-            return false;
-        }
-        for granule in granules(address, bytes) {
-            self.written[(granule / 64) as usize] |= 1 << (granule % 64);
-        }
-        true
-    }
-
-    /// Requests large pages that lie completely inside `stretch`.
-    fn advise(&mut self, stretch: Range<usize>) {
-        let start = stretch.start.next_multiple_of(LARGE_PAGE);
-        let end = stretch.end / LARGE_PAGE * LARGE_PAGE;
-        let is_inside = self.large.iter().any(|large| large.start <= start && end <= large.end);
-        if start >= end || is_inside {
-            return;
-        }
-        let mut all = start..end;
-        self.large.retain(|large| {
-            let touches = large.start <= all.end && all.start <= large.end;
-            if touches {
-                all = all.start.min(large.start)..all.end.max(large.end);
-            }
-            !touches
-        });
-        self.large.push(all);
-        if self.large.len() > LARGE_STRETCHES {
-            self.large.pop();
-            return;
-        }
-        // Only advice: without large pages the access is slower.
-        let _ = self.map.advise_range(Advice::HugePage, start, end - start);
-    }
+fn zeros() -> Frame {
+    Arc::new(vec![0; FRAME])
 }
 
-/// Returns the granules that a range of card memory touches.
-fn granules(address: u64, bytes: u64) -> Range<u64> {
-    if bytes == 0 { 0..0 } else { address / GRANULE..(address + bytes).div_ceil(GRANULE) }
-}
-
-/// Copies `bytes` bytes from one card's memory to another's.
-pub(crate) fn copy_between(
-    source: &mut CardMemory,
-    from: u64,
-    destination: &mut CardMemory,
-    to: u64,
-    bytes: u64,
-) -> Result<(), MemoryError> {
-    if destination.is_hollow {
-        return Ok(());
+fn write_part(slot: &mut Option<Frame>, part: Part, bytes: &[u8]) {
+    let own = slot.as_mut().and_then(Arc::get_mut);
+    match own {
+        Some(frame) => frame[part.range()].copy_from_slice(bytes),
+        None if part.bytes == FRAME => *slot = Some(Arc::new(bytes.to_vec())),
+        None => Arc::make_mut(slot.get_or_insert_with(zeros))[part.range()].copy_from_slice(bytes),
     }
-    if !source.is_written(from, bytes) {
-        return destination.write_zeros(to, bytes);
-    }
-    destination.slice_mut(to, bytes)?.copy_from_slice(source.slice(from, bytes)?);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const GIB: u64 = 1 << 30;
+    const FRAME_BYTES: u64 = FRAME as u64;
 
     fn memory(bytes: u64) -> CardMemory {
         CardMemory::new(bytes, 0, &Budget::new(GIB, 1))
     }
 
-    fn written(memory: &CardMemory) -> u64 {
-        memory.pages.as_ref().map_or(0, |pages| pages.written.iter().map(|word| u64::from(word.count_ones())).sum())
+    /// Frames of the card, and those that it shares with nobody.
+    fn frames(memory: &CardMemory) -> (usize, usize) {
+        let all = memory.contents.tables.iter().flatten().flat_map(|table| table.iter().flatten());
+        let (own, shared): (Vec<_>, Vec<_>) = all.partition(|frame| Arc::strong_count(frame) == 1);
+        (own.len() + shared.len(), own.len())
+    }
+
+    /// Carries bytes from one memory to another, or within one.
+    fn carry(
+        memories: &mut [CardMemory; 2],
+        from: (usize, u64),
+        to: (usize, u64),
+        bytes: u64,
+    ) -> Result<(), MemoryError> {
+        let payload = memories[from.0].payload(from.1, bytes)?;
+        memories[to.0].write_payload(to.1, &payload, 0..bytes)
     }
 
     #[test]
     fn reads_zero_until_written_and_after_clear() {
         let mut memory = memory(8 * GIB);
-        assert_eq!(memory.slice(8 * GIB - 3, 3).unwrap(), [0, 0, 0]);
-        memory.slice_mut(5 * GIB, 2).unwrap().copy_from_slice(&[7, 8]);
-        assert_eq!(memory.slice(5 * GIB - 1, 4).unwrap(), [0, 7, 8, 0]);
+        assert_eq!(memory.read(8 * GIB - 3, 3).unwrap(), [0, 0, 0]);
+        memory.write(5 * GIB, &[7, 8]).unwrap();
+        assert_eq!(memory.read(5 * GIB - 1, 4).unwrap(), [0, 7, 8, 0]);
         memory.clear();
-        assert_eq!(memory.slice(5 * GIB, 2).unwrap(), [0, 0]);
+        assert_eq!(memory.read(5 * GIB, 2).unwrap(), [0, 0]);
     }
 
     #[test]
@@ -343,71 +382,137 @@ mod tests {
         assert!(!memory.contains(1, 1 << 20));
         assert!(!memory.contains(u64::MAX, 2));
         let outside = MemoryError::OutOfRange { address: u64::MAX, bytes: 2 };
-        assert_eq!(memory.slice(u64::MAX, 2).unwrap_err(), outside);
-        assert_eq!(memory.slice_mut(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.read(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.write(u64::MAX, &[1, 2]).unwrap_err(), outside);
         assert_eq!(memory.fill(u64::MAX, 2, 0).unwrap_err(), outside);
-        assert_eq!(memory.copy_within(u64::MAX, 0, 2).unwrap_err(), outside);
-        assert_eq!(memory.copy_within(0, u64::MAX, 2).unwrap_err(), outside);
-    }
-
-    #[test]
-    fn overlapping_copies_keep_the_bytes() {
-        let mut memory = memory(1 << 20);
-        memory.slice_mut(10, 4).unwrap().copy_from_slice(&[1, 2, 3, 4]);
-        memory.copy_within(10, 12, 4).unwrap();
-        assert_eq!(memory.slice(10, 6).unwrap(), [1, 2, 1, 2, 3, 4]);
+        assert_eq!(memory.reserve(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.payload(u64::MAX, 2).unwrap_err(), outside);
+        let payload = memory.payload(0, 2).unwrap();
+        assert_eq!(memory.write_payload(u64::MAX, &payload, 0..2).unwrap_err(), outside);
     }
 
     #[test]
     fn zeros_where_nothing_was_written_cost_nothing() {
         let budget = Budget::new(GIB, 2);
-        let (mut memory, mut other) = (CardMemory::new(8 * GIB, 0, &budget), CardMemory::new(8 * GIB, 1, &budget));
-        memory.fill(0, 8 * GIB, 0).unwrap();
-        memory.copy_within(0, 4 * GIB, 4 * GIB).unwrap();
-        copy_between(&mut other, 0, &mut memory, GIB, GIB).unwrap();
-        assert_eq!(written(&memory), 0);
-        memory.fill(GIB, GRANULE + 3, 0x0807_0605_0403_0201).unwrap();
-        assert_eq!(memory.slice(GIB + GRANULE, 4).unwrap(), [1, 2, 3, 0]);
-        assert_eq!(written(&memory), 2);
+        let mut both = [0, 1].map(|node| CardMemory::new(8 * GIB, node, &budget));
+        both[0].fill(0, 8 * GIB, 0).unwrap();
+        carry(&mut both, (0, 0), (0, 4 * GIB), 4 * GIB).unwrap();
+        carry(&mut both, (1, 0), (0, GIB), GIB).unwrap();
+        assert_eq!(frames(&both[0]).0, 0);
+        both[0].fill(GIB, FRAME_BYTES + 3, 0x0807_0605_0403_0201).unwrap();
+        assert_eq!(both[0].read(GIB + FRAME_BYTES, 4).unwrap(), [1, 2, 3, 0]);
+        assert_eq!(frames(&both[0]).0, 2);
         // But over what was written they are written.
-        memory.fill(GIB + 8, 8, 0).unwrap();
-        assert_eq!(memory.slice(GIB + 7, 10).unwrap(), [8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-        copy_between(&mut other, 0, &mut memory, GIB, GIB).unwrap();
-        memory.copy_within(GIB, 0, 16).unwrap();
-        assert_eq!(memory.slice(GIB, 16).unwrap(), [0; 16]);
-        assert_eq!(written(&other), 0);
+        both[0].fill(GIB + 8, 8, 0).unwrap();
+        assert_eq!(both[0].read(GIB + 7, 10).unwrap(), [8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        carry(&mut both, (1, 0), (0, GIB), GIB).unwrap();
+        assert_eq!(both[0].read(GIB, FRAME_BYTES).unwrap(), vec![0; FRAME]);
+        assert_eq!(frames(&both[1]).0, 0);
     }
 
     #[test]
     fn what_the_budget_does_not_hold_is_an_error_and_leaves_the_rest() {
-        let budget = Budget::new(4 * GRANULE, 1);
+        let budget = Budget::new(4 * FRAME_BYTES, 1);
         let mut memory = CardMemory::new(8 * GIB, 0, &budget);
-        memory.fill(0, 3 * GRANULE, 1).unwrap();
+        memory.fill(0, 3 * FRAME_BYTES, 1).unwrap();
         let none_left = |address, bytes| Err(MemoryError::Exhausted { address, bytes });
-        assert_eq!(memory.fill(2 * GRANULE, 3 * GRANULE, 2), none_left(2 * GRANULE, 3 * GRANULE));
-        assert_eq!(memory.slice(2 * GRANULE, 2).unwrap(), [1, 0]);
-        assert_eq!(memory.copy_within(0, GIB - 1, 2 + GRANULE), none_left(GIB - 1, 2 + GRANULE));
-        memory.fill(2 * GRANULE, 2 * GRANULE, 2).unwrap();
-        // Until the pages are back, so is nothing of the budget.
-        let pages = memory.clear();
+        assert_eq!(memory.fill(2 * FRAME_BYTES, 3 * FRAME_BYTES, 2), none_left(2 * FRAME_BYTES, 3 * FRAME_BYTES));
+        assert_eq!(memory.read(2 * FRAME_BYTES, 2).unwrap(), [1, 0]);
+        assert_eq!(memory.reserve(GIB - 1, 2), none_left(GIB - 1, 2));
+        // What is reserved is charged once.
+        memory.reserve(2 * FRAME_BYTES, 2 * FRAME_BYTES).unwrap();
+        memory.reserve(2 * FRAME_BYTES, 2 * FRAME_BYTES).unwrap();
+        memory.fill(2 * FRAME_BYTES, 2 * FRAME_BYTES, 2).unwrap();
+        // Until the frames are back, so is nothing of the budget.
+        let contents = memory.clear();
         assert!(memory.fill(0, 1, 1).is_err());
-        drop(pages);
-        memory.fill(0, 4 * GRANULE, 1).unwrap();
+        drop(contents);
+        memory.fill(0, 4 * FRAME_BYTES, 1).unwrap();
     }
 
     #[test]
-    fn large_pages_are_asked_for_in_few_stretches() {
-        let mut memory = memory(8 * GIB);
-        memory.fill(0, 1, 1).unwrap();
-        let step = 16 << 20;
-        for place in 0..100 {
-            memory.expect_write(place * step + 5, LARGE + 7);
+    fn whole_frames_are_shared_until_one_card_writes() {
+        let budget = Budget::new(GIB, 2);
+        let mut both = [0, 1].map(|node| CardMemory::new(8 * GIB, node, &budget));
+        both[0].fill(0, 4 * FRAME_BYTES, 1).unwrap();
+        carry(&mut both, (0, 0), (1, GIB), 4 * FRAME_BYTES).unwrap();
+        assert_eq!((frames(&both[0]), frames(&both[1])), ((4, 0), (4, 0)));
+        both[0].write(FRAME_BYTES, &[2]).unwrap();
+        both[1].write(GIB + 2 * FRAME_BYTES, &[3]).unwrap();
+        assert_eq!((frames(&both[0]), frames(&both[1])), ((4, 2), (4, 2)));
+        assert_eq!(both[1].read(GIB + FRAME_BYTES, 1).unwrap(), [1]);
+        assert_eq!(both[0].read(2 * FRAME_BYTES, 1).unwrap(), [1]);
+    }
+
+    /// One change of the memories, and the same of their models.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Write { card: usize, address: u64, data: Vec<u8> },
+        Fill { card: usize, address: u64, bytes: u64, pattern: u64 },
+        Carry { from: (usize, u64), to: (usize, u64), bytes: u64 },
+    }
+
+    const MODEL: u64 = 5 * FRAME_BYTES;
+
+    /// An address, often that of a frame, and bytes after it, often whole frames.
+    fn range() -> impl Strategy<Value = (u64, u64)> {
+        let address = prop_oneof![(0..5_u64).prop_map(|frame| frame * FRAME_BYTES), 0..MODEL];
+        (address, prop_oneof![0..100_u64, 0..MODEL, (0..5_u64).prop_map(|frames| frames * FRAME_BYTES)])
+            .prop_map(|(address, bytes)| (address, bytes.min(MODEL - address)))
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            (0..2_usize, range(), any::<u8>()).prop_map(|(card, (address, bytes), seed)| {
+                let data = (0..bytes).map(|at| seed.wrapping_mul(31).wrapping_add(at as u8)).collect();
+                Change::Write { card, address, data }
+            }),
+            (0..2_usize, range(), prop_oneof![Just(0), any::<u64>()])
+                .prop_map(|(card, (address, bytes), pattern)| Change::Fill { card, address, bytes, pattern }),
+            (0..2_usize, 0..2_usize, range(), range()).prop_map(|(one, other, (from, bytes), (to, room))| {
+                Change::Carry { from: (one, from), to: (other, to), bytes: bytes.min(room) }
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Two memories hold what two arrays hold, whatever frames they share, and so does a payload taken before.
+        #[test]
+        fn memories_hold_what_arrays_hold(changes in prop::collection::vec(change(), 1..30), (kept, bytes) in range()) {
+            let budget = Budget::new(GIB, 2);
+            let mut both = [0, 1].map(|node| CardMemory::new(MODEL, node, &budget));
+            let mut models = [vec![0_u8; MODEL as usize], vec![0; MODEL as usize]];
+            let of = |address: u64, bytes: u64| address as usize..(address + bytes) as usize;
+            let mut payload = None;
+            for (number, change) in changes.iter().enumerate() {
+                match change {
+                    Change::Write { card, address, data } => {
+                        both[*card].write(*address, data).unwrap();
+                        models[*card][of(*address, data.len() as u64)].copy_from_slice(data);
+                    }
+                    Change::Fill { card, address, bytes, pattern } => {
+                        both[*card].fill(*address, *bytes, *pattern).unwrap();
+                        let pattern = pattern.to_le_bytes().into_iter().cycle();
+                        models[*card][of(*address, *bytes)].iter_mut().zip(pattern).for_each(|(to, from)| *to = from);
+                    }
+                    Change::Carry { from, to, bytes } => {
+                        carry(&mut both, *from, *to, *bytes).unwrap();
+                        let data = models[from.0][of(from.1, *bytes)].to_vec();
+                        models[to.0][of(to.1, *bytes)].copy_from_slice(&data);
+                    }
+                }
+                if number == changes.len() / 2 {
+                    payload = Some((both[0].payload(kept, bytes).unwrap(), models[0][of(kept, bytes)].to_vec()));
+                }
+            }
+            for (memory, model) in both.iter().zip(&models) {
+                prop_assert!(memory.read(0, MODEL).unwrap() == *model);
+            }
+            let (payload, model) = payload.unwrap();
+            let mut scratch = Vec::new();
+            prop_assert!(payload.view(0..bytes, &mut scratch) == model);
         }
-        let large = |memory: &CardMemory| memory.pages.as_ref().unwrap().large.clone();
-        assert_eq!(large(&memory).len(), LARGE_STRETCHES);
-        assert_eq!(large(&memory)[0], LARGE_PAGE..2 * LARGE_PAGE);
-        // What joins them is one.
-        memory.expect_write(0, 100 * step);
-        assert_eq!((large(&memory).len(), large(&memory)[0].clone()), (1, 0..100 * step as usize));
     }
 }

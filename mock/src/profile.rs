@@ -96,6 +96,14 @@ const WINDOWS_MAX: u32 = 1024;
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
 
+/// Cycles of a control signal, and of the beat that announces data: the first beat of an active line tells them apart.
+pub(crate) const BEAT_CYCLES: u64 = 1;
+/// Cycles in which a one-sided operation is announced: a beat, and one with address and size.
+pub(crate) const ONE_SIDED_CYCLES: u64 = 2;
+
+const BEAT: &str =
+    "OPTWEB 3.1.1 and 4.1: a control signal is one active cycle, more are data; the paths of a card have 256 lanes";
+const ONE_SIDED: &str = "extension: the published beats carry no address, so a second one does";
 const REDUCTION_BEAT: &str =
     "extension: behind the receiving side of the switch, as MPI-FPGA 4.3: fully pipelined units of 256 bits";
 const REDUCTION_UNIT: &str = "extension: no latency published; a pipelined f64 adder, in a chain as MPI-FPGA 4.3";
@@ -252,6 +260,11 @@ impl Profile {
         cycles.saturating_mul(self.cycle_ps)
     }
 
+    /// Rate of the loop-back through a card's switch: a beat a cycle.
+    pub(crate) fn loop_back_mbps(&self) -> u64 {
+        self.beat_bytes * 8_000_000 / self.cycle_ps.max(1)
+    }
+
     /// Rate at which the reduction units take each contribution, and give the result.
     pub(crate) fn reduce_mbps(&self) -> u64 {
         self.beat_bytes * 8_000_000 / self.cycles(self.reduce_beat_cycles).max(1)
@@ -293,6 +306,9 @@ impl Profile {
         let line = |name, value, unit, basis| Component { name, value, unit, basis };
         let mut components = vec![
             line("clock period", self.cycle_ps, "ps", Source("OPTWEB 4.1: 200 MHz")),
+            line("control signal", BEAT_CYCLES, "cycles", Source(BEAT)),
+            line("announcing beat", BEAT_CYCLES, "cycles", Source(BEAT)),
+            line("one-sided announcement", ONE_SIDED_CYCLES, "cycles", Assumed(ONE_SIDED)),
             line("dispatch", self.dispatch_cycles, "cycles", Fitted("barrier configuration 0.04 us")),
             line("memory read", self.memory_read_cycles, "cycles", Fitted("eager configuration 0.32 us")),
             line("distributed switch", self.switch_cycles, "cycles", Source("OPTWEB 4.1: about ten cycles")),
@@ -302,6 +318,7 @@ impl Profile {
             line("hand-over", self.handover_cycles, "cycles", Fitted("multipath start-up 1.87 us")),
             line("link rate", self.link_mbps.into(), "Mb/s", Fitted("effective link bandwidth 45 Gb/s")),
             line("pseudo channel rate", self.channel_mbps.into(), "Mb/s", Source("OPTWEB 4.1: 256 lanes at 200 MHz")),
+            line("loop-back rate", self.loop_back_mbps(), "Mb/s", Source("OPTWEB 4.1: 256 lanes at 200 MHz")),
             line("host link rate", self.host_mbps.into(), "Mb/s", Assumed("about PCIe 3.0 x16; in no published row")),
             line("beat", self.beat_bytes, "bytes", Source("OPTWEB 4.1: 256 lanes")),
             line("receive buffer", self.receive_buffer_bytes, "bytes", Source("OPTWEB 4.1: 16 KiB")),

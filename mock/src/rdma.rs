@@ -7,11 +7,13 @@ use cmdseq::completion::Status;
 use cmdseq::instruction::offset;
 use cmdseq::{Instruction, Operation};
 
+use crate::engine::streams::ResourceId;
 use crate::fabric::{Core, Event, Step};
 use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
-use crate::rates::ResourceId;
-use crate::sequencer::{Refusal, Running, Work, bad_field};
+use crate::payload::Payload;
+use crate::profile::{BEAT_CYCLES, ONE_SIDED_CYCLES};
+use crate::sequencer::{Refusal, Running, Work, bad_field, memory_refusal};
 use crate::signals::Signal;
 use crate::switch::StreamPurpose;
 use crate::windows::{Admission, Request};
@@ -25,6 +27,11 @@ pub(crate) struct Rdma {
     /// Destination card and address.
     destination: (usize, u64),
     link: ResourceId,
+    /// Port of the issuer, and session of its link when the transfer began.
+    port: usize,
+    session: u32,
+    /// The data, from when its last beat is out.
+    data: Option<Payload>,
     /// Added to the peer's signal when the data has arrived.
     signal: Option<Signal>,
     pub(crate) peer: usize,
@@ -63,6 +70,9 @@ impl Core {
             source: (source, if is_read { remote } else { own }),
             destination: (destination, if is_read { own } else { remote }),
             link: out,
+            data: None,
+            port,
+            session: self.cards[at.card].links[port].session,
             signal,
             peer,
             request: Request { window, rights, address: remote, bytes },
@@ -70,8 +80,7 @@ impl Core {
         };
         self.set_work(at, Work::Rdma(rdma));
         if is_read || instruction.bytes == 0 {
-            // The announcing beat and the one with address and size.
-            self.schedule_step(at, self.profile.cycles(dispatch + 2), Step::ControlsOut);
+            self.schedule_step(at, self.profile.cycles(dispatch + ONE_SIDED_CYCLES), Step::ControlsOut);
         } else {
             let data = dispatch + self.profile.memory_read_cycles;
             self.schedule_step(at, self.profile.cycles(data), Step::DataAtSwitch);
@@ -101,6 +110,15 @@ impl Core {
         }
     }
 
+    /// Fails a transfer whose link was trained since it began: the peer was reset, and knows nothing of it.
+    fn fail_if_lost(&mut self, issuer: LaneId) {
+        let Some((rdma, _)) = self.rdma(issuer) else { return };
+        let peer = rdma.peer as u16;
+        if self.cards[issuer.card].links[rdma.port].session != rdma.session {
+            self.fail(issuer, (Status::LinkDown, peer));
+        }
+    }
+
     /// The peer checks a transfer, and returns whether it is admitted.
     fn admit(&mut self, issuer: LaneId) -> bool {
         let node = self.cards[issuer.card].node;
@@ -122,6 +140,7 @@ impl Core {
 
     /// The announcing beat of a write is at the peer, before its data.
     pub(crate) fn rdma_announced(&mut self, writer: LaneId) {
+        self.fail_if_lost(writer);
         if let Some((rdma, _)) = self.rdma(writer)
             && !self.cards[rdma.peer].is_frozen
         {
@@ -131,12 +150,13 @@ impl Core {
 
     /// Sends the data back from the source card's memory, independent of that card's sequencer.
     pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
+        self.fail_if_lost(reader);
         let Some((rdma, _)) = self.rdma(reader) else { return };
         if !self.cards[rdma.source.0].is_frozen {
             if !self.admit(reader) {
                 return self.refuse_rdma(reader, self.profile.control_ps());
             }
-            let cycles = self.profile.memory_read_cycles + 1;
+            let cycles = self.profile.memory_read_cycles + BEAT_CYCLES;
             self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
         }
     }
@@ -156,21 +176,29 @@ impl Core {
 
     pub(crate) fn rdma_stream_ended(&mut self, issuer: LaneId) {
         let (now, epoch) = (self.now, self.lane(issuer).epoch);
-        if let Some(Running { work: Work::Rdma(Rdma { is_read: false, .. }), counted_out, .. }) =
+        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
+        let left = match self.cards[rdma.source.0].memory.payload(rdma.source.1, bytes) {
+            Ok(payload) => payload,
+            Err(error) => return self.fail(issuer, memory_refusal(error)),
+        };
+        if let Some(Running { work: Work::Rdma(Rdma { is_read, data, .. }), counted_out, .. }) =
             self.running_mut(issuer)
         {
-            *counted_out = now;
+            *data = Some(left);
+            if !*is_read {
+                *counted_out = now;
+            }
         }
         self.schedule_in(self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
     }
 
     pub(crate) fn rdma_counted(&mut self, issuer: LaneId) {
+        self.fail_if_lost(issuer);
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         if self.cards[rdma.destination.0].is_frozen {
             return;
         }
-        let (peer, is_read, admitted) = (rdma.peer, rdma.is_read, rdma.admitted);
-        let block = Data::Block { from: rdma.source, to: rdma.destination, bytes };
+        let (peer, is_read, admitted, to) = (rdma.peer, rdma.is_read, rdma.admitted, rdma.destination);
         let is_admitted = match admitted {
             // The window may be gone: closed although the transfer had not ended, or by a reset.
             Some(admission) => self.cards[peer].windows.holds(admission),
@@ -178,7 +206,14 @@ impl Core {
             None => bytes == 0 && self.admit(issuer),
         };
         match is_admitted {
-            true => self.start_move(issuer, block, Then::RdmaMoved),
+            true => {
+                let data = match self.running_mut(issuer) {
+                    Some(Running { work: Work::Rdma(rdma), .. }) => rdma.data.take(),
+                    _ => None,
+                };
+                let payload = data.unwrap_or_else(Payload::empty);
+                self.start_move(issuer, to.0, Data::Block { payload, to: to.1 }, Then::RdmaMoved);
+            }
             false => self.refuse_rdma(issuer, if is_read { 0 } else { self.profile.acknowledge_ps() }),
         }
     }

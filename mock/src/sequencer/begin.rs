@@ -16,7 +16,7 @@ const DELAY_MAX: u64 = 1 << 36;
 
 impl Core {
     /// Begins an instruction that was just issued in the lane.
-    pub(super) fn begin(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+    pub(crate) fn begin(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         match instruction.operation {
             Operation::Nop => self.schedule_step(at, dispatch, Step::Finish),

@@ -6,7 +6,7 @@ use cmdseq::Flags;
 use cmdseq::completion::Status;
 
 use super::Running;
-use crate::agenda::Time;
+use crate::engine::Time;
 
 /// The parts of an ended instruction or launch that its completion needs.
 #[derive(Debug)]

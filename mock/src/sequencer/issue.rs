@@ -7,8 +7,8 @@ use cmdseq::{DecodeError, Flags, Instruction};
 use fpga_regs::bits::Errors;
 
 use super::{Refusal, Running, bad_field};
-use crate::agenda::Time;
 use crate::card::Card;
+use crate::engine::Time;
 use crate::fabric::{Core, Event};
 use crate::host_dma::Job;
 use crate::lanes::{Claim, Lane, LaneId};

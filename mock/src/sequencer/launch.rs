@@ -6,7 +6,7 @@ use cmdseq::{Flags, Instruction, Operation};
 
 use super::Refusal;
 use super::in_flight::Ended;
-use crate::agenda::Time;
+use crate::engine::Time;
 use crate::fabric::{Core, Step};
 use crate::lanes::LaneId;
 

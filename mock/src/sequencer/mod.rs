@@ -15,7 +15,7 @@ use cmdseq::instruction;
 use self::in_flight::InFlight;
 use self::issue::Next;
 use self::launch::Launch;
-use crate::agenda::Time;
+use crate::engine::Time;
 use crate::memory::{CardMemory, MemoryError};
 use crate::rdma::Rdma;
 use crate::signals::Signal;

@@ -6,7 +6,7 @@ use fpga_regs::bits::Errors;
 
 use super::in_flight::Ended;
 use super::{Refusal, Running, Work};
-use crate::agenda::Time;
+use crate::engine::Time;
 use crate::fabric::{Core, Step};
 use crate::host_dma::Job;
 use crate::lanes::{Claim, LaneId};

@@ -9,6 +9,7 @@ use super::{Barrier, Receive, ReceiveState, Send, SendState, Transfer};
 use crate::fabric::{Core, Step};
 use crate::fold::Fold;
 use crate::lanes::LaneId;
+use crate::profile::BEAT_CYCLES;
 use crate::sequencer::{Refusal, Work};
 
 impl Core {
@@ -20,7 +21,7 @@ impl Core {
             others.map(|rank| Ok(self.port_toward(at, &membership, rank)?.0)).collect::<Result<_, Refusal>>()?;
         let missing = ports.len();
         let barrier = Barrier { came: vec![false; missing], ports, missing, is_sent: false };
-        let controls_out = self.profile.cycles(self.profile.dispatch_cycles + 1);
+        let controls_out = self.profile.cycles(self.profile.dispatch_cycles + BEAT_CYCLES);
         self.set_work(at, Work::Barrier(barrier));
         self.schedule_step(at, controls_out, Step::ControlsOut);
         Ok(())
@@ -57,9 +58,9 @@ impl Core {
             own_is_pending: transfers.own.is_some() || contributes,
         };
         for send in &transfers.sends {
-            let (port, peer) = self.port_toward(at, &membership, send.peer_rank)?;
+            let (port, _) = self.port_toward(at, &membership, send.peer_rank)?;
             let state = if is_rendezvous { SendState::AwaitsReady } else { SendState::Ready };
-            transfer.sends.push(Send { port, peer, address: send.address, bytes: send.bytes, state, burst: 0 });
+            transfer.sends.push(Send { port, address: send.address, bytes: send.bytes, state, burst: 0 });
         }
         for receive in &transfers.receives {
             let (port, _) = self.port_toward(at, &membership, receive.peer_rank)?;
@@ -78,7 +79,7 @@ impl Core {
         self.set_work(at, Work::Transfer(Box::new(transfer)));
         let dispatch = self.profile.dispatch_cycles;
         self.schedule_step(at, self.profile.cycles(dispatch), Step::SwitchSet);
-        self.schedule_step(at, self.profile.cycles(dispatch + 1), Step::ControlsOut);
+        self.schedule_step(at, self.profile.cycles(dispatch + BEAT_CYCLES), Step::ControlsOut);
         if reads {
             let data = self.profile.cycles(dispatch + self.profile.memory_read_cycles);
             self.schedule_step(at, data, Step::DataAtSwitch);

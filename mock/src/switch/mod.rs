@@ -8,16 +8,20 @@ mod begin;
 mod receive;
 mod send;
 
+use std::sync::Arc;
+
 use cmdseq::completion::Status;
 use cmdseq::{Instruction, ranges};
 
 use crate::card::Card;
 use crate::communicators::Membership;
-use crate::fabric::{Core, Step};
+use crate::engine::streams::ResourceId;
+use crate::fabric::{Core, Event, Step};
 use crate::fold::Fold;
 use crate::lanes::LaneId;
-use crate::rates::ResourceId;
+use crate::payload::Payload;
 use crate::sequencer::{Refusal, Running, Work};
+use crate::watch::Watched;
 
 /// A running barrier.
 #[derive(Debug)]
@@ -58,7 +62,6 @@ pub(crate) struct Transfer {
 #[derive(Debug)]
 pub(crate) struct Send {
     port: usize,
-    pub(crate) peer: usize,
     address: u64,
     bytes: u64,
     pub(crate) state: SendState,
@@ -72,6 +75,19 @@ pub(crate) enum SendState {
     Ready,
     AwaitsAcknowledge,
     Done,
+}
+
+/// What a link carries to the card at its other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// A control signal.
+    Control,
+    /// The first beat of a burst, at the receive buffer.
+    BurstHead { id: u64, data: Arc<[u8]> },
+    /// The last beat of a burst, at the receive buffer.
+    BurstTail { id: u64 },
+    /// The last beat of a block that bypasses the receive buffer, counted.
+    Block(Box<Payload>),
 }
 
 #[derive(Debug)]
@@ -108,23 +124,40 @@ pub(crate) enum StreamPurpose {
     Local { at: LaneId },
     /// A one-sided transfer, by the lane that issued it.
     Rdma { issuer: LaneId },
+    /// The first part of one of these.
+    Watched(Box<Watched>),
 }
 
 impl StreamPurpose {
-    fn at(&self) -> LaneId {
-        match *self {
+    pub(crate) fn at(&self) -> LaneId {
+        match self {
             StreamPurpose::Send { at, .. }
             | StreamPurpose::Multicast { at }
             | StreamPurpose::Own { at }
             | StreamPurpose::Drain { at, .. }
             | StreamPurpose::Fold { at }
             | StreamPurpose::Local { at }
-            | StreamPurpose::Rdma { issuer: at } => at,
+            | StreamPurpose::Rdma { issuer: at } => *at,
+            StreamPurpose::Watched(rest) => rest.purpose.at(),
         }
     }
 }
 
+impl Barrier {
+    /// Whether a signal on the link at `port` is still to come or to go.
+    fn needs(&self, port: usize) -> bool {
+        let place = self.ports.iter().position(|other| *other == port);
+        place.is_some_and(|place| !self.is_sent || !self.came[place])
+    }
+}
+
 impl Transfer {
+    /// Whether the link of these places among the sends and receives still has something to carry for the transfer.
+    fn needs(&self, send: Option<usize>, receive: Option<usize>) -> bool {
+        send.is_some_and(|place| self.sends[place].state != SendState::Done)
+            || receive.is_some_and(|place| self.receives[place].state != ReceiveState::Done)
+    }
+
     /// Returns whether the transfer reads memory.
     fn reads(&self) -> bool {
         !self.sends.is_empty() || self.own.is_some() || self.contribution.is_some()
@@ -188,6 +221,14 @@ impl Core {
         self.rates.stop(|purpose| purpose.at() == at);
     }
 
+    /// Number of blocks that the lane's instruction sends.
+    pub(crate) fn sends(&self, at: LaneId) -> usize {
+        match self.running(at) {
+            Some(Running { work: Work::Transfer(transfer), .. }) => transfer.sends.len(),
+            _ => 0,
+        }
+    }
+
     /// Stops all streams of the card's instructions.
     pub(crate) fn stop_all_streams(&mut self, card: usize) {
         self.rates.stop(|purpose| purpose.at().card == card);
@@ -199,10 +240,12 @@ impl Core {
         for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
             let link = &self.cards[card].links[port];
             let Some(running) = self.running(at) else { continue };
-            let is_used = link.send(at.lane).is_some()
-                || link.receive(at.lane).is_some()
-                || matches!(&running.work, Work::Barrier(barrier) if barrier.ports.contains(&port))
-                || matches!(&running.work, Work::Rdma(rdma) if rdma.peer == peer as usize);
+            let is_used = match &running.work {
+                Work::Barrier(barrier) => barrier.needs(port),
+                Work::Transfer(transfer) => transfer.needs(link.send(at.lane), link.receive(at.lane)),
+                Work::Rdma(rdma) => rdma.peer == peer as usize,
+                _ => false,
+            };
             if is_used && !self.cards[card].is_frozen {
                 self.fail(at, (Status::LinkDown, peer as u16));
             }
@@ -228,6 +271,27 @@ impl Core {
         let peer = self.ports.peer(node, port);
         let link = self.cards[at.card].links[port].is_up.then_some(peer)?;
         self.ports.toward(link, node).map(|back| (LaneId { card: peer as usize, ..at }, back))
+    }
+
+    /// Sends something over the link at `port`, to arrive after `delay`. A link that is down loses it.
+    pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
+        if let Some((at, port)) = self.far_end(at, port) {
+            let session = self.cards[at.card].links[port].session;
+            self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });
+        }
+    }
+
+    /// Takes what a link carried.
+    pub(crate) fn arrived(&mut self, at: LaneId, port: usize, session: u32, what: Carried) {
+        if self.cards[at.card].links[port].session != session {
+            return;
+        }
+        match what {
+            Carried::Control => self.control_came(at, port),
+            Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
+            Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
+            Carried::Block(block) => self.block_counted(at, port, *block),
+        }
     }
 
     /// Runs a step of the lane's instruction.
@@ -281,6 +345,7 @@ impl Core {
             StreamPurpose::Fold { at } => self.fold_drained(at),
             StreamPurpose::Local { at } => self.local_ended(at),
             StreamPurpose::Rdma { issuer } => self.rdma_stream_ended(issuer),
+            StreamPurpose::Watched(rest) => self.watched_point(*rest),
         }
     }
 
@@ -305,6 +370,85 @@ impl Core {
         };
         if is_done {
             self.finish(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::Operand;
+
+    use super::*;
+    use crate::clock::Pace;
+    use crate::profile::Profile;
+    use crate::testing::Host;
+
+    fn two_cards() -> (Core, [Arc<Host>; 2]) {
+        let mut core = Core::new(Profile::optweb(2));
+        core.pace = Pace::Due;
+        let hosts = [0, 1].map(|card| {
+            let host = Arc::new(Host::default());
+            host.attach(&mut core, card);
+            host
+        });
+        (core, hosts)
+    }
+
+    /// Runs until the beats of card 0's transfer are out, or else its signals.
+    fn run_until_out(core: &mut Core) {
+        let is_out = |core: &Core| match &core.running(LaneId::first(0)).unwrap().work {
+            Work::Barrier(barrier) => barrier.is_sent,
+            Work::Transfer(transfer) => transfer.sends[0].state == SendState::AwaitsAcknowledge,
+            other => panic!("{other:?}"),
+        };
+        while !is_out(core) {
+            assert!(core.run_some(1), "nothing goes out");
+        }
+    }
+
+    #[test]
+    fn a_signal_from_before_a_reset_does_not_count() {
+        for resets in [&[][..], &[0], &[1], &[0, 1], &[1, 0]] {
+            let (mut core, _hosts) = two_cards();
+            core.begin_alone(0, Instruction::barrier());
+            run_until_out(&mut core);
+            resets.iter().for_each(|card| core.reset(*card));
+            while core.run_some(1) {}
+            let came = core.cards[1].links[0].inbound.take_control(0);
+            assert_eq!(came, resets.is_empty(), "resets of {resets:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_from_before_a_reset_is_lost() {
+        for resets in [&[][..], &[0], &[1], &[0, 1], &[1, 0]] {
+            let (mut core, _hosts) = two_cards();
+            core.begin_alone(0, Instruction::send(1, Operand::card(0), 64));
+            run_until_out(&mut core);
+            resets.iter().for_each(|card| core.reset(*card));
+            while core.run_some(1) {}
+            let bursts = core.cards[1].links[0].inbound.bursts();
+            assert_eq!(bursts, usize::from(resets.is_empty()), "resets of {resets:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_in_flight_is_what_its_source_held_when_it_left() {
+        let send = Instruction::send(1, Operand::card(0), 64).with_flags(cmdseq::Flags::RENDEZVOUS);
+        let receive = Instruction::recv(0, Operand::card(0), 64).with_flags(cmdseq::Flags::RENDEZVOUS);
+        for is_aborted in [false, true] {
+            let (mut core, hosts) = two_cards();
+            core.cards[0].memory.fill(0, 64, 1).unwrap();
+            core.begin_alone(0, send);
+            core.begin_alone(1, receive);
+            run_until_out(&mut core);
+            if is_aborted {
+                core.abort(0);
+                core.cards[0].memory.fill(0, 64, 2).unwrap();
+            }
+            while core.run_some(1) {}
+            assert_eq!(hosts[1].statuses(), [Status::Done]);
+            assert_eq!(core.cards[1].memory.read(0, 64).unwrap(), [1, 0, 0, 0, 0, 0, 0, 0].repeat(8));
         }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cmdseq::completion::Status;
 use fpga_regs::bits::Errors;
 
-use super::{ReceiveState, StreamPurpose};
+use super::{Carried, ReceiveState, StreamPurpose};
 use crate::fabric::{Core, Event};
 use crate::inbound::Burst;
 use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
+use crate::payload::Payload;
 use crate::sequencer::{Running, Work, memory_refusal};
 
 impl Core {
@@ -105,14 +106,14 @@ impl Core {
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.lanes[at.lane].running else { return };
         let Some(receive) = transfer.receives.get(place).filter(|receive| receive.bytes == burst.bytes) else { return };
         self.hold_bytes += receive.bytes;
-        match card.memory.slice_mut(receive.address, receive.bytes) {
-            Ok(memory) => memory.copy_from_slice(&burst.data),
-            Err(error) => return self.fail(at, memory_refusal(error)),
+        if let Err(error) = card.memory.write(receive.address, &burst.data) {
+            return self.fail(at, memory_refusal(error));
         }
         self.received(at, port, place);
     }
 
-    pub(crate) fn direct_counted(&mut self, at: LaneId, port: usize, source: usize, address: u64, bytes: u64) {
+    /// The last beat of a block that bypassed the receive buffer is counted.
+    pub(super) fn block_counted(&mut self, at: LaneId, port: usize, payload: Payload) {
         let card = &mut self.cards[at.card];
         if card.is_frozen {
             return;
@@ -127,15 +128,14 @@ impl Core {
             card.errors |= Errors::UNEXPECTED_DATA;
             return;
         };
-        if receive.bytes != bytes {
+        if receive.bytes != payload.len() {
             return self.mismatch(at, port);
         }
         let to = receive.address;
         if self.transfer(at).is_some_and(|transfer| transfer.fold.is_some()) {
-            return self.contribution_came(at, place, source, address);
+            return self.contribution_came(at, place, payload);
         }
-        let block = Data::Block { from: (source, address), to: (at.card, to), bytes };
-        self.start_move(at, block, Then::Received { port, place });
+        self.start_move(at, at.card, Data::Block { payload, to }, Then::Received { port, place });
     }
 
     /// Completes a receive: signals the source, and finishes the instruction after the last.
@@ -151,7 +151,7 @@ impl Core {
                 running.bytes = running.bytes.saturating_add(receive.bytes);
             }
         }
-        self.send_control(at, port, self.profile.acknowledge_ps());
+        self.carry(at, port, self.profile.acknowledge_ps(), Carried::Control);
         self.finish_if_done(at);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{SendState, StreamPurpose};
-use crate::fabric::{Core, Event, Step};
+use super::{Carried, SendState, StreamPurpose};
+use crate::engine::streams::ResourceId;
+use crate::fabric::{Core, Step};
 use crate::lanes::LaneId;
 use crate::moves::{Data, Then};
-use crate::rates::ResourceId;
+use crate::profile::{BEAT_CYCLES, ONE_SIDED_CYCLES};
 use crate::sequencer::{Running, Work, memory_refusal};
 
 impl Core {
@@ -27,16 +28,10 @@ impl Core {
             _ => Vec::new(),
         };
         for port in &ports {
-            self.send_control(at, *port, control);
+            self.carry(at, *port, control, Carried::Control);
         }
         self.use_all_controls(at);
         self.finish_if_done(at);
-    }
-
-    pub(super) fn send_control(&mut self, at: LaneId, port: usize, delay: u64) {
-        if let Some((at, port)) = self.far_end(at, port) {
-            self.schedule_in(delay, Event::Control { at, port });
-        }
     }
 
     /// Consumes signals that arrived before the instruction waited for them.
@@ -99,7 +94,7 @@ impl Core {
         let Some(running) = self.running_mut(at) else { return };
         match &mut running.work {
             Work::Transfer(transfer) => transfer.has_data = true,
-            Work::Rdma(_) => return self.schedule_step(at, self.profile.cycles(2), Step::HeaderOut),
+            Work::Rdma(_) => return self.schedule_step(at, self.profile.cycles(ONE_SIDED_CYCLES), Step::HeaderOut),
             Work::Local { .. } => return self.start_local(at),
             _ => return,
         }
@@ -111,7 +106,7 @@ impl Core {
         let Some(transfer) = self.transfer(at) else { return };
         if transfer.has_data && transfer.not_ready == 0 && !transfer.has_started {
             transfer.has_started = true;
-            self.schedule_step(at, self.profile.cycles(1), Step::HeaderOut);
+            self.schedule_step(at, self.profile.cycles(BEAT_CYCLES), Step::HeaderOut);
         }
     }
 
@@ -171,13 +166,6 @@ impl Core {
         }
     }
 
-    pub(crate) fn start_stream(&mut self, bytes: u64, passes: Vec<ResourceId>, purpose: StreamPurpose) {
-        // A partial last beat takes the time of a whole beat.
-        let beat = self.profile.beat_bytes;
-        let bytes = bytes.div_ceil(beat).saturating_mul(beat);
-        self.rates.start(self.now, bytes, passes, purpose);
-    }
-
     /// Returns what a block passes behind the link at `port`: the destination's pseudo channel, and the reduction units for a fold.
     /// The contributions to a fold pass together, so the first stands for all; each has a pseudo channel if it has a result.
     fn destination_passes(&self, at: LaneId, port: usize) -> [Option<ResourceId>; 2] {
@@ -205,8 +193,8 @@ impl Core {
         for send in &mut transfer.sends {
             let data = match shared.take().filter(|_| is_multicast) {
                 Some(data) => data,
-                None => match card.memory.slice(send.address, send.bytes) {
-                    Ok(data) => Arc::from(data),
+                None => match card.memory.read(send.address, send.bytes) {
+                    Ok(data) => data.into(),
                     Err(error) => return self.fail(at, memory_refusal(error)),
                 },
             };
@@ -217,9 +205,7 @@ impl Core {
             bursts.push((send.port, send.burst, data));
         }
         for (port, id, data) in bursts {
-            if let Some((at, port)) = self.far_end(at, port) {
-                self.schedule_in(to_buffer, Event::BurstHead { at, port, id, data });
-            }
+            self.carry(at, port, to_buffer, Carried::BurstHead { id, data });
         }
     }
 
@@ -235,12 +221,13 @@ impl Core {
         running.bytes = running.bytes.saturating_add(send.bytes);
         let (port, id, address, bytes) = (send.port, send.burst, send.address, send.bytes);
         self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
-        let Some((there, far)) = self.far_end(at, port) else { return };
         if is_rendezvous {
-            let event = Event::DirectCounted { at: there, port: far, source: at.card, address, bytes };
-            self.schedule_in(self.profile.data_ps(), event);
+            match self.cards[at.card].memory.payload(address, bytes) {
+                Ok(payload) => self.carry(at, port, self.profile.data_ps(), Carried::Block(Box::new(payload))),
+                Err(error) => self.fail(at, memory_refusal(error)),
+            }
         } else {
-            self.schedule_in(self.profile.to_receive_buffer_ps(), Event::BurstTail { at: there, port: far, id });
+            self.carry(at, port, self.profile.to_receive_buffer_ps(), Carried::BurstTail { id });
         }
     }
 
@@ -258,8 +245,10 @@ impl Core {
         };
         let Some(own) = transfer.own else { return self.own_kept(at) };
         *arrival = Some(now);
-        let block = Data::Block { from: (at.card, own.source), to: (at.card, own.destination), bytes: own.bytes };
-        self.start_move(at, block, Then::OwnKept);
+        match self.cards[at.card].memory.payload(own.source, own.bytes) {
+            Ok(payload) => self.start_move(at, at.card, Data::Block { payload, to: own.destination }, Then::OwnKept),
+            Err(error) => self.fail(at, memory_refusal(error)),
+        }
     }
 
     /// The card's own block is in place.

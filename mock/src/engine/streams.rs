@@ -4,7 +4,7 @@
 //! not given to others, as with a round-robin arbiter that does not look ahead. Rates are worked out once per instant,
 //! after everything that happens in it, so the cost of an instant is the number of streams it touches.
 
-use crate::agenda::Time;
+use crate::engine::Time;
 
 /// One resource: a link in one direction, a pseudo channel, a card's own path through its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
