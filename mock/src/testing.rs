@@ -9,9 +9,9 @@ use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, InterruptPort};
 use fpga_regs::sequencer::queue;
 
 use crate::card::BusPorts;
-use crate::fabric::Core;
-use crate::lanes::{Claim, LaneId};
-use crate::sequencer::Running;
+use crate::card::running::Running;
+use crate::proto::optweb::lane::{Claim, LaneId};
+use crate::world::Core;
 
 /// A host that records what it is asked.
 #[derive(Debug, Default)]
