@@ -218,3 +218,49 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::Operand;
+
+    use super::*;
+    use crate::profile::Profile;
+    use crate::testing::Host;
+    use crate::world::Pace;
+
+    /// Cards without windows check nothing: only the link knows that the peer was reset.
+    #[test]
+    fn what_is_on_its_way_to_a_card_that_is_reset_does_not_arrive() {
+        let (here, there) = (Operand::card(0), Operand::card(1 << 20));
+        // With the steps after which it is on the link: the announcement, and for the write the read of its data before.
+        for (instruction, steps) in [
+            (Instruction::rdma_write(1, here, there, 4096), 2),
+            (Instruction::rdma_read(1, there, here, 4096), 1),
+            (Instruction::put_signal(1, here, there, 0, 0, 1), 1),
+        ] {
+            for is_reset in [false, true] {
+                let mut core = Core::new(Profile { windows: 0, ..Profile::optweb(2) });
+                core.pace = Pace::Due;
+                let host = Arc::new(Host::default());
+                host.attach(&mut core, 0);
+                core.cards[0].memory.fill(0, 4096, 1).unwrap();
+                core.begin_alone(0, instruction);
+                (0..steps).for_each(|_| assert!(core.run_some(1)));
+                if is_reset {
+                    core.reset(1);
+                }
+                while core.run_some(1) {}
+                let (status, signals) = if is_reset { (Status::LinkDown, 0) } else { (Status::Done, 1) };
+                assert_eq!(host.statuses(), [status], "{instruction:?}");
+                if is_reset || instruction.operation == Operation::PutSignal {
+                    assert_eq!(core.cards[1].signals[0], signals);
+                }
+                if is_reset {
+                    assert_eq!(core.cards[1].memory.read(1 << 20, 1).unwrap(), [0]);
+                }
+            }
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::engine::streams::ResourceId;
+
 /// Data on its way or in a receive buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Burst {
@@ -22,23 +24,38 @@ pub(crate) struct Burst {
     pub(crate) is_counted: bool,
 }
 
+/// What a stream passes behind a link: the destination's part of it.
+///
+/// On a card, data finds its way through the switch by what the destination has set there. Here the signal that the
+/// destination is ready brings it to the source, which starts the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Way(pub(crate) [Option<ResourceId>; 2]);
+
+/// Control signals of one lane.
+#[derive(Debug, Clone, Copy, Default)]
+struct Controls {
+    count: u32,
+    /// Of the last one. No exchange of two cards leaves more than one unused.
+    way: Way,
+}
+
 /// The receiving end of one link. All lanes share its receive buffer.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// Control signals not consumed yet, by lane. A burst without data is a control signal; all of a lane are alike.
-    controls: Box<[u32]>,
+    controls: Box<[Controls]>,
     /// Bursts in the receive buffer, oldest first.
     bursts: VecDeque<Burst>,
 }
 
 impl Inbound {
     pub(crate) fn new(lanes: usize) -> Self {
-        Inbound { controls: vec![0; lanes].into_boxed_slice(), bursts: VecDeque::new() }
+        Inbound { controls: vec![Controls::default(); lanes].into_boxed_slice(), bursts: VecDeque::new() }
     }
 
     /// Drops all that arrived.
     pub(crate) fn clear(&mut self) {
-        self.controls.fill(0);
+        self.controls.fill(Controls::default());
         self.bursts = VecDeque::new();
     }
 
@@ -75,13 +92,14 @@ impl Inbound {
         self.bursts.remove(place)
     }
 
-    pub(crate) fn add_control(&mut self, lane: usize) {
-        self.controls[lane] = self.controls[lane].saturating_add(1);
+    pub(crate) fn add_control(&mut self, lane: usize, way: Way) {
+        let controls = &mut self.controls[lane];
+        *controls = Controls { count: controls.count.saturating_add(1), way };
     }
 
-    pub(crate) fn take_control(&mut self, lane: usize) -> bool {
-        let taken = self.controls[lane] > 0;
-        self.controls[lane] -= u32::from(taken);
-        taken
+    pub(crate) fn take_control(&mut self, lane: usize) -> Option<Way> {
+        let controls = &mut self.controls[lane];
+        controls.count = controls.count.checked_sub(1)?;
+        Some(controls.way)
     }
 }

@@ -6,6 +6,7 @@ use cmdseq::ranges::{self, Context, RangeError};
 use cmdseq::{Flags, Instruction, Layout, Operation};
 
 use crate::card::running::Work;
+use crate::net::buffer::Way;
 use crate::profile::BEAT_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::transfer::{Barrier, Receive, ReceiveState, Send, SendState, Transfer};
@@ -61,7 +62,14 @@ impl Core {
         for send in &transfers.sends {
             let (port, _) = self.port_toward(at, &membership, send.peer_rank)?;
             let state = if is_rendezvous { SendState::AwaitsReady } else { SendState::Ready };
-            transfer.sends.push(Send { port, address: send.address, bytes: send.bytes, state, burst: 0 });
+            transfer.sends.push(Send {
+                port,
+                address: send.address,
+                bytes: send.bytes,
+                state,
+                burst: 0,
+                way: Way::default(),
+            });
         }
         for receive in &transfers.receives {
             let (port, _) = self.port_toward(at, &membership, receive.peer_rank)?;

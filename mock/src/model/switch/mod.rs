@@ -144,7 +144,7 @@ impl Core {
             return;
         }
         match what {
-            Carried::Control => self.control_came(at, port),
+            Carried::Control(way) => self.control_came(at, port, way),
             Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
             Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
             Carried::Block(block) => self.block_counted(at, port, *block),
@@ -273,7 +273,7 @@ mod tests {
             run_until_out(&mut core);
             resets.iter().for_each(|card| core.reset(*card));
             while core.run_some(1) {}
-            let came = core.cards[1].links[0].inbound.take_control(0);
+            let came = core.cards[1].links[0].inbound.take_control(0).is_some();
             assert_eq!(came, resets.is_empty(), "resets of {resets:?}");
         }
     }

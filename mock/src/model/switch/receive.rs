@@ -6,7 +6,7 @@ use cmdseq::completion::Status;
 use fpga_regs::bits::Errors;
 
 use crate::card::running::{Running, Work, memory_refusal};
-use crate::net::buffer::Burst;
+use crate::net::buffer::{Burst, Way};
 use crate::net::payload::Payload;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
@@ -152,7 +152,7 @@ impl Core {
                 running.bytes = running.bytes.saturating_add(receive.bytes);
             }
         }
-        self.carry(at, port, self.profile.acknowledge_ps(), Carried::Control);
+        self.carry(at, port, self.profile.acknowledge_ps(), Carried::Control(Way::default()));
         self.finish_if_done(at);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::card::running::{Running, Work, memory_refusal};
-use crate::engine::streams::ResourceId;
+use crate::net::buffer::Way;
 use crate::profile::{BEAT_CYCLES, ONE_SIDED_CYCLES};
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
@@ -29,7 +29,8 @@ impl Core {
             _ => Vec::new(),
         };
         for port in &ports {
-            self.carry(at, *port, control, Carried::Control);
+            let way = self.way_in(at, *port);
+            self.carry(at, *port, control, Carried::Control(way));
         }
         self.use_all_controls(at);
         self.finish_if_done(at);
@@ -48,9 +49,9 @@ impl Core {
         }
     }
 
-    pub(crate) fn control_came(&mut self, at: LaneId, port: usize) {
+    pub(crate) fn control_came(&mut self, at: LaneId, port: usize, way: Way) {
         let card = &mut self.cards[at.card];
-        card.links[port].inbound.add_control(at.lane);
+        card.links[port].inbound.add_control(at.lane, way);
         if !card.is_frozen {
             self.use_control(at, port);
             self.finish_if_done(at);
@@ -66,7 +67,7 @@ impl Core {
             Work::Barrier(barrier) if barrier.is_sent => {
                 let place = barrier.ports.iter().position(|other| *other == port);
                 let Some(place) = place.filter(|place| !barrier.came[*place]) else { return };
-                if link.inbound.take_control(at.lane) {
+                if link.inbound.take_control(at.lane).is_some() {
                     barrier.came[place] = true;
                     barrier.missing -= 1;
                     running.arrival = Some(self.now);
@@ -74,17 +75,17 @@ impl Core {
             }
             Work::Transfer(transfer) => {
                 let Some(send) = link.send(at.lane).map(|place| &mut transfer.sends[place]) else { return };
-                match send.state {
-                    SendState::AwaitsReady if link.inbound.take_control(at.lane) => {
-                        send.state = SendState::Ready;
-                        transfer.not_ready -= 1;
-                        self.start_if_ready(at);
-                    }
-                    SendState::AwaitsAcknowledge if link.inbound.take_control(at.lane) => {
-                        send.state = SendState::Done;
-                        transfer.not_acknowledged -= 1;
-                    }
-                    _ => {}
+                if !matches!(send.state, SendState::AwaitsReady | SendState::AwaitsAcknowledge) {
+                    return;
+                }
+                let Some(way) = link.inbound.take_control(at.lane) else { return };
+                if send.state == SendState::AwaitsReady {
+                    (send.state, send.way) = (SendState::Ready, way);
+                    transfer.not_ready -= 1;
+                    self.start_if_ready(at);
+                } else {
+                    send.state = SendState::Done;
+                    transfer.not_acknowledged -= 1;
                 }
             }
             _ => {}
@@ -118,24 +119,19 @@ impl Core {
         }
         let Some(transfer) = self.transfer(at) else { return };
         let (is_multicast, is_rendezvous) = (transfer.is_multicast, transfer.is_rendezvous);
-        let sends: Vec<(usize, usize, u64, u64)> = transfer
-            .sends
-            .iter()
-            .enumerate()
-            .map(|(place, send)| (place, send.port, send.address, send.bytes))
-            .collect();
+        let sends = transfer.sends.clone();
         let (own, contribution, partial) = (transfer.own, transfer.contribution, transfer.partial);
         let mut together = Vec::new();
-        for (place, port, address, bytes) in &sends {
-            let mut passes = vec![self.cards[at.card].links[*port].out];
-            if is_rendezvous {
-                passes.extend(self.destination_passes(at, *port).into_iter().flatten());
-            }
+        for (place, send) in sends.iter().enumerate() {
+            let card = &self.cards[at.card];
+            let Way(way) = send.way;
+            let mut passes = vec![card.links[send.port].out];
+            passes.extend(way.into_iter().flatten());
             if is_multicast {
                 together.extend(passes);
             } else {
-                passes.push(self.cards[at.card].channel(*address));
-                self.start_stream(*bytes, passes, StreamPurpose::Send { at, send: *place });
+                passes.push(card.channel(send.address));
+                self.start_stream(send.bytes, passes, StreamPurpose::Send { at, send: place });
             }
         }
         if !is_rendezvous {
@@ -155,9 +151,9 @@ impl Core {
             passes.extend(partial.map(|partial| card.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { at });
         }
-        if let (true, Some((_, _, address, bytes))) = (is_multicast, sends.first()) {
-            together.push(self.cards[at.card].channel(*address));
-            self.start_stream(*bytes, together, StreamPurpose::Multicast { at });
+        if let (true, Some(send)) = (is_multicast, sends.first()) {
+            together.push(self.cards[at.card].channel(send.address));
+            self.start_stream(send.bytes, together, StreamPurpose::Multicast { at });
         }
         let own_streams = usize::from((own.is_some() && (!is_multicast || sends.is_empty())) || contribution.is_some());
         let streams = if is_multicast { usize::from(!sends.is_empty()) } else { sends.len() };
@@ -167,21 +163,23 @@ impl Core {
         }
     }
 
-    /// Returns what a block passes behind the link at `port`: the destination's pseudo channel, and the reduction units for a fold.
-    /// The contributions to a fold pass together, so the first stands for all; each has a pseudo channel if it has a result.
-    fn destination_passes(&self, at: LaneId, port: usize) -> [Option<ResourceId>; 2] {
-        let Some((there, back)) = self.far_end(at, port) else { return [None; 2] };
-        let card = &self.cards[there.card];
-        let Some(Running { work: Work::Transfer(transfer), .. }) = self.running(there) else { return [None; 2] };
-        let Some(place) = card.links[back].receive(at.lane) else { return [None; 2] };
-        let Some(receive) = transfer.receives.get(place) else { return [None; 2] };
+    /// Returns what a block that the lane's instruction receives at `port` passes in this card: its pseudo channel, and the
+    /// reduction units for a fold. The contributions to a fold pass together, so the first stands for all; each has a pseudo
+    /// channel if it has a result.
+    fn way_in(&self, at: LaneId, port: usize) -> Way {
+        let card = &self.cards[at.card];
+        let Some(Running { work: Work::Transfer(transfer), .. }) = self.running(at) else { return Way::default() };
+        let receive = card.links[port].receive(at.lane);
+        let Some((place, receive)) = receive.map(|place| (place, &transfer.receives[place])) else {
+            return Way::default();
+        };
         let channel = Some(card.channel(receive.address));
-        match &transfer.fold {
+        Way(match &transfer.fold {
             None => [channel, None],
             Some(_) if place == 0 => [channel, Some(card.fold[at.lane])],
             Some(fold) if fold.keeps_partials() => [channel, None],
             Some(_) => [None; 2],
-        }
+        })
     }
 
     /// Eager: sends the current data to the receive buffers of the other cards.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cmdseq::ranges;
 
+use crate::net::buffer::Way;
 use crate::net::payload::Payload;
 use crate::reduce::Fold;
 
@@ -64,7 +65,7 @@ impl Transfer {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Send {
     pub(crate) port: usize,
     pub(crate) address: u64,
@@ -72,6 +73,8 @@ pub(crate) struct Send {
     pub(crate) state: SendState,
     /// Id of the burst, if eager.
     pub(crate) burst: u64,
+    /// What the block passes at its destination, if it is rendezvous and the destination is ready.
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +105,8 @@ pub(crate) enum ReceiveState {
 /// What a link carries to the card at its other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Carried {
-    /// A control signal.
-    Control,
+    /// A control signal; the one that a destination is ready brings the way.
+    Control(Way),
     /// The first beat of a burst, at the receive buffer.
     BurstHead { id: u64, data: Arc<[u8]> },
     /// The last beat of a burst, at the receive buffer.
