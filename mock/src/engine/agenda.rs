@@ -34,9 +34,9 @@ const BUCKETS_MAX: usize = 1 << 16;
 pub struct Agenda<T> {
     /// The earliest entry. A sequencer that runs alone adds its next event and takes it at once: this needs no calendar.
     first: Option<Entry<T>>,
-    /// The others before `near_end`; empty only if there are no others.
+    /// The others before `near_end`, or all others; empty only if there are no others.
     near: BinaryHeap<Entry<T>>,
-    near_end: Time,
+    near_end: Option<Time>,
     /// With more entries than this, the heap is crowded.
     near_most: usize,
     year: Year<T>,
@@ -57,7 +57,7 @@ impl<T> Default for Agenda<T> {
         Agenda {
             first: None,
             near: BinaryHeap::new(),
-            near_end: Time::MAX,
+            near_end: None,
             near_most: CROWD,
             year: Year::default(),
             far: Vec::new(),
@@ -112,8 +112,7 @@ impl<T> Agenda<T> {
     }
 
     fn add_later(&mut self, entry: Entry<T>) {
-        if entry.at < self.near_end || self.near.is_empty() {
-            self.near_end = self.near_end.max(entry.at.saturating_add(1));
+        if self.near_end.is_none_or(|end| entry.at < end) {
             self.near.push(entry);
             if self.near.len() > self.near_most {
                 self.lay_out();
@@ -128,19 +127,17 @@ impl<T> Agenda<T> {
 
     /// Fills the empty heap: from the next bucket, or else from a new year.
     fn refill(&mut self) {
-        if self.year.entries == 0 {
-            if self.far.len() < FEW {
-                self.near.extend(self.far.drain(..));
-                (self.near_end, self.near_most) = (Time::MAX, CROWD);
-                return;
-            }
+        if self.year.entries == 0 && self.far.len() >= FEW {
             self.begin_year();
         }
-        if let Some(end) = self.year.take_bucket(&mut self.near) {
-            self.near_end = end;
-            // A crowd of one instant, or of one picosecond, stays one: it is laid out again only after it has doubled.
-            self.near_most = CROWD.max(2 * self.near.len());
+        self.near_end = self.year.take_bucket(&mut self.near);
+        if self.near_end.is_none() {
+            // Few are left, or the bucket ends with time itself.
+            self.year.drain_into(&mut self.far);
+            self.near.extend(self.far.drain(..));
         }
+        // A crowd of one instant stays one: it is laid out again only after it has doubled.
+        self.near_most = CROWD.max(2 * self.near.len());
     }
 
     /// Lays out all entries again, in narrower buckets: a crowd has gathered in the heap.
@@ -213,8 +210,11 @@ impl<T> Year<T> {
         self.entries += 1;
     }
 
-    /// Moves the next bucket with entries to the empty heap, and returns its end.
+    /// Moves the next bucket with entries to the empty heap, and returns its end, if there are both.
     fn take_bucket(&mut self, heap: &mut BinaryHeap<Entry<T>>) -> Option<Time> {
+        if self.entries == 0 {
+            return None;
+        }
         let Span { begin, width, next, .. } = self.span;
         let place = next + self.buckets.get(next..)?.iter().position(|bucket| !bucket.is_empty())?;
         // The memory of the empty heap is the bucket's from now on.
@@ -222,12 +222,14 @@ impl<T> Year<T> {
         self.entries -= bucket.len();
         *heap = bucket.into();
         self.span.next = place + 1;
-        Some((place as Time + 1).checked_mul(1 << width).map_or(Time::MAX, |length| begin.saturating_add(length)))
+        begin.checked_add((place as Time + 1).checked_mul(1 << width)?)
     }
 
     fn drain_into(&mut self, all: &mut Vec<Entry<T>>) {
-        self.buckets.iter_mut().for_each(|bucket| all.append(bucket));
-        self.entries = 0;
+        if self.entries > 0 {
+            self.buckets.iter_mut().for_each(|bucket| all.append(bucket));
+            self.entries = 0;
+        }
     }
 }
 

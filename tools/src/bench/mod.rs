@@ -117,8 +117,8 @@ fn summary(rows: &[Row]) -> Summary {
         Basis::Predicted { fact } => Some(fact),
         Basis::Derived | Basis::Fitted => None,
     };
-    let components = fpga_mock::Profile::optweb(CARDS).components();
-    let is_fitted = |component: &&fpga_mock::Component| matches!(component.basis, fpga_mock::Basis::Fitted(_));
+    let components = fpga_select::Profile::optweb(CARDS).components();
+    let is_fitted = |component: &&fpga_select::Component| matches!(component.basis, fpga_select::Basis::Fitted(_));
     Summary {
         predicted: count(|basis| matches!(basis, Basis::Predicted { .. })),
         derived: count(|basis| matches!(basis, Basis::Derived)),
