@@ -156,10 +156,12 @@ impl CardMemory {
 
     /// Returns `bytes` bytes at `address`, to be carried elsewhere: what is written later does not change them.
     pub(crate) fn payload(&self, address: u64, bytes: u64) -> Result<Payload, MemoryError> {
-        if Payload::is_small(bytes) {
+        self.check(address, bytes)?;
+        // What nobody has written stays zeros, which cost nothing elsewhere.
+        let is_written = |part: Part| self.contents.frame(part.frame).is_some();
+        if Payload::is_small(bytes) && parts(address, bytes).any(is_written) {
             return Ok(Payload::Copied(self.read(address, bytes)?.into()));
         }
-        self.check(address, bytes)?;
         let frames = parts(address, bytes).map(|part| self.contents.frame(part.frame).cloned()).collect();
         Ok(Payload::Shared { frames, offset: (address % FRAME as u64) as usize, bytes })
     }
@@ -343,6 +345,7 @@ mod tests {
         both[0].fill(0, 8 * GIB, 0).unwrap();
         carry(&mut both, (0, 0), (0, 4 * GIB), 4 * GIB).unwrap();
         carry(&mut both, (1, 0), (0, GIB), GIB).unwrap();
+        carry(&mut both, (1, 0), (0, GIB), 100).unwrap();
         assert_eq!(frames(&both[0]).0, 0);
         both[0].fill(GIB, FRAME_BYTES + 3, 0x0807_0605_0403_0201).unwrap();
         assert_eq!(both[0].read(GIB + FRAME_BYTES, 4).unwrap(), [1, 2, 3, 0]);
