@@ -33,7 +33,7 @@ pub enum Bound {
     Latency,
     /// Beats at the rate of a link.
     Link,
-    /// Beats at the rate of a pseudo channel, or of their share of it.
+    /// Beats at the rate of a pseudo channel or of a card's loop-back, or of their share of it.
     Channel,
     /// Beats at the rate of the reduction units.
     Reduce,

@@ -23,39 +23,22 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod agenda;
-mod budget;
 mod card;
-mod clock;
-mod communicators;
-mod config_space;
-mod copy;
-mod endpoint;
+pub mod engine;
 mod fabric;
-mod fold;
-mod host_dma;
-mod inbound;
-mod lanes;
-mod late;
-mod links;
-mod memory;
-mod moves;
-mod msix;
+mod fault;
+mod model;
+mod net;
 mod profile;
-mod rates;
-mod rdma;
-mod registers;
-mod rings;
-mod sequencer;
-mod signals;
-mod stored;
-mod switch;
-mod version;
-mod windows;
+mod proto;
+mod reduce;
+#[cfg(test)]
+mod testing;
+mod world;
 
-pub use clock::Clock;
-pub use fabric::{Fabric, Fault, Statistics};
-pub use late::LateDma;
-pub use memory::{CardMemory, MemoryError};
+pub use card::memory::{CardMemory, MemoryError};
+pub use card::user_logic::{UserCall, UserLogic};
+pub use fabric::{Clock, Fabric, LateDma};
+pub use fault::{Fault, Moved, When};
 pub use profile::{Basis, Component, Profile, ProfileError};
-pub use sequencer::{UserCall, UserLogic};
+pub use world::Statistics;

@@ -25,8 +25,8 @@ struct Copying;
 
 impl UserLogic for Copying {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        let data = memory.slice(call.source, call.bytes)?.to_vec();
-        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&data);
+        let data = memory.read(call.source, call.bytes)?;
+        memory.write(call.destination, &data)?;
         Ok(call.bytes.div_ceil(32))
     }
 }

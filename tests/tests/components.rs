@@ -3,7 +3,7 @@
 
 use cmdseq::plan::Algorithm;
 use fpga_driver::{Cluster, Error, Execution, Report};
-use fpga_mock::{Fault, Profile};
+use fpga_mock::{Fault, Profile, When};
 use fpga_tests::run::{open, plan_all, run};
 
 /// The totals of the paper, in cycles of 5 ns.
@@ -118,9 +118,24 @@ fn reading_and_writing_one_pseudo_channel_loses_the_rate() {
 }
 
 #[test]
+fn a_copy_goes_through_the_loop_back_at_its_own_rate() {
+    use cmdseq::{Instruction, Operand};
+    let copy = Instruction::copy(Operand::card(0), Operand::card(512 << 20), 1 << 20);
+    let cycles = |profile| {
+        let (_fabric, mut cluster) = open(profile);
+        let timeout = std::time::Duration::from_secs(5);
+        cluster.card_mut(0).run([copy], timeout).unwrap()[0].t2
+    };
+    // Dispatch, the read, and a beat of 32 bytes each cycle: 51.2 Gb/s, whatever a link has.
+    for link_mbps in [10_000, 45_000, 60_000] {
+        assert_eq!(cycles(Profile { link_mbps, ..Profile::optweb(2) }), 7 + 54 + (1 << 20) / 32);
+    }
+}
+
+#[test]
 fn a_link_removed_is_seen_by_those_who_need_it() {
     let (fabric, mut cluster) = open(Profile::optweb(4));
-    fabric.plant(Fault::Cut { a: 1, b: 2, after_ps: 0 });
+    fabric.plant(Fault::Cut { a: 1, b: 2, when: When::Now });
     let plan = plan_all(&cluster, "barrier", 0, None, None).unwrap();
     let failed = cluster.execute(&plan, &Execution::default()).unwrap_err();
     let Error::Failed { status, node, detail, .. } = failed else { panic!("{failed}") };

@@ -8,7 +8,7 @@ use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Execution, State, Token, Unfinished};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Fault, Profile};
+use fpga_mock::{Fabric, Fault, Moved, Profile, When};
 use fpga_tests::run::{open, plan_all};
 
 const MIB: u64 = 1 << 20;
@@ -124,10 +124,15 @@ fn stopped(fault: Fault, bytes: u64) -> (Error, Duration) {
     (error, start.elapsed())
 }
 
+/// Once card `node` has moved `bytes` of the block to the destination with the number `transfer`.
+fn moved(node: u32, transfer: u32, bytes: u64) -> When {
+    When::Moved(Moved { node, tag: None, transfer, bytes })
+}
+
 #[test]
-fn a_card_that_stops_midway_ends_within_the_bound() {
+fn a_card_that_stops_in_the_barriers_before_ends_within_the_bound() {
     // While the first card waits for the others, the fabric's time goes on to what is planted.
-    let (error, took) = stopped(Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, 16 * MIB);
+    let (error, took) = stopped(Fault::Freeze { node: 2, when: When::After(1_000_000_000) }, 16 * MIB);
     assert!(took < Duration::from_secs(20), "{took:?}");
     let text = error.to_string();
     assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), instruction: Some(0), .. }), "{text}");
@@ -136,11 +141,44 @@ fn a_card_that_stops_midway_ends_within_the_bound() {
     }
 }
 
+#[test]
+fn a_card_that_stops_midway_ends_within_the_bound() {
+    // An allgather sends one stream to all: each of its transfers is that.
+    for (transfer, bytes) in [(0, 0), (2, 5 * MIB), (1, 16 * MIB)] {
+        let (error, took) = stopped(Fault::Freeze { node: 2, when: moved(2, transfer, bytes) }, 16 * MIB);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), instruction: Some(0), .. }), "{text}");
+        assert!(text.contains("program (instruction 0, allgather)"), "{text}");
+    }
+}
+
+/// A fault that waits for more than is moved, or for another card, tag or transfer, does not strike.
+#[test]
+fn a_fault_waits_for_its_transfer() {
+    let never = [
+        Moved { node: 2, tag: None, transfer: 0, bytes: MIB + 1 },
+        Moved { node: 2, tag: None, transfer: 3, bytes: 0 },
+        Moved { node: 2, tag: Some(999), transfer: 0, bytes: 0 },
+        Moved { node: 9, tag: None, transfer: 0, bytes: 0 },
+    ];
+    let (fabric, mut cluster) = open(Profile::optweb(4));
+    let plan = plan_all(&cluster, "allgather", MIB, None, None).unwrap();
+    let before = cluster.execute(&plan, &Execution::default()).unwrap();
+    for moved in never {
+        fabric.plant(Fault::Freeze { node: 2, when: When::Moved(moved) });
+    }
+    // One that strikes elsewhere does not change what the transfer takes.
+    fabric.plant(Fault::Reset { node: 9, when: moved(1, 0, 100) });
+    let after = cluster.execute(&plan, &Execution::default()).unwrap();
+    assert_eq!((after.t1_cycles, after.arrival_cycles), (before.t1_cycles, before.arrival_cycles));
+}
+
 /// The card that has stopped is blamed, wherever it was, and no victim.
 #[test]
 fn the_card_that_stopped_is_named() {
     for (node, after_ps) in [(0, 0), (1, 500_000), (2, 700_000_000), (3, 1_000_000_000)] {
-        let (error, took) = stopped(Fault::Freeze { node, after_ps }, 16 * MIB);
+        let (error, took) = stopped(Fault::Freeze { node, when: When::After(after_ps) }, 16 * MIB);
         assert!(took < Duration::from_secs(20), "{took:?}");
         assert!(matches!(error, Error::Timeout { rank: Some(rank), .. } if rank == node), "{node}: {error}");
     }
@@ -155,7 +193,7 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
         let allgather = |rank: usize| plan.programs[rank].instructions[0];
         let mut tokens: Vec<_> =
             (0..3).map(|rank| cluster.card_mut(rank).queue_mut().submit(allgather(rank)).unwrap()).collect();
-        fabric.plant(Fault::Freeze { node, after_ps: 1_000_000_000 });
+        fabric.plant(Fault::Freeze { node, when: When::After(1_000_000_000) });
         tokens.push(cluster.card_mut(3).queue_mut().submit(allgather(3)).unwrap());
         let mut is_late = |rank: &usize| cluster.card_mut(*rank).queue_mut().test(&tokens[*rank]).unwrap().is_none();
         let late: Vec<usize> = (0..4).filter(|rank| is_late(rank)).collect();
@@ -187,8 +225,8 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
 #[test]
 fn the_others_go_on_without_a_card_that_was_lost() {
     for (fault, bytes) in [
-        (Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, 16 * MIB),
-        (Fault::Freeze { node: 2, after_ps: 0 }, 64),
+        (Fault::Freeze { node: 2, when: When::After(1_000_000_000) }, 16 * MIB),
+        (Fault::Freeze { node: 2, when: When::Now }, 64),
         (Fault::Vanish { node: 2 }, 64),
     ] {
         let (fabric, mut cluster) = open(Profile::optweb(4));
@@ -221,8 +259,58 @@ fn the_others_go_on_without_a_card_that_was_lost() {
 
 #[test]
 fn a_link_that_fails_midway_ends_the_instruction() {
-    let (error, _) = stopped(Fault::Cut { a: 0, b: 3, after_ps: 1_000_000_000 }, 16 * MIB);
-    let Error::Failed { status: Status::LinkDown, .. } = error else { panic!("{error}") };
+    for when in [When::After(1_000_000_000), moved(0, 2, 7 * MIB)] {
+        let (error, _) = stopped(Fault::Cut { a: 0, b: 3, when }, 16 * MIB);
+        let Error::Failed { status: Status::LinkDown, .. } = error else { panic!("{error}") };
+    }
+}
+
+/// Card 0 sends a block to each of the others, the last over a link of half the rate. What is cut once the first block was
+/// acknowledged is needed no more.
+#[test]
+fn a_link_that_fails_after_its_block_was_acknowledged_is_not_missed() {
+    for (other, bytes, is_missed) in [(1, 900 << 10, false), (2, 900 << 10, true), (1, 100 << 10, true)] {
+        let (fabric, mut cluster) = open(Profile::optweb(3));
+        fabric.set_link_rate(0, 2, 22_500);
+        let plan = plan_all(&cluster, "scatter", MIB, Some(Algorithm::Direct), None).unwrap();
+        for rank in 0..3 {
+            cluster.write_input(&plan, 0, rank * MIB, &[rank as u8 + 1; MIB as usize]).unwrap();
+        }
+        fabric.plant(Fault::Cut { a: 0, b: other, when: moved(0, 1, bytes) });
+        match (cluster.execute(&plan, &Execution::default()), is_missed) {
+            (Ok(_), false) => {}
+            (Err(Error::Failed { status: Status::LinkDown, .. }), true) => continue,
+            (other, _) => panic!("{other:?}"),
+        }
+        for rank in 0..3 {
+            let mut output = vec![0; MIB as usize];
+            cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+            assert!(output.iter().all(|byte| *byte == rank as u8 + 1), "rank {rank}");
+        }
+    }
+}
+
+/// Card 0 sends a block to 1 and, a little slower, one to 2, and is reset when all beats of both are out.
+#[test]
+fn a_block_in_flight_is_lost_when_its_source_is_reset() {
+    const BYTES: u64 = 64 << 10;
+    let (fabric, mut cluster) = open(Profile::optweb(3));
+    let there = Operand::card(256 * MIB);
+    for rank in 1..3 {
+        cluster.card_mut(0).write_memory(rank * 512 * MIB, &[5; BYTES as usize]).unwrap();
+    }
+    cluster.card_mut(1).write_memory(there.address, &[7; BYTES as usize]).unwrap();
+    // 64 KiB take 11.65 us at 45 Gb/s, and 0.13 us more at 44.5. The last beat is on its way for 0.39 us.
+    fabric.set_link_rate(0, 2, 44_500);
+    fabric.plant(Fault::Reset { node: 0, when: moved(0, 1, BYTES) });
+    let scatter = Instruction::scatter(0, Operand::card(0).striped(), there, BYTES);
+    let tokens = [2, 1, 0].map(|card| cluster.card_mut(card).queue_mut().submit(scatter).unwrap());
+    assert_eq!(cluster.card_mut(1).queue_mut().test(&tokens[1]).unwrap(), None, "the block did not arrive");
+    cluster.card_mut(1).abort().unwrap();
+    let mut back = vec![0; BYTES as usize];
+    cluster.card_mut(1).read_memory(there.address, &mut back).unwrap();
+    assert!(back.iter().all(|byte| *byte == 7), "the destination is as it was");
+    tokens.into_iter().for_each(Token::abandon);
 }
 
 #[test]

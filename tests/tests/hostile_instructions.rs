@@ -25,8 +25,8 @@ struct Trusting;
 
 impl UserLogic for Trusting {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, cmdseq::Status> {
-        let first = memory.slice(call.source, call.bytes)?.first().copied();
-        memory.slice_mut(call.destination, call.bytes.min(1 << 20))?.fill(first.unwrap_or(1));
+        let first = memory.read(call.source, call.bytes.min(1))?.first().copied();
+        memory.write(call.destination, &vec![first.unwrap_or(1); call.bytes.min(1 << 20) as usize])?;
         Ok(call.extent)
     }
 }

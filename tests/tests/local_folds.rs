@@ -16,9 +16,9 @@ use fpga_tests::run::open;
 const MIB: u64 = 1 << 20;
 /// Half a stripe: the bytes of a pseudo channel.
 const K: u64 = 256 * MIB;
-/// Takes whole cycles at 22.5 Gb/s, half the rate of a loop-back: 512 for each 7200 bytes.
-const BYTES: u64 = 10 * 7200;
-const BYTES_CYCLES: u64 = 10 * 512;
+const BYTES: u64 = 72_000;
+/// A loop-back passes a beat of 32 bytes each cycle, and each operand is a beat.
+const BYTES_CYCLES: u64 = 2 * BYTES / 32;
 const SECONDS: Duration = Duration::from_secs(10);
 
 fn sum() -> Combine {
@@ -100,7 +100,7 @@ fn a_fold_takes_what_its_parts_take() {
     for (fold, cycles) in [
         (three(0, BYTES), BYTES_CYCLES),
         (three(0, 0), 0),
-        // Two reads of one channel have 25.6 Gb/s each, which is more than a loop-back of 45 has for two.
+        // Two reads of one channel have 25.6 Gb/s each, as much as a loop-back has for two.
         (Instruction::fold(sum(), near(0), near(1), place(2), BYTES), BYTES_CYCLES),
         // Two reads and a write of one channel have 51.2 / 3: 32 bytes in three cycles.
         (Instruction::fold(sum(), near(0), near(1), near(2), BYTES), BYTES * 3 / 32),

@@ -12,7 +12,7 @@ use cmdseq::graph::{Buffer, Graph, GraphError, Schedule, Step};
 use cmdseq::plan::{Collective, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Status};
 use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
-use fpga_mock::{Fabric, Fault, Profile};
+use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::{oracle, pattern, reduction, run};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -403,7 +403,7 @@ fn a_failure_names_rank_and_instruction_and_the_cards_stay_usable() {
     graph.step(allgather(&[0, 1, 2], "c"));
     let schedule = graph.schedule(cluster.capabilities()).unwrap();
     let mut all = cluster.prepare(&schedule).unwrap();
-    fabric.plant(Fault::Cut { a: 0, b: 2, after_ps: 0 });
+    fabric.plant(Fault::Cut { a: 0, b: 2, when: When::Now });
     for _ in 0..2 {
         let error = failure(&mut cluster, &mut all, TIMEOUT);
         let Error::Failed { rank, instruction, operation, status, detail, .. } = error else { panic!("{error:?}") };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cmdseq::plan::{Plan, Program};
 use cmdseq::{Combine, Flags, Instruction, Operand, Status, verify};
 use fpga_driver::{Cluster, Error, Execution, Report};
-use fpga_mock::{Fault, Profile};
+use fpga_mock::{Fault, Profile, When};
 use fpga_tests::reduction::{combinations, element_bytes, fold, input};
 use fpga_tests::run::{open, plan_all};
 
@@ -140,8 +140,8 @@ fn another_length_than_the_partners_is_a_mismatch() {
 fn a_partner_that_goes_does_not_leave_a_fold_waiting() {
     let bytes = 16 * MIB;
     for (fault, is_timeout) in [
-        (Fault::Freeze { node: 2, after_ps: 1_000_000_000 }, true),
-        (Fault::Cut { a: 0, b: 2, after_ps: 1_000_000_000 }, false),
+        (Fault::Freeze { node: 2, when: When::After(1_000_000_000) }, true),
+        (Fault::Cut { a: 0, b: 2, when: When::After(1_000_000_000) }, false),
     ] {
         let (fabric, mut cluster) = open(Profile::optweb(3));
         let [source, own, result] = [SOURCE, OWN, RESULT].map(Operand::card);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Cluster, Error, Execution, Report, Result};
-use fpga_mock::{Fault, Profile};
+use fpga_mock::{Fault, Profile, When};
 use fpga_tests::pattern;
 use fpga_tests::run::{open, plan_all};
 use proptest::prelude::*;
@@ -211,7 +211,7 @@ fn a_reset_clears_signals_and_an_abort_does_not() {
 fn a_wait_ends_when_its_producer_does_not_come() {
     // The clock of the producer stops before it puts.
     let (fabric, mut cluster) = open(Profile::optweb(3));
-    fabric.plant(Fault::Freeze { node: 0, after_ps: 100_000_000 });
+    fabric.plant(Fault::Freeze { node: 0, when: When::After(100_000_000) });
     let produce = vec![Instruction::delay(1_000_000), put(1, 0, 1)];
     let (_, at) = late(run(&mut cluster, &[produce, vec![wait(0, 1)], vec![]], SHORT));
     assert_eq!(at, 0);
@@ -224,7 +224,7 @@ fn a_wait_ends_when_its_producer_does_not_come() {
 
     // The link fails while the data is on it: the producer is told, and the signal is not there.
     let (fabric, mut cluster) = open(Profile::optweb(2));
-    fabric.plant(Fault::Cut { a: 0, b: 1, after_ps: 500_000_000 });
+    fabric.plant(Fault::Cut { a: 0, b: 1, when: When::After(500_000_000) });
     let far = Operand::card(512 * MIB);
     let produce = vec![Instruction::put_signal(1, Operand::card(0), far, 16 * MIB, 0, 1)];
     let (rank, _, status, _) = failed(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT));
@@ -233,7 +233,7 @@ fn a_wait_ends_when_its_producer_does_not_come() {
 
     // A consumer that has stopped does not answer, and is blamed.
     let (fabric, mut cluster) = open(Profile::optweb(2));
-    fabric.plant(Fault::Freeze { node: 1, after_ps: 100_000_000 });
+    fabric.plant(Fault::Freeze { node: 1, when: When::After(100_000_000) });
     let produce = vec![Instruction::delay(1_000_000), put(1, 0, 1)];
     assert_eq!(late(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT)).0, 1);
 }

@@ -13,8 +13,8 @@ struct Invert;
 
 impl UserLogic for Invert {
     fn run(&mut self, memory: &mut CardMemory, call: UserCall) -> Result<u64, Status> {
-        let inverted: Vec<u8> = memory.slice(call.source, call.bytes)?.iter().map(|byte| !byte).collect();
-        memory.slice_mut(call.destination, call.bytes)?.copy_from_slice(&inverted);
+        let inverted: Vec<u8> = memory.read(call.source, call.bytes)?.iter().map(|byte| !byte).collect();
+        memory.write(call.destination, &inverted)?;
         Ok(call.bytes.div_ceil(32))
     }
 }

@@ -63,6 +63,11 @@ impl Clock<'_> {
         self.cycles(u64::from(self.model.timing.reduce_unit_cycles).saturating_mul(units))
     }
 
+    /// Rate of the loop-back through a card's switch, Mb/s: a beat a cycle.
+    pub(super) fn loop_back_mbps(&self) -> u64 {
+        u64::from(self.model.timing.beat_bytes) * 8_000_000 / self.cycle_ps()
+    }
+
     /// Rate at which a fold reads each contribution, Mb/s.
     pub(super) fn reduce_mbps(&self) -> u64 {
         let timing = &self.model.timing;

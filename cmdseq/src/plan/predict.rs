@@ -373,7 +373,7 @@ impl Step<'_> {
     fn card(&mut self) -> Passes {
         let timing = &self.clock.model.timing;
         let mut resource = |mbps, bound| self.flows.resource(mbps, bound);
-        let local = resource(timing.link_mbps.into(), Bound::Link);
+        let local = resource(self.clock.loop_back_mbps(), Bound::Channel);
         let fold = resource(self.clock.reduce_mbps(), Bound::Reduce);
         let channels = resource(timing.channel_mbps.into(), Bound::Channel);
         for _ in 1..self.clock.channels() {

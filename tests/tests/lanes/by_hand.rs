@@ -2,7 +2,7 @@
 
 use cmdseq::instruction::offset;
 use cmdseq::{Completion, Flags, Instruction, Status};
-use fpga_mock::{Fault, Profile};
+use fpga_mock::{Fault, Profile, When};
 use fpga_regs::{bits, sequencer};
 use fpga_tests::raw_host::RawHost;
 
@@ -120,7 +120,7 @@ fn a_reset_ends_all_that_run() {
 fn a_link_that_fails_ends_the_exchange_that_uses_it() {
     let (fabric, mut hosts) = raw(four(2));
     hosts[0].push_all(&[swap(1, 0, BYTES), swap(2, 2, BYTES).in_lane(1)]);
-    fabric.plant(Fault::Cut { a: 0, b: 2, after_ps: 0 });
+    fabric.plant(Fault::Cut { a: 0, b: 2, when: When::Now });
     assert_eq!(hosts[0].take(), None);
     hosts[1].push(&swap(0, 0, BYTES));
     assert_eq!(hosts[0].wait().status, Status::Done);

@@ -3,8 +3,9 @@
 //! - `mock:PROFILE:SHAPE` selects a fabric of in-process mock cards. `PROFILE` is `optweb`; `SHAPE` is a number of cards
 //!   (fully connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. `+lanes=N` gives
 //!   each card N lanes, at most 64. Each fault begins with `+`:
-//!   - `+stop=NODE@US` stops the clock of a card after this fabric time in microseconds;
-//!   - `+cut=A-B@US` cuts the link between two cards after this time (`@0` or no `@`: at once);
+//!   - `+stop=NODE@WHEN` stops the clock of a card: after a fabric time in microseconds, or `CARD.TRANSFER.BYTES`, once
+//!     that card has moved so many bytes of this transfer of an instruction (no `@`: at once);
+//!   - `+cut=A-B@WHEN` cuts the link between two cards;
 //!   - `+slow=GBPS` sets the actual rate of all links; the cards still report the nominal rate;
 //!   - `+late=US` delays replies of host memory by up to this time.
 //!

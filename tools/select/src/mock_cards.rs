@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Profile};
+use fpga_mock::{Fault, Moved, Profile, When};
 
 use crate::error::Error;
 
@@ -86,7 +86,7 @@ impl MockCards {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known = "expected +lanes=N, +windows=N, +stop=NODE@US, +cut=A-B@US, +slow=GBPS or +late=US, with times of at most a day";
+            let known = "expected +lanes=N, +windows=N, +stop=NODE@WHEN, +cut=A-B@WHEN, +slow=GBPS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
@@ -131,6 +131,10 @@ impl MockCards {
         };
         self.nodes.iter().try_for_each(|node| exists(*node))?;
         for fault in &self.faults {
+            if let Fault::Freeze { when: When::Moved(moved), .. } | Fault::Cut { when: When::Moved(moved), .. } = fault
+            {
+                exists(moved.node)?;
+            }
             match *fault {
                 Fault::Freeze { node, .. } => exists(node)?,
                 Fault::Cut { a, b, .. } => {
@@ -152,6 +156,20 @@ fn microseconds(text: &str) -> Option<u64> {
     text.parse().ok().filter(|us| *us <= TIME_MAX_US)
 }
 
+/// Parses `US`, or `CARD.TRANSFER.BYTES`.
+fn parse_when(text: &str) -> Option<When> {
+    let mut parts = text.split('.');
+    let (first, transfer, bytes, rest) = (parts.next()?, parts.next(), parts.next(), parts.next());
+    match (transfer, bytes, rest) {
+        (None, ..) => Some(When::After(microseconds(first)?.checked_mul(1_000_000)?)),
+        (Some(transfer), Some(bytes), None) => {
+            let (node, transfer) = (first.parse().ok()?, transfer.parse().ok()?);
+            Some(When::Moved(Moved { node, tag: None, transfer, bytes: bytes.parse().ok()? }))
+        }
+        _ => None,
+    }
+}
+
 fn parse_fault(text: &str) -> Option<Fault> {
     let (kind, rest) = text.split_once('=')?;
     if kind == "slow" {
@@ -159,12 +177,12 @@ fn parse_fault(text: &str) -> Option<Fault> {
         return Some(Fault::Slow { mbps });
     }
     let (who, when) = rest.split_once('@').unwrap_or((rest, "0"));
-    let after_ps = microseconds(when)?.checked_mul(1_000_000)?;
+    let when = parse_when(when)?;
     match kind {
-        "stop" => Some(Fault::Freeze { node: who.parse().ok()?, after_ps }),
+        "stop" => Some(Fault::Freeze { node: who.parse().ok()?, when }),
         "cut" => {
             let (a, b) = who.split_once('-')?;
-            Some(Fault::Cut { a: a.parse().ok()?, b: b.parse().ok()?, after_ps })
+            Some(Fault::Cut { a: a.parse().ok()?, b: b.parse().ok()?, when })
         }
         _ => None,
     }

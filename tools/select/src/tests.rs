@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fpga_mock::Fault;
+use fpga_mock::{Fault, Moved, When};
 
 use crate::selector::Cards;
 use crate::vfio_card::VfioCard;
@@ -55,10 +55,18 @@ fn faults() {
     let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
     let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
     assert_eq!(slow.mock().unwrap().faults, [Fault::Slow { mbps: 20_000 }]);
-    let stop = Fault::Freeze { node: 2, after_ps: 100_000_000 };
+    let stop = Fault::Freeze { node: 2, when: When::After(100_000_000) };
     let mock = selector.mock().unwrap();
-    assert_eq!(mock.faults, [stop, Fault::Cut { a: 0, b: 1, after_ps: 0 }]);
+    assert_eq!(mock.faults, [stop, Fault::Cut { a: 0, b: 1, when: When::After(0) }]);
     assert_eq!(mock.late, Some(Duration::from_micros(50)));
+    let amid = Selector::parse("mock:optweb:4+stop=2@1.0.65536").unwrap();
+    let when = When::Moved(Moved { node: 1, tag: None, transfer: 0, bytes: 65_536 });
+    assert_eq!(amid.mock().unwrap().faults, [Fault::Freeze { node: 2, when }]);
+    for text in ["1.0", "1.0.", "1.0.-1", "1.0.5.6", ".0.5"] {
+        let parsed = Selector::parse(&format!("mock:optweb:4+stop=2@{text}"));
+        assert!(matches!(parsed, Err(Error::Syntax { .. })), "{text:?}");
+    }
+    assert!(matches!(Selector::parse("mock:optweb:4+stop=2@4.0.1"), Err(Error::NoCard { .. })));
 }
 
 /// The selectors that `list` prints select the same cards, one by one and together.

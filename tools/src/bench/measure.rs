@@ -29,22 +29,16 @@ pub(super) struct Case {
     pub(super) algorithm: Algorithm,
     /// Uses rendezvous at any size.
     pub(super) is_rendezvous: bool,
-    /// Number of cards that take part.
-    pub(super) ranks: u32,
 }
 
 impl Case {
     /// Returns a case on the prototype: one hop, eager up to the receive buffer.
     pub(super) fn new(collective: Collective, bytes: u64) -> Self {
-        Case { cards: CARDS, collective, bytes, algorithm: Algorithm::Direct, is_rendezvous: false, ranks: CARDS }
+        Case { cards: CARDS, collective, bytes, algorithm: Algorithm::Direct, is_rendezvous: false }
     }
 
     pub(super) fn with_cards(self, cards: u32) -> Self {
-        Case { cards, ranks: cards, ..self }
-    }
-
-    pub(super) fn with_one_rank(self) -> Self {
-        Case { ranks: 1, ..self }
+        Case { cards, ..self }
     }
 
     pub(super) fn rendezvous(self) -> Self {
@@ -59,7 +53,7 @@ impl Case {
         Request {
             algorithm: Some(self.algorithm),
             eager_limit: self.is_rendezvous.then_some(0),
-            ..Request::new(self.collective, (0..self.ranks).collect(), self.bytes)
+            ..Request::new(self.collective, (0..self.cards).collect(), self.bytes)
         }
     }
 
@@ -72,7 +66,7 @@ impl Case {
             Collective::Barrier | Collective::Sendrecv | Collective::Alltoall | Collective::Allgather => true,
             Collective::Allreduce | Collective::ReduceScatter => true,
             Collective::Allgatherv | Collective::Alltoallv => true,
-            Collective::Scan | Collective::Exscan => rank + 1 != self.ranks,
+            Collective::Scan | Collective::Exscan => rank + 1 != self.cards,
         }
     }
 }

@@ -6,6 +6,8 @@ mod measure;
 mod planner;
 mod rows;
 
+use std::collections::BTreeSet;
+
 use cmdseq::plan::Collective;
 use fpga_select::Selector;
 use serde::Serialize;
@@ -25,8 +27,21 @@ struct Printed {
     profile: &'static str,
     kind: &'static str,
     rows: Vec<PrintedRow>,
+    summary: Summary,
     not_reproduced: &'static [&'static str],
     figures: Vec<String>,
+}
+
+/// What the rows say about the mock, against what was fitted.
+#[derive(Serialize)]
+struct Summary {
+    predicted: usize,
+    derived: usize,
+    fitted: usize,
+    /// Different facts among the predicted rows.
+    independent_facts: usize,
+    /// Components of the profile that were fitted.
+    fitted_values: usize,
 }
 
 #[derive(Serialize)]
@@ -63,6 +78,7 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
     let mut lab = Lab::new(Interrupt::listen()?);
     let bar = progress::count(chosen.len() as u64);
     let mut rows = Vec::with_capacity(chosen.len());
+    let summary = summary(&chosen);
     for row in chosen {
         bar.set_message(row.id.clone());
         let value = measure_row(&mut lab, &row.quantity)?;
@@ -80,6 +96,7 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
         profile: "optweb",
         kind: "mock",
         rows,
+        summary,
         not_reproduced: &rows::NOT_REPRODUCED,
         figures,
     };
@@ -92,6 +109,23 @@ fn run_optweb(cli: &Cli, arguments: &Optweb) -> Result<()> {
         return Err(Failure::new(Exit::Verification, format!("out of tolerance: {}", out.join(", "))));
     }
     Ok(())
+}
+
+fn summary(rows: &[Row]) -> Summary {
+    let count = |is_one: fn(&Basis) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
+    let fact = |row: &Row| match row.basis {
+        Basis::Predicted { fact } => Some(fact),
+        Basis::Derived | Basis::Fitted => None,
+    };
+    let components = fpga_select::Profile::optweb(CARDS).components();
+    let is_fitted = |component: &&fpga_select::Component| matches!(component.basis, fpga_select::Basis::Fitted(_));
+    Summary {
+        predicted: count(|basis| matches!(basis, Basis::Predicted { .. })),
+        derived: count(|basis| matches!(basis, Basis::Derived)),
+        fitted: count(|basis| matches!(basis, Basis::Fitted)),
+        independent_facts: rows.iter().filter_map(fact).collect::<BTreeSet<_>>().len(),
+        fitted_values: components.iter().filter(is_fitted).count(),
+    }
 }
 
 fn choose(ids: &[String]) -> Result<Vec<Row>> {
@@ -147,8 +181,8 @@ fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
             let bytes = lab.measure(large(one))?.bytes_at_a_card;
             gbps(bytes, lab.reception_us(large(one))?)
         }
-        // A group of one card copies its own block: one read and one write.
-        Quantity::Internal => 2.0 * gbps(LARGE, lab.measure(large(Collective::Allgather).with_one_rank())?.t2_us),
+        // One read and one write of the own block, in the time of all blocks.
+        Quantity::Internal => 2.0 * gbps(LARGE, lab.reception_us(large(Collective::Allgather))?),
         Quantity::StartUpOfCards(cards) => lab.measure(small(Collective::Allgather).with_cards(cards))?.start_up_us(),
         Quantity::BandwidthOfCards(cards) => lab.received_gbps(large(Collective::Allgather).with_cards(cards))?,
         Quantity::SpreadOverCards => {
@@ -283,7 +317,8 @@ fn printed(row: Row, value: &Value) -> PrintedRow {
         difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
         within,
         basis: match row.basis {
-            Basis::Predicted => "predicted",
+            Basis::Predicted { .. } => "predicted",
+            Basis::Derived => "derived",
             Basis::Fitted => "fitted",
         },
         accept,
@@ -309,6 +344,11 @@ fn text(printed: &Printed) -> String {
         ]);
     }
     let mut text = format!("OPTWEB on mock cards, published and ours\n\n{}", output::table(&table));
+    let Summary { predicted, derived, fitted, independent_facts, fitted_values } = printed.summary;
+    text += &format!(
+        "\n{predicted} rows predicted, of {independent_facts} independent facts; {derived} rows derived, sums or multiples of \
+         fitted values; {fitted} rows fitted. The profile has {fitted_values} fitted values.\n"
+    );
     text += "\nnot reproduced here:\n";
     printed.not_reproduced.iter().for_each(|line| text += &format!("  {line}\n"));
     if !printed.figures.is_empty() {

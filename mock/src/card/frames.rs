@@ -1,0 +1,64 @@
+//! The frames of one card's memory that were written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::card::budget::{Budget, Charge};
+use crate::net::payload::{FRAME, Frame};
+
+/// Frames of a table.
+const TABLE: usize = 256;
+
+/// What was written. The frames are freed before their charge.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) tables: Vec<Option<Table>>,
+    pub(crate) charge: Charge,
+}
+
+/// Frames that follow each other; `None` was never written.
+type Table = Box<[Option<Frame>]>;
+
+impl Contents {
+    pub(crate) fn new(budget: &Arc<Budget>, node: u32) -> Self {
+        Contents { tables: Vec::new(), charge: Charge::new(budget, node) }
+    }
+
+    pub(crate) fn frame(&self, number: usize) -> Option<&Frame> {
+        self.tables.get(number / TABLE)?.as_ref()?[number % TABLE].as_ref()
+    }
+
+    pub(crate) fn slot(&mut self, number: usize) -> &mut Option<Frame> {
+        let place = number / TABLE;
+        if self.tables.len() <= place {
+            self.tables.resize_with(place + 1, || None);
+        }
+        let table = self.tables[place].get_or_insert_with(|| vec![None; TABLE].into_boxed_slice());
+        &mut table[number % TABLE]
+    }
+}
+
+/// Part of one frame that a range of memory touches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) frame: usize,
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Returns the parts of the frames that a range touches.
+pub(crate) fn parts(address: u64, bytes: u64) -> impl Iterator<Item = Part> {
+    let (mut at, end) = (address, address + bytes);
+    std::iter::from_fn(move || {
+        let (frame, start) = ((at / FRAME as u64) as usize, (at % FRAME as u64) as usize);
+        let bytes = (FRAME - start).min((end - at) as usize);
+        at += bytes as u64;
+        (bytes > 0).then_some(Part { frame, start, bytes })
+    })
+}
+
+impl Part {
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.start + self.bytes
+    }
+}

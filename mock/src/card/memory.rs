@@ -1,0 +1,466 @@
+//! Card memory: large, initially zero, in frames that are allocated when they are first written.
+//!
+//! What leaves a card for another shares its frames until one of the two writes: a block that fills whole frames of both costs
+//! no copy, and what is in flight stays as it was when it left.
+
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use cmdseq::Status;
+
+use crate::card::budget::Budget;
+use crate::card::frames::{Contents, Part, parts};
+use crate::net::payload::{FRAME, Frame, Payload, Piece};
+
+static ZEROS: LazyLock<Frame> = LazyLock::new(|| Arc::new(vec![0; FRAME]));
+
+/// Error of an access to card memory. An instruction ends with [`Status::OutOfRange`] in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// The range is outside card memory.
+    #[error("range outside card memory: {bytes} bytes at {address:#x}")]
+    OutOfRange {
+        /// First byte.
+        address: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// The fabric's memory budget is exhausted.
+    #[error("this machine has no memory for {bytes} bytes at {address:#x} of the mock card")]
+    Exhausted {
+        /// First byte.
+        address: u64,
+        /// Length.
+        bytes: u64,
+    },
+}
+
+impl From<MemoryError> for Status {
+    fn from(_: MemoryError) -> Self {
+        Status::OutOfRange
+    }
+}
+
+/// The memory of one card.
+#[derive(Debug)]
+pub struct CardMemory {
+    bytes: u64,
+    node: u32,
+    budget: Arc<Budget>,
+    contents: Contents,
+    /// Number of times the memory was cleared.
+    clears: u64,
+    /// Discards what cards write by themselves.
+    is_hollow: bool,
+    /// The lack of memory was logged.
+    is_reported: bool,
+}
+
+impl CardMemory {
+    pub(crate) fn new(bytes: u64, node: u32, budget: &Arc<Budget>) -> Self {
+        let contents = Contents::new(budget, node);
+        let budget = Arc::clone(budget);
+        CardMemory { bytes, node, budget, contents, clears: 0, is_hollow: false, is_reported: false }
+    }
+
+    /// Discards, from now on, what cards write: blocks, folds, copies and fills.
+    pub(crate) fn hollow_out(&mut self) {
+        self.is_hollow = true;
+    }
+
+    pub(crate) fn is_hollow(&self) -> bool {
+        self.is_hollow
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns whether the length is zero.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Returns whether `bytes` bytes at `address` are inside.
+    pub fn contains(&self, address: u64, bytes: u64) -> bool {
+        address.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Clears the memory to zeros. Returns what was in it: freeing that takes long, so the caller frees it where nobody waits.
+    pub(crate) fn clear(&mut self) -> Contents {
+        self.clears += 1;
+        std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node))
+    }
+
+    /// Returns the number of times the memory was cleared.
+    pub(crate) fn clears(&self) -> u64 {
+        self.clears
+    }
+
+    /// Reads `bytes` bytes at `address`.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] if the range is outside.
+    pub fn read(&self, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
+        self.check(address, bytes)?;
+        let mut data = Vec::with_capacity(bytes as usize);
+        self.append_to(address, bytes, &mut data)?;
+        Ok(data)
+    }
+
+    /// Writes `data` at `address`. The first write to a frame of 64 KiB is charged to the fabric's memory budget.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the range is outside, or no memory is left for it.
+    pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.charge_for(address, data.len() as u64)?;
+        let mut rest = data;
+        for part in parts(address, data.len() as u64) {
+            let (bytes, after) = rest.split_at(part.bytes);
+            write_part(self.contents.slot(part.frame), part, bytes);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Appends `bytes` bytes at `address` to `data`.
+    pub(crate) fn append_to(&self, address: u64, bytes: u64, data: &mut Vec<u8>) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        for part in parts(address, bytes) {
+            match self.contents.frame(part.frame) {
+                Some(frame) => data.extend_from_slice(&frame[part.range()]),
+                None => data.resize(data.len() + part.bytes, 0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `bytes` bytes at `address`, which `scratch` holds if they do not lie together.
+    pub(crate) fn view<'a>(
+        &'a self,
+        address: u64,
+        bytes: u64,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], MemoryError> {
+        self.check(address, bytes)?;
+        if let Some(part) = parts(address, bytes).next().filter(|part| part.bytes as u64 == bytes)
+            && let Some(frame) = self.contents.frame(part.frame)
+        {
+            return Ok(&frame[part.range()]);
+        }
+        scratch.clear();
+        self.append_to(address, bytes, scratch)?;
+        Ok(scratch)
+    }
+
+    /// Returns `bytes` bytes at `address`, to be carried elsewhere: what is written later does not change them.
+    pub(crate) fn payload(&self, address: u64, bytes: u64) -> Result<Payload, MemoryError> {
+        self.check(address, bytes)?;
+        // What nobody has written stays zeros, which cost nothing elsewhere.
+        let is_written = |part: Part| self.contents.frame(part.frame).is_some();
+        if Payload::is_small(bytes) && parts(address, bytes).any(is_written) {
+            return Ok(Payload::Copied(self.read(address, bytes)?.into()));
+        }
+        let frames = parts(address, bytes).map(|part| self.contents.frame(part.frame).cloned()).collect();
+        Ok(Payload::Shared { frames, offset: (address % FRAME as u64) as usize, bytes })
+    }
+
+    /// Writes the bytes of `range` of a payload at `address`.
+    pub(crate) fn write_payload(
+        &mut self,
+        address: u64,
+        payload: &Payload,
+        range: Range<u64>,
+    ) -> Result<(), MemoryError> {
+        let bytes = range.end - range.start;
+        self.check(address, bytes)?;
+        if self.is_hollow {
+            return Ok(());
+        }
+        let mut from = range.start;
+        while from < range.end {
+            let at = address + (from - range.start);
+            let piece = payload.piece(from..range.end);
+            match piece {
+                Piece::Zeros(bytes) => self.write_zeros(at, bytes as u64)?,
+                Piece::Bytes(bytes) => self.write(at, bytes)?,
+                Piece::Frame(frame) if at % FRAME as u64 == 0 => {
+                    self.charge_for(at, FRAME as u64)?;
+                    *self.contents.slot((at / FRAME as u64) as usize) = Some(Arc::clone(frame));
+                }
+                Piece::Frame(frame) => self.write(at, frame)?,
+            }
+            from += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a later write of the range succeeds.
+    pub(crate) fn reserve(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.charge_for(address, bytes)?;
+        for part in parts(address, bytes) {
+            self.contents.slot(part.frame).get_or_insert_with(|| Arc::clone(&ZEROS));
+        }
+        Ok(())
+    }
+
+    /// Fills the range with repetitions of `pattern`.
+    pub(crate) fn fill(&mut self, address: u64, bytes: u64, pattern: u64) -> Result<(), MemoryError> {
+        if self.is_hollow {
+            return Ok(());
+        }
+        if pattern == 0 {
+            return self.write_zeros(address, bytes);
+        }
+        self.charge_for(address, bytes)?;
+        let pattern = pattern.to_le_bytes();
+        for part in parts(address, bytes) {
+            // The pattern begins at `address`, in this frame or in an earlier one.
+            let before = (part.frame * FRAME + part.start) as u64 - address;
+            let mut rotated = pattern;
+            rotated.rotate_left((before % 8) as usize);
+            let frame = Arc::make_mut(self.contents.slot(part.frame).get_or_insert_with(zeros));
+            let (whole, rest) = frame[part.range()].as_chunks_mut::<8>();
+            whole.fill(rotated);
+            rest.iter_mut().zip(rotated).for_each(|(byte, of_pattern)| *byte = of_pattern);
+        }
+        Ok(())
+    }
+
+    /// Writes zeros; frames never written are skipped.
+    fn write_zeros(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        for part in parts(address, bytes) {
+            if self.contents.frame(part.frame).is_some()
+                && let Some(frame) = self.contents.slot(part.frame)
+            {
+                match part.bytes {
+                    FRAME => *frame = Arc::clone(&ZEROS),
+                    _ => Arc::make_mut(frame)[part.range()].fill(0),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        if self.contains(address, bytes) { Ok(()) } else { Err(MemoryError::OutOfRange { address, bytes }) }
+    }
+
+    /// Checks a range, and charges its frames that were not written before.
+    fn charge_for(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        let missing = parts(address, bytes).filter(|part| self.contents.frame(part.frame).is_none());
+        let missing: u64 = missing.map(|_| FRAME as u64).sum();
+        if missing == 0 || self.contents.charge.add(missing) {
+            return Ok(());
+        }
+        // Logged once: hosts can ask again and again.
+        if !std::mem::replace(&mut self.is_reported, true) {
+            let total = self.budget.total();
+            log::warn!(
+                "card {} fails instructions for lack of memory: the cards of this fabric may use {total} bytes together",
+                self.node
+            );
+        }
+        Err(MemoryError::Exhausted { address, bytes })
+    }
+}
+
+fn zeros() -> Frame {
+    Arc::new(vec![0; FRAME])
+}
+
+fn write_part(slot: &mut Option<Frame>, part: Part, bytes: &[u8]) {
+    let own = slot.as_mut().and_then(Arc::get_mut);
+    match own {
+        Some(frame) => frame[part.range()].copy_from_slice(bytes),
+        None if part.bytes == FRAME => *slot = Some(Arc::new(bytes.to_vec())),
+        None => Arc::make_mut(slot.get_or_insert_with(zeros))[part.range()].copy_from_slice(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const FRAME_BYTES: u64 = FRAME as u64;
+
+    fn memory(bytes: u64) -> CardMemory {
+        CardMemory::new(bytes, 0, &Budget::new(GIB, 1))
+    }
+
+    /// Frames of the card, and those that it shares with nobody.
+    fn frames(memory: &CardMemory) -> (usize, usize) {
+        let all = memory.contents.tables.iter().flatten().flat_map(|table| table.iter().flatten());
+        let (own, shared): (Vec<_>, Vec<_>) = all.partition(|frame| Arc::strong_count(frame) == 1);
+        (own.len() + shared.len(), own.len())
+    }
+
+    /// Carries bytes from one memory to another, or within one.
+    fn carry(
+        memories: &mut [CardMemory; 2],
+        from: (usize, u64),
+        to: (usize, u64),
+        bytes: u64,
+    ) -> Result<(), MemoryError> {
+        let payload = memories[from.0].payload(from.1, bytes)?;
+        memories[to.0].write_payload(to.1, &payload, 0..bytes)
+    }
+
+    #[test]
+    fn reads_zero_until_written_and_after_clear() {
+        let mut memory = memory(8 * GIB);
+        assert_eq!(memory.read(8 * GIB - 3, 3).unwrap(), [0, 0, 0]);
+        memory.write(5 * GIB, &[7, 8]).unwrap();
+        assert_eq!(memory.read(5 * GIB - 1, 4).unwrap(), [0, 7, 8, 0]);
+        memory.clear();
+        assert_eq!(memory.read(5 * GIB, 2).unwrap(), [0, 0]);
+    }
+
+    #[test]
+    fn bounds_do_not_wrap() {
+        let mut memory = memory(1 << 20);
+        assert!(memory.contains(0, 1 << 20));
+        assert!(!memory.contains(1, 1 << 20));
+        assert!(!memory.contains(u64::MAX, 2));
+        let outside = MemoryError::OutOfRange { address: u64::MAX, bytes: 2 };
+        assert_eq!(memory.read(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.write(u64::MAX, &[1, 2]).unwrap_err(), outside);
+        assert_eq!(memory.fill(u64::MAX, 2, 0).unwrap_err(), outside);
+        assert_eq!(memory.reserve(u64::MAX, 2).unwrap_err(), outside);
+        assert_eq!(memory.payload(u64::MAX, 2).unwrap_err(), outside);
+        let payload = memory.payload(0, 2).unwrap();
+        assert_eq!(memory.write_payload(u64::MAX, &payload, 0..2).unwrap_err(), outside);
+    }
+
+    #[test]
+    fn zeros_where_nothing_was_written_cost_nothing() {
+        let budget = Budget::new(GIB, 2);
+        let mut both = [0, 1].map(|node| CardMemory::new(8 * GIB, node, &budget));
+        both[0].fill(0, 8 * GIB, 0).unwrap();
+        carry(&mut both, (0, 0), (0, 4 * GIB), 4 * GIB).unwrap();
+        carry(&mut both, (1, 0), (0, GIB), GIB).unwrap();
+        carry(&mut both, (1, 0), (0, GIB), 100).unwrap();
+        assert_eq!(frames(&both[0]).0, 0);
+        both[0].fill(GIB, FRAME_BYTES + 3, 0x0807_0605_0403_0201).unwrap();
+        assert_eq!(both[0].read(GIB + FRAME_BYTES, 4).unwrap(), [1, 2, 3, 0]);
+        assert_eq!(frames(&both[0]).0, 2);
+        // But over what was written they are written.
+        both[0].fill(GIB + 8, 8, 0).unwrap();
+        assert_eq!(both[0].read(GIB + 7, 10).unwrap(), [8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        carry(&mut both, (1, 0), (0, GIB), GIB).unwrap();
+        assert_eq!(both[0].read(GIB, FRAME_BYTES).unwrap(), vec![0; FRAME]);
+        assert_eq!(frames(&both[1]).0, 0);
+    }
+
+    #[test]
+    fn what_the_budget_does_not_hold_is_an_error_and_leaves_the_rest() {
+        let budget = Budget::new(4 * FRAME_BYTES, 1);
+        let mut memory = CardMemory::new(8 * GIB, 0, &budget);
+        memory.fill(0, 3 * FRAME_BYTES, 1).unwrap();
+        let none_left = |address, bytes| Err(MemoryError::Exhausted { address, bytes });
+        assert_eq!(memory.fill(2 * FRAME_BYTES, 3 * FRAME_BYTES, 2), none_left(2 * FRAME_BYTES, 3 * FRAME_BYTES));
+        assert_eq!(memory.read(2 * FRAME_BYTES, 2).unwrap(), [1, 0]);
+        assert_eq!(memory.reserve(GIB - 1, 2), none_left(GIB - 1, 2));
+        // What is reserved is charged once.
+        memory.reserve(2 * FRAME_BYTES, 2 * FRAME_BYTES).unwrap();
+        memory.reserve(2 * FRAME_BYTES, 2 * FRAME_BYTES).unwrap();
+        memory.fill(2 * FRAME_BYTES, 2 * FRAME_BYTES, 2).unwrap();
+        // Until the frames are back, so is nothing of the budget.
+        let contents = memory.clear();
+        assert!(memory.fill(0, 1, 1).is_err());
+        drop(contents);
+        memory.fill(0, 4 * FRAME_BYTES, 1).unwrap();
+    }
+
+    #[test]
+    fn whole_frames_are_shared_until_one_card_writes() {
+        let budget = Budget::new(GIB, 2);
+        let mut both = [0, 1].map(|node| CardMemory::new(8 * GIB, node, &budget));
+        both[0].fill(0, 4 * FRAME_BYTES, 1).unwrap();
+        carry(&mut both, (0, 0), (1, GIB), 4 * FRAME_BYTES).unwrap();
+        assert_eq!((frames(&both[0]), frames(&both[1])), ((4, 0), (4, 0)));
+        both[0].write(FRAME_BYTES, &[2]).unwrap();
+        both[1].write(GIB + 2 * FRAME_BYTES, &[3]).unwrap();
+        assert_eq!((frames(&both[0]), frames(&both[1])), ((4, 2), (4, 2)));
+        assert_eq!(both[1].read(GIB + FRAME_BYTES, 1).unwrap(), [1]);
+        assert_eq!(both[0].read(2 * FRAME_BYTES, 1).unwrap(), [1]);
+    }
+
+    /// One change of the memories, and the same of their models.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Write { card: usize, address: u64, data: Vec<u8> },
+        Fill { card: usize, address: u64, bytes: u64, pattern: u64 },
+        Carry { from: (usize, u64), to: (usize, u64), bytes: u64 },
+    }
+
+    const MODEL: u64 = 5 * FRAME_BYTES;
+
+    /// An address, often that of a frame, and bytes after it, often whole frames.
+    fn range() -> impl Strategy<Value = (u64, u64)> {
+        let address = prop_oneof![(0..5_u64).prop_map(|frame| frame * FRAME_BYTES), 0..MODEL];
+        (address, prop_oneof![0..100_u64, 0..MODEL, (0..5_u64).prop_map(|frames| frames * FRAME_BYTES)])
+            .prop_map(|(address, bytes)| (address, bytes.min(MODEL - address)))
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            (0..2_usize, range(), any::<u8>()).prop_map(|(card, (address, bytes), seed)| {
+                let data = (0..bytes).map(|at| seed.wrapping_mul(31).wrapping_add(at as u8)).collect();
+                Change::Write { card, address, data }
+            }),
+            (0..2_usize, range(), prop_oneof![Just(0), any::<u64>()])
+                .prop_map(|(card, (address, bytes), pattern)| Change::Fill { card, address, bytes, pattern }),
+            (0..2_usize, 0..2_usize, range(), range()).prop_map(|(one, other, (from, bytes), (to, room))| {
+                Change::Carry { from: (one, from), to: (other, to), bytes: bytes.min(room) }
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Two memories hold what two arrays hold, whatever frames they share, and so does a payload taken before.
+        #[test]
+        fn memories_hold_what_arrays_hold(changes in prop::collection::vec(change(), 1..30), (kept, bytes) in range()) {
+            let budget = Budget::new(GIB, 2);
+            let mut both = [0, 1].map(|node| CardMemory::new(MODEL, node, &budget));
+            let mut models = [vec![0_u8; MODEL as usize], vec![0; MODEL as usize]];
+            let of = |address: u64, bytes: u64| address as usize..(address + bytes) as usize;
+            let mut payload = None;
+            for (number, change) in changes.iter().enumerate() {
+                match change {
+                    Change::Write { card, address, data } => {
+                        both[*card].write(*address, data).unwrap();
+                        models[*card][of(*address, data.len() as u64)].copy_from_slice(data);
+                    }
+                    Change::Fill { card, address, bytes, pattern } => {
+                        both[*card].fill(*address, *bytes, *pattern).unwrap();
+                        let pattern = pattern.to_le_bytes().into_iter().cycle();
+                        models[*card][of(*address, *bytes)].iter_mut().zip(pattern).for_each(|(to, from)| *to = from);
+                    }
+                    Change::Carry { from, to, bytes } => {
+                        carry(&mut both, *from, *to, *bytes).unwrap();
+                        let data = models[from.0][of(from.1, *bytes)].to_vec();
+                        models[to.0][of(to.1, *bytes)].copy_from_slice(&data);
+                    }
+                }
+                if number == changes.len() / 2 {
+                    payload = Some((both[0].payload(kept, bytes).unwrap(), models[0][of(kept, bytes)].to_vec()));
+                }
+            }
+            for (memory, model) in both.iter().zip(&models) {
+                prop_assert!(memory.read(0, MODEL).unwrap() == *model);
+            }
+            let (payload, model) = payload.unwrap();
+            let mut scratch = Vec::new();
+            prop_assert!(payload.view(0..bytes, &mut scratch) == model);
+        }
+    }
+}

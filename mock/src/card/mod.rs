@@ -1,0 +1,187 @@
+//! The state of one card.
+
+pub(crate) mod budget;
+pub(crate) mod communicators;
+pub(crate) mod config_space;
+pub(crate) mod decode;
+pub(crate) mod frames;
+pub(crate) mod host_jobs;
+pub(crate) mod in_flight;
+pub(crate) mod lane;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod msix;
+pub(crate) mod rings;
+pub(crate) mod running;
+pub(crate) mod sequencer;
+pub(crate) mod user_logic;
+pub(crate) mod windows;
+
+use std::sync::Arc;
+
+use cmdseq::{Instruction, Tables};
+use fpga_hal::Iova;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_regs::bits::Errors;
+
+use crate::card::communicators::{Communicators, Members};
+use crate::card::config_space::ConfigSpace;
+use crate::card::frames::Contents;
+use crate::card::lane::Lane;
+use crate::card::memory::CardMemory;
+use crate::card::msix::Msix;
+use crate::card::rings::Rings;
+use crate::card::running::Running;
+use crate::card::sequencer::Sequencer;
+use crate::card::user_logic::UserLogic;
+use crate::card::windows::Windows;
+use crate::engine::streams::ResourceId;
+use crate::net::link::Link;
+use crate::proto::optweb::signal::SIGNALS;
+
+/// Queue pairs of a card.
+pub(crate) const QUEUES: u32 = 1;
+/// Slots for resident programs.
+pub(crate) const RESIDENT_PROGRAMS: usize = 16;
+/// Instructions of one resident program.
+pub(crate) const RESIDENT_WORDS: u32 = 1024;
+/// Slots for tables.
+pub(crate) const TABLES: u16 = 16;
+
+/// The ports of the bus the card sits on.
+pub(crate) struct BusPorts {
+    dma: Arc<dyn DmaPort>,
+    interrupts: Arc<dyn InterruptPort>,
+    /// Last level of the INTx line.
+    line: bool,
+}
+
+impl BusPorts {
+    pub(crate) fn new(dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) -> Self {
+        BusPorts { dma, interrupts, line: false }
+    }
+}
+
+pub(crate) struct Card {
+    pub(crate) node: u32,
+    pub(crate) config: ConfigSpace,
+    pub(crate) msix: Msix,
+    pub(crate) bus: Option<BusPorts>,
+    pub(crate) memory: CardMemory,
+    pub(crate) links: Vec<Link>,
+    /// Pseudo channels of the memory.
+    pub(crate) channels: Vec<ResourceId>,
+    /// Loop-back through the switch, by lane.
+    pub(crate) local: Vec<ResourceId>,
+    /// The reduction units, by lane.
+    pub(crate) fold: Vec<ResourceId>,
+    pub(crate) rings: [Rings; QUEUES as usize],
+    pub(crate) sequencer: Sequencer,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) communicators: Communicators,
+    pub(crate) resident: Vec<Vec<Instruction>>,
+    pub(crate) signals: [u32; SIGNALS],
+    pub(crate) tables: Tables,
+    pub(crate) windows: Windows,
+    pub(crate) user_logic: Option<Box<dyn UserLogic>>,
+    pub(crate) errors: Errors,
+    pub(crate) eager_limit: u64,
+    pub(crate) scratch: u32,
+    /// High halves of the counters as of the last read of their low halves.
+    pub(crate) latched_cycles: u32,
+    pub(crate) latched_retired: u32,
+    /// Incremented by all that voids earlier events of the card: a reset, a stop. See also [`Lane::epoch`].
+    pub(crate) epoch: u64,
+    /// The card's clock has stopped (a planted fault).
+    pub(crate) is_frozen: bool,
+    /// The card no longer answers (a planted fault).
+    pub(crate) is_gone: bool,
+}
+
+impl Card {
+    /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
+    /// to be freed.
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
+        self.config = ConfigSpace::new();
+        self.msix = Msix::new();
+        let contents = self.memory.clear();
+        for link in &mut self.links {
+            link.inbound.clear();
+            (link.send, link.receive) = (None, None);
+        }
+        self.rings = Default::default();
+        self.sequencer = Sequencer::default();
+        self.lanes.iter_mut().for_each(Lane::reset);
+        self.communicators = Communicators::new(world, self.node);
+        self.resident = vec![Vec::new(); RESIDENT_PROGRAMS];
+        self.signals = [0; SIGNALS];
+        self.tables.clear();
+        self.windows.reset();
+        self.errors = Errors::empty();
+        self.eager_limit = eager_limit;
+        self.scratch = 0;
+        self.epoch += 1;
+        self.is_frozen = false;
+        self.deliver_interrupts();
+        contents
+    }
+
+    /// Stops the card's clock: all its events are void.
+    pub(crate) fn freeze(&mut self) {
+        self.epoch += 1;
+        self.lanes.iter_mut().for_each(|lane| lane.epoch += 1);
+        self.is_frozen = true;
+    }
+
+    /// Returns the lane whose running instruction is the first in the order of the program.
+    pub(crate) fn oldest_lane(&self) -> Option<usize> {
+        let running = |lane: &usize| self.lanes[*lane].running.as_ref().map(|running| running.order);
+        (0..self.lanes.len()).filter(|lane| running(lane).is_some()).min_by_key(running)
+    }
+
+    /// Returns the running instruction that is the first in the order of the program.
+    pub(crate) fn oldest(&self) -> Option<&Running> {
+        self.oldest_lane().and_then(|lane| self.lanes[lane].running.as_ref())
+    }
+
+    /// Returns whether the sequencer runs an instruction, is about to, or waits for host memory.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sequencer.is_busy() || self.lanes.iter().any(|lane| lane.running.is_some())
+    }
+
+    fn dma(&self) -> Result<&Arc<dyn DmaPort>, DmaFault> {
+        if !self.config.is_bus_master() {
+            return Err(DmaFault::NotMaster);
+        }
+        self.bus.as_ref().map(|bus| &bus.dma).ok_or(DmaFault::HostGone)
+    }
+
+    /// Reads host memory.
+    pub(crate) fn read_host(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.read(tag, iova, data))
+    }
+
+    /// Writes host memory.
+    pub(crate) fn write_host(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.write(tag, iova, data))
+    }
+
+    /// Raises all vectors that are pending and not masked, and updates the INTx line.
+    pub(crate) fn deliver_interrupts(&mut self) {
+        let asserted = self.config.asserts_intx(self.msix.pending() != 0);
+        let Some(bus) = &mut self.bus else { return };
+        if bus.line != asserted {
+            bus.line = asserted;
+            bus.interrupts.set_intx(asserted);
+        }
+        if self.config.delivers_interrupts() && self.config.is_bus_master() {
+            self.msix.take_deliverable().for_each(|vector| bus.interrupts.raise(vector));
+        }
+    }
+
+    /// Raises queue `queue`'s vector.
+    pub(crate) fn interrupt(&mut self, queue: usize) {
+        self.msix.raise(self.rings[queue].vector);
+        self.deliver_interrupts();
+    }
+}

@@ -1,0 +1,114 @@
+//! A fabric as its users see it: cards to attach to a bus, faults to plant, counters.
+
+mod clock;
+mod endpoint;
+mod late;
+
+pub use clock::Clock;
+pub use late::LateDma;
+
+use std::sync::Arc;
+
+use fpga_hal::Endpoint;
+
+use crate::card::user_logic::UserLogic;
+use crate::fabric::clock::Shared;
+use crate::fabric::endpoint::CardEndpoint;
+use crate::fault::Fault;
+use crate::profile::{Profile, ProfileError};
+use crate::world::{Core, Statistics};
+
+/// Cards on a network, all on one clock of virtual time. Clones are handles to the same fabric.
+#[derive(Clone)]
+pub struct Fabric {
+    shared: Arc<Shared>,
+    /// By node. One for each card, so that a bus notices a card that is already attached.
+    endpoints: Arc<[Arc<CardEndpoint>]>,
+}
+
+impl Fabric {
+    /// Creates a fabric of `profile`, with cards after power-up.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if the fabric cannot be built.
+    pub fn new(profile: Profile) -> Result<Self, ProfileError> {
+        profile.check()?;
+        let shared = Arc::new(Shared::new(Core::new(profile)));
+        let nodes = shared.access(|core| core.cards.len());
+        let endpoints = (0..nodes).map(|node| Arc::new(CardEndpoint::new(Arc::clone(&shared), node))).collect();
+        Ok(Fabric { shared, endpoints })
+    }
+
+    /// Returns the profile.
+    pub fn profile(&self) -> Profile {
+        self.shared.access(|core| core.profile.clone())
+    }
+
+    /// Returns the card at `node`, to attach it to a bus.
+    ///
+    /// # Panics
+    /// If the fabric has no such node.
+    pub fn endpoint(&self, node: u32) -> Arc<dyn Endpoint> {
+        let Some(endpoint) = self.endpoints.get(node as usize) else { panic!("the fabric has no node {node}") };
+        Arc::<CardEndpoint>::clone(endpoint)
+    }
+
+    /// Limits the machine's memory that all cards of the fabric use, in bytes: half of it is divided among the cards, half goes
+    /// to the first card that asks. An instruction that needs more ends with [`Status::OutOfRange`](cmdseq::Status) and detail
+    /// [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). The default is half of the memory available to this process.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.shared.access(|core| core.budget.set_total(bytes));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Returns the reason if the fabric has failed: a part of the model panicked, and all cards read as all-ones since.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure()
+    }
+
+    /// Returns the counters.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.access(|core| Statistics { now_ps: core.now, ..core.statistics })
+    }
+
+    /// Plants a fault. A fault of an unknown card or link is ignored. A transfer is
+    /// interrupted once: of several faults that wait for it, the first one planted strikes.
+    pub fn plant(&self, fault: Fault) {
+        self.shared.access(|core| core.plant(fault));
+    }
+
+    /// Discards the data that cards move from now on; only times stay correct. For more data than this machine has memory
+    /// for.
+    pub fn hollow_out(&self) {
+        self.shared.access(|core| core.cards.iter_mut().for_each(|card| card.memory.hollow_out()));
+    }
+
+    /// Sets the rate of the link from node `a` to node `b`, in this direction.
+    pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
+        self.shared.access(|core| {
+            if let Some(port) = core.ports.toward(a, b) {
+                let out = core.cards[a as usize].links[port].out;
+                core.rates.set_rate(out, mbps.into());
+            }
+        });
+    }
+
+    /// Connects `logic` to the changeover switch of the card at `node`.
+    pub fn set_user_logic(&self, node: u32, logic: Box<dyn UserLogic>) {
+        self.shared.access(|core| {
+            if let Some(card) = core.cards.get_mut(node as usize) {
+                card.user_logic = Some(logic);
+            }
+        });
+    }
+
+    /// Advances virtual time on a thread instead of inside accesses. For fabrics that are served to other processes. Returns
+    /// `None` if the fabric has a thread already, or if starting the thread fails.
+    pub fn start_clock(&self) -> Option<Clock> {
+        Clock::start(&self.shared)
+    }
+}

@@ -1,0 +1,73 @@
+//! Faults that tests plant: what happens, and when.
+
+/// A fault, planted by a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Stops the clock of a card's sequencer and switch.
+    Freeze {
+        /// The card.
+        node: u32,
+        /// When.
+        when: When,
+    },
+    /// Cuts the link between two cards, in both directions. What is on it is lost.
+    Cut {
+        /// One end.
+        a: u32,
+        /// The other end.
+        b: u32,
+        /// When.
+        when: When,
+    },
+    /// Resets the card, as a function level reset does, without its host's knowledge.
+    Reset {
+        /// The card.
+        node: u32,
+        /// When.
+        when: When,
+    },
+    /// Sets the actual rate of all links; the cards still report the nominal rate.
+    Slow {
+        /// Megabits a second.
+        mbps: u32,
+    },
+    /// Removes the card: reads return all-ones, writes are dropped.
+    Vanish {
+        /// The card.
+        node: u32,
+    },
+}
+
+/// The time at which a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// After so many picoseconds of fabric time.
+    After(u64),
+    /// In the middle of a transfer.
+    Moved(Moved),
+}
+
+/// A point in a transfer: its source has moved so many bytes. It is reached once, by the first transfer that has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The card that runs the instruction.
+    pub node: u32,
+    /// Tag of the instruction; `None` for any.
+    pub tag: Option<u16>,
+    /// The transfer: the number of the destination among those of the instruction, in the order of ranks. A multicast is all of
+    /// them; a one-sided transfer, and a copy or fold within the card, is 0.
+    pub transfer: u32,
+    /// Bytes moved, rounded up to a beat.
+    pub bytes: u64,
+}
+
+impl Fault {
+    pub(crate) fn when(&self) -> When {
+        match *self {
+            Fault::Freeze { when, .. } | Fault::Cut { when, .. } | Fault::Reset { when, .. } => when,
+            Fault::Slow { .. } | Fault::Vanish { .. } => When::Now,
+        }
+    }
+}

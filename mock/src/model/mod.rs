@@ -1,0 +1,16 @@
+//! What happens in the events of a fabric.
+
+mod copy;
+mod events;
+mod faults;
+mod fold;
+mod host_dma;
+mod moves;
+mod rdma;
+pub(crate) mod registers;
+mod sequencer;
+mod signals;
+mod stored;
+mod switch;
+mod watch;
+mod windows;

@@ -1,0 +1,221 @@
+//! Reads and writes of the card's registers, by the tables of `fpga-regs`.
+
+use cmdseq::communicator::GENERATIONS;
+use cmdseq::{Element, Operation, Reduction, Topology};
+use fpga_regs::bits::{Errors, Features, Status};
+use fpga_regs::feature_list::{self, Header};
+use fpga_regs::sequencer::{self, queue};
+use fpga_regs::{Access, lookup};
+
+use crate::card::communicators::COMMUNICATORS;
+use crate::card::decode::runs;
+use crate::card::rings::DEPTH_MAX;
+use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, TABLES};
+use crate::profile::version;
+use crate::proto::optweb::signal::SIGNALS;
+use crate::world::Core;
+
+/// Offset of the sequencer's block in the register BAR: the second entry of the feature list.
+pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
+/// Bytes of a feature header with its GUID.
+const FEATURE_BYTES: u64 = 24;
+
+/// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
+pub(crate) fn feature_byte(offset: u64) -> Option<u8> {
+    let next = SEQUENCER_OFFSET as u32;
+    let card = Header { id: 0, revision: 0, next, end_of_list: false, kind: feature_list::TYPE_AFU };
+    let sequencer = Header { id: 1, revision: 0, next: 0, end_of_list: true, kind: feature_list::TYPE_BBB };
+    let (header, guid, at) = match offset {
+        _ if offset < FEATURE_BYTES => (card, feature_list::CARD_GUID, offset),
+        _ if (SEQUENCER_OFFSET..SEQUENCER_OFFSET + FEATURE_BYTES).contains(&offset) => {
+            (sequencer, feature_list::SEQUENCER_GUID, offset - SEQUENCER_OFFSET)
+        }
+        _ => return None,
+    };
+    let bytes: [u8; FEATURE_BYTES as usize] = {
+        let mut bytes = [0; FEATURE_BYTES as usize];
+        bytes[..8].copy_from_slice(&header.encode().to_le_bytes());
+        bytes[8..].copy_from_slice(&guid.to_le_bytes());
+        bytes
+    };
+    Some(bytes[at as usize])
+}
+
+impl Core {
+    /// Reads the aligned 32-bit register at `offset` of the sequencer's block.
+    pub(crate) fn read_register(&mut self, index: usize, offset: u32) -> u32 {
+        if offset >= sequencer::QUEUES_OFFSET {
+            let (number, offset) = queue_place(offset);
+            let rings = self.cards[index].rings.get(number);
+            return rings.map_or(0, |rings| rings.read(offset));
+        }
+        if let Some(value) = self.capability(index, offset) {
+            return value;
+        }
+        let now = self.now;
+        let counter = self.counter(index, now);
+        let (node, ports) = (self.cards[index].node, self.ports);
+        let uses_host = self.uses_host(index);
+        let card = &mut self.cards[index];
+        match offset {
+            sequencer::CONTROL => u32::from(card.sequencer.may_run),
+            sequencer::STATUS => {
+                let mut status = Status::READY;
+                status.set(Status::BUSY, card.is_busy() || uses_host);
+                status.set(Status::HALTED, card.sequencer.is_halted);
+                status.bits()
+            }
+            sequencer::ERROR => card.errors.bits(),
+            sequencer::EAGER_LIMIT => card.eager_limit as u32,
+            sequencer::SCRATCH => card.scratch,
+            sequencer::CYCLES_LO => {
+                card.latched_cycles = (counter >> 32) as u32;
+                counter as u32
+            }
+            sequencer::CYCLES_HI => card.latched_cycles,
+            sequencer::CURRENT => card.oldest().map_or(0, |running| {
+                let code = u32::from(running.instruction.operation as u8);
+                u32::from(running.instruction.tag) | code << 16 | 1 << 24
+            }),
+            sequencer::WAITING_PEER => card.waiting_for(|port| ports.peer(node, port)).unwrap_or(sequencer::NO_PEER),
+            sequencer::RETIRED_LO => {
+                card.latched_retired = (card.sequencer.retired >> 32) as u32;
+                card.sequencer.retired as u32
+            }
+            sequencer::RETIRED_HI => card.latched_retired,
+            sequencer::PENDING => card.msix.pending(),
+            _ => 0,
+        }
+    }
+
+    /// Returns a capability register; `None` for other registers.
+    fn capability(&self, index: usize, offset: u32) -> Option<u32> {
+        let profile = &self.profile;
+        if !version::has_register(profile.version, offset) {
+            return Some(0);
+        }
+        let run = Operation::ALL.iter().filter(|operation| runs(profile, **operation));
+        let operations = run.fold(0u64, |set, operation| set | 1 << *operation as u8);
+        let mut features = Features::HOST_RING | Features::RESIDENT;
+        features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
+        features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
+        features.set(Features::REDUCTIONS_EXTEND, profile.reductions_extend);
+        let mib = |bytes: u64| (bytes >> 20) as u32;
+        Some(match offset {
+            sequencer::MAGIC => sequencer::MAGIC_VALUE,
+            sequencer::VERSION => (sequencer::VERSION_VALUE & !0xffff) | profile.version,
+            sequencer::ISA => cmdseq::instruction::VERSION.into(),
+            sequencer::FEATURES => features.bits(),
+            sequencer::CLOCK_KHZ => (1_000_000_000 / profile.cycle_ps) as u32,
+            sequencer::NODE => self.cards[index].node,
+            sequencer::NODES => profile.nodes,
+            sequencer::PORTS => profile.ports(),
+            sequencer::TOPOLOGY => match profile.topology {
+                Topology::FullyConnected => 1,
+                Topology::Dragonfly { groups } => 2 | groups << 16,
+            },
+            sequencer::MEMORY_MIB => mib(profile.memory_bytes),
+            sequencer::MEMORY_CHANNELS => profile.memory_channels,
+            sequencer::STRIPE_MIB => mib(profile.stripe_half_bytes()),
+            sequencer::QUEUES => QUEUES,
+            sequencer::QUEUE_DEPTH_MAX => DEPTH_MAX,
+            sequencer::COMMUNICATORS => COMMUNICATORS,
+            sequencer::COMMUNICATOR_RANKS => profile.nodes,
+            sequencer::COMMUNICATOR_GENERATIONS => GENERATIONS,
+            sequencer::RESIDENT_PROGRAMS => RESIDENT_PROGRAMS as u32,
+            sequencer::RESIDENT_WORDS => RESIDENT_WORDS,
+            sequencer::SIGNALS => SIGNALS as u32,
+            sequencer::TABLES => TABLES.into(),
+            sequencer::WINDOWS => profile.windows(),
+            sequencer::ADDRESS_ALIGN => 1,
+            sequencer::EAGER_BYTES => profile.receive_buffer_bytes as u32,
+            sequencer::OPERATIONS_LO => operations as u32,
+            sequencer::OPERATIONS_HI => (operations >> 32) as u32,
+            sequencer::ELEMENT_TYPES => Element::ALL.iter().fold(0, |set, element| set | element.bit()),
+            sequencer::REDUCTIONS => Reduction::ALL.iter().fold(0, |set, reduction| set | reduction.bit()),
+            sequencer::DISPATCH_CYCLES => profile.dispatch_cycles as u32,
+            sequencer::MEMORY_READ_CYCLES => profile.memory_read_cycles as u32,
+            sequencer::HANDOVER_CYCLES => profile.handover_cycles as u32,
+            sequencer::LANES => profile.lanes,
+            sequencer::SWITCH_CYCLES => profile.switch_cycles as u32,
+            sequencer::CONTROL_PS => profile.control_ps() as u32,
+            sequencer::DATA_PS => profile.data_ps() as u32,
+            sequencer::ACKNOWLEDGE_PS => profile.acknowledge_ps() as u32,
+            sequencer::LINK_MBPS => profile.link_mbps,
+            sequencer::CHANNEL_MBPS => profile.channel_mbps,
+            sequencer::HOST_MBPS => profile.host_mbps,
+            sequencer::DMA_BITS => fpga_regs::pci::DMA_BITS.into(),
+            sequencer::BEAT_BYTES => profile.beat_bytes as u32,
+            sequencer::REDUCE_BEAT_CYCLES => profile.reduce_beat_cycles as u32,
+            sequencer::REDUCE_UNIT_CYCLES => profile.reduce_unit_cycles as u32,
+            _ => return None,
+        })
+    }
+
+    /// Writes the aligned 32-bit register at `offset` of the sequencer's block.
+    pub(crate) fn write_register(&mut self, index: usize, offset: u32, value: u32) {
+        if offset >= sequencer::QUEUES_OFFSET {
+            let (number, offset) = queue_place(offset);
+            return self.write_queue(index, number, offset, value);
+        }
+        if lookup(sequencer::TABLE, offset).is_none_or(|register| register.access == Access::ReadOnly) {
+            return;
+        }
+        let buffer = self.profile.receive_buffer_bytes;
+        let card = &mut self.cards[index];
+        match offset {
+            sequencer::CONTROL => {
+                card.sequencer.may_run = value & 1 == 1;
+                // The host must clear the error first.
+                if card.sequencer.may_run && card.errors.is_empty() {
+                    card.sequencer.is_halted = false;
+                }
+                self.kick(index);
+                self.run();
+            }
+            sequencer::ERROR => card.errors -= Errors::from_bits_retain(value),
+            sequencer::EAGER_LIMIT => card.eager_limit = u64::from(value).min(buffer),
+            sequencer::ABORT if value == sequencer::ABORT_VALUE => {
+                self.abort(index);
+                self.run();
+            }
+            sequencer::SCRATCH => card.scratch = value,
+            sequencer::PENDING => {
+                card.msix.clear(value);
+                card.deliver_interrupts();
+            }
+            _ => {}
+        }
+    }
+
+    fn write_queue(&mut self, index: usize, number: usize, offset: u32, value: u32) {
+        let card = &mut self.cards[index];
+        let Some(rings) = card.rings.get_mut(number) else { return };
+        match offset {
+            queue::SUBMISSION_TAIL | queue::COMPLETION_HEAD => {
+                let is_sound = if offset == queue::SUBMISSION_TAIL { rings.submit(value) } else { rings.take(value) };
+                if !is_sound {
+                    return self.halt(index, Errors::BAD_DOORBELL);
+                }
+                self.kick(index);
+                self.run();
+            }
+            queue::INTERRUPT_ARM => {
+                rings.arm(value);
+                if rings.take_due_interrupt() {
+                    card.interrupt(number);
+                }
+            }
+            queue::ENABLE => {
+                rings.configure(offset, value);
+                card.sequencer.forget_fetched();
+            }
+            _ => rings.configure(offset, value),
+        }
+    }
+}
+
+fn queue_place(offset: u32) -> (usize, u32) {
+    let offset = offset - sequencer::QUEUES_OFFSET;
+    ((offset / queue::STRIDE) as usize, offset % queue::STRIDE)
+}

@@ -1,0 +1,201 @@
+//! Ends instructions, and writes completions in the order of the program.
+
+use cmdseq::completion::{Completion, Status};
+use cmdseq::{Flags, Instruction};
+use fpga_regs::bits::Errors;
+
+use crate::card::host_jobs::Job;
+use crate::card::in_flight::Ended;
+use crate::card::running::{Running, Work};
+use crate::engine::Time;
+use crate::proto::optweb::lane::{Claim, LaneId};
+use crate::proto::refusal::Refusal;
+use crate::world::{Core, Step};
+
+impl Core {
+    /// Fails the lane's instruction after `delay`.
+    pub(crate) fn fail_after(&mut self, at: LaneId, status: Status, detail: u16, delay: u64) {
+        if let Some(running) = self.running_mut(at) {
+            (running.status, running.detail, running.work) = (status, detail, Work::Timed);
+        }
+        self.schedule_step(at, delay, Step::Finish);
+    }
+
+    /// Fails the lane's instruction, now.
+    pub(crate) fn fail(&mut self, at: LaneId, (status, detail): Refusal) {
+        if let Some(running) = self.running_mut(at) {
+            (running.status, running.detail) = (status, detail);
+        }
+        self.finish(at);
+    }
+
+    /// Ends the lane's instruction, now.
+    pub(crate) fn finish(&mut self, at: LaneId) {
+        let Some((order, ended)) = self.end(at) else { return };
+        let in_flight = &mut self.cards[at.card].sequencer.in_flight;
+        if ended.status != Status::Done {
+            in_flight.end(order, ended);
+            self.stop_launch(at.card, order);
+        } else if in_flight.take_first(order) {
+            self.ended(at.card, &ended);
+        } else {
+            in_flight.end(order, ended);
+        }
+        self.retire(at.card);
+        self.kick(at.card);
+    }
+
+    /// Takes the lane's instruction out of its lane.
+    fn end(&mut self, at: LaneId) -> Option<(u64, Ended)> {
+        let handover = self.profile.cycles(self.profile.handover_cycles);
+        let lane = &mut self.cards[at.card].lanes[at.lane];
+        let running = lane.running.as_ref()?;
+        let (order, ended) = (running.order, Ended::new(running, self.now));
+        let reached = if let Work::Rdma(rdma) = &running.work { Some(rdma.peer) } else { None };
+        lane.running = None;
+        lane.epoch += 1;
+        lane.free_at = self.now + Time::from(handover);
+        if ended.status != Status::Done {
+            self.stop_streams(at);
+        }
+        self.cards[at.card].links.iter_mut().for_each(|link| link.release(at.lane));
+        self.statistics.instructions += 1;
+        if let Some(peer) = reached {
+            self.transfer_ended(peer);
+        }
+        Some((order, ended))
+    }
+
+    /// An instruction of a resident program failed: issues no more of them, and aborts those after it that run.
+    fn stop_launch(&mut self, index: usize, failed: u64) {
+        let card = &mut self.cards[index];
+        let Some(launch) = &mut card.sequencer.launch else { return };
+        launch.has_failed = true;
+        (card.sequencer.next, card.sequencer.issue_at) = (None, None);
+        for at in (0..card.lanes.len()).map(|lane| LaneId { card: index, lane }) {
+            if let Some(running) = self.running_mut(at).filter(|running| running.order > failed) {
+                running.status = Status::Aborted;
+                if let Some((order, ended)) = self.end(at) {
+                    self.cards[index].sequencer.in_flight.end(order, ended);
+                }
+            }
+        }
+    }
+
+    /// Completes what has ended, up to the first instruction that still runs.
+    fn retire(&mut self, index: usize) {
+        while let Some(ended) = self.cards[index].sequencer.in_flight.take_ended() {
+            self.ended(index, &ended);
+        }
+    }
+
+    /// Completes the first instruction in flight, or the resident program that it ends.
+    fn ended(&mut self, index: usize, ended: &Ended) {
+        if self.cards[index].sequencer.launch.is_none() {
+            self.complete(index, ended);
+        } else if let Some(over) = self.add_to_launch(index, ended) {
+            self.complete(index, &over);
+        }
+    }
+
+    /// Adds an instruction to its resident program, and returns the end of the program, if this is it.
+    fn add_to_launch(&mut self, index: usize, ended: &Ended) -> Option<Ended> {
+        let card = &mut self.cards[index];
+        let sequencer = &mut card.sequencer;
+        let mut launch = sequencer.launch.take()?;
+        launch.add(ended);
+        let has_failed = ended.status != Status::Done;
+        let length = card.resident.get(launch.slot).map_or(0, Vec::len);
+        let has_more = sequencer.next.is_some() || sequencer.in_flight.len() > 0 || launch.next_place(length).is_some();
+        if has_more && !has_failed {
+            sequencer.launch = Some(launch);
+            return None;
+        }
+        // All after a failed instruction have ended: their outcome is not told.
+        sequencer.in_flight.clear();
+        sequencer.is_fenced = true;
+        // If a resident program fails, the detail is the index of the failed instruction.
+        Some(launch.over(if has_failed { (ended.status, ended.place as u16) } else { (Status::Done, 0) }))
+    }
+
+    fn complete(&mut self, index: usize, over: &Ended) {
+        let cycles = |at: Time| (at.saturating_sub(over.issued) / Time::from(self.profile.cycle_ps)) as u64;
+        let completion = Completion {
+            tag: over.tag,
+            status: over.status,
+            detail: over.detail,
+            issued: self.counter(index, over.issued),
+            t1: cycles(over.counted_out.max(over.issued)),
+            t2: cycles(over.ended),
+            arrival: over.arrival.map_or(0, cycles),
+            bytes: over.bytes,
+            phase: false,
+        };
+        let interrupt = over.flags.contains(Flags::INTERRUPT);
+        self.cards[index].sequencer.completing += 1;
+        self.push_host_job(index, Job::Complete { queue: 0, completion, interrupt });
+    }
+
+    /// The completion is in host memory.
+    pub(crate) fn completion_written(&mut self, index: usize, queue: usize, interrupt: bool, went_well: bool) {
+        let card = &mut self.cards[index];
+        card.sequencer.completing -= 1;
+        if !went_well {
+            return self.halt(index, Errors::COMPLETION_FAULT);
+        }
+        card.rings[queue].completed();
+        card.sequencer.retired += 1;
+        if card.rings[queue].take_due_interrupt() || interrupt {
+            card.interrupt(queue);
+        }
+        self.kick(index);
+    }
+
+    /// The queue was disabled during the write of a completion.
+    pub(crate) fn completion_dropped(&mut self, index: usize) {
+        self.cards[index].sequencer.completing -= 1;
+        self.kick(index);
+    }
+
+    /// Halts the sequencer until the host clears the error.
+    pub(crate) fn halt(&mut self, index: usize, why: Errors) {
+        let card = &mut self.cards[index];
+        card.errors |= why;
+        card.sequencer.is_halted = true;
+        card.sequencer.may_run = false;
+    }
+
+    /// Ends the running instructions for the host, and stops.
+    pub(crate) fn abort(&mut self, index: usize) {
+        let card = &mut self.cards[index];
+        card.sequencer.may_run = false;
+        if card.is_frozen {
+            return;
+        }
+        // The instructions have ended: a kept job would be taken for a later instruction's.
+        card.links.iter_mut().for_each(|link| link.inbound.clear());
+        // An instruction that was not issued stays in the ring.
+        card.sequencer.issue_at = None;
+        if card.oldest_lane().is_none() {
+            self.abort_between(index);
+        }
+        while let Some(lane) = self.cards[index].oldest_lane() {
+            self.fail(LaneId { card: index, lane }, (Status::Aborted, 0));
+        }
+    }
+
+    /// Ends a resident program between two of its instructions: the next one fails before it is issued.
+    fn abort_between(&mut self, index: usize) {
+        let now = self.now;
+        let card = &mut self.cards[index];
+        let sequencer = &mut card.sequencer;
+        let Some(launch) = &sequencer.launch else { return };
+        let length = card.resident.get(launch.slot).map_or(0, Vec::len);
+        let next = sequencer.next.take().map(|next| next.place);
+        let place = next.or_else(|| launch.next_place(length)).unwrap_or(0);
+        let order = sequencer.in_flight.begin();
+        let lane = &mut card.lanes[0];
+        lane.claim = Claim::ALONE;
+        lane.running = Some(Running { place, ..Running::begun(Instruction::nop(), now, order) });
+    }
+}

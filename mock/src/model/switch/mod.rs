@@ -1,0 +1,313 @@
+//! The distributed switch: barriers, blocks between cards, and the control signals that order them.
+//!
+//! A source sends once all of its destinations are ready (rendezvous) or at once into their receive buffers (eager). The
+//! destination counts arriving beats, and signals the source when the block is complete. Signals carry no data: each link only
+//! counts those that arrived and were not consumed.
+
+mod begin;
+mod receive;
+mod send;
+
+use cmdseq::Instruction;
+use cmdseq::completion::Status;
+
+use crate::card::Card;
+use crate::card::communicators::Membership;
+use crate::card::running::{Running, Work};
+use crate::engine::streams::ResourceId;
+use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::stream::StreamPurpose;
+use crate::proto::optweb::transfer::{Carried, Receive, ReceiveState, SendState, Transfer};
+use crate::proto::refusal::Refusal;
+use crate::world::{Core, Event, Step};
+
+impl Card {
+    pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
+        self.communicators.get(instruction.communicator)
+    }
+
+    /// Returns the pseudo channel of `address`. A block that spans two channels counts for the first.
+    pub(crate) fn channel(&self, address: u64) -> ResourceId {
+        let bytes = self.memory.len() / self.channels.len() as u64;
+        self.channels[((address / bytes) as usize).min(self.channels.len() - 1)]
+    }
+
+    /// Returns the node that the current instruction waits for, the lowest if several.
+    pub(crate) fn waiting_for(&self, node_at: impl Fn(usize) -> u32) -> Option<u32> {
+        let lane = self.oldest_lane()?;
+        match &self.lanes[lane].running.as_ref()?.work {
+            Work::Barrier(barrier) => {
+                let missing = barrier.ports.iter().zip(&barrier.came).filter(|(_, came)| !**came);
+                missing.map(|(port, _)| node_at(*port)).min()
+            }
+            Work::Transfer(transfer) => {
+                let sends = transfer.sends.iter().filter(|send| send.state != SendState::Done).map(|send| send.port);
+                // A fold waits for missing contributions, not for those that arrived and wait too.
+                let has_come = |receive: &Receive| match transfer.fold {
+                    Some(_) if receive.state == ReceiveState::Waiting => {
+                        self.links[receive.port].inbound.first(lane).is_some()
+                    }
+                    Some(_) => true,
+                    None => receive.state == ReceiveState::Done,
+                };
+                let receives = transfer.receives.iter().filter(|receive| !has_come(receive)).map(|r| r.port);
+                sends.chain(receives).map(node_at).min()
+            }
+            Work::Rdma(rdma) => Some(rdma.peer as u32),
+            Work::Timed
+            | Work::Signal { .. }
+            | Work::Closing(_)
+            | Work::Local { .. }
+            | Work::HostTable
+            | Work::HostCopy { .. } => None,
+        }
+    }
+}
+
+impl Core {
+    /// Returns the transfer of the lane's instruction.
+    fn transfer(&mut self, at: LaneId) -> Option<&mut Transfer> {
+        match self.running_mut(at) {
+            Some(Running { work: Work::Transfer(transfer), .. }) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// Stops all streams of the lane's instruction.
+    pub(crate) fn stop_streams(&mut self, at: LaneId) {
+        self.rates.stop(|purpose| purpose.at() == at);
+    }
+
+    /// Number of blocks that the lane's instruction sends.
+    pub(crate) fn sends(&self, at: LaneId) -> usize {
+        match self.running(at) {
+            Some(Running { work: Work::Transfer(transfer), .. }) => transfer.sends.len(),
+            _ => 0,
+        }
+    }
+
+    /// Stops all streams of the card's instructions.
+    pub(crate) fn stop_all_streams(&mut self, card: usize) {
+        self.rates.stop(|purpose| purpose.at().card == card);
+    }
+
+    /// Fails an instruction that needs the link at `port`, which went down.
+    pub(crate) fn lost_link(&mut self, card: usize, port: usize) {
+        let peer = self.ports.peer(self.cards[card].node, port);
+        for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
+            let link = &self.cards[card].links[port];
+            let Some(running) = self.running(at) else { continue };
+            let is_used = match &running.work {
+                Work::Barrier(barrier) => barrier.needs(port),
+                Work::Transfer(transfer) => transfer.needs(link.send(at.lane), link.receive(at.lane)),
+                Work::Rdma(rdma) => rdma.peer == peer as usize,
+                _ => false,
+            };
+            if is_used && !self.cards[card].is_frozen {
+                self.fail(at, (Status::LinkDown, peer as u16));
+            }
+        }
+    }
+
+    /// Returns the port and node of `rank`, if the link exists and is up.
+    pub(crate) fn port_toward(
+        &self,
+        at: LaneId,
+        membership: &Membership,
+        rank: u32,
+    ) -> Result<(usize, usize), Refusal> {
+        let peer = *membership.members.get(rank as usize).ok_or((Status::BadRank, rank as u16))?;
+        let port = self.ports.toward(self.cards[at.card].node, peer);
+        let port = port.filter(|port| self.cards[at.card].links[*port].is_up);
+        port.map(|port| (port, peer as usize)).ok_or((Status::LinkDown, peer as u16))
+    }
+
+    /// Returns lane and port at the far end of a link that is up. Exchanges meet only in the same lane.
+    pub(crate) fn far_end(&self, at: LaneId, port: usize) -> Option<(LaneId, usize)> {
+        let node = self.cards[at.card].node;
+        let peer = self.ports.peer(node, port);
+        let link = self.cards[at.card].links[port].is_up.then_some(peer)?;
+        self.ports.toward(link, node).map(|back| (LaneId { card: peer as usize, ..at }, back))
+    }
+
+    /// Sends something over the link at `port`, to arrive after `delay`. A link that is down loses it.
+    pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
+        if let Some((at, port)) = self.far_end(at, port) {
+            let session = self.cards[at.card].links[port].session;
+            self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });
+        }
+    }
+
+    /// Takes what a link carried.
+    pub(crate) fn arrived(&mut self, at: LaneId, port: usize, session: u32, what: Carried) {
+        if self.cards[at.card].links[port].session != session {
+            return;
+        }
+        match what {
+            Carried::Control(way) => self.control_came(at, port, way),
+            Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
+            Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
+            Carried::Block(block) => self.block_counted(at, port, *block),
+        }
+    }
+
+    /// Runs a step of the lane's instruction.
+    pub(crate) fn step(&mut self, at: LaneId, step: Step) {
+        match step {
+            Step::SwitchSet => self.switch_set(at),
+            Step::ControlsOut => self.controls_out(at),
+            Step::DataAtSwitch => self.data_at_switch(at),
+            Step::HeaderOut => self.header_out(at),
+            Step::OwnCounted => self.own_counted(at),
+            Step::SignalsRead => self.signals_read(at),
+            Step::FoldCounted => self.fold_counted(at),
+            Step::Folded => self.folded(at),
+            Step::HostPiece => self.host_piece(at),
+            Step::Acknowledged => self.finish(at),
+            Step::Closed => self.closed(at),
+            Step::Finish => self.timed_finish(at),
+        }
+    }
+
+    pub(crate) fn timed_finish(&mut self, at: LaneId) {
+        let now = self.now;
+        if let Some(running) = self.running_mut(at) {
+            running.counted_out = running.counted_out.max(now);
+        }
+        self.finish(at);
+    }
+
+    pub(crate) fn stream_ended(&mut self, purpose: StreamPurpose) {
+        match purpose {
+            StreamPurpose::Send { at, send } => {
+                self.counted_out(at, send);
+                self.stream_over(at);
+            }
+            StreamPurpose::Multicast { at } => {
+                let sends = self.transfer(at).map_or(0, |transfer| transfer.sends.len());
+                (0..sends).for_each(|send| self.counted_out(at, send));
+                self.own_through_switch(at);
+                self.stream_over(at);
+            }
+            StreamPurpose::Own { at } => {
+                let is_alone = self.transfer(at).is_some_and(|transfer| transfer.sends.is_empty());
+                let now = self.now;
+                if let Some(running) = self.running_mut(at).filter(|_| is_alone) {
+                    running.counted_out = now;
+                }
+                self.own_through_switch(at);
+                self.stream_over(at);
+            }
+            StreamPurpose::Drain { at, port } => self.drained(at, port),
+            StreamPurpose::Fold { at } => self.fold_drained(at),
+            StreamPurpose::Local { at } => self.local_ended(at),
+            StreamPurpose::Rdma { issuer } => self.rdma_stream_ended(issuer),
+            StreamPurpose::Watched(rest) => self.watched_point(*rest),
+        }
+    }
+
+    fn stream_over(&mut self, at: LaneId) {
+        if let Some(transfer) = self.transfer(at) {
+            transfer.moving = transfer.moving.saturating_sub(1);
+        }
+        self.finish_if_done(at);
+    }
+
+    fn finish_if_done(&mut self, at: LaneId) {
+        let Some(running) = self.running(at) else { return };
+        let controls_are_out = running.counted_out > running.issued;
+        let is_done = match &running.work {
+            Work::Barrier(barrier) => barrier.is_sent && barrier.missing == 0,
+            Work::Transfer(transfer) => {
+                let started = transfer.has_started || !transfer.reads();
+                let all_out = transfer.moving == 0 && transfer.not_acknowledged == 0 && !transfer.own_is_pending;
+                controls_are_out && started && all_out && transfer.not_received == 0
+            }
+            _ => false,
+        };
+        if is_done {
+            self.finish(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::Operand;
+
+    use super::*;
+    use crate::profile::Profile;
+    use crate::testing::Host;
+    use crate::world::Pace;
+
+    fn two_cards() -> (Core, [Arc<Host>; 2]) {
+        let mut core = Core::new(Profile::optweb(2));
+        core.pace = Pace::Due;
+        let hosts = [0, 1].map(|card| {
+            let host = Arc::new(Host::default());
+            host.attach(&mut core, card);
+            host
+        });
+        (core, hosts)
+    }
+
+    /// Runs until the beats of card 0's transfer are out, or else its signals.
+    fn run_until_out(core: &mut Core) {
+        let is_out = |core: &Core| match &core.running(LaneId::first(0)).unwrap().work {
+            Work::Barrier(barrier) => barrier.is_sent,
+            Work::Transfer(transfer) => transfer.sends[0].state == SendState::AwaitsAcknowledge,
+            other => panic!("{other:?}"),
+        };
+        while !is_out(core) {
+            assert!(core.run_some(1), "nothing goes out");
+        }
+    }
+
+    #[test]
+    fn a_signal_from_before_a_reset_does_not_count() {
+        for resets in [&[][..], &[0], &[1], &[0, 1], &[1, 0]] {
+            let (mut core, _hosts) = two_cards();
+            core.begin_alone(0, Instruction::barrier());
+            run_until_out(&mut core);
+            resets.iter().for_each(|card| core.reset(*card));
+            while core.run_some(1) {}
+            let came = core.cards[1].links[0].inbound.take_control(0).is_some();
+            assert_eq!(came, resets.is_empty(), "resets of {resets:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_from_before_a_reset_is_lost() {
+        for resets in [&[][..], &[0], &[1], &[0, 1], &[1, 0]] {
+            let (mut core, _hosts) = two_cards();
+            core.begin_alone(0, Instruction::send(1, Operand::card(0), 64));
+            run_until_out(&mut core);
+            resets.iter().for_each(|card| core.reset(*card));
+            while core.run_some(1) {}
+            let bursts = core.cards[1].links[0].inbound.bursts();
+            assert_eq!(bursts, usize::from(resets.is_empty()), "resets of {resets:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_in_flight_is_what_its_source_held_when_it_left() {
+        let send = Instruction::send(1, Operand::card(0), 64).with_flags(cmdseq::Flags::RENDEZVOUS);
+        let receive = Instruction::recv(0, Operand::card(0), 64).with_flags(cmdseq::Flags::RENDEZVOUS);
+        for is_aborted in [false, true] {
+            let (mut core, hosts) = two_cards();
+            core.cards[0].memory.fill(0, 64, 1).unwrap();
+            core.begin_alone(0, send);
+            core.begin_alone(1, receive);
+            run_until_out(&mut core);
+            if is_aborted {
+                core.abort(0);
+                core.cards[0].memory.fill(0, 64, 2).unwrap();
+            }
+            while core.run_some(1) {}
+            assert_eq!(hosts[1].statuses(), [Status::Done]);
+            assert_eq!(core.cards[1].memory.read(0, 64).unwrap(), [1, 0, 0, 0, 0, 0, 0, 0].repeat(8));
+        }
+    }
+}

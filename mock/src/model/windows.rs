@@ -1,0 +1,86 @@
+//! Windows: what one-sided operations of other cards reach in the memory of a card.
+//!
+//! The card whose memory it is checks the beat that announces a transfer, before a byte is read or written. A card without slots
+//! is that of before version 1.5 of the registers: it checks nothing.
+
+use cmdseq::Instruction;
+use cmdseq::instruction::{Window, offset};
+
+use crate::card::Card;
+use crate::card::running::{Running, Work};
+use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::one_sided::{Admission, Request};
+use crate::proto::refusal::{Refusal, bad_field};
+use crate::world::{Core, Step};
+
+/// Longest time that a `close` waits for transfers through its window, in cycles: 1.3 seconds at 200 MHz.
+const CLOSE_CYCLES: u64 = 1 << 28;
+
+impl Card {
+    /// Admits a transfer that `node` announces.
+    pub(crate) fn admit(&self, node: u32, request: &Request) -> Option<Admission> {
+        if self.windows.count() == 0 {
+            return Some(Admission::Unchecked);
+        }
+        let window = request.window?;
+        let slot = usize::from(window.slot);
+        let open = self.windows.slots.get(slot)?.as_ref().filter(|open| open.allows(request, window))?;
+        open.members.contains(&node).then_some(Admission::Window { slot, number: open.number })
+    }
+}
+
+/// Returns the window of an instruction that opens or closes one.
+fn named(instruction: &Instruction) -> Result<Window, Refusal> {
+    instruction.window().ok_or(bad_field(offset::EXTENT))
+}
+
+impl Core {
+    pub(crate) fn begin_open(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+        let window = named(instruction)?;
+        let membership = self.cards[at.card].membership(instruction)?;
+        self.check_memory(at.card, instruction.destination.address, instruction.bytes)?;
+        self.cards[at.card].windows.open(instruction, window, membership.members)?;
+        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles), Step::Finish);
+        Ok(())
+    }
+
+    /// Closes a window to new transfers, and waits for those through it.
+    pub(crate) fn begin_close(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
+        let window = named(instruction)?;
+        let admission = self.cards[at.card].windows.begin_close(window)?;
+        self.set_work(at, Work::Closing(admission));
+        let cycles = if self.is_passed(at.card, admission) { CLOSE_CYCLES } else { self.profile.dispatch_cycles };
+        self.schedule_step(at, self.profile.cycles(cycles), Step::Closed);
+        Ok(())
+    }
+
+    /// Whether a transfer goes through this window of card `index`.
+    fn is_passed(&self, index: usize, admission: Admission) -> bool {
+        let lanes = self.cards.iter().flat_map(|card| &card.lanes);
+        let passes = |running: &Running| match &running.work {
+            Work::Rdma(rdma) => rdma.peer == index && rdma.admitted == Some(admission),
+            _ => false,
+        };
+        lanes.filter_map(|lane| lane.running.as_ref()).any(passes)
+    }
+
+    /// A transfer to or from card `index` has ended: a `close` there may wait for it.
+    pub(crate) fn transfer_ended(&mut self, index: usize) {
+        let at = LaneId::first(index);
+        if let Some(Running { work: Work::Closing(admission), .. }) = self.running(at)
+            && !self.cards[index].is_frozen
+            && !self.is_passed(index, *admission)
+        {
+            self.schedule_step(at, 0, Step::Closed);
+        }
+    }
+
+    /// Empties the slot. Transfers that have not ended by now fail before they write.
+    pub(crate) fn closed(&mut self, at: LaneId) {
+        if let Some(Running { work: Work::Closing(admission), .. }) = self.running(at) {
+            let admission = *admission;
+            self.cards[at.card].windows.close(admission);
+            self.timed_finish(at);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! One link of a card.
+
+use crate::engine::streams::ResourceId;
+use crate::net::buffer::Inbound;
+
+/// One link of a card.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The direction away from this card.
+    pub(crate) out: ResourceId,
+    pub(crate) is_up: bool,
+    /// Number of times the link was trained or cut: what was on it before is lost.
+    pub(crate) session: u32,
+    /// Signals and bursts that arrived and were not used yet.
+    pub(crate) inbound: Inbound,
+    /// The exchange that sends on the link, and the one that receives: its lane, and the place among its sends or receives.
+    pub(crate) send: Option<(usize, usize)>,
+    pub(crate) receive: Option<(usize, usize)>,
+}
+
+impl Link {
+    pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
+        Link { out, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
+    }
+
+    /// Loses what is on the link, toward this card.
+    pub(crate) fn begin_session(&mut self) {
+        self.session = self.session.wrapping_add(1);
+    }
+
+    /// Notes that the link is number `place` of the sends of the exchange in `lane`.
+    pub(crate) fn set_send(&mut self, lane: usize, place: usize) {
+        self.send = Some((lane, place));
+    }
+
+    pub(crate) fn set_receive(&mut self, lane: usize, place: usize) {
+        self.receive = Some((lane, place));
+    }
+
+    /// Returns the place among the sends of the exchange in `lane`, if it sends on the link.
+    pub(crate) fn send(&self, lane: usize) -> Option<usize> {
+        self.send.filter(|send| send.0 == lane).map(|send| send.1)
+    }
+
+    pub(crate) fn receive(&self, lane: usize) -> Option<usize> {
+        self.receive.filter(|receive| receive.0 == lane).map(|receive| receive.1)
+    }
+
+    /// The exchange in `lane` has ended.
+    pub(crate) fn release(&mut self, lane: usize) {
+        self.send.take_if(|send| send.0 == lane);
+        self.receive.take_if(|receive| receive.0 == lane);
+    }
+}

@@ -1,0 +1,6 @@
+//! The network between cards: who is linked with whom, what a link carries, and what waits at its end.
+
+pub(crate) mod buffer;
+pub(crate) mod link;
+pub(crate) mod payload;
+pub(crate) mod wiring;

@@ -1,0 +1,4 @@
+//! Protocols: what a transfer is while it runs, and what it waits for.
+
+pub(crate) mod optweb;
+pub(crate) mod refusal;

@@ -1,0 +1,256 @@
+//! The state of a whole fabric, and its future events. What happens in an event is in `model`.
+
+use std::sync::Arc;
+
+use cmdseq::Tables;
+
+use crate::card::budget::{Budget, of_this_machine};
+use crate::card::communicators::{Communicators, Members};
+use crate::card::config_space::ConfigSpace;
+use crate::card::frames::Contents;
+use crate::card::host_jobs::HostDma;
+use crate::card::lane::Lane;
+use crate::card::memory::CardMemory;
+use crate::card::msix::Msix;
+use crate::card::running::Running;
+use crate::card::sequencer::Sequencer;
+use crate::card::windows::Windows;
+use crate::card::{Card, RESIDENT_PROGRAMS};
+use crate::engine::streams::{End, Rates, StreamId};
+use crate::engine::{Agenda, Time};
+use crate::fault::Fault;
+use crate::net::link::Link;
+use crate::net::wiring::Ports;
+use crate::profile::Profile;
+use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::moving::{HOLD_BYTES, Move};
+use crate::proto::optweb::signal::SIGNALS;
+use crate::proto::optweb::stream::StreamPurpose;
+use crate::proto::optweb::transfer::Carried;
+
+/// Counters of a fabric since its creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// The fabric's time in picoseconds.
+    pub now_ps: u128,
+    /// Events handled.
+    pub events: u64,
+    /// Blocks that went from one card to another.
+    pub transfers: u64,
+    /// Bytes that went from one card to another.
+    pub bytes: u64,
+    /// Instructions completed.
+    pub instructions: u64,
+    /// Most bytes of memory read and written while the fabric's lock was held once; hosts wait for the lock.
+    pub most_held_bytes: u64,
+}
+
+/// A future event. Events of a card or of one of its instructions carry the card's or the lane's epoch, and are void in a
+/// later epoch. `at` is the lane of the instruction; of data and signals on links, the lane that receives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A stream has moved its last byte, unless its rate has changed since.
+    StreamEnds(StreamId),
+    /// The next instruction can be issued.
+    Issue { card: usize, epoch: u64 },
+    /// A running instruction reached a step that depends on nothing but time.
+    Step { at: LaneId, epoch: u64, step: Step },
+    /// What a link carried is there, unless the link was trained or cut since.
+    Arrival { at: LaneId, port: u32, session: u32, what: Carried },
+    /// The last beat of a burst from the receive buffer is counted.
+    BufferedCounted { at: LaneId, epoch: u64, port: usize },
+    /// A one-sided request reaches the card that has the data.
+    RdmaRequested { reader: LaneId, epoch: u64 },
+    /// The beat that announces a one-sided write reaches the card that it is for.
+    RdmaAnnounced { writer: LaneId, epoch: u64 },
+    /// The last beat of a one-sided transfer is counted at its destination.
+    RdmaCounted { issuer: LaneId, epoch: u64 },
+    /// A planted fault strikes.
+    Strike(Fault),
+}
+
+/// Steps of a running instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The switch is set: receives may go.
+    SwitchSet,
+    /// The first control beat is out.
+    ControlsOut,
+    /// The first beat read from memory is at the switch.
+    DataAtSwitch,
+    /// The beat that announces data is out.
+    HeaderOut,
+    /// The own block is through the switch.
+    OwnCounted,
+    /// The sequencer has read its signals.
+    SignalsRead,
+    /// The contributions to a fold that lay in the receive buffers are at the reduction units.
+    FoldCounted,
+    /// The result of a fold is out of the reduction units and counted.
+    Folded,
+    /// The signal that ends a one-sided write arrived.
+    Acknowledged,
+    /// No transfer goes through the window any more, or the `close` has waited long enough.
+    Closed,
+    /// The next piece of a copy from or to host memory is due.
+    HostPiece,
+    /// The duration of the instruction is over.
+    Finish,
+}
+
+/// The fabric behind its lock.
+pub(crate) struct Core {
+    pub(crate) profile: Profile,
+    pub(crate) ports: Ports,
+    pub(crate) now: Time,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) rates: Rates<StreamPurpose>,
+    pub(crate) host: HostDma,
+    pub(crate) statistics: Statistics,
+    pub(crate) next_burst: u64,
+    /// Data that moves at this instant; all other events wait for it.
+    pub(crate) moving: Option<Move>,
+    /// Planted faults that wait for a transfer.
+    pub(crate) watches: Vec<Fault>,
+    /// Bytes read and written since the lock was taken.
+    pub(crate) hold_bytes: u64,
+    /// Card memory to be freed after the lock is released.
+    pub(crate) discarded: Vec<Contents>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) has_failed: bool,
+    pub(crate) world: Members,
+    pub(crate) agenda: Agenda<Event>,
+    pub(crate) ends: Vec<End>,
+    pub(crate) pace: Pace,
+}
+
+/// State of the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Pace {
+    /// No thread: time advances inside the access that starts work.
+    #[default]
+    Access,
+    /// The thread sleeps.
+    Idle,
+    /// The thread has work.
+    Due,
+    /// The thread must end.
+    Stop,
+}
+
+impl Core {
+    pub(crate) fn new(profile: Profile) -> Self {
+        let mut rates = Rates::new();
+        let ports = Ports::new(profile.topology, profile.nodes);
+        let world: Members = (0..profile.nodes).collect();
+        let budget = Budget::new(of_this_machine(), profile.nodes);
+        let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, &budget, node)).collect();
+        Core {
+            profile,
+            ports,
+            now: 0,
+            cards,
+            rates,
+            host: HostDma::default(),
+            statistics: Statistics::default(),
+            next_burst: 0,
+            moving: None,
+            watches: Vec::new(),
+            hold_bytes: 0,
+            discarded: Vec::new(),
+            budget,
+            has_failed: false,
+            world,
+            agenda: Agenda::default(),
+            ends: Vec::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    pub(crate) fn card(
+        profile: &Profile,
+        rates: &mut Rates<StreamPurpose>,
+        world: &Members,
+        budget: &Arc<Budget>,
+        node: u32,
+    ) -> Card {
+        let lanes = profile.lanes as usize;
+        let link = |out| Link::new(out, lanes);
+        let mut card = Card {
+            node,
+            config: ConfigSpace::new(),
+            msix: Msix::new(),
+            bus: None,
+            memory: CardMemory::new(profile.memory_bytes, node, budget),
+            links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
+            channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
+            local: (0..lanes).map(|_| rates.add_resource(profile.loop_back_mbps())).collect(),
+            fold: (0..lanes).map(|_| rates.add_resource(profile.reduce_mbps())).collect(),
+            rings: Default::default(),
+            sequencer: Sequencer::default(),
+            lanes: (0..lanes).map(|_| Lane::default()).collect(),
+            communicators: Communicators::new(world, node),
+            resident: vec![Vec::new(); RESIDENT_PROGRAMS],
+            signals: [0; SIGNALS],
+            tables: Tables::new(),
+            windows: Windows::new(profile.windows()),
+            user_logic: None,
+            errors: fpga_regs::bits::Errors::empty(),
+            eager_limit: 0,
+            scratch: 0,
+            latched_cycles: 0,
+            latched_retired: 0,
+            epoch: 0,
+            is_frozen: false,
+            is_gone: false,
+        };
+        card.reset(profile.receive_buffer_bytes, world);
+        card
+    }
+
+    /// Returns the card's free-running counter. Counters of different cards are unrelated.
+    pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
+        // A register: it wraps.
+        let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
+        cycles.wrapping_add(u64::from(self.cards[index].node) * 1_000_003)
+    }
+
+    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
+        self.agenda.add(at, event);
+    }
+
+    /// Schedules `event` for `delay` picoseconds from now.
+    pub(crate) fn schedule_in(&mut self, delay: u64, event: Event) {
+        self.schedule(self.now + Time::from(delay), event);
+    }
+
+    /// Schedules a step of the instruction that runs in a lane, `delay` from now.
+    pub(crate) fn schedule_step(&mut self, at: LaneId, delay: u64, step: Step) {
+        let epoch = self.lane(at).epoch;
+        self.schedule_in(delay, Event::Step { at, epoch, step });
+    }
+
+    /// Returns whether the lock must be released. Without a clock, the access that started work waits for all of it.
+    pub(crate) fn has_held_enough(&self) -> bool {
+        self.pace != Pace::Access && self.hold_bytes >= HOLD_BYTES
+    }
+}
+
+impl Core {
+    pub(crate) fn lane(&self, at: LaneId) -> &Lane {
+        &self.cards[at.card].lanes[at.lane]
+    }
+
+    pub(crate) fn lane_mut(&mut self, at: LaneId) -> &mut Lane {
+        &mut self.cards[at.card].lanes[at.lane]
+    }
+
+    /// Returns the instruction that runs in the lane.
+    pub(crate) fn running(&self, at: LaneId) -> Option<&Running> {
+        self.lane(at).running.as_ref()
+    }
+
+    pub(crate) fn running_mut(&mut self, at: LaneId) -> Option<&mut Running> {
+        self.lane_mut(at).running.as_mut()
+    }
+}
