@@ -2,7 +2,7 @@
 
 use super::factorisation::Factorisation;
 use super::folding::Folding;
-use super::lanes::{Halves, Trees};
+use super::lanes::{Halves, Trees, reduces_by_trees};
 use super::outcome::Plan;
 use super::renumbered::Renumbered;
 use super::rounds::Blocks;
@@ -48,8 +48,10 @@ impl FoldOrder {
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
-            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
             Collective::Scan | Collective::Exscan => None,
+            Collective::Reduce if reduces_by_trees(capabilities) => {
+                Trees::new(request, capabilities).ok().map(InLanes::Trees)
+            }
             _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
         };
         let chunk = match &lanes {

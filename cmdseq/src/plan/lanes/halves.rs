@@ -2,9 +2,12 @@
 //!
 //! While the first part uses the links of the columns, the second uses those of the rows, and the reverse. The parts lie in
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
+//!
+//! Where stripes share pseudo channels, a reduction's vector is cut into fewer blocks than there are links, so that channels are left
+//! for what the blocks become along the second dimension.
 
 use super::ticks::Ticks;
-use crate::plan::channels::has_stripes_apart;
+use crate::plan::channels::{Spread, are_apart, has_stripes_apart};
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
@@ -26,15 +29,20 @@ pub(crate) struct Halves {
     parts: [Request; 2],
     /// From the first stripe of one part to that of the other.
     stripes: u32,
+    layouts: [Layout; 2],
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let halves = Halves::new(request, capabilities)?;
     let draft = match (request.collective, request.combine) {
         (Collective::Alltoall, _) => halves.alltoall(request, capabilities),
-        (Collective::Allreduce, Some(combine)) => {
-            let (distribute, collect) = (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather));
-            halves.in_phases(request, capabilities, Way { distribute, collect })
+        (Collective::Allreduce | Collective::Reduce, Some(combine)) => {
+            let collect = match request.collective {
+                Collective::Reduce => Collect::Gather(request.root),
+                _ => Collect::Allgather,
+            };
+            let way = Way { distribute: Some(Distribute::ReduceScatter(combine)), collect: Some(collect) };
+            halves.in_phases(request, capabilities, way)
         }
         (other, _) => match Way::of_blocks(request) {
             Some(way) => halves.in_phases(request, capabilities, way),
@@ -48,10 +56,6 @@ impl Halves {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
-        let stripes = grid.groups.max(grid.size);
-        if !has_stripes_apart(2 * stripes, capabilities) {
-            return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
-        }
         let unit = unit(request, capabilities);
         let of_columns = match request.collective {
             Collective::Alltoall => request.bytes / 2,
@@ -61,8 +65,17 @@ impl Halves {
         if first == 0 {
             return refuse(format!("has two parts: {} B are too few", request.bytes));
         }
-        let part = |bytes| Request { bytes, ..request.clone() };
-        Ok(Halves { grid, parts: [part(first), part(request.bytes - first)], stripes })
+        let parts = [first, request.bytes - first].map(|bytes| Request { bytes, ..request.clone() });
+        let stripes = grid.groups.max(grid.size);
+        let is_cut = matches!(request.collective, Collective::Allreduce | Collective::Reduce) && !are_apart(capabilities);
+        let layouts = match is_cut.then(|| Cut::new(grid, &parts, capabilities)).flatten() {
+            Some(cut) => cut.layouts(capabilities),
+            None if has_stripes_apart(2 * stripes, capabilities) => {
+                [0, stripes].map(|first| Layout::Stripes { first })
+            }
+            None => return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes)),
+        };
+        Ok(Halves { grid, parts, stripes, layouts })
     }
 
     /// Bytes of the first part of a vector, or of each block.
@@ -93,8 +106,7 @@ impl Halves {
             .dimensions()
             .map(|dimensions| Factorisation { dimensions: dimensions.into(), communicators: communicators.clone() });
         let phases = |part: usize| {
-            let layout = Layout::Stripes { first: part as u32 * self.stripes };
-            Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &layout)
+            Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &self.layouts[part])
         };
         let phases = [phases(0)?, phases(1)?];
         let mut ticks = Ticks::new(request, communicators);
@@ -149,6 +161,61 @@ impl Halves {
             (program.input, program.output) = (input.clone(), output.clone());
         }
         Ok(ticks.draft)
+    }
+}
+
+/// How the parts of a vector are cut where stripes share pseudo channels: into as many blocks, of both parts together, as move
+/// fastest. Along the second dimension each becomes a few, in channels without blocks.
+struct Cut {
+    spread: Spread,
+    /// Blocks of each part.
+    counts: [u32; 2],
+    /// Blocks of each part along its second dimension.
+    then: u32,
+}
+
+impl Cut {
+    fn new(grid: Grid, parts: &[Request; 2], capabilities: &Capabilities) -> Option<Self> {
+        let held = u32::try_from(capabilities.memory_bytes.checked_div(capabilities.stripe_bytes())?).ok()?;
+        let one = |(first, then): (u32, u32)| {
+            let count = held.checked_sub(first + 2 * then)?.min(grid.groups + grid.size) / 2 * 2;
+            // No channel has blocks of both.
+            let of_columns = count * grid.groups / (grid.groups + grid.size) / 2 * 2;
+            let counts = [of_columns, count - of_columns];
+            let fits = (1..=grid.groups).contains(&counts[0]) && (1..=grid.size).contains(&counts[1]);
+            let block = |part: usize| {
+                let blocks = u64::from(counts[part] * then).max(1);
+                let bytes = parts[part].bytes.div_ceil(blocks).checked_next_multiple_of(capabilities.aligned_beat())?;
+                bytes.checked_mul(then.into())
+            };
+            let spread = Spread::new(first.into(), count, block(0)?.max(block(1)?), 2, capabilities)?;
+            let cut = Cut { spread, counts, then };
+            let channel = capabilities.channel_bytes();
+            let is_free = cut.spread.free.contains(&(cut.behind(capabilities) / channel * channel));
+            (fits && is_free).then_some(cut)
+        };
+        // Along the second dimension, the bytes of one block go as the blocks of both parts.
+        let time = |cut: &Cut| {
+            let all = u128::from(cut.spread.bytes) * u128::from(cut.then + 1) * 1_000_000;
+            all / (u128::from(cut.then) * u128::from(cut.spread.block_mbps(capabilities)).max(1))
+        };
+        let ways = (1..=grid.groups.min(grid.size)).flat_map(|then| [(0, then), (1, then)]);
+        ways.filter_map(one).min_by_key(time)
+    }
+
+    /// The first address behind the stripes of the blocks.
+    fn behind(&self, capabilities: &Capabilities) -> u64 {
+        self.spread.begin + capabilities.stripe_bytes() * u64::from(self.spread.count)
+    }
+
+    fn layouts(&self, capabilities: &Capabilities) -> [Layout; 2] {
+        [0, 1].map(|part: usize| {
+            let stripe = |number: u32| capabilities.stripe_bytes() * u64::from(number);
+            let begin = self.spread.begin + stripe(self.counts[0]) * part as u64;
+            let then = self.behind(capabilities) + stripe(self.then) * part as u64;
+            let addresses = vec![begin, then, begin + capabilities.stripe_half_bytes];
+            Layout::Shared { counts: vec![self.counts[part], self.then], addresses }
+        })
     }
 }
 
