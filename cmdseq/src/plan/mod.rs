@@ -19,10 +19,10 @@ mod issues;
 mod lanes;
 mod moves;
 mod multipath;
+mod multipath_blocks;
 mod multipath_scan;
 mod order;
 mod outcome;
-mod pairwise;
 mod phases;
 mod placement;
 mod predict;
@@ -34,6 +34,7 @@ mod routing;
 mod signals;
 mod times;
 mod two_level;
+mod two_level_alltoall;
 mod two_level_reduce;
 mod two_level_scan;
 mod two_level_vector;
@@ -141,7 +142,7 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     let does = [
         (
             Algorithm::Multipath,
-            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | Scan | Exscan),
+            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter | Scan | Exscan),
         ),
         (
             Algorithm::Binomial,
