@@ -121,8 +121,11 @@ impl Way<'_> {
     pub fn chunk_bytes(&self, bytes: u64) -> u64 {
         let Grid { rows: groups, size, .. } = self.grid;
         match (self.algorithm, self.operation) {
-            ("lanes", "reduce") if !self.grid.shares_channels => bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32),
+            ("lanes", "reduce") if !self.grid.shares_channels => {
+                bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32)
+            }
             ("lanes", "scan" | "exscan") => bytes.max(1),
+            ("lanes", "reduce_scatter") if self.grid.shares_channels => bytes.max(1),
             ("lanes", _) => bytes * u64::from(groups) / u64::from(groups + size) / 32 * 32,
             ("ring", "allreduce") if !self.in_order => bytes.div_ceil(self.ranks.into()).next_multiple_of(32).max(1),
             _ => bytes.max(1),
@@ -168,6 +171,7 @@ impl Way<'_> {
                     (_, false) => two(before, left(here)),
                 }
             }
+            ("lanes", "reduce_scatter") if self.grid.shares_channels => Tree::Fold((0..groups).map(row).collect()),
             ("lanes", _) if chunk == 0 => columns(),
             ("lanes", _) => Tree::Fold((0..groups).map(row).collect()),
             (other, _) => panic!("no algorithm {other}"),
@@ -231,8 +235,12 @@ mod tests {
         let grid = Grid { shares_channels: true, ..(2, 3).into() };
         let way = Way { algorithm: "lanes", operation: "reduce", ranks: 6, root: 4, grid, in_order: false };
         let chunks = [0, 1].map(|chunk| text(&way.tree(4, chunk).unwrap()));
-        assert_eq!((chunks, way.chunk_bytes(400)), (["((0 3) (1 4) (2 5))", "((0 1 2) (3 4 5))"].map(String::from), 160));
-        let way = Way { algorithm: "two-level", operation: "scan", ranks: 6, root: 4, grid: (2, 3).into(), in_order: true };
+        assert_eq!(
+            (chunks, way.chunk_bytes(400)),
+            (["((0 3) (1 4) (2 5))", "((0 1 2) (3 4 5))"].map(String::from), 160)
+        );
+        let way =
+            Way { algorithm: "two-level", operation: "scan", ranks: 6, root: 4, grid: (2, 3).into(), in_order: true };
         assert_eq!(text(&way.tree(4, 0).unwrap()), "((((0 1) 2) 3) 4)");
     }
 }

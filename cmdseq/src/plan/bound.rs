@@ -66,7 +66,7 @@ impl Request {
         Some(bound)
     }
 
-    /// Nodes outside of the group that may relay. If the ranks have paths without them, only those that complete a grid do.
+    /// Nodes outside of the group that may relay. If the ranks have paths without them, only those do that complete a grid.
     fn outside(&self, capabilities: &Capabilities) -> Option<Vec<u32>> {
         match Routes::of(self, capabilities).ok()? {
             Some(routes) if !routes.relays().is_empty() => {

@@ -56,8 +56,7 @@ impl FoldOrder {
         };
         let chunk = match &lanes {
             Some(InLanes::Trees(trees)) => trees.chunk,
-            Some(InLanes::Halves(halves)) => halves.first_bytes(),
-            None => chunk,
+            _ => chunk,
         };
         let (row, chunk) = (row.max(1), chunk.max(1));
         FoldOrder { algorithm, collective, ranks, row, is_along_the_ranks, chunk, lanes, renumbered }
@@ -80,7 +79,7 @@ impl FoldOrder {
         let end = number.saturating_add(1).saturating_mul(self.chunk);
         match &self.lanes {
             Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
-            Some(InLanes::Halves(halves)) => return Some((halves.folding(usize::from(number > 0)), end)),
+            Some(InLanes::Halves(halves)) => return Some(halves.folding_at(offset)),
             None => {}
         }
         let block = match self.collective {
@@ -122,14 +121,9 @@ impl FoldOrder {
     fn two_level(&self, rank: u32, prefix: u32) -> Folding {
         let size = self.row;
         let rows = self.ranks / size;
-        let row = |row: u32| Folding::left(row * size..(row + 1) * size);
         match self.collective {
-            Collective::ReduceScatter => {
-                let column = |column: u32| Folding::left((0..rows).map(|row| row * size + column));
-                Folding::Left((0..size).map(column).collect())
-            }
             Collective::Scan | Collective::Exscan => {
-                let before = Folding::Left((0..rank / size).map(row).collect());
+                let before = Folding::of_grid(rank / size, size, false);
                 let here = rank / size * size..prefix;
                 match (rank / size, here.is_empty()) {
                     (0, _) => Folding::left(here),
@@ -137,7 +131,7 @@ impl FoldOrder {
                     (_, false) => Folding::two(before, Folding::left(here)),
                 }
             }
-            _ => Folding::Left((0..rows).map(row).collect()),
+            of => Folding::of_grid(rows, size, of == Collective::ReduceScatter),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Plans and predictions.
 
 use crate::cost::Terms;
-use crate::program::{Communicator, Program};
-use crate::request::{Algorithm, Request};
+use crate::program::{Communicator, Piece, Program};
+use crate::request::{Algorithm, Collective, Request};
 
 /// Predicted times, in picoseconds from the issue of the first instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,5 +46,14 @@ impl Plan {
     /// Returns the node of each program: those of the ranks, then the relays.
     pub fn nodes(&self) -> Vec<u32> {
         self.request.group.iter().chain(&self.relays).copied().collect()
+    }
+
+    /// Whether the planner has put the output in the place of the input, because a card has no room for both: then the programs
+    /// cannot run again before the input is written again.
+    pub fn replaces_input(&self) -> bool {
+        let begin = |pieces: &[Piece]| pieces.first().map(|piece| piece.address);
+        let in_place = |program: &Program| !program.input.is_empty() && begin(&program.input) == begin(&program.output);
+        let is_placed = self.request.placement.is_some();
+        self.request.collective == Collective::Alltoall && !is_placed && self.programs.first().is_some_and(in_place)
     }
 }

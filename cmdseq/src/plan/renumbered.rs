@@ -129,8 +129,8 @@ impl Renumbered {
     }
 }
 
-/// The nodes that complete the group to a grid, which is none if it is one in some order; `None` if they may not take part, or if they
-/// are more than the group.
+/// The nodes that complete the group to a grid, which is none if it is one in some order; `None` if the request does not name them as
+/// relays, or if they are more than the group.
 pub(super) fn missing(request: &Request, capabilities: &Capabilities) -> Option<Vec<u32>> {
     let Topology::Dragonfly { groups } = capabilities.topology else { return None };
     let place = |node: &u32| capabilities.topology.place(*node, capabilities.nodes);
@@ -145,8 +145,8 @@ pub(super) fn missing(request: &Request, capabilities: &Capabilities) -> Option<
     let all = rows.iter().flat_map(|row| columns.iter().map(move |column| of_row(row) + column));
     let group: BTreeSet<u32> = request.group.iter().copied().collect();
     let missing: Vec<u32> = all.filter(|node| !group.contains(node)).collect();
-    let may_relay = |node: &u32| request.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
-    missing.iter().all(may_relay).then_some(missing)
+    let named: BTreeSet<u32> = request.relays.iter().flatten().copied().collect();
+    missing.iter().all(|node| named.contains(node)).then_some(missing)
 }
 
 /// Builds drafts of a request, or of what it is renumbered to.

@@ -60,14 +60,19 @@ fn long_vectors_use_the_whole_memory_where_stripes_share_channels() {
         (mesh(1), Gather, 4 << 20, 1.15),
         (mesh(1), Allgather, 4 << 20, 1.15),
         (mesh(1), Alltoall, 4 << 20, 1.15),
-        // The result is a third stream where all channels have two.
-        (mesh(1), ReduceScatter, 4 << 20, 1.5),
+        (mesh(1), ReduceScatter, 4 << 20, 1.15),
         // Here it has a channel of its own.
         (connected(24), ReduceScatter, 4 << 20, 1.15),
         (grid.clone(), Send, 64 << 20, 1.5),
         (grid.clone(), Broadcast, 64 << 20, 1.5),
         (grid.clone(), Reduce, 64 << 20, 1.5),
-        (grid, Allreduce, 64 << 20, 1.5),
+        (grid.clone(), Allreduce, 64 << 20, 1.5),
+        // A channel has up to three of the blocks of a row.
+        (grid.clone(), Scatter, 4 << 20, 2.0),
+        (grid.clone(), Gather, 4 << 20, 2.0),
+        (grid.clone(), Allgather, 4 << 20, 2.0),
+        (grid.clone(), ReduceScatter, 4 << 20, 2.0),
+        (grid, Alltoall, 4 << 20, 2.5),
     ] {
         let mut request = request(collective, capabilities.nodes, bytes, None);
         request.peer = capabilities.nodes - 1;
