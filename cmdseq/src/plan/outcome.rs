@@ -26,8 +26,8 @@ pub struct Plan {
     pub algorithm: Algorithm,
     /// One program per rank of the request's group, then one per relay.
     pub programs: Vec<Program>,
-    /// Nodes outside of the group whose cards relay between ranks that are not linked. They have no input and no output, and
-    /// overwrite only the intermediate memory of the request's placement, if it has one.
+    /// Nodes outside of the group whose cards relay between ranks that are not linked, or complete a grid. They have no input and no
+    /// output, and overwrite only the intermediate memory of the request's placement, if it has one.
     pub relays: Vec<u32>,
     /// Communicators to define first, with the same id on all members, without the permanent
     /// [`WORLD`](crate::instruction::WORLD).
