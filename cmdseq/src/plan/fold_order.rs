@@ -56,7 +56,8 @@ impl FoldOrder {
         };
         let chunk = match &lanes {
             Some(InLanes::Trees(trees)) => trees.chunk,
-            _ => chunk,
+            Some(InLanes::Halves(halves)) => halves.first_bytes(),
+            None => chunk,
         };
         let (row, chunk) = (row.max(1), chunk.max(1));
         FoldOrder { algorithm, collective, ranks, row, is_along_the_ranks, chunk, lanes, renumbered }
@@ -79,7 +80,7 @@ impl FoldOrder {
         let end = number.saturating_add(1).saturating_mul(self.chunk);
         match &self.lanes {
             Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
-            Some(InLanes::Halves(halves)) => return Some(halves.folding_at(offset)),
+            Some(InLanes::Halves(halves)) => return Some((halves.folding(offset), end)),
             None => {}
         }
         let block = match self.collective {

@@ -82,13 +82,15 @@ impl Halves {
         Ok(Halves { grid, parts, stripes, layouts })
     }
 
-    /// How a reduction folds byte `offset` of a vector or of a block, and the first byte with another fold.
-    pub(crate) fn folding_at(&self, offset: u64) -> (Folding, u64) {
+    /// Bytes of the first part of a vector, or of each block; all if there is one part only.
+    pub(crate) fn first_bytes(&self) -> u64 {
         let [first, second] = [0, 1].map(|part: usize| self.parts[part].bytes);
-        let is_first = offset < first;
-        // A part is folded along its first dimension, then along the other.
-        let folding = Folding::of_grid(self.grid.groups, self.grid.size, is_first);
-        (folding, if is_first { first } else { first.saturating_add(second) })
+        if first == 0 { second } else { first }
+    }
+
+    /// How a reduction folds byte `offset` of a vector or of a block: along the first dimension of its part, then along the other.
+    pub(crate) fn folding(&self, offset: u64) -> Folding {
+        Folding::of_grid(self.grid.groups, self.grid.size, offset < self.parts[0].bytes)
     }
 
     /// The dimensions in the order of each part.
