@@ -339,7 +339,9 @@ proptest! {
         let tables = &plan.programs[rank].tables;
         let touched = card_ranges(&before, &Context { rank: own, ranks, stripe_bytes, tables }).unwrap();
         // What a card does by itself, nobody can contradict.
-        let is_alone = members.len() == 1 || (before.operation == Operation::Sendrecv && u32::from(before.peer) == own);
+        let is_alone = members.len() == 1
+            || before.operation == Operation::Fold
+            || (before.operation == Operation::Sendrecv && u32::from(before.peer) == own);
         match change {
             0 if fields.bytes && !is_alone => instruction.bytes += 32,
             // What is empty is exchanged with nobody.
