@@ -5,17 +5,30 @@ use std::collections::VecDeque;
 use super::clock::Clock;
 use super::times::Times;
 use crate::cost::{Bound, Moment, Terms};
-use crate::instruction::takes_tables;
-use crate::matching::takes_partners;
+use crate::instruction::{has_address_in_extent, takes_tables};
+use crate::matching::{Members, takes_partners};
 use crate::program::Program;
+use crate::ranges::{Blocks, blocks_of, is_own_in_place};
 use crate::{Flags, Instruction, Layout, Operand};
 
 /// Steps that are remembered: the last ones, because a pipeline repeats after a few.
 const STEPS: usize = 24;
 
-/// What the times of a step depend on, after the first issue: of each instruction its rank, itself as far as times depend on it,
-/// and how much later it is issued, in picoseconds.
-pub(super) type Shape = Vec<(usize, Instruction, u64)>;
+/// What the times of a step depend on, after the first issue.
+pub(super) type Shape = Vec<Alone>;
+
+/// What the times of a step depend on in one instruction.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Alone {
+    rank: usize,
+    /// With addresses that stand for all in the same pseudo channels.
+    instruction: Instruction,
+    /// Whether addresses are equal that need not stand for themselves: those of the own block, and of an own contribution and what
+    /// is sent.
+    are_equal: [bool; 2],
+    /// How much later than the first it is issued, picoseconds.
+    later: u64,
+}
 
 /// The last steps.
 #[derive(Default)]
@@ -35,17 +48,34 @@ impl Alike {
         together: &[(usize, usize)],
         issues: &[Moment],
         programs: &[Program],
+        members: &Members,
         clock: &Clock<'_>,
     ) -> Option<Shape> {
         let first = issues.iter().map(|issue| issue.ps).min()?;
-        let shape = together.iter().zip(issues).map(|((rank, index), issue)| {
-            let it = programs[*rank].instructions[*index];
-            let is_plain = takes_partners(it.operation) && !takes_tables(it.operation);
-            let [source, destination] = [it.source, it.destination].map(|operand| clock.place(operand));
-            let it = Instruction { source, destination, tag: 0, lane: 0, flags: it.flags - Flags::FENCE, ..it };
-            is_plain.then_some((*rank, it, issue.ps - first))
-        });
-        shape.collect()
+        let alone = |((rank, index), issue): (&(usize, usize), &Moment)| {
+            let (rank, program) = (*rank, &programs[*rank]);
+            let instruction = &program.instructions[*index];
+            let is_plain = takes_partners(instruction.operation) && !takes_tables(instruction.operation);
+            let context =
+                members.of(rank, instruction).filter(|_| is_plain)?.context(&program.tables, clock.capabilities);
+            let [source, destination] = blocks_of(instruction, context.rank)?;
+            let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
+            Some(Alone {
+                rank,
+                instruction: Instruction {
+                    source: clock.place(instruction.source, source),
+                    destination: clock.place(instruction.destination, destination),
+                    extent: own.map_or(instruction.extent, |address| clock.channel(address) as u64),
+                    tag: 0,
+                    lane: 0,
+                    flags: instruction.flags - Flags::FENCE,
+                    ..*instruction
+                },
+                are_equal: [is_own_in_place(instruction, &context), own == Some(instruction.source.address)],
+                later: issue.ps - first,
+            })
+        };
+        together.iter().zip(issues).map(alone).collect()
     }
 
     /// The times of a step, if one alike was timed.
@@ -64,12 +94,14 @@ impl Alike {
 }
 
 impl Clock<'_> {
-    /// The operand with an address that stands for all in its pseudo channel, if the blocks of both are in the same ones.
-    fn place(&self, operand: Operand) -> Operand {
-        let channel = self.capabilities.memory_bytes / self.channels() as u64;
+    /// The operand of `blocks` with an address that stands for all whose blocks are in the same pseudo channels.
+    fn place(&self, operand: Operand, blocks: Option<Blocks>) -> Operand {
+        let channel = self.capabilities.channel_bytes();
         let is_whole = channel > 0 && self.capabilities.stripe_bytes().is_multiple_of(channel);
-        match operand.layout {
-            Layout::Striped if is_whole => Operand { address: operand.address / channel, ..operand },
+        match (operand.layout, blocks) {
+            (Layout::Striped, Some(_)) if is_whole => Operand { address: operand.address / channel, ..operand },
+            (Layout::Block, Some(Blocks::One)) => Operand { address: self.channel(operand.address) as u64, ..operand },
+            (_, None) => Operand { address: 0, ..operand },
             _ => operand,
         }
     }
