@@ -12,12 +12,15 @@ type Kind = (Operation, u16, u16, u16, u64, u64);
 /// Facts about the last exchanges of one rank that depend on everything but addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Recent<T> {
+    /// In the order in which they first came, which pieces of a pipeline repeat.
     known: Vec<(Kind, T)>,
+    /// Place behind the last that was asked for.
+    next: usize,
 }
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Recent { known: Vec::new() }
+        Recent { known: Vec::new(), next: 0 }
     }
 }
 
@@ -27,13 +30,15 @@ impl<T> Recent<T> {
         let Instruction { operation, communicator, root, peer, bytes, .. } = *instruction;
         let extent = if has_address_in_extent(operation) { 0 } else { instruction.extent };
         let kind = (operation, communicator, root, peer, bytes, extent);
-        let place = self.known.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
+        let mut places = (self.next..self.known.len()).chain(0..self.next);
+        let place = places.find(|place| self.known[*place].0 == kind).unwrap_or_else(|| {
             if self.known.len() == KINDS {
                 self.known.clear();
             }
             self.known.push((kind, find()));
             self.known.len() - 1
         });
+        self.next = place + 1;
         &self.known[place].1
     }
 }

@@ -12,7 +12,7 @@ use crate::ranges::{Blocks, blocks_of, is_own_in_place};
 use crate::{Flags, Instruction, Layout, Operand};
 
 /// Steps that are remembered: the last ones, because a pipeline repeats after a few.
-const STEPS: usize = 24;
+const STEPS: usize = 64;
 
 /// What the times of a step depend on, after the first issue.
 pub(super) type Shape = Vec<Alone>;
@@ -20,7 +20,9 @@ pub(super) type Shape = Vec<Alone>;
 /// What the times of a step depend on in one instruction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Alone {
+    /// Of the card: its rank in the communicator, of so many. If links have rates of their own, its rank among the programs.
     rank: usize,
+    ranks: u32,
     /// With addresses that stand for all in the same pseudo channels.
     instruction: Instruction,
     /// Whether addresses are equal that need not stand for themselves: those of the own block, and of an own contribution and what
@@ -37,6 +39,8 @@ pub(super) struct Alike {
 }
 
 struct Step {
+    /// Equal for equal shapes: most others differ in it.
+    key: u64,
     shape: Shape,
     issues: Vec<Moment>,
     times: Vec<Times>,
@@ -61,7 +65,8 @@ impl Alike {
             let [source, destination] = blocks_of(instruction, context.rank)?;
             let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
             Some(Alone {
-                rank,
+                rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
+                ranks: context.ranks,
                 instruction: Instruction {
                     source: clock.place(instruction.source, source),
                     destination: clock.place(instruction.destination, destination),
@@ -71,7 +76,10 @@ impl Alike {
                     flags: instruction.flags - Flags::FENCE,
                     ..*instruction
                 },
-                are_equal: [is_own_in_place(instruction, &context), own == Some(instruction.source.address)],
+                are_equal: [
+                    source.is_some() && destination.is_some() && is_own_in_place(instruction, &context),
+                    own == Some(instruction.source.address),
+                ],
                 later: issue.ps - first,
             })
         };
@@ -80,7 +88,10 @@ impl Alike {
 
     /// The times of a step, if one alike was timed.
     pub(super) fn find(&self, shape: &Shape, issues: &[Moment]) -> Option<Vec<Times>> {
-        let known = self.steps.iter().find(|known| known.shape == *shape)?;
+        let key = key(shape);
+        let is_alike = |known: &&Step| known.key == key && known.shape == *shape;
+        // What follows from the issue of a partner has its terms.
+        let known = self.steps.iter().filter(is_alike).find(|known| have_moved_alike(&known.issues, issues))?;
         let parts = known.times.iter().zip(&known.issues).zip(issues);
         parts.map(|((times, from), to)| times.moved(*from, *to)).collect()
     }
@@ -89,8 +100,27 @@ impl Alike {
         if self.steps.len() == STEPS {
             self.steps.pop_front();
         }
-        self.steps.push_back(Step { shape, issues, times });
+        self.steps.push_back(Step { key: key(&shape), shape, issues, times });
     }
+}
+
+/// Whether the terms of all issues differ from those of `from` by the same.
+fn have_moved_alike(from: &[Moment], to: &[Moment]) -> bool {
+    let by =
+        |(from, to): (&Moment, &Moment)| Bound::ALL.map(|bound| to.terms.of(bound).wrapping_sub(from.terms.of(bound)));
+    let mut all = from.iter().zip(to).map(by);
+    let first = all.next();
+    all.all(|other| Some(other) == first)
+}
+
+/// A number made of what mostly differs between steps: communicator, lengths and addresses of the first instruction, and the last
+/// issue.
+fn key(shape: &Shape) -> u64 {
+    let (Some(first), Some(last)) = (shape.first(), shape.last()) else { return 0 };
+    let Instruction { operation, communicator, root, bytes, extent, source, destination, .. } = first.instruction;
+    let parts =
+        [operation as u64, communicator.into(), root.into(), bytes, extent, source.address, destination.address];
+    parts.iter().fold(last.later, |key, part| (key ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
 }
 
 impl Clock<'_> {

@@ -77,7 +77,8 @@ impl Sides {
             let count = match blocks {
                 None => return Some(None),
                 Some(Blocks::One) if !is_striped => 1,
-                Some(Blocks::One | Blocks::Each) => context.ranks,
+                Some(Blocks::One) => context.ranks,
+                Some(Blocks::Each) => instruction.filled_blocks(context.ranks),
                 Some(Blocks::Listed(slot)) => {
                     return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?)));
                 }

@@ -67,6 +67,8 @@ fn common_instructions_need_only_the_short_check() {
         Instruction::alltoall(a.striped(), at(STRIPE / 2).striped(), STRIPE / 2),
         Instruction::allgather(a, b, 256),
         Instruction::allgather(a, b, 256).dividing(1000),
+        // Two of four blocks are empty.
+        Instruction::allgather(a, at(MEMORY - 128), 64).dividing(100),
         Instruction::reduce(SUM, 2, a, b, 64),
         Instruction::reduce(SUM, 0, a, b, 64),
         Instruction::allreduce(SUM, a, b, 64),
@@ -140,6 +142,7 @@ fn other_instructions_need_the_check_of_their_blocks() {
     let (right, overlap) = (None, Some(Reason::Overlap));
     for (instruction, refused) in [
         // Right, by the check of their blocks.
+        (Instruction::allgather(a, at(MEMORY - 127), 64).dividing(100), right),
         (eager(Instruction::allgatherv(a, b, 8, 0)), right),
         (eager(Instruction::scatterv(0, a, b, 8, 0)), right),
         (Instruction::rdma_write(1, a.striped(), b, 8), right),
