@@ -171,16 +171,27 @@ impl Instruction {
         }
     }
 
+    /// Whether the extent says how many bytes all blocks have together.
+    const fn divides(&self) -> bool {
+        use Operation::{Allgather, Gather, ReduceScatter, Scatter};
+        self.extent != 0 && matches!(self.operation, Scatter | Gather | Allgather | ReduceScatter)
+    }
+
     /// Returns the bytes of block `rank`: [`Instruction::bytes`], or the rest of a divided vector.
     pub const fn block_bytes(&self, rank: u64) -> u64 {
-        let divides = matches!(
-            self.operation,
-            Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter
-        );
-        if self.extent == 0 || !divides {
+        if !self.divides() {
             return self.bytes;
         }
         let left = self.extent.saturating_sub(self.bytes.saturating_mul(rank));
         if left < self.bytes { left } else { self.bytes }
+    }
+
+    /// Returns the number of blocks among `ranks`, without the empty ones at the end of a divided vector.
+    pub(crate) const fn filled_blocks(&self, ranks: u32) -> u32 {
+        if !self.divides() || self.bytes == 0 {
+            return ranks;
+        }
+        let filled = self.extent.div_ceil(self.bytes);
+        if filled < ranks as u64 { filled as u32 } else { ranks }
     }
 }

@@ -36,15 +36,16 @@ impl AddressSpace {
     }
 }
 
-/// The placement of several blocks in card memory.
+/// The placement of several blocks in card memory. Its value is the bit of the operand that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
 pub enum Layout {
     /// Consecutive: block i at `address + i * bytes`. A single block is at `address`.
     #[default]
-    Block,
+    Block = 0,
     /// One in each memory I/O: block i at `address + 2K * i` (equation 1 of the OPTWEB paper). A single block, exchanged with
     /// rank i, is where block i would be.
-    Striped,
+    Striped = 2,
 }
 
 /// One of the two addresses of an instruction.

@@ -38,6 +38,8 @@ macro_rules! operations {
             }
 
             /// Returns the fields that the operation reads. All others must be zero.
+            // Inlined, the test of one field is that of a bit.
+            #[inline(always)]
             pub const fn fields(self) -> Fields {
                 match self {
                     $(Operation::$name => Fields { $($field: true,)* ..Fields::NONE },)*

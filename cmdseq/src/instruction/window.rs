@@ -34,6 +34,10 @@ impl Rights {
 
     /// Name in sources and messages; `None` without any right.
     pub fn name(self) -> Option<&'static str> {
+        // Asked of every instruction, and few have any.
+        if self.is_empty() {
+            return None;
+        }
         Rights::NAMED.iter().find(|(rights, _)| *rights == self).map(|(_, name)| *name)
     }
 }

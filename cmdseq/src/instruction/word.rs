@@ -65,9 +65,9 @@ impl Instruction {
     /// Encodes the word with another tag than the instruction's, in the registers of the caller.
     #[inline(always)]
     pub fn encode_with_tag(&self, tag: u16) -> [u8; BYTES] {
+        let (arguments, named) = argument_fields(self.source.argument, self.destination.argument, self.extent_argument);
         let operands =
-            operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT;
-        let arguments = argument_fields(self.source.argument, self.destination.argument, self.extent_argument);
+            operand_bits(&self.source) << SOURCE_SHIFT | operand_bits(&self.destination) << DESTINATION_SHIFT | named;
         // Composed in registers: the checksum would wait for stores of single fields.
         let words = [
             field(VERSION.into(), offset::VERSION)
@@ -225,28 +225,26 @@ fn field(value: u64, at: usize) -> u64 {
     value << (at % 8 * 8)
 }
 
-/// Returns the fields that name launch arguments.
+/// Returns the fields that name launch arguments, and the bits of the operands that say so.
 #[inline(always)]
-fn argument_fields(source: Option<u8>, destination: Option<u8>, extent: Option<u8>) -> u64 {
+fn argument_fields(source: Option<u8>, destination: Option<u8>, extent: Option<u8>) -> (u64, u8) {
     // Only resident programs name them.
     if source.is_none() & destination.is_none() & extent.is_none() {
-        return 0;
+        return (0, 0);
     }
     let indices = source.unwrap_or(0) & 3 | (destination.unwrap_or(0) & 3) << 4;
     let extent = extent.map_or(0, |index| (index & 3) + 1);
-    field(indices.into(), offset::ARGUMENT_INDEX) | field(extent.into(), offset::EXTENT_ARGUMENT)
+    let named = |side: Option<u8>, shift: u32| side.map_or(0, |_| OPERAND_ARGUMENT << shift);
+    (
+        field(indices.into(), offset::ARGUMENT_INDEX) | field(extent.into(), offset::EXTENT_ARGUMENT),
+        named(source, SOURCE_SHIFT) | named(destination, DESTINATION_SHIFT),
+    )
 }
 
 #[inline(always)]
 fn operand_bits(operand: &Operand) -> u8 {
-    let mut bits = operand.space as u8;
-    if operand.layout == Layout::Striped {
-        bits |= OPERAND_STRIPED;
-    }
-    if operand.argument.is_some() {
-        bits |= OPERAND_ARGUMENT;
-    }
-    bits
+    const { assert!(Layout::Striped as u8 == OPERAND_STRIPED) };
+    operand.space as u8 | operand.layout as u8
 }
 
 fn operand(bits: u8, argument: u8, address: u64) -> Result<Operand, DecodeError> {

@@ -4,12 +4,10 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::members::Members;
+use super::recent::Recent;
 use crate::program::Program;
-use crate::ranges::{Transfer, transfers};
+use crate::ranges::Transfer;
 use crate::{Capabilities, Flags, Instruction, Operation};
-
-/// Kinds of exchanges remembered for a rank.
-const KNOWN_MAX: usize = 16;
 
 /// The lanes that programs use.
 #[derive(Debug)]
@@ -18,12 +16,9 @@ pub(crate) struct Lanes<'a> {
     members: &'a Members,
     capabilities: &'a Capabilities,
     count: usize,
-    /// By rank, the directions of its last exchanges: pieces of one transfer are alike.
-    known: Vec<Vec<(Kind, Rc<Directions>)>>,
+    /// By rank.
+    known: Vec<Recent<Rc<Directions>>>,
 }
-
-/// Operation, communicator, root, peer, bytes and extent: what the directions of an exchange depend on.
-type Kind = (Operation, u16, u16, u16, u64, u64);
 
 /// What an instruction occupies while it runs.
 #[derive(Debug, Clone)]
@@ -45,7 +40,7 @@ impl<'a> Lanes<'a> {
     pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
         let all = programs.iter().flat_map(|program| &program.instructions);
         let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
-        Lanes { programs, members, capabilities, count, known: vec![Vec::new(); programs.len()] }
+        Lanes { programs, members, capabilities, count, known: vec![Recent::default(); programs.len()] }
     }
 
     /// Their number; at least 1.
@@ -70,26 +65,17 @@ impl<'a> Lanes<'a> {
             return Some(Rc::default());
         }
         let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
-        let Instruction { operation, communicator, root, peer, bytes, extent, .. } = *instruction;
-        let kind = (operation, communicator, root, peer, bytes, extent);
-        let known = &mut self.known[rank];
-        if let Some((_, directions)) = known.iter().find(|(other, _)| *other == kind) {
-            return Some(directions.clone());
-        }
-        let moved =
-            transfers(instruction, &membership.context(&programs[rank].tables, capabilities)).unwrap_or_default();
-        let nodes = |blocks: &[Transfer]| {
-            let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
-            let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();
-            nodes.sort_unstable();
-            nodes
-        };
-        let directions = Rc::new(Directions { out: nodes(&moved.sends), into: nodes(&moved.receives) });
-        if known.len() == KNOWN_MAX {
-            known.clear();
-        }
-        known.push((kind, directions.clone()));
-        Some(directions)
+        let directions = self.known[rank].of(instruction, || {
+            let moved = members.moved(rank, instruction, &programs[rank].tables, capabilities);
+            let nodes = |blocks: &[Transfer]| {
+                let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
+                let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();
+                nodes.sort_unstable();
+                nodes
+            };
+            Rc::new(Directions { out: nodes(&moved.sends), into: nodes(&moved.receives) })
+        });
+        Some(directions.clone())
     }
 }
 

@@ -6,6 +6,7 @@ use super::kinds::{is_one_sided, takes_partners};
 use crate::communicator::ContextId;
 use crate::instruction::WORLD;
 use crate::program::Communicator;
+use crate::ranges::{Transfers, transfers};
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Context, Instruction, Tables};
 
@@ -150,9 +151,33 @@ impl Members {
         self.membership(rank, instruction.communicator)
     }
 
+    /// Returns where `instruction` of `rank` runs, on a card with `tables`: without a communicator, on one of its own.
+    pub(crate) fn context<'t>(
+        &self,
+        rank: usize,
+        instruction: &Instruction,
+        tables: &'t Tables,
+        capabilities: &Capabilities,
+    ) -> Context<'t> {
+        let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
+        self.of(rank, instruction).map_or(alone, |one| one.context(tables, capabilities))
+    }
+
+    /// Returns what `instruction` of `rank` moves, on a card with `tables`; nothing if the instruction is wrong.
+    pub(crate) fn moved(
+        &self,
+        rank: usize,
+        instruction: &Instruction,
+        tables: &Tables,
+        capabilities: &Capabilities,
+    ) -> Transfers {
+        transfers(instruction, &self.context(rank, instruction, tables, capabilities)).unwrap_or_default()
+    }
+
     /// Returns the membership of `rank` in communicator `id`; `None` if the rank is no member.
     pub(crate) fn membership(&self, rank: usize, id: u16) -> Option<Membership<'_>> {
-        let Entry { table, own, .. } = self.entry(rank, id).filter(|entry| entry.id == id)?;
+        // A card is in few, and this is asked for every instruction.
+        let Entry { table, own, .. } = *self.of.get(rank)?.iter().find(|entry| entry.id == id)?;
         Some(Membership { table: self.tables.get(table)?, index: table, own })
     }
 }

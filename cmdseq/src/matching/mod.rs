@@ -14,6 +14,7 @@ mod lanes;
 mod meeting;
 mod members;
 mod progress;
+mod recent;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub(crate) use kinds::{directions, is_one_sided, is_paired, is_rendezvous, takes
 pub(crate) use lanes::{Claim, Lanes};
 pub(crate) use members::{Members, Membership, entry_of, is_id};
 pub(crate) use progress::Matching;
+pub(crate) use recent::Recent;
 
 impl Matching<'_> {
     /// Returns the next instructions that run together, by rank and index; `None` when all programs have ended.

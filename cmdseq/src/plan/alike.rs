@@ -5,17 +5,32 @@ use std::collections::VecDeque;
 use super::clock::Clock;
 use super::times::Times;
 use crate::cost::{Bound, Moment, Terms};
-use crate::instruction::takes_tables;
-use crate::matching::takes_partners;
+use crate::instruction::{has_address_in_extent, takes_tables};
+use crate::matching::{Members, takes_partners};
 use crate::program::Program;
+use crate::ranges::{Blocks, blocks_of, is_own_in_place};
 use crate::{Flags, Instruction, Layout, Operand};
 
 /// Steps that are remembered: the last ones, because a pipeline repeats after a few.
-const STEPS: usize = 24;
+const STEPS: usize = 64;
 
-/// What the times of a step depend on, after the first issue: of each instruction its rank, itself as far as times depend on it,
-/// and how much later it is issued, in picoseconds.
-pub(super) type Shape = Vec<(usize, Instruction, u64)>;
+/// What the times of a step depend on, after the first issue.
+pub(super) type Shape = Vec<Alone>;
+
+/// What the times of a step depend on in one instruction.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Alone {
+    /// Of the card: its rank in the communicator, of so many. If links have rates of their own, its rank among the programs.
+    rank: usize,
+    ranks: u32,
+    /// With addresses that stand for all in the same pseudo channels.
+    instruction: Instruction,
+    /// Whether addresses are equal that need not stand for themselves: those of the own block, and of an own contribution and what
+    /// is sent.
+    are_equal: [bool; 2],
+    /// How much later than the first it is issued, picoseconds.
+    later: u64,
+}
 
 /// The last steps.
 #[derive(Default)]
@@ -24,6 +39,8 @@ pub(super) struct Alike {
 }
 
 struct Step {
+    /// Equal for equal shapes: most others differ in it.
+    key: u64,
     shape: Shape,
     issues: Vec<Moment>,
     times: Vec<Times>,
@@ -35,22 +52,46 @@ impl Alike {
         together: &[(usize, usize)],
         issues: &[Moment],
         programs: &[Program],
+        members: &Members,
         clock: &Clock<'_>,
     ) -> Option<Shape> {
         let first = issues.iter().map(|issue| issue.ps).min()?;
-        let shape = together.iter().zip(issues).map(|((rank, index), issue)| {
-            let it = programs[*rank].instructions[*index];
-            let is_plain = takes_partners(it.operation) && !takes_tables(it.operation);
-            let [source, destination] = [it.source, it.destination].map(|operand| clock.place(operand));
-            let it = Instruction { source, destination, tag: 0, lane: 0, flags: it.flags - Flags::FENCE, ..it };
-            is_plain.then_some((*rank, it, issue.ps - first))
-        });
-        shape.collect()
+        let alone = |((rank, index), issue): (&(usize, usize), &Moment)| {
+            let (rank, program) = (*rank, &programs[*rank]);
+            let instruction = &program.instructions[*index];
+            let is_plain = takes_partners(instruction.operation) && !takes_tables(instruction.operation);
+            let context =
+                members.of(rank, instruction).filter(|_| is_plain)?.context(&program.tables, clock.capabilities);
+            let [source, destination] = blocks_of(instruction, context.rank)?;
+            let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
+            Some(Alone {
+                rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
+                ranks: context.ranks,
+                instruction: Instruction {
+                    source: clock.place(instruction.source, source),
+                    destination: clock.place(instruction.destination, destination),
+                    extent: own.map_or(instruction.extent, |address| clock.channel(address) as u64),
+                    tag: 0,
+                    lane: 0,
+                    flags: instruction.flags - Flags::FENCE,
+                    ..*instruction
+                },
+                are_equal: [
+                    source.is_some() && destination.is_some() && is_own_in_place(instruction, &context),
+                    own == Some(instruction.source.address),
+                ],
+                later: issue.ps - first,
+            })
+        };
+        together.iter().zip(issues).map(alone).collect()
     }
 
     /// The times of a step, if one alike was timed.
     pub(super) fn find(&self, shape: &Shape, issues: &[Moment]) -> Option<Vec<Times>> {
-        let known = self.steps.iter().find(|known| known.shape == *shape)?;
+        let key = key(shape);
+        let is_alike = |known: &&Step| known.key == key && known.shape == *shape;
+        // What follows from the issue of a partner has its terms.
+        let known = self.steps.iter().filter(is_alike).find(|known| have_moved_alike(&known.issues, issues))?;
         let parts = known.times.iter().zip(&known.issues).zip(issues);
         parts.map(|((times, from), to)| times.moved(*from, *to)).collect()
     }
@@ -59,17 +100,38 @@ impl Alike {
         if self.steps.len() == STEPS {
             self.steps.pop_front();
         }
-        self.steps.push_back(Step { shape, issues, times });
+        self.steps.push_back(Step { key: key(&shape), shape, issues, times });
     }
 }
 
+/// Whether the terms of all issues differ from those of `from` by the same.
+fn have_moved_alike(from: &[Moment], to: &[Moment]) -> bool {
+    let by =
+        |(from, to): (&Moment, &Moment)| Bound::ALL.map(|bound| to.terms.of(bound).wrapping_sub(from.terms.of(bound)));
+    let mut all = from.iter().zip(to).map(by);
+    let first = all.next();
+    all.all(|other| Some(other) == first)
+}
+
+/// A number made of what mostly differs between steps: communicator, lengths and addresses of the first instruction, and the last
+/// issue.
+fn key(shape: &Shape) -> u64 {
+    let (Some(first), Some(last)) = (shape.first(), shape.last()) else { return 0 };
+    let Instruction { operation, communicator, root, bytes, extent, source, destination, .. } = first.instruction;
+    let parts =
+        [operation as u64, communicator.into(), root.into(), bytes, extent, source.address, destination.address];
+    parts.iter().fold(last.later, |key, part| (key ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+}
+
 impl Clock<'_> {
-    /// The operand with an address that stands for all in its pseudo channel, if the blocks of both are in the same ones.
-    fn place(&self, operand: Operand) -> Operand {
-        let channel = self.capabilities.memory_bytes / self.channels() as u64;
+    /// The operand of `blocks` with an address that stands for all whose blocks are in the same pseudo channels.
+    fn place(&self, operand: Operand, blocks: Option<Blocks>) -> Operand {
+        let channel = self.capabilities.channel_bytes();
         let is_whole = channel > 0 && self.capabilities.stripe_bytes().is_multiple_of(channel);
-        match operand.layout {
-            Layout::Striped if is_whole => Operand { address: operand.address / channel, ..operand },
+        match (operand.layout, blocks) {
+            (Layout::Striped, Some(_)) if is_whole => Operand { address: operand.address / channel, ..operand },
+            (Layout::Block, Some(Blocks::One)) => Operand { address: self.channel(operand.address) as u64, ..operand },
+            (_, None) => Operand { address: 0, ..operand },
             _ => operand,
         }
     }

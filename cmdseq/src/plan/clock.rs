@@ -90,3 +90,8 @@ impl Clock<'_> {
         self.capabilities.memory_channels.max(1) as usize
     }
 }
+
+/// Picoseconds of `bytes` at `mbps`.
+pub(super) fn wire(bytes: u64, mbps: u32) -> u64 {
+    u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(mbps.max(1))).unwrap_or(u64::MAX)
+}

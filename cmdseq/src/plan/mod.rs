@@ -10,6 +10,7 @@ mod channels;
 mod clock;
 mod direct;
 mod draft;
+mod earliest;
 mod factorisation;
 mod flow;
 mod fold_order;
@@ -44,8 +45,8 @@ use std::collections::HashMap;
 
 use crate::cost::CostModel;
 use crate::instruction::takes_tables;
-use crate::matching::{Members, takes_partners};
-use crate::{Capabilities, Flags, Topology, transfers, verify};
+use crate::matching::{Members, Recent, takes_partners};
+use crate::{Capabilities, Flags, Topology, verify};
 
 use draft::Draft;
 use renumbered::on_grid;
@@ -292,7 +293,7 @@ impl Search<'_> {
         let is_barrier = request.collective == Collective::Barrier;
         let members = Members::new(&communicators, &nodes, capabilities)?;
         // What cannot win is neither timed nor checked.
-        if best.is_some_and(|best| predict::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
+        if best.is_some_and(|best| earliest::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
             return Ok(None);
         }
         let predicted = predict::predict_steps(&programs, &members, &nodes, capabilities, model, is_barrier)?;
@@ -300,7 +301,8 @@ impl Search<'_> {
         if best.is_some_and(|best| times(predicted) >= times(best)) {
             return Ok(None);
         }
-        let members = verify::check(&programs, &communicators, &nodes, capabilities)?;
+        // The prediction has matched them.
+        verify::check_matched(&programs, &members, capabilities)?;
         if let Some(placement) = &request.placement {
             placement.check_honoured(request, &programs, &members, capabilities)?;
         }
@@ -354,14 +356,16 @@ fn busiest_link(programs: &[Program], members: &Members, capabilities: &Capabili
     for (rank, program) in programs.iter().enumerate() {
         sent.clear();
         sent.resize(capabilities.nodes as usize, 0);
+        let mut known: Recent<Vec<(u32, u64)>> = Recent::default();
         for instruction in &program.instructions {
             let Some(membership) = members.of(rank, instruction) else { continue };
-            let nodes = membership.nodes();
-            let context = membership.context(&program.tables, capabilities);
-            let Ok(moved) = transfers(instruction, &context) else { continue };
-            for send in moved.sends {
-                let link = &mut sent[nodes[send.peer_rank as usize] as usize];
-                *link = link.saturating_add(send.bytes);
+            let sends = known.of(instruction, || {
+                let moved = members.moved(rank, instruction, &program.tables, capabilities);
+                moved.sends.iter().map(|send| (membership.nodes()[send.peer_rank as usize], send.bytes)).collect()
+            });
+            for (node, bytes) in sends {
+                let link = &mut sent[*node as usize];
+                *link = link.saturating_add(*bytes);
             }
         }
         busiest = busiest.max(sent.iter().copied().max().unwrap_or(0));

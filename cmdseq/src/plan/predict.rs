@@ -8,7 +8,7 @@
 //! itself, so programs should give them different pseudo channels.
 
 use super::alike::Alike;
-use super::clock::Clock;
+use super::clock::{Clock, wire};
 use super::flow::Flows;
 use super::issues::Issues;
 use super::outcome::Prediction;
@@ -108,7 +108,7 @@ fn each_step(
     let mut matching = Matching::new(programs, members, capabilities);
     while let Some(together) = matching.step()? {
         let issued: Vec<Moment> = together.iter().map(|(rank, index)| issues.of(*rank, *index)).collect();
-        let shape = Alike::shape(&together, &issued, programs, &clock);
+        let shape = Alike::shape(&together, &issued, programs, members, &clock);
         let times = shape.as_ref().and_then(|shape| alike.find(shape, &issued)).unwrap_or_else(|| {
             let part = |((rank, index), issue): (&(usize, usize), &Moment)| {
                 let program = &programs[*rank];
@@ -128,39 +128,6 @@ fn each_step(
         }
     }
     Ok(())
-}
-
-/// A time, in picoseconds, before which the last byte of `programs` cannot arrive: that of the card with most to do, if it never
-/// had to wait for another.
-pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &Capabilities, model: &CostModel) -> u64 {
-    let clock = Clock { capabilities, model };
-    let timing = &model.timing;
-    let fastest = model.links.values().copied().fold(timing.link_mbps, u32::max);
-    let of_rank = |(rank, program): (usize, &Program)| {
-        // By lane, all before the last instruction that moves something: what is behind it moves nothing that could arrive.
-        let mut sums: Vec<(u64, u64)> = Vec::new();
-        for instruction in &program.instructions {
-            let part = Part::new(rank, instruction, Moment::default(), &program.tables, members, capabilities);
-            let mut least = u64::from(timing.dispatch_cycles) + u64::from(timing.handover_cycles);
-            let mut moves = 0;
-            let lane = usize::from(instruction.lane);
-            sums.resize(sums.len().max(lane + 1), (0, 0));
-            let (before, all) = &mut sums[lane];
-            if !part.moved.receives.is_empty() || !part.moved.sends.is_empty() {
-                *before = *all;
-            }
-            if let Some(longest) = part.moved.sends.iter().map(|send| send.bytes).max() {
-                least += u64::from(timing.memory_read_cycles) + 1;
-                moves = wire(longest, fastest) + u64::from(timing.data_ps) + u64::from(timing.acknowledge_ps);
-            }
-            if matches!(instruction.operation, Operation::Delay) {
-                least = instruction.extent.saturating_add(timing.handover_cycles.into());
-            }
-            *all = all.saturating_add(clock.cycles(least)).saturating_add(moves);
-        }
-        sums.into_iter().map(|(before, _)| before).max().unwrap_or(0)
-    };
-    programs.iter().enumerate().map(of_rank).max().unwrap_or(0)
 }
 
 /// One rank's instruction among those that run together.
@@ -586,7 +553,5 @@ impl Step<'_> {
     }
 }
 
-/// Picoseconds of `bytes` at `mbps`.
-fn wire(bytes: u64, mbps: u32) -> u64 {
-    u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(mbps.max(1))).unwrap_or(u64::MAX)
-}
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,23 @@ impl Exchange {
     }
 }
 
+/// The blocks that `rank` reads at the source and writes at the destination of an instruction on a communicator; `None` for other
+/// operations.
+pub(crate) fn blocks_of(instruction: &Instruction, rank: u32) -> Option<[Option<Blocks>; 2]> {
+    use Operation::{Barrier, PutSignal, RdmaRead, RdmaWrite, Recv, RecvReduce, Send, Sendrecv, SendrecvReduce};
+    if let Some(exchange) = Exchange::of(instruction) {
+        return Some([exchange.source(rank), exchange.destination(rank)]);
+    }
+    let one = Some(Blocks::One);
+    match instruction.operation {
+        Barrier => Some([None, None]),
+        Send | RdmaWrite | PutSignal => Some([one, None]),
+        Recv | RdmaRead => Some([None, one]),
+        Sendrecv | RecvReduce | SendrecvReduce => Some([one, one]),
+        _ => None,
+    }
+}
+
 /// The table slots in the extent of an alltoallv: of its source, and of its destination.
 pub(crate) const fn alltoallv_slots(extent: u64) -> (u64, u64) {
     // Invalid high bits stay in the second, so that no table is found.

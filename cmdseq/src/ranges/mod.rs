@@ -14,10 +14,10 @@ use crate::table::Tables;
 
 pub use card::card_ranges;
 pub(crate) use card::card_ranges_of;
-pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots};
+pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots, blocks_of};
 pub(crate) use lengths::{Lengths, lengths};
-pub(crate) use transfers::remote;
 pub use transfers::transfers;
+pub(crate) use transfers::{is_own_in_place, remote};
 
 /// A block that one card sends to, or receives from, another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -133,6 +133,24 @@ pub(crate) fn remote(instruction: &Instruction, context: &Context<'_>) -> Result
     Ok(block.map(|block| Transfer { peer_rank: u32::from(instruction.peer), ..block }))
 }
 
+/// Whether the own block has one address on both sides of an exchange.
+pub(crate) fn is_own_in_place(instruction: &Instruction, context: &Context<'_>) -> bool {
+    let rank = context.rank;
+    let blocks = match Exchange::of(instruction) {
+        Some(exchange) => match sides(&exchange, instruction, context) {
+            Ok((Some(source), Some(destination))) => [source.block(rank).ok(), destination.block(rank).ok()],
+            _ => return false,
+        },
+        // A sendrecv with itself.
+        None if [instruction.root, instruction.peer].map(u32::from) == [rank; 2] => {
+            [&instruction.source, &instruction.destination].map(|side| one(instruction, side, rank, context).ok())
+        }
+        None => return false,
+    };
+    let [source, destination] = blocks.map(|block| block.flatten().map(|block| block.address));
+    source.is_some() && source == destination
+}
+
 /// The own block, if it is not in place.
 fn own(source: Option<Transfer>, destination: Option<Transfer>) -> Option<OwnBlock> {
     let (source, destination) = (source?, destination?);

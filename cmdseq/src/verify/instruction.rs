@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::spread::{Sides, Spans, Spread};
 use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::matching::{Members, Membership, is_id, is_one_sided, is_rendezvous, takes_partners};
+use crate::matching::{Members, Membership, directions, is_id, is_one_sided, is_paired, is_rendezvous, takes_partners};
 use crate::ranges::{
     Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, card_ranges_of, transfers,
 };
@@ -65,7 +65,8 @@ impl<'a> Instructions<'a> {
         check_peer(instruction, &membership)?;
         check_stripes(instruction, capabilities)?;
         let context = membership.context(tables, capabilities);
-        if membership.is_linked() && is_plainly_right(instruction, &context, spans, capabilities) {
+        let is_linked = membership.is_linked() || is_pair_linked(instruction, &membership, capabilities);
+        if is_linked && is_plainly_right(instruction, &context, spans, capabilities) {
             return Ok(());
         }
         // If the check fails, nothing more is asked.
@@ -193,6 +194,15 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         Operation::Loop => refuse(Reason::Stored, "only valid in a resident program".into()),
         _ => Ok(()),
     }
+}
+
+/// Whether this is a transfer to or from other ranks, and these are linked.
+fn is_pair_linked(instruction: &Instruction, membership: &Membership<'_>, capabilities: &Capabilities) -> bool {
+    let nodes = membership.nodes();
+    let here = nodes[membership.own as usize];
+    let is_linked = |partner: u32| capabilities.topology.linked(here, nodes[partner as usize], capabilities.nodes);
+    let mut partners = directions(instruction, membership.own).into_iter().flatten();
+    is_paired(instruction.operation) && partners.all(|(_, partner)| is_linked(partner))
 }
 
 /// Whether the instruction is right by its bounds alone: both sides are inside of memory, and disjoint except for an own block

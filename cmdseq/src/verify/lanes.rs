@@ -3,6 +3,7 @@
 //! An instruction may still run when a later one is issued, unless that one, or one between them, waits for it. What each card's
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
+use super::spread::{Sides, Spans};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Claim, Lanes, Members};
 use crate::program::Program;
@@ -23,6 +24,7 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
     }
     let mut blocks = 0;
     for (rank, program) in programs.iter().enumerate() {
+        let spans = Spans::new(&program.tables);
         let mut running: Vec<Running<'_>> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
             let claim = lanes.claim(rank, index);
@@ -30,18 +32,22 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
             if !instruction.operation.fields().lane {
                 continue;
             }
-            let tables = &program.tables;
-            let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
-            let membership = members.of(rank, instruction);
-            let accesses = accesses(instruction, &membership.map_or(alone, |one| one.context(tables, capabilities)));
-            blocks += accesses.len() as u64;
-            if blocks > BLOCKS_MAX {
-                return Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "blocks of programs with several lanes"));
+            let context = members.context(rank, instruction, &program.tables, capabilities);
+            let sides = Sides::of(instruction, &context, &spans);
+            let mut it = Running { index, instruction, claim, context, sides, accesses: None };
+            for earlier in &mut running {
+                if it.is_plainly_apart_from(earlier) {
+                    continue;
+                }
+                blocks += it.list() + earlier.list();
+                if blocks > BLOCKS_MAX {
+                    return Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "blocks of programs with several lanes"));
+                }
+                if let Some(cause) = it.conflict(earlier) {
+                    return Err(Refusal::at(rank, index, cause).because(Reason::Race));
+                }
             }
-            if let Some(cause) = running.iter().find_map(|earlier| earlier.conflict(instruction, &accesses)) {
-                return Err(Refusal::at(rank, index, cause).because(Reason::Race));
-            }
-            running.push(Running { index, instruction, claim, accesses });
+            running.push(it);
         }
     }
     Ok(())
@@ -69,24 +75,43 @@ struct Running<'a> {
     index: usize,
     instruction: &'a Instruction,
     claim: Claim,
-    accesses: Vec<Access>,
+    context: Context<'a>,
+    /// Bounds of what it accesses, if they are known.
+    sides: Option<Sides>,
+    /// All that it accesses, once it was needed.
+    accesses: Option<Vec<Access>>,
 }
 
 impl Running<'_> {
-    fn conflict(&self, later: &Instruction, accesses: &[Access]) -> Option<String> {
-        let (here, there) = first_conflict(accesses, &self.accesses)?;
+    /// Whether the bounds alone show that the two have no conflict.
+    fn is_plainly_apart_from(&self, other: &Running<'_>) -> bool {
+        let sides = self.sides.as_ref().zip(other.sides.as_ref());
+        sides.is_some_and(|(sides, others)| sides.are_apart_from(others, self.context.stripe_bytes))
+    }
+
+    /// Lists what it accesses; returns the number of accesses if they were not listed before.
+    fn list(&mut self) -> u64 {
+        if self.accesses.is_some() {
+            return 0;
+        }
+        self.accesses.insert(accesses(self.instruction, &self.context)).len() as u64
+    }
+
+    /// Why this one and an earlier one, both listed, must not run at once.
+    fn conflict(&self, earlier: &Running<'_>) -> Option<String> {
+        let (here, there) = first_conflict(self.accesses.as_deref()?, earlier.accesses.as_deref()?)?;
         let does = |access: Access| if access.is_write { "writes" } else { "reads" };
         Some(format!(
             "{} in lane {} {} {} B at {:#x}, and instruction {} ({} in lane {}), which may run at the same time, {} {} B at \
              {:#x}; use one lane for both, or the flag fence",
-            later.operation,
-            later.lane,
+            self.instruction.operation,
+            self.instruction.lane,
             does(here),
             here.range.bytes,
             here.range.address,
-            self.index,
-            self.instruction.operation,
-            self.instruction.lane,
+            earlier.index,
+            earlier.instruction.operation,
+            earlier.instruction.lane,
             does(there),
             there.range.bytes,
             there.range.address
@@ -124,6 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{Operand, Operation, Tables};
 
     fn any_accesses() -> impl Strategy<Value = Vec<Access>> {
         let access = (0..64_u64, 0..8_u64, any::<bool>())
@@ -134,8 +160,52 @@ mod tests {
         })
     }
 
+    const STRIPE: u64 = 64;
+
+    fn any_exchange() -> impl Strategy<Value = Instruction> {
+        let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|one| one.fields().lane).collect();
+        let operand = || {
+            (0..300_u64, any::<bool>()).prop_map(|(address, is_striped)| {
+                if is_striped { Operand::card(address).striped() } else { Operand::card(address) }
+            })
+        };
+        let fields = (prop::sample::select(operations), 0..4_u16, 0..4_u16, 0..24_u64, 0..300_u64);
+        (fields, operand(), operand()).prop_map(|((operation, root, peer, bytes, extent), source, destination)| {
+            Instruction { root, peer, bytes, extent, source, destination, ..Instruction::new(operation) }
+        })
+    }
+
+    /// The buffer of a piece lies beside the stripes of another.
+    #[test]
+    fn bounds_tell_pieces_of_a_pipeline_apart() {
+        let tables = Tables::new();
+        let context = Context { rank: 0, ranks: 4, stripe_bytes: STRIPE, tables: &tables };
+        let sides = |instruction: &Instruction| Sides::of(instruction, &context, &Spans::default()).unwrap();
+        let scatter = Instruction::scatter(0, Operand::card(8).striped(), Operand::card(40), 8);
+        for (destination, are_apart) in [(16, true), (15, false), (0, true), (1, false), (48, true), (47, false)] {
+            let gather = Instruction::gather(0, Operand::card(32), Operand::card(destination).striped(), 8);
+            assert_eq!(sides(&scatter).are_apart_from(&sides(&gather), STRIPE), are_apart, "{destination}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+
+        #[test]
+        fn what_is_apart_by_its_bounds_has_no_conflict(
+            rank in 0..4_u32,
+            one in any_exchange(),
+            other in any_exchange(),
+        ) {
+            let tables = Tables::new();
+            let context = Context { rank, ranks: 4, stripe_bytes: STRIPE, tables: &tables };
+            let sides = [&one, &other].map(|it| Sides::of(it, &context, &Spans::default()));
+            if let [Some(here), Some(there)] = sides
+                && here.are_apart_from(&there, STRIPE)
+            {
+                prop_assert_eq!(first_conflict(&accesses(&one, &context), &accesses(&other, &context)), None);
+            }
+        }
 
         #[test]
         fn a_conflict_is_found_if_any_two_accesses_conflict(one in any_accesses(), other in any_accesses()) {

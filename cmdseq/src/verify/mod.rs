@@ -70,8 +70,28 @@ pub(crate) fn check(
         return Err(Refusal::of(rank, cause).because(Reason::Programs));
     }
     let members = Members::new(communicators, group, capabilities)?;
+    if !check_each(programs, &members, capabilities)? {
+        let mut matching = Matching::new(programs, &members, capabilities);
+        let mut together = Vec::new();
+        while matching.step_into(&mut together)? {}
+    }
+    Ok(members)
+}
+
+/// As [`verify`], for programs that [`Matching`] has run to their ends: not once more.
+pub(crate) fn check_matched(
+    programs: &[Program],
+    members: &Members,
+    capabilities: &Capabilities,
+) -> Result<(), Refusal> {
+    check_each(programs, members, capabilities).map(|_| ())
+}
+
+/// Checks each instruction by itself, and all that run at once. If there are one-sided operations, runs the programs and returns
+/// true; else they must still be matched.
+fn check_each(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<bool, Refusal> {
     let count = programs.iter().map(|program| program.instructions.len()).sum();
-    let mut instructions = Instructions::new(&members, capabilities, count);
+    let mut instructions = Instructions::new(members, capabilities, count);
     let mut has_one_sided = false;
     for (rank, program) in programs.iter().enumerate() {
         check_tables(rank, program, capabilities)?;
@@ -89,16 +109,12 @@ pub(crate) fn check(
         }
     }
     drop(instructions);
-    lanes::check(programs, &members, capabilities)?;
+    lanes::check(programs, members, capabilities)?;
     if has_one_sided {
-        windows::check_room(programs, &members, capabilities)?;
-        Races::check(programs, &members, capabilities)?;
-    } else {
-        let mut matching = Matching::new(programs, &members, capabilities);
-        let mut together = Vec::new();
-        while matching.step_into(&mut together)? {}
+        windows::check_room(programs, members, capabilities)?;
+        Races::check(programs, members, capabilities)?;
     }
-    Ok(members)
+    Ok(has_one_sided)
 }
 
 fn check_tables(rank: usize, program: &Program, capabilities: &Capabilities) -> Result<(), Refusal> {

@@ -53,15 +53,16 @@ impl<'a> Races<'a> {
         let run = Run { programs, members, capabilities };
         let found = run.until_none(signals, |signals| {
             let mut races = Races::new(programs, members, capabilities, &spans);
-            let mut windows = Windows::new(programs, members, capabilities);
+            let mut windows = Windows::of(programs, members, capabilities);
             let mut found = None;
             run.clocks(signals, |rank, index, clocks| {
                 if found.is_none() {
-                    found = windows.step(rank, index, clocks).or_else(|| races.uses(rank, index, clocks));
+                    let through = windows.as_mut().and_then(|windows| windows.step(rank, index, clocks));
+                    found = through.or_else(|| races.uses(rank, index, clocks));
                 }
                 races.check_work()
             })?;
-            Ok(found.or_else(|| windows.left()))
+            Ok(found.or_else(|| windows.as_ref()?.left()))
         })?;
         found.map_or(Ok(()), Err)
     }

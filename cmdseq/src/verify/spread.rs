@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ranges::{Blocks, Context, Exchange};
+use crate::ranges::{Blocks, Context, blocks_of};
 use crate::table::{Table, Tables};
 use crate::{Instruction, Layout, Operand, Operation};
 
@@ -42,11 +42,12 @@ impl Spread {
         if end <= other.start || other_end <= self.start {
             return true;
         }
-        let (Some(bytes), Some(other_bytes)) = (self.striped, other.striped) else { return false };
         if stripe_bytes == 0 {
             return false;
         }
-        // Blocks of both come once in a stripe, at the same distance.
+        // Blocks come once in a stripe, at the same distance. What is not striped lies there once.
+        let (bytes, other_bytes) =
+            (self.striped.unwrap_or(end - self.start), other.striped.unwrap_or(other_end - other.start));
         let (here, there) = (self.start % stripe_bytes, other.start % stripe_bytes);
         let gap = |from: u64, to: u64| if to >= from { to - from } else { stripe_bytes - from + to };
         gap(here, there) >= bytes && gap(there, here) >= other_bytes
@@ -70,21 +71,14 @@ impl Sides {
     /// Of an instruction on a communicator; `None` for others, and if a table is missing or does not fit.
     pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
         let Instruction { operation, bytes, extent, .. } = *instruction;
-        let one = Some(Blocks::One);
-        let (from, to) = match (Exchange::of(instruction), operation) {
-            (Some(exchange), _) => (exchange.source(context.rank), exchange.destination(context.rank)),
-            (None, Operation::Barrier) => (None, None),
-            (None, Operation::Send | Operation::RdmaWrite | Operation::PutSignal) => (one, None),
-            (None, Operation::Recv | Operation::RdmaRead) => (None, one),
-            (None, Operation::Sendrecv | Operation::RecvReduce | Operation::SendrecvReduce) => (one, one),
-            (None, _) => return None,
-        };
+        let [from, to] = blocks_of(instruction, context.rank)?;
         let side = |operand: &Operand, blocks: Option<Blocks>| {
             let is_striped = operand.layout == Layout::Striped;
             let count = match blocks {
                 None => return Some(None),
                 Some(Blocks::One) if !is_striped => 1,
-                Some(Blocks::One | Blocks::Each) => context.ranks,
+                Some(Blocks::One) => context.ranks,
+                Some(Blocks::Each) => instruction.filled_blocks(context.ranks),
                 Some(Blocks::Listed(slot)) => {
                     return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?)));
                 }
@@ -96,6 +90,16 @@ impl Sides {
         let is_fold = operation == Operation::SendrecvReduce;
         let own = is_fold.then(|| Spread::of(&Operand::card(extent), 1, bytes, context.stripe_bytes));
         Some(Sides { source, destination, own })
+    }
+
+    /// Whether neither writes a byte that the other reads or writes, by their bounds alone. If not, it may still be so.
+    pub(super) fn are_apart_from(&self, other: &Sides, stripe_bytes: u64) -> bool {
+        let is_clear = |written: &Option<Spread>, others: [&Option<Spread>; 3]| {
+            let apart = |written: &Spread, other: &Spread| written.is_apart_from(other, stripe_bytes);
+            written.is_none_or(|written| others.into_iter().flatten().all(|other| apart(&written, other)))
+        };
+        is_clear(&self.destination, [&other.source, &other.destination, &other.own])
+            && is_clear(&other.destination, [&self.source, &self.destination, &self.own])
     }
 
     /// Whether some byte from `touched.0` to before `touched.1` may be accessed.
@@ -188,7 +192,10 @@ mod tests {
             (striped(0, 64), striped(512 + 448, 64), true),
             (striped(500, 64), striped(1024 + 52, 64), true),
             (striped(500, 65), striped(1024 + 52, 64), false),
-            (striped(0, 64), of(64, 64), false),
+            (striped(0, 64), of(64, 64), true),
+            (striped(0, 64), of(512 + 64, 448), true),
+            (striped(0, 64), of(512 + 64, 449), false),
+            (striped(0, 64), of(64, 512), false),
         ] {
             assert_eq!(
                 [one.is_apart_from(&other, 512), other.is_apart_from(&one, 512)],

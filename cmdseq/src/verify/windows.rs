@@ -49,12 +49,17 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
     }
     let mut kinds: BTreeSet<Kind> = BTreeSet::new();
     for (rank, program) in programs.iter().enumerate() {
+        // Most are of the kind of the one before.
+        let mut last = None;
         for instruction in program.instructions.iter().filter(|one| one.needs_window()) {
             let rights = instruction.needed_rights();
-            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
-            if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
-                kinds.insert((peer, instruction.communicator, rights));
+            let named = (instruction.peer, instruction.communicator, rights);
+            if last == Some(named) || instruction.bytes == 0 && rights != Rights::SIGNAL {
+                continue;
             }
+            last = Some(named);
+            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
+            kinds.extend(peer.map(|peer| (peer, instruction.communicator, rights)));
         }
     }
     for (rank, program) in programs.iter().enumerate() {
@@ -68,8 +73,11 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
 }
 
 impl<'a> Windows<'a> {
-    pub(super) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        Windows { programs, members, capabilities, open: BTreeMap::new() }
+    /// No window is open; `None` if no instruction names one.
+    pub(super) fn of(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Option<Self> {
+        let mut all = programs.iter().flat_map(|program| &program.instructions);
+        let are_named = all.any(|instruction| instruction.window().is_some());
+        are_named.then(|| Windows { programs, members, capabilities, open: BTreeMap::new() })
     }
 
     /// Runs instruction `index` of `rank`; returns why a card could refuse it, in the order known so far.

@@ -17,11 +17,14 @@ pub(crate) const fn runs(profile: &Profile, operation: Operation) -> bool {
 /// Decodes `word` as a card of `profile` does: an operation that it does not have is unknown, whatever its fields.
 pub(crate) fn decode(profile: &Profile, word: &[u8; BYTES]) -> Result<Instruction, DecodeError> {
     let decoded = Instruction::decode(word);
+    match &decoded {
+        Ok(instruction) if runs(profile, instruction.operation) => return decoded,
+        Err(DecodeError::Checksum { .. } | DecodeError::Version(_)) => return decoded,
+        _ => {}
+    }
     let code = word[offset::OPERATION];
-    let is_unknown = Operation::from_code(code).is_some_and(|operation| !runs(profile, operation));
-    match decoded {
-        Err(DecodeError::Checksum { .. } | DecodeError::Version(_)) => decoded,
-        _ if is_unknown => Err(DecodeError::Operation(code)),
+    match Operation::from_code(code) {
+        Some(operation) if !runs(profile, operation) => Err(DecodeError::Operation(code)),
         _ => decoded,
     }
 }

@@ -67,6 +67,8 @@ fn common_instructions_need_only_the_short_check() {
         Instruction::alltoall(a.striped(), at(STRIPE / 2).striped(), STRIPE / 2),
         Instruction::allgather(a, b, 256),
         Instruction::allgather(a, b, 256).dividing(1000),
+        // Two of four blocks are empty.
+        Instruction::allgather(a, at(MEMORY - 128), 64).dividing(100),
         Instruction::reduce(SUM, 2, a, b, 64),
         Instruction::reduce(SUM, 0, a, b, 64),
         Instruction::allreduce(SUM, a, b, 64),
@@ -75,6 +77,8 @@ fn common_instructions_need_only_the_short_check() {
         Instruction::scan(SUM, a, b, 64),
         Instruction::exscan(SUM, a, b, 64),
         Instruction::recv_reduce(SUM, 0, a, b, 64),
+        // Between the stripes.
+        Instruction::sendrecv(1, 1, at(STRIPE).striped(), at(2 * STRIPE + 16), 16),
         Instruction::sendrecv_reduce(SUM, (1, 3), a, far, b, 64),
         Instruction::sendrecv_reduce(SUM, (1, 3), a, b, b, 64),
         Instruction::sendrecv_reduce(SUM, (1, 3), a, a, b, 64),
@@ -138,13 +142,14 @@ fn other_instructions_need_the_check_of_their_blocks() {
     let (right, overlap) = (None, Some(Reason::Overlap));
     for (instruction, refused) in [
         // Right, by the check of their blocks.
+        (Instruction::allgather(a, at(MEMORY - 127), 64).dividing(100), right),
         (eager(Instruction::allgatherv(a, b, 8, 0)), right),
         (eager(Instruction::scatterv(0, a, b, 8, 0)), right),
         (Instruction::rdma_write(1, a.striped(), b, 8), right),
         (Instruction::rdma_read(1, a, b.striped(), 8), right),
         (Instruction::alltoallv(a, a, 0, 1), right),
         (Instruction::gatherv(0, at(16), a, 8, 0), right),
-        (Instruction::sendrecv(1, 1, at(STRIPE).striped(), at(2 * STRIPE + 16), 16), right),
+        (Instruction::sendrecv(1, 1, at(STRIPE).striped(), at(3 * STRIPE), 16), right),
         // Wrong.
         (eager(Instruction::send(1, a, EAGER_BYTES + 1)), Some(Reason::EagerOverrun)),
         (eager(Instruction::send(1, a, EAGER_LIMIT + EAGER_BYTES)), Some(Reason::EagerOverrun)),
