@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
-use cmdseq::communicator::{ContextId, Entry, Format, Table};
+use cmdseq::communicator::ContextId;
 use cmdseq::completion::Status;
 
+use crate::communicator_table::{Entry, Format, Table};
 use crate::sequencer::Refusal;
 
 /// Capacity of the table.

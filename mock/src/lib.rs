@@ -27,6 +27,7 @@ mod agenda;
 mod budget;
 mod card;
 mod clock;
+pub mod communicator_table;
 mod communicators;
 mod config_space;
 mod copy;

@@ -3,10 +3,9 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::members::Members;
-use crate::program::Program;
+use super::job::Job;
 use crate::ranges::{Transfer, transfers};
-use crate::{Capabilities, Flags, Instruction, Operation};
+use crate::{Flags, Instruction, Operation};
 
 /// Kinds of exchanges remembered for a rank.
 const KNOWN_MAX: usize = 16;
@@ -14,9 +13,7 @@ const KNOWN_MAX: usize = 16;
 /// The lanes that programs use.
 #[derive(Debug)]
 pub(crate) struct Lanes<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     count: usize,
     /// By rank, the directions of its last exchanges: pieces of one transfer are alike.
     known: Vec<Vec<(Kind, Rc<Directions>)>>,
@@ -42,10 +39,10 @@ struct Directions {
 }
 
 impl<'a> Lanes<'a> {
-    pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        let all = programs.iter().flat_map(|program| &program.instructions);
+    pub(crate) fn new(job: Job<'a>) -> Self {
+        let all = job.programs.iter().flat_map(|program| &program.instructions);
         let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
-        Lanes { programs, members, capabilities, count, known: vec![Vec::new(); programs.len()] }
+        Lanes { job, count, known: vec![Vec::new(); job.programs.len()] }
     }
 
     /// Their number; at least 1.
@@ -55,7 +52,7 @@ impl<'a> Lanes<'a> {
 
     /// What instruction `index` of `rank` occupies.
     pub(crate) fn claim(&mut self, rank: usize, index: usize) -> Claim {
-        let instruction = &self.programs[rank].instructions[index];
+        let instruction = self.job.instruction(rank, index);
         Claim {
             lane: instruction.lane,
             is_fenced: instruction.flags.contains(Flags::FENCE),
@@ -65,19 +62,17 @@ impl<'a> Lanes<'a> {
     }
 
     fn directions(&mut self, rank: usize, instruction: &Instruction) -> Option<Rc<Directions>> {
-        let Lanes { members, capabilities, programs, .. } = *self;
         if instruction.operation == Operation::Fold {
             return Some(Rc::default());
         }
-        let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
+        let membership = self.job.membership(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
         let Instruction { operation, communicator, root, peer, bytes, extent, .. } = *instruction;
         let kind = (operation, communicator, root, peer, bytes, extent);
         let known = &mut self.known[rank];
         if let Some((_, directions)) = known.iter().find(|(other, _)| *other == kind) {
             return Some(directions.clone());
         }
-        let moved =
-            transfers(instruction, &membership.context(&programs[rank].tables, capabilities)).unwrap_or_default();
+        let moved = transfers(instruction, &self.job.context_in(rank, &membership)).unwrap_or_default();
         let nodes = |blocks: &[Transfer]| {
             let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
             let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::kinds::{is_one_sided, takes_partners};
 use crate::communicator::ContextId;
 use crate::instruction::WORLD;
-use crate::program::Communicator;
+use crate::program::{Communicator, ProgramSet};
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Context, Instruction, Tables};
 
@@ -69,19 +69,15 @@ impl<'a> Membership<'a> {
 }
 
 impl Members {
-    /// Finds the members of all communicators.
+    /// Finds the members of all communicators of a program set.
     ///
     /// # Errors
     /// An invalid or duplicate communicator.
-    pub(crate) fn new(
-        communicators: &[Communicator],
-        group: &[u32],
-        capabilities: &Capabilities,
-    ) -> Result<Self, Refusal> {
-        let rank_of: HashMap<u32, usize> = group.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
-        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); group.len()] };
+    pub(crate) fn new(set: &ProgramSet, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let rank_of: HashMap<u32, usize> = set.nodes.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
+        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
         members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
-        for Communicator { id, members: nodes } in communicators {
+        for Communicator { id, members: nodes } in &set.communicators {
             let refuse =
                 |cause| Err(Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators));
             if !is_id(*id, capabilities) {

@@ -58,6 +58,7 @@ impl Renumbered {
 
     /// Returns a draft of the new request as one of `original`.
     pub(super) fn restore(&self, original: &Request, mut draft: Draft) -> Draft {
+        draft.nodes.clone_from(&original.group);
         let mut programs: Vec<_> = std::mem::take(&mut draft.programs).into_iter().map(Some).collect();
         let bytes = |from, to| if original.collective.has_counts() { original.given(from, to) } else { original.bytes };
         for (rank, place) in (0..).zip(&self.places) {

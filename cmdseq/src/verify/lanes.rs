@@ -4,25 +4,24 @@
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::matching::{Claim, Lanes, Members};
-use crate::program::Program;
+use crate::matching::{Claim, Job, Lanes};
 use crate::ranges::{Range, card_ranges};
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Context, Instruction};
+use crate::{Context, Instruction};
 
 /// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
-pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let mut lanes = Lanes::new(programs, members, capabilities);
+pub(super) fn check(job: Job<'_>) -> Result<(), Refusal> {
+    let mut lanes = Lanes::new(job);
     if lanes.count() == 1 {
         return Ok(());
     }
-    let instructions = || programs.iter().flat_map(|program| &program.instructions);
+    let instructions = || job.programs.iter().flat_map(|program| &program.instructions);
     if instructions().any(|instruction| instruction.operation.fields().window) {
         let cause = "programs with one-sided operations or windows use lane 0 only: the verifier does not order other lanes with them";
         return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
     }
     let mut blocks = 0;
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         let mut running: Vec<Running<'_>> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
             let claim = lanes.claim(rank, index);
@@ -30,10 +29,7 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
             if !instruction.operation.fields().lane {
                 continue;
             }
-            let tables = &program.tables;
-            let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
-            let membership = members.of(rank, instruction);
-            let accesses = accesses(instruction, &membership.map_or(alone, |one| one.context(tables, capabilities)));
+            let accesses = accesses(instruction, &job.context(rank, instruction));
             blocks += accesses.len() as u64;
             if blocks > BLOCKS_MAX {
                 return Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "blocks of programs with several lanes"));

@@ -7,17 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::Clocks;
 use crate::instruction::Rights;
-use crate::matching::Members;
-use crate::program::Program;
+use crate::matching::Job;
 use crate::ranges::{Range, remote};
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Instruction, Operation};
 
 /// The open windows of all ranks.
 pub(super) struct Windows<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     /// By rank and slot.
     open: BTreeMap<(usize, u16), Open>,
 }
@@ -43,23 +40,24 @@ pub(super) fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
 }
 
 /// Refuses programs that need more windows than the cards have, beside those that they open themselves. The programs are valid.
-pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    if capabilities.windows == 0 {
+pub(super) fn check_room(job: Job<'_>) -> Result<(), Refusal> {
+    if job.capabilities.windows == 0 {
         return Ok(());
     }
     let mut kinds: BTreeSet<Kind> = BTreeSet::new();
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         for instruction in program.instructions.iter().filter(|one| one.needs_window()) {
             let rights = instruction.needed_rights();
-            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
-            if let Some(peer) = peer.filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL) {
+            if let Some(peer) =
+                job.peer(rank, instruction).filter(|_| instruction.bytes > 0 || rights == Rights::SIGNAL)
+            {
                 kinds.insert((peer, instruction.communicator, rights));
             }
         }
     }
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         let needed = kinds.iter().filter(|kind| kind.0 == rank).count();
-        let room = capabilities.windows as usize - program.opened_slots().len();
+        let room = job.capabilities.windows as usize - program.opened_slots().len();
         if needed > room {
             return Err(too_few(rank, needed, room));
         }
@@ -68,13 +66,13 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
 }
 
 impl<'a> Windows<'a> {
-    pub(super) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        Windows { programs, members, capabilities, open: BTreeMap::new() }
+    pub(super) fn new(job: Job<'a>) -> Self {
+        Windows { job, open: BTreeMap::new() }
     }
 
     /// Runs instruction `index` of `rank`; returns why a card could refuse it, in the order known so far.
     pub(super) fn step(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Option<Refusal> {
-        let instruction = &self.programs[rank].instructions[index];
+        let instruction = self.job.instruction(rank, index);
         let outcome = match instruction.operation {
             Operation::Open => self.begin(rank, index),
             Operation::Close => self.end(rank, instruction, clocks),
@@ -93,7 +91,7 @@ impl<'a> Windows<'a> {
     }
 
     fn begin(&mut self, rank: usize, index: usize) -> Result<(), String> {
-        let Some(window) = self.programs[rank].instructions[index].window() else { return Ok(()) };
+        let Some(window) = self.job.instruction(rank, index).window() else { return Ok(()) };
         if let Some(open) = self.open.get(&(rank, window.slot)) {
             return Err(format!("instruction {} opened window {}; close it first", open.index, window.slot));
         }
@@ -103,7 +101,7 @@ impl<'a> Windows<'a> {
 
     fn end(&mut self, rank: usize, instruction: &Instruction, clocks: &Clocks) -> Result<(), String> {
         let Some(window) = instruction.window() else { return Ok(()) };
-        let opened = |open: &Open| self.programs[rank].instructions[open.index].window();
+        let opened = |open: &Open| self.job.instruction(rank, open.index).window();
         let Some(open) = self.open.get(&(rank, window.slot)).filter(|open| opened(open) == Some(window)) else {
             return Err(format!("window {} with key {:#x} is not open", window.slot, window.key));
         };
@@ -119,18 +117,18 @@ impl<'a> Windows<'a> {
 
     /// A one-sided operation goes through the window that it names.
     fn pass(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Result<(), String> {
-        let program = &self.programs[rank];
-        let instruction = &program.instructions[index];
+        let job = self.job;
+        let instruction = job.instruction(rank, index);
         let Some(window) = instruction.window() else { return Ok(()) };
-        let Some(membership) = self.members.of(rank, instruction) else { return Ok(()) };
+        let Some(membership) = job.membership(rank, instruction) else { return Ok(()) };
         let Some(peer) = membership.program_rank(instruction.peer.into()) else { return Ok(()) };
         let slot = window.slot;
         let opens = |one: &Instruction| one.operation == Operation::Open && one.window() == Some(window);
         let open = self.open.get_mut(&(peer, slot));
-        let known = open.map(|open| (&self.programs[peer].instructions[open.index], open));
+        let known = open.map(|open| (job.instruction(peer, open.index), open));
         let is_open = |open: &Open| clocks.is_over(peer, open.index, rank);
         let Some((opened, open)) = known.filter(|(opened, open)| opens(opened) && is_open(open)) else {
-            return Err(match self.programs[peer].instructions.iter().any(opens) {
+            return Err(match job.programs[peer].instructions.iter().any(opens) {
                 true => format!(
                     "window {slot} of rank {peer} may be closed then; add a barrier after its open, and one before its close"
                 ),
@@ -142,14 +140,14 @@ impl<'a> Windows<'a> {
             return Err(format!("window {slot} of rank {peer} has no right {missing}"));
         }
         let own = membership.nodes()[membership.own as usize];
-        let allowed = self.members.membership(peer, opened.communicator);
+        let allowed = job.members.membership(peer, opened.communicator);
         if !allowed.is_some_and(|allowed| allowed.nodes().contains(&own)) {
             return Err(format!(
                 "window {slot} of rank {peer} is for members of communicator {} only",
                 opened.communicator
             ));
         }
-        let reached = remote(instruction, &membership.context(&program.tables, self.capabilities)).ok().flatten();
+        let reached = remote(instruction, &job.context_in(rank, &membership)).ok().flatten();
         let range = Range { address: opened.destination.address, bytes: opened.bytes };
         if let Some(block) = reached
             && (block.address < range.address || block.address.saturating_add(block.bytes) > range.end())

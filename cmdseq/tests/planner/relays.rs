@@ -47,7 +47,7 @@ fn placement(number: u8) -> Option<Placement> {
 
 fn meant(plan: &Plan, capabilities: &Capabilities) {
     verified(plan, capabilities).unwrap();
-    expect(&plan.programs, &plan.communicators, &plan.nodes(), capabilities, &plan.request).unwrap();
+    expect(&plan.set, capabilities, &plan.request).unwrap();
 }
 
 proptest! {
