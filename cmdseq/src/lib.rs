@@ -2,12 +2,13 @@
 //! device.
 //!
 //! An [`Instruction`] is one 64-byte word to the sequencer, a [`Completion`] one 32-byte word from it; `docs/isa.md` defines
-//! every bit. A [`Program`](program::Program) is the list of instructions of one card. The [planner](mod@plan) makes one program for
-//! each rank of a collective, the [assembler](asm) makes them from text, and the [verifier](mod@verify) checks the programs of all
-//! ranks together.
+//! every bit. A [`Program`](plan::Program) is the list of instructions of one card, a [`ProgramSet`](plan::ProgramSet) the programs of
+//! a group of cards. The [planner](mod@plan) makes the set of a collective, the [assembler](asm) makes programs from text, and the
+//! [verifier](mod@verify) checks all programs of a set together.
 //!
 //! ```
 //! use cmdseq::asm::{Options, assemble};
+//! use cmdseq::plan::ProgramSet;
 //! use cmdseq::{Capabilities, Instruction, Operation, Reason, verify};
 //!
 //! // Two ranks exchange 4 KiB, in text.
@@ -19,13 +20,10 @@
 //! ";
 //! let mut no_includes = |_: &str| Err("no includes".to_owned());
 //! let assembled = assemble("pair.seq", text, &mut no_includes, &Options::default()).unwrap();
-//! let mut programs = assembled.assembly.programs.iter().map(|rank| cmdseq::program::Program {
-//!     instructions: rank.instructions.clone(),
-//!     ..Default::default()
-//! }).collect::<Vec<_>>();
+//! let mut set = ProgramSet::new([0, 1], assembled.assembly.programs.iter().map(|rank| rank.instructions.clone()));
 //!
 //! // The words for the cards, and back.
-//! let word = programs[0].instructions[0].encode();
+//! let word = set.programs[0].instructions[0].encode();
 //! assert_eq!(Instruction::decode(&word).unwrap().operation, Operation::Sendrecv);
 //!
 //! // The verifier accepts both programs together, and refuses one of them alone.
@@ -41,9 +39,9 @@
 //! #         reduce_unit_cycles: 1,
 //! #     },
 //! # };
-//! assert_eq!(verify(&programs, &[], &[0, 1], &capabilities), Ok(()));
-//! programs[1].instructions.clear();
-//! let refusal = verify(&programs, &[], &[0, 1], &capabilities).unwrap_err();
+//! assert_eq!(verify(&set, &capabilities), Ok(()));
+//! set.programs[1].instructions.clear();
+//! let refusal = verify(&set, &capabilities).unwrap_err();
 //! assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Unmatched));
 //! ```
 //!
@@ -55,11 +53,11 @@
 //! |---|---|
 //! | [`reduction`] | element types and reductions, with their arithmetic |
 //! | [`instruction`], [`completion`], [`Encoded`] | the words to and from the sequencer |
-//! | [`capability`], [`table`], [`program`], [`communicator`] | what a card reports, stores and runs |
-//! | [`ranges`], [`refusal`], [`limits`] | the memory that an instruction accesses; refusals and limits |
+//! | [`capability`], [`table`], `program`, [`communicator`] | what a card reports, stores and runs; ids of communicators |
+//! | [`ranges`], `refusal`, [`limits`] | the memory that an instruction accesses; refusals and limits |
 //! | `matching` | which instructions run together |
 //! | [`mod@verify`] | the verifier |
-//! | [`request`], [`cost`], [`calibration`] | requests to the planner, and what predictions are based on |
+//! | `request`, [`cost`], [`calibration`] | requests to the planner, and what predictions are based on |
 //! | [`meaning`] | the result of programs, compared with a request |
 //! | [`mod@plan`] | the planner |
 //! | [`graph`] | several collectives as one program |
@@ -83,11 +81,11 @@ mod matching;
 pub mod meaning;
 mod named;
 pub mod plan;
-pub mod program;
+mod program;
 pub mod ranges;
 pub mod reduction;
-pub mod refusal;
-pub mod request;
+mod refusal;
+mod request;
 pub mod table;
 pub mod verify;
 

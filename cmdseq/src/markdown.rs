@@ -1,6 +1,5 @@
 //! The tables of `docs/isa.md`, made from the code.
 
-use crate::communicator::{Format, GENERATION_BITS};
 use crate::instruction::{
     self, AddressSpace, DESTINATION_SHIFT, FIELDS, OPERAND_ARGUMENT, OPERAND_SPACE_HIGH, OPERAND_SPACE_LOW,
     OPERAND_STRIPED, SOURCE_SHIFT, offset,
@@ -36,7 +35,6 @@ fn table(name: &str) -> String {
         "address spaces" => rows(["code", "space", "meaning"], (0..).zip(AddressSpace::ALL).map(address_space)),
         "flags" => rows(["bit", "flag", "meaning"], flags()),
         "operations" => rows(["code", "name", "reads", "meaning"], Operation::ALL.iter().map(|one| operation(*one))),
-        "communicator entry" => rows(["bits of an entry", "field"], communicator_entry()),
         "element types" => rows(
             ["code", "name", "meaning"],
             Element::ALL.iter().map(|one| [(*one as u8).to_string(), one.to_string(), one.meaning().to_owned()]),
@@ -139,19 +137,6 @@ fn operation(operation: Operation) -> [String; 4] {
     [(operation as u8).to_string(), operation.to_string(), reads.join(", "), operation.meaning().to_owned()]
 }
 
-fn communicator_entry() -> [[String; 2]; 4] {
-    let rank_bits = Format::PUBLISHED.rank_bits;
-    let nodes = format!("node of rank own ^ 2^i at i times {rank_bits}, for i from 0; 0 if there is no such rank");
-    let fields = [
-        (0, "generation"),
-        (GENERATION_BITS, "size - 1"),
-        (GENERATION_BITS + rank_bits, "own rank; in a free entry, larger than size - 1"),
-        (GENERATION_BITS + 2 * rank_bits, &nodes),
-    ];
-    let ends = [fields[1].0, fields[2].0, fields[3].0, Format::PUBLISHED.entry_bits()];
-    std::array::from_fn(|index| [format!("{} to {}", fields[index].0, ends[index] - 1), fields[index].1.to_owned()])
-}
-
 fn reduction(reduction: Reduction) -> [String; 4] {
     let types: Vec<&str> = Element::ALL.iter().filter(|one| reduction.takes(**one)).map(|one| one.name()).collect();
     [(reduction as u8).to_string(), reduction.to_string(), types.join(" "), reduction.meaning().to_owned()]
@@ -184,7 +169,7 @@ mod tests {
         let document = include_str!("../../docs/isa.md");
         assert!(document == render(document), "run: cargo run -p cmdseq --example isa");
         let named = document.lines().filter(|line| line.starts_with(MARKER)).count();
-        assert_eq!(named, 10);
+        assert_eq!(named, 9);
     }
 
     #[test]

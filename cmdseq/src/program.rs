@@ -1,6 +1,6 @@
-//! The program of one card, and communicators.
+//! The programs of a group of cards, and their communicators.
 //!
-//! Planner and graph make programs; verifier, meaning and driver read them.
+//! Planner, graph and assembler make program sets; verifier, meaning, prediction and driver take them.
 
 use std::collections::BTreeSet;
 
@@ -38,9 +38,15 @@ impl Program {
     }
 }
 
+impl From<Vec<Instruction>> for Program {
+    fn from(instructions: Vec<Instruction>) -> Self {
+        Program { instructions, ..Program::default() }
+    }
+}
+
 /// A communicator to define on its members before the programs start.
 ///
-/// Several communicators of one plan may have the same id if no card is a member of two of them: the rows of a Dragonfly have
+/// Several communicators of one program set may have the same id if no card is a member of two of them: the rows of a Dragonfly have
 /// one id, the columns another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Communicator {
@@ -48,6 +54,42 @@ pub struct Communicator {
     pub id: u16,
     /// Nodes by rank.
     pub members: Vec<u32>,
+}
+
+/// The programs of a group of cards, which run together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProgramSet {
+    /// The node of each program. The index of a program is its rank.
+    pub nodes: Vec<u32>,
+    /// One program per node, possibly empty.
+    pub programs: Vec<Program>,
+    /// Communicators to define first, with the same id on all members, without the permanent
+    /// [`WORLD`](crate::instruction::WORLD). Members without a program here are allowed, but no instruction may need them.
+    pub communicators: Vec<Communicator>,
+}
+
+impl ProgramSet {
+    /// Returns one program for each of `nodes`, without communicators.
+    pub fn new(nodes: impl Into<Vec<u32>>, programs: impl IntoIterator<Item = impl Into<Program>>) -> Self {
+        let programs = programs.into_iter().map(Into::into).collect();
+        ProgramSet { nodes: nodes.into(), programs, communicators: Vec::new() }
+    }
+
+    /// Adds communicators.
+    pub fn with(mut self, communicators: impl IntoIterator<Item = Communicator>) -> Self {
+        self.communicators.extend(communicators);
+        self
+    }
+
+    /// Returns the instructions of all programs, rank by rank.
+    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+        self.programs.iter().flat_map(|program| &program.instructions)
+    }
+
+    /// Returns the communicator that the card of `node` knows by `id`; `None` for the permanent one and for others' ids.
+    pub fn communicator(&self, node: u32, id: u16) -> Option<&Communicator> {
+        self.communicators.iter().find(|one| one.id == id && one.members.contains(&node))
+    }
 }
 
 /// Joins consecutive pieces.

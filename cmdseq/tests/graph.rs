@@ -26,7 +26,7 @@ fn chain() -> Graph {
 }
 
 fn verified(schedule: &Schedule, nodes: u32) {
-    verify(&schedule.bound(), &schedule.communicators, &schedule.group, &connected(nodes)).unwrap();
+    verify(&schedule.bound(), &connected(nodes)).unwrap();
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn buffers_lie_apart_and_steps_in_order() {
     verified(&schedule, 4);
     assert_eq!(schedule.steps.iter().map(|one| one.step).collect::<Vec<_>>(), [0, 1, 2]);
     let operations = |program: &Program| program.instructions.iter().map(|one| one.operation).collect::<Vec<_>>();
-    for program in &schedule.programs {
+    for program in &schedule.set.programs {
         let instructions = &program.instructions;
         assert_eq!(operations(program), [Operation::ReduceScatter, Operation::Allgather, Operation::Barrier]);
         assert_eq!((instructions[0].source.address, instructions[0].source.argument), (0, Some(0)));
@@ -56,9 +56,9 @@ fn buffers_lie_apart_and_steps_in_order() {
 fn a_buffer_is_bound_to_another_address_or_not_at_all() {
     let capabilities = connected(4);
     let mut schedule = chain().schedule(&capabilities).unwrap();
-    let programs = schedule.programs.clone();
+    let programs = schedule.set.programs.clone();
     schedule.rebind("x", 1 << 30, &capabilities).unwrap();
-    assert_eq!((schedule.arguments()[0], &schedule.programs), (1 << 30, &programs));
+    assert_eq!((schedule.arguments()[0], &schedule.set.programs), (1 << 30, &programs));
     verified(&schedule, 4);
     let before = schedule.clone();
     let end = capabilities.memory_bytes;
@@ -82,9 +82,10 @@ fn steps_of_subgroups_share_communicators_that_are_the_same() {
     graph.step(on(&[0, 1, 2, 3], Collective::Allgather).input("a").output("c"));
     let schedule = graph.schedule(&capabilities).unwrap();
     verified(&schedule, 4);
-    let ids: Vec<u16> = schedule.communicators.iter().map(|one| one.id).collect();
+    let ids: Vec<u16> = schedule.set.communicators.iter().map(|one| one.id).collect();
     assert_eq!(ids, [1, 2], "the one of all cards is always there");
-    let ids = |rank: usize| schedule.programs[rank].instructions.iter().map(|one| one.communicator).collect::<Vec<_>>();
+    let ids =
+        |rank: usize| schedule.set.programs[rank].instructions.iter().map(|one| one.communicator).collect::<Vec<_>>();
     assert_eq!((ids(3), ids(0)), (vec![1, 1, 0], vec![2, 0]));
 }
 
@@ -100,7 +101,7 @@ fn a_dragonfly_takes_its_rows_and_columns_once() {
     }
     graph.step(Step::new(all(Collective::Gather)).input("a").output("b"));
     let schedule = graph.schedule(&capabilities).unwrap();
-    assert_eq!(schedule.communicators.len(), 5, "two rows and three columns");
+    assert_eq!(schedule.set.communicators.len(), 5, "two rows and three columns");
     assert_eq!(schedule.between.bytes, 3 * 64, "the blocks of a row, on the way to the root");
 }
 

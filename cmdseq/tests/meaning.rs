@@ -5,13 +5,13 @@ mod cards;
 
 use cards::{combine, connected, counts, dragonfly};
 use cmdseq::meaning::{expect, expect_resident};
-use cmdseq::plan::{Algorithm, Collective, Communicator, Order, Piece, Plan, Program, Refusal, Request, plan};
-use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction};
+use cmdseq::plan::{Algorithm, Collective, Communicator, Order, Piece, Plan, Program, ProgramSet, Request, plan};
+use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Refusal};
 use proptest::prelude::*;
 
 fn expected(plan: &Plan, capabilities: &Capabilities, order: Order) -> Result<(), Refusal> {
     let request = Request { order, ..plan.request.clone() };
-    expect(&plan.programs, &plan.communicators, &plan.request.group, capabilities, &request)
+    expect(&plan.set, capabilities, &request)
 }
 
 /// Plans by every algorithm that does it, in every order, and how many there were.
@@ -24,7 +24,7 @@ fn check(request: &Request, capabilities: &Capabilities) -> usize {
         let request = Request { algorithm: Some(algorithm), order, combine, ..request.clone() };
         let Ok(plan) = plan(&request, capabilities) else { continue };
         if let Err(refusal) = expected(&plan, capabilities, request.order) {
-            panic!("{request:?}: {refusal}\n{:?}", plan.programs);
+            panic!("{request:?}: {refusal}\n{:?}", plan.set.programs);
         }
         plans += 1;
     }
@@ -106,8 +106,7 @@ proptest! {
             ..Request::new(collective, (0..ranks).collect(), 0)
         };
         let plan = plan(&right, &capabilities).unwrap();
-        let expected =
-            |request: &Request| expect(&plan.programs, &plan.communicators, &right.group, &capabilities, request);
+        let expected = |request: &Request| expect(&plan.set, &capabilities, request);
         prop_assert_eq!(expected(&right), Ok(()));
         // The same bytes in all, and two blocks of other lengths.
         let mut other = right.clone();
@@ -118,16 +117,16 @@ proptest! {
         }
         // Two blocks in one another's places.
         for rank in 0..ranks as usize {
-            let mut programs = plan.programs.clone();
-            let Some(table) = programs[rank].tables.values_mut().next_back() else { continue };
+            let mut set = plan.set.clone();
+            let Some(table) = set.programs[rank].tables.values_mut().next_back() else { continue };
             let [one, two] = places.map(|place| place.index(table.entries.len()));
             let (first, second) = (table.entries[one], table.entries[two]);
             (table.entries[one].displacement, table.entries[two].displacement) =
                 (second.displacement, first.displacement);
-            let found = expect(&programs, &plan.communicators, &right.group, &capabilities, &right);
+            let found = expect(&set, &capabilities, &right);
             match one == two || first.bytes + second.bytes == 0 {
                 true => prop_assert_eq!(found, Ok(())),
-                false => prop_assert!(found.is_err(), "{:?}", programs[rank]),
+                false => prop_assert!(found.is_err(), "{:?}", set.programs[rank]),
             }
         }
     }
@@ -153,31 +152,31 @@ fn another_collective_is_refused() {
         refusal
     };
     let all = |plan: &mut Plan, change: &dyn Fn(&mut Instruction)| {
-        plan.programs.iter_mut().for_each(|program| change(&mut program.instructions[0]));
+        plan.set.programs.iter_mut().for_each(|program| change(&mut program.instructions[0]));
     };
     let refusal = change(&|plan| all(plan, &|one| one.reduction = Some(Reduction::Max)));
     assert!(refusal.cause.contains("must be the sum of f32 of byte 0"), "{refusal}");
     assert!(refusal.cause.contains("but is the max of f32 of 4 inputs"), "{refusal}");
     change(&|plan| all(plan, &|one| one.element = Some(Element::F64)));
     change(&|plan| all(plan, &|one| one.bytes -= 4));
-    let refusal = change(&|plan| plan.programs[2].instructions[0].source.address += 4);
+    let refusal = change(&|plan| plan.set.programs[2].instructions[0].source.address += 4);
     assert_eq!(refusal.rank, Some(0), "{refusal}");
-    let refusal = change(&|plan| plan.programs[2].instructions[0].destination.address += 4);
+    let refusal = change(&|plan| plan.set.programs[2].instructions[0].destination.address += 4);
     assert_eq!(refusal.rank, Some(2), "{refusal}");
     let refusal = change(&|plan| {
-        let at = plan.programs[1].output[0].address;
-        plan.programs[1].instructions.push(Instruction::fill(Operand::card(at + 100), 1, 0));
+        let at = plan.set.programs[1].output[0].address;
+        plan.set.programs[1].instructions.push(Instruction::fill(Operand::card(at + 100), 1, 0));
     });
     assert!(
         refusal.cause.contains("byte 100 of the output") && refusal.cause.contains("pattern of a fill"),
         "{refusal}"
     );
-    let refusal = change(&|plan| plan.programs[3].output.clear());
+    let refusal = change(&|plan| plan.set.programs[3].output.clear());
     assert!(refusal.cause.contains("incomplete output"), "{refusal}");
     // A contribution twice: the result is folded with one input again.
     let refusal = change(&|plan| {
-        let (input, output) = (plan.programs[0].input[0].address, plan.programs[0].output[0].address);
-        for (rank, program) in plan.programs.iter_mut().enumerate() {
+        let (input, output) = (plan.set.programs[0].input[0].address, plan.set.programs[0].output[0].address);
+        for (rank, program) in plan.set.programs.iter_mut().enumerate() {
             let (at, input) = (Operand::card(output), Operand::card(input));
             match rank {
                 0 => program.instructions.push(Instruction::send(1, input, 4096)),
@@ -195,10 +194,10 @@ fn another_collective_is_refused() {
 fn partial_results_are_folds_of_the_ranks_up_to_each() {
     let sum = Combine::new(Reduction::Sum, Element::F16);
     let (plan, capabilities) = planned(Collective::ReduceScatter, Algorithm::Direct, sum);
-    let (from, to, bytes) = (plan.programs[0].instructions[0].source, 1 << 32, 4096);
+    let (from, to, bytes) = (plan.set.programs[0].instructions[0].source, 1 << 32, 4096);
     let result_of = |stage: u64| {
         let mut plan = plan.clone();
-        for program in &mut plan.programs {
+        for program in &mut plan.set.programs {
             program.instructions = vec![Instruction::alltoall_scan(sum, from, Operand::card(to), bytes)];
             program.output = vec![Piece { offset: 0, address: to + stage * bytes, bytes }];
         }
@@ -222,9 +221,9 @@ fn partial_results_are_folds_of_the_ranks_up_to_each() {
         ];
         for change in changes {
             let mut plan = right.clone();
-            plan.communicators = vec![Communicator { id: 1, members: vec![1, 2, 3, 0] }];
+            plan.set.communicators = vec![Communicator { id: 1, members: vec![1, 2, 3, 0] }];
             expected(&plan, &capabilities, Order::Any).unwrap();
-            plan.programs.iter_mut().for_each(|program| change(&mut program.instructions[1]));
+            plan.set.programs.iter_mut().for_each(|program| change(&mut program.instructions[1]));
             assert_eq!(expected(&plan, &capabilities, Order::Any).unwrap_err().reason, Reason::Expectation);
         }
     }
@@ -244,7 +243,7 @@ fn folds_of_shifted_elements_are_refused() {
         let piece = |address| vec![Piece { offset: 0, address, bytes }];
         let program = Program { instructions, input: piece(input), output: piece(output), ..Program::default() };
         let request = Request { combine: Some(sum), ..Request::new(collective, vec![0, 1], bytes) };
-        expect(&vec![program; 2], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+        expect(&ProgramSet::new([0, 1], vec![program; 2]), &connected(2), &request).map_err(|refusal| refusal.reason)
     };
     let (allreduce, refused) = (Collective::Allreduce, Err(Reason::Expectation));
     // Bytes 2 to 7 come out of elements that lie across those of the input.
@@ -275,7 +274,7 @@ fn folds_of_shifted_elements_are_refused() {
         let piece = |address| vec![Piece { offset: 0, address, bytes: 12 }];
         let program = Program { instructions, input: piece(input), output: piece(output), ..Program::default() };
         let request = Request { combine: Some(sum), ..Request::new(allreduce, vec![0, 1], 12) };
-        expect(&vec![program; 2], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+        expect(&ProgramSet::new([0, 1], vec![program; 2]), &connected(2), &request).map_err(|refusal| refusal.reason)
     };
     assert_eq!(moved(0, false), Ok(()));
     assert_eq!(moved(2, false), refused);
@@ -302,7 +301,7 @@ fn folds_of_folds_keep_to_the_elements_of_the_inputs() {
         programs[2].output = vec![Piece { offset: 0, address: 0x1000, bytes: 16 }];
         let reduce = Request::new(Collective::Reduce, vec![0, 1, 2], 16);
         let request = Request { combine: Some(sum), root: 2, ..reduce };
-        expect(&programs, &[], &[0, 1, 2], &connected(3), &request).map_err(|refusal| refusal.reason)
+        expect(&ProgramSet::new([0, 1, 2], programs), &connected(3), &request).map_err(|refusal| refusal.reason)
     };
     assert_eq!(of_steps(&[(0, 16)]), Ok(()));
     assert_eq!(of_steps(&[(0, 8), (8, 8)]), Ok(()));
@@ -329,7 +328,7 @@ fn a_fold_on_one_card_means_its_two_operands() {
             ..Program::default()
         };
         let request = Request { combine: Some(sum), order, ..Request::new(Collective::Reduce, vec![0, 1], 16) };
-        expect(&[first, second], &[], &[0, 1], &connected(2), &request).map_err(|refusal| refusal.reason)
+        expect(&ProgramSet::new([0, 1], [first, second]), &connected(2), &request).map_err(|refusal| refusal.reason)
     };
     for order in [Order::Any, Order::Rank] {
         for destination in [input, came, output] {
@@ -349,11 +348,10 @@ fn a_fold_on_one_card_means_its_two_operands() {
 }
 
 fn is_barrier(programs: &[Vec<Instruction>], capabilities: &Capabilities) -> Result<(), Refusal> {
-    let program = |one: &Vec<Instruction>| Program { instructions: one.clone(), ..Program::default() };
-    let programs: Vec<Program> = programs.iter().map(program).collect();
     let group: Vec<u32> = (0..programs.len() as u32).collect();
-    let communicators = [Communicator { id: 1, members: vec![0, 1] }];
-    expect(&programs, &communicators, &group, capabilities, &Request::new(Collective::Barrier, group.clone(), 0))
+    let request = Request::new(Collective::Barrier, group.clone(), 0);
+    let set = ProgramSet::new(group, programs.to_vec()).with([Communicator { id: 1, members: vec![0, 1] }]);
+    expect(&set, capabilities, &request)
 }
 
 #[test]
@@ -455,13 +453,13 @@ fn every_planned_barrier_is_one_and_with_less_is_none() {
                 plans += 1;
                 // Without one of its steps, or with tokens of no bytes.
                 let leave_out = |change: &dyn Fn(&mut Vec<Instruction>)| {
-                    let mut programs = plan.programs.clone();
-                    programs.iter_mut().for_each(|program| change(&mut program.instructions));
-                    let found = expect(&programs, &plan.communicators, &request.group, &capabilities, &request);
+                    let mut set = plan.set.clone();
+                    set.programs.iter_mut().for_each(|program| change(&mut program.instructions));
+                    let found = expect(&set, &capabilities, &request);
                     assert_eq!(found.map_err(|refusal| refusal.reason), Err(Reason::Expectation), "{request:?}");
                 };
-                if plan.programs[0].instructions[0].operation == Operation::Barrier {
-                    (0..plan.programs[0].instructions.len()).for_each(|at| leave_out(&|all| _ = all.remove(at)));
+                if plan.set.programs[0].instructions[0].operation == Operation::Barrier {
+                    (0..plan.set.programs[0].instructions.len()).for_each(|at| leave_out(&|all| _ = all.remove(at)));
                 } else {
                     leave_out(&|all| all.iter_mut().for_each(|token| token.bytes = 0));
                 }
@@ -488,7 +486,7 @@ fn resident_programs_are_expected_with_their_loops_unrolled() {
         };
         let request = Request::new(Collective::Sendrecv, vec![0, 1], bytes);
         let programs = [program(0), program(1)];
-        expect_resident(&programs, &[[argument, 0, 0]; 2], &[], &[0, 1], &capabilities, &request)
+        expect_resident(&ProgramSet::new([0, 1], programs), &[[argument, 0, 0]; 2], &capabilities, &request)
     };
     resident(3, 0, 192).unwrap();
     let refusal = resident(2, 0, 192).unwrap_err();
@@ -506,27 +504,28 @@ fn the_order_of_ranks_is_told_from_others() {
         let sum = Combine::new(Reduction::Sum, element);
         let (mut plan, capabilities) = planned(Collective::Reduce, Algorithm::Direct, sum);
         assert_eq!(expected(&plan, &capabilities, Order::Rank).is_ok(), at_once, "f16 is rounded once, behind all");
-        let input = plan.programs.iter().map(|program| at(program.input[0].address)).collect::<Vec<_>>();
-        let output = at(plan.programs[0].output[0].address);
+        let input = plan.set.programs.iter().map(|program| at(program.input[0].address)).collect::<Vec<_>>();
+        let output = at(plan.set.programs[0].output[0].address);
         let between = at(1 << 32);
         // One after another, up the ranks and back to the root.
-        plan.programs[0].instructions = vec![Instruction::send(1, input[0], 4096), Instruction::recv(3, output, 4096)];
+        plan.set.programs[0].instructions =
+            vec![Instruction::send(1, input[0], 4096), Instruction::recv(3, output, 4096)];
         for rank in 1..4_u16 {
             let folds = Instruction::recv_reduce(sum, rank - 1, input[usize::from(rank)], between, 4096);
             let sends = Instruction::send((rank + 1) % 4, between, 4096);
-            plan.programs[usize::from(rank)].instructions = vec![folds, sends];
+            plan.set.programs[usize::from(rank)].instructions = vec![folds, sends];
         }
         expected(&plan, &capabilities, Order::Any).unwrap();
         expected(&plan, &capabilities, Order::Rank).unwrap();
         // The same, as a tree: (0, 1) and (2, 3).
-        plan.programs[0].instructions = vec![
+        plan.set.programs[0].instructions = vec![
             Instruction::recv_reduce(sum, 1, input[0], between, 4096),
             Instruction::recv_reduce(sum, 2, between, output, 4096),
         ];
-        plan.programs[1].instructions = vec![Instruction::send(0, input[1], 4096)];
-        plan.programs[2].instructions =
+        plan.set.programs[1].instructions = vec![Instruction::send(0, input[1], 4096)];
+        plan.set.programs[2].instructions =
             vec![Instruction::recv_reduce(sum, 3, input[2], between, 4096), Instruction::send(0, between, 4096)];
-        plan.programs[3].instructions = vec![Instruction::send(2, input[3], 4096)];
+        plan.set.programs[3].instructions = vec![Instruction::send(2, input[3], 4096)];
         expected(&plan, &capabilities, Order::Any).unwrap();
         let refusal = expected(&plan, &capabilities, Order::Rank).unwrap_err();
         assert!(refusal.cause.contains("in the order of ranks"), "{refusal}");
@@ -540,11 +539,11 @@ fn long_chains_of_folds_are_bounded() {
     let (mut plan, capabilities) = planned(Collective::Allreduce, Algorithm::Direct, sum);
     let at = |address| Operand::card(address);
     for _ in 0..100_000 {
-        plan.programs[0].instructions.push(Instruction::send(1, at(0), 64));
-        plan.programs[1].instructions.push(Instruction::recv_reduce(sum, 0, at(1 << 32), at(1 << 32), 64));
+        plan.set.programs[0].instructions.push(Instruction::send(1, at(0), 64));
+        plan.set.programs[1].instructions.push(Instruction::recv_reduce(sum, 0, at(1 << 32), at(1 << 32), 64));
     }
-    let output = plan.programs[1].output[0].address;
-    let program = &mut plan.programs[1].instructions;
+    let output = plan.set.programs[1].output[0].address;
+    let program = &mut plan.set.programs[1].instructions;
     program.insert(1, Instruction::copy(at(output), at(1 << 32), 64));
     program.push(Instruction::copy(at(1 << 32), at(output), 64));
     assert_eq!(expected(&plan, &capabilities, Order::Any).unwrap_err().reason, Reason::Expectation);

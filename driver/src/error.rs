@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::graph::GraphError;
-use cmdseq::plan::Refusal;
-use cmdseq::{Operation, Status};
+use cmdseq::{Operation, Refusal, Status};
 
 use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;

@@ -79,6 +79,9 @@ mod error;
 pub mod function;
 pub mod in_process;
 pub mod interrupt;
+#[cfg(all(test, feature = "vfio-user-server"))]
+#[path = "../tests/vfio_user/logged.rs"]
+mod logged;
 pub mod memory;
 mod owner;
 mod removal;

@@ -36,6 +36,7 @@ mod reduce;
 mod testing;
 mod world;
 
+pub use card::communicator_table;
 pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use fabric::{Clock, Fabric, LateDma};

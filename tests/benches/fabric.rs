@@ -44,10 +44,10 @@ fn bandwidth(c: &mut Criterion) {
     let (_fabric, mut cluster) = open(Profile::optweb(4));
     let plan = plan_all(&cluster, "alltoall", block as u64, None, None).expect("a plan");
     for (rank, bytes) in (0..4).flat_map(|rank| (0..4 * block as u64).step_by(4 << 20).map(move |at| (rank, at))) {
-        cluster.write_input(&plan, rank, bytes, &vec![rank as u8; 4 << 20]).expect("input");
+        cluster.write_input(&plan.set, rank, bytes, &vec![rank as u8; 4 << 20]).expect("input");
     }
     group.bench_function("alltoall of 4 ranks, 64 MiB a pair", |b| {
-        b.iter(|| cluster.execute(&plan, &Execution::default()).expect("a run"));
+        b.iter(|| cluster.execute(&plan.set, &Execution::default()).expect("a run"));
     });
     drop(cluster);
     let from: Vec<Vec<u8>> = (0..16).map(|block_number| vec![block_number; block]).collect();
@@ -69,13 +69,13 @@ fn scale(_c: &mut Criterion) {
         let (fabric, mut cluster) = open(Profile::optweb(cards));
         let plan = plan_all(&cluster, "alltoall", 64 << 10, None, None).expect("a plan");
         report(&format!("{cards} cards"), &fabric, || {
-            cluster.execute(&plan, &Execution::default()).expect("a run");
+            cluster.execute(&plan.set, &Execution::default()).expect("a run");
         });
     }
     let (fabric, mut cluster) = open(Profile::optweb_dragonfly(22, 44));
     let plan = plan_all(&cluster, "allgather", 1024, None, None).expect("a plan");
     report("968 cards, allgather 1 KiB", &fabric, || {
-        cluster.execute(&plan, &Execution::default()).expect("a run");
+        cluster.execute(&plan.set, &Execution::default()).expect("a run");
     });
 }
 

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use cmdseq::plan::Program;
+use cmdseq::plan::{Program, ProgramSet};
 use cmdseq::table::Table;
 use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Reduction, Tables, verify};
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -138,12 +138,12 @@ fn tables(rank: u16) -> Tables {
     Tables::from([(0, full), (1, holes)])
 }
 
-fn programs(step: Step) -> Vec<Program> {
+fn programs(step: Step) -> ProgramSet {
     let of_rank = |rank| {
         let instructions = (0..INSTRUCTIONS).map(|number| step(rank, number)).collect();
         Program { instructions, tables: tables(rank), ..Program::default() }
     };
-    (0..RANKS).map(of_rank).collect()
+    ProgramSet::new((0..RANKS.into()).collect::<Vec<_>>(), (0..RANKS).map(of_rank))
 }
 
 fn capabilities() -> Capabilities {
@@ -153,15 +153,14 @@ fn capabilities() -> Capabilities {
 
 fn verifying(c: &mut Criterion) {
     let capabilities = capabilities();
-    let group: Vec<u32> = (0..u32::from(RANKS)).collect();
     let mut bench = c.benchmark_group("verify 64 ranks x 1000 instructions");
     bench.sample_size(20);
     for (name, step) in KINDS {
-        let programs = programs(*step);
-        if programs.iter().flat_map(|one| &one.instructions).any(|it: &Instruction| !capabilities.runs(it.operation)) {
+        let set = programs(*step);
+        if set.instructions().any(|it| !capabilities.runs(it.operation)) {
             continue;
         }
-        let verified = || verify(black_box(&programs), &[], &group, &capabilities);
+        let verified = || verify(black_box(&set), &capabilities);
         if let Err(refusal) = verified() {
             panic!("{name}: {refusal}");
         }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 
 use crate::memory::Memory;
@@ -18,9 +18,7 @@ pub struct Stuck(pub String);
 
 /// The running programs of all ranks.
 struct Machine<'a> {
-    programs: &'a [Program],
-    communicators: &'a [Communicator],
-    group: &'a [u32],
+    set: &'a ProgramSet,
     nodes: u32,
     stripe_bytes: u64,
     memory: &'a mut [Memory],
@@ -46,23 +44,14 @@ struct Issued {
     uses: [BTreeSet<usize>; 2],
 }
 
-/// Runs programs of the ranks of `group` in a fabric of `nodes` cards with stripes of `stripe_bytes`, on the memory of each.
+/// Runs the programs of `set` in a fabric of `nodes` cards with stripes of `stripe_bytes`, on the memory of each.
 ///
 /// # Errors
 /// [`Stuck`] programs, or programs that do not match.
-pub fn interpret(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    nodes: u32,
-    stripe_bytes: u64,
-    memory: &mut [Memory],
-) -> Result<(), Stuck> {
-    let ranks = programs.len();
+pub fn interpret(set: &ProgramSet, nodes: u32, stripe_bytes: u64, memory: &mut [Memory]) -> Result<(), Stuck> {
+    let ranks = set.programs.len();
     let mut machine = Machine {
-        programs,
-        communicators,
-        group,
+        set,
         nodes,
         stripe_bytes,
         memory,
@@ -85,7 +74,7 @@ pub fn interpret(
             break;
         }
     }
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in set.programs.iter().enumerate() {
         if machine.next[rank] < program.instructions.len() || !machine.issued[rank].is_empty() {
             return Err(Stuck(format!("rank {rank} stays at instruction {}", machine.next[rank])));
         }
@@ -108,7 +97,7 @@ impl Machine<'_> {
 
     /// Issues what waits for nothing that runs: `docs/isa.md`, Lanes.
     fn issue(&mut self, rank: usize) -> Result<(), Stuck> {
-        while let Some(it) = self.programs[rank].instructions.get(self.next[rank]).copied() {
+        while let Some(it) = self.set.programs[rank].instructions.get(self.next[rank]).copied() {
             let is_alone = |it: &Instruction| !is_exchange(it.operation);
             let uses = self.uses(rank, &it)?;
             let waits = |one: &Issued| {
@@ -133,7 +122,7 @@ impl Machine<'_> {
         // One lane waits in any case, and a fold uses no link.
         if !is_exchange(it.operation)
             || it.operation == Operation::Fold
-            || self.programs[rank].instructions.iter().all(|one| one.lane == 0)
+            || self.set.programs[rank].instructions.iter().all(|one| one.lane == 0)
         {
             return Ok(nothing);
         }
@@ -141,7 +130,7 @@ impl Machine<'_> {
         let (root, peer, count) = (usize::from(it.root), usize::from(it.peer), nodes.len());
         let is_full = |number: usize| block_bytes(it, number) > 0;
         let listed = |slot: u64, number: usize| {
-            let table = self.programs[rank].tables.iter().find(|(known, _)| u64::from(**known) == slot);
+            let table = self.set.programs[rank].tables.iter().find(|(known, _)| u64::from(**known) == slot);
             table.and_then(|(_, table)| table.entries.get(number)).is_some_and(|entry| entry.bytes > 0)
         };
         let goes = |from: usize, to: usize| match it.operation {
@@ -169,7 +158,7 @@ impl Machine<'_> {
         };
         let mut uses = nothing;
         for other in (0..count).filter(|other| *other != own) {
-            let program = self.group.iter().position(|node| *node == nodes[other]);
+            let program = self.set.nodes.iter().position(|node| *node == nodes[other]);
             let [out, into] = [goes(own, other), goes(other, own)].map(|goes| program.filter(|_| goes));
             uses[0].extend(out);
             uses[1].extend(into);
@@ -179,17 +168,17 @@ impl Machine<'_> {
 
     /// Returns the nodes of the communicator, and the own rank.
     fn members(&self, rank: usize, id: u16) -> Option<(Vec<u32>, usize)> {
-        let node = self.group[rank];
+        let node = self.set.nodes[rank];
         let nodes: Vec<u32> = match id {
             0 => (0..self.nodes).collect(),
-            _ => self.communicators.iter().find(|one| one.id == id && one.members.contains(&node))?.members.clone(),
+            _ => self.set.communicators.iter().find(|one| one.id == id && one.members.contains(&node))?.members.clone(),
         };
         let own = nodes.iter().position(|one| *one == node)?;
         Some((nodes, own))
     }
 
     fn program_rank(&self, node: u32) -> Result<usize, Stuck> {
-        self.group.iter().position(|one| *one == node).ok_or_else(|| Stuck(format!("node {node} has no program")))
+        self.set.nodes.iter().position(|one| *one == node).ok_or_else(|| Stuck(format!("node {node} has no program")))
     }
 
     /// Returns the address of the only block exchanged with `other`.
@@ -258,7 +247,7 @@ impl Machine<'_> {
         let peer = self.program_rank(nodes[usize::from(it.peer)])?;
         let other = usize::from(it.peer);
         let there = if it.operation == Operation::RdmaRead { it.source } else { it.destination };
-        self.windows.pass(self.group[rank], peer, it, self.single(there, own)).map_err(Stuck)?;
+        self.windows.pass(self.set.nodes[rank], peer, it, self.single(there, own)).map_err(Stuck)?;
         if it.operation == Operation::RdmaRead {
             let data = self.memory[peer].read(self.single(it.source, own), it.bytes);
             self.memory[rank].write(self.single(it.destination, other), &data);
@@ -379,7 +368,7 @@ impl Machine<'_> {
         let root = usize::from(it.root);
         // Where block `number` of `rank` lies that its table in `slot` lists, and its length.
         let listed = |rank: usize, slot: u64, side: Operand, number: usize| {
-            let tables = &self.programs[ranks[rank]].tables;
+            let tables = &self.set.programs[ranks[rank]].tables;
             let (_, table) = tables
                 .iter()
                 .find(|(known, _)| u64::from(**known) == slot)

@@ -1,8 +1,8 @@
 //! Compares the planner's predictions with the counts of mock cards, for every collective, algorithm, number of ranks and size.
 
-use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
-use cmdseq::{Capabilities, Combine, Element, Reduction};
-use fpga_driver::{Cluster, Execution};
+use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
+use cmdseq::{Capabilities, Combine, Element, Reduction, Refusal};
+use fpga_driver::{Cluster, Execution, Report};
 
 /// Sizes from 8 B to 64 MiB, each four times the last, and those next to the limits where cards switch protocols.
 pub const SIZES: [u64; 17] = [
@@ -114,12 +114,17 @@ pub fn plans(request: &Request, capabilities: &Capabilities) -> Result<(Plan, Ve
     Ok((chosen, forced.collect()))
 }
 
+/// Returns when the last byte arrived, or the last card was released from a barrier: what a plan's predicted arrival is.
+pub fn arrival_cycles(plan: &Plan, report: &Report) -> u64 {
+    if plan.request.collective == Collective::Barrier { report.t2_cycles } else { report.arrival_cycles }
+}
+
 /// Runs a plan.
 ///
 /// # Panics
 /// If the plan fails.
 pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
-    let report = cluster.execute(plan, &Execution::default()).expect("a run");
+    let report = cluster.execute(&plan.set, &Execution::default()).expect("a run");
     let request = &plan.request;
     Case {
         collective: request.collective,
@@ -128,6 +133,6 @@ pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
         bytes: request.bytes.max(request.counts.iter().copied().max().unwrap_or(0)),
         is_rendezvous: request.eager_limit == Some(0),
         predicted_ps: plan.predicted.arrival_ps,
-        simulated_ps: report.arrival_cycles * 1_000_000_000 / u64::from(report.clock_khz),
+        simulated_ps: arrival_cycles(plan, &report) * 1_000_000_000 / u64::from(report.clock_khz),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, plan};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Capabilities, Instruction, Status};
 use fpga_driver::{Bound, Cluster, Error, Execution, Report};
 use fpga_hal::DmaBuffer;
@@ -35,7 +35,6 @@ impl UserLogic for Copying {
 pub struct Both {
     cluster: Cluster,
     memory: Vec<Memory>,
-    carrier: Plan,
     seed: u64,
     /// Pages that are compared after every run, on every card.
     watched: BTreeSet<u64>,
@@ -51,12 +50,10 @@ impl Both {
     pub fn new(profile: Profile) -> Self {
         let (fabric, cluster) = run::open(profile);
         let nodes = cluster.capabilities().nodes;
-        let request = Request::new(Collective::Barrier, (0..nodes).collect(), 0);
-        let carrier = plan(&request, cluster.capabilities()).expect("a barrier");
         let memory = vec![Memory::default(); nodes as usize];
         let allocate = |card: &fpga_driver::Card| card.allocate(HOST_BYTES as usize).expect("host memory");
         let host = cluster.cards().iter().map(allocate).collect();
-        Both { cluster, memory, carrier, seed: 0, watched: BTreeSet::new(), host, fabric }
+        Both { cluster, memory, seed: 0, watched: BTreeSet::new(), host, fabric }
     }
 
     /// Returns the capabilities of the cards.
@@ -123,40 +120,27 @@ impl Both {
         self.memory[rank].read(address, bytes)
     }
 
-    /// Runs programs of all ranks, each `delays` cycles later, which are to end well and leave on the cards what they leave
+    /// Runs programs of all cards, by node, each `delays` cycles later, which are to end well and leave on the cards what they leave
     /// in the interpreter: wherever a program has written on one card, and in all that is watched, on every card and in
     /// every stripe.
     ///
     /// # Errors
     /// The difference, as a sentence.
-    pub fn run(
-        &mut self,
-        programs: &[Program],
-        communicators: &[Communicator],
-        delays: &[u64],
-    ) -> Result<Report, String> {
-        self.run_as(programs, programs, communicators, delays)
+    pub fn run(&mut self, set: &ProgramSet, delays: &[u64]) -> Result<Report, String> {
+        self.run_as(set, set, delays)
     }
 
-    /// As [`run`](Both::run), with the interpreter running `meant`: what `programs` do, said with what it knows.
+    /// As [`run`](Both::run), with the interpreter running `meant`: what the programs do, said with what it knows.
     ///
     /// # Errors
     /// As [`run`](Both::run).
-    pub fn run_as(
-        &mut self,
-        programs: &[Program],
-        meant: &[Program],
-        communicators: &[Communicator],
-        delays: &[u64],
-    ) -> Result<Report, String> {
-        let group = self.carrier.request.group.clone();
+    pub fn run_as(&mut self, set: &ProgramSet, meant: &ProgramSet, delays: &[u64]) -> Result<Report, String> {
         self.memory.iter_mut().for_each(|memory| drop(memory.take_written()));
         let (nodes, stripe) = (self.capabilities().nodes, self.capabilities().stripe_bytes());
-        interpret(meant, communicators, &group, nodes, stripe, &mut self.memory)
-            .map_err(|stuck| format!("the interpreter: {}", stuck.0))?;
-        let report = self.execute(programs, communicators, delays).map_err(|error| format!("the cards: {error}"))?;
+        interpret(meant, nodes, stripe, &mut self.memory).map_err(|stuck| format!("the interpreter: {}", stuck.0))?;
+        let report = self.execute(set, delays).map_err(|error| format!("the cards: {error}"))?;
         let pages = self.pages_to_compare();
-        for rank in 0..programs.len() {
+        for rank in 0..set.programs.len() {
             self.compare(rank, &pages)?;
         }
         Ok(report)
@@ -166,12 +150,8 @@ impl Both {
     ///
     /// # Errors
     /// The difference, as a sentence.
-    pub fn fail(
-        &mut self,
-        programs: &[Program],
-        communicators: &[Communicator],
-    ) -> Result<(usize, usize, Status), String> {
-        match self.execute(programs, communicators, &[]) {
+    pub fn fail(&mut self, set: &ProgramSet) -> Result<(usize, usize, Status), String> {
+        match self.execute(set, &[]) {
             Err(Error::Failed { rank: Some(rank), instruction, status, .. }) => {
                 Ok((rank as usize, instruction, status))
             }
@@ -180,17 +160,11 @@ impl Both {
         }
     }
 
-    fn execute(
-        &mut self,
-        programs: &[Program],
-        communicators: &[Communicator],
-        delays: &[u64],
-    ) -> fpga_driver::Result<Report> {
-        let plan = Plan { programs: programs.to_vec(), communicators: communicators.to_vec(), ..self.carrier.clone() };
+    fn execute(&mut self, set: &ProgramSet, delays: &[u64]) -> fpga_driver::Result<Report> {
         let buffers = self.host.clone();
         let start_delay_cycles = delays.to_vec();
         let execution = Execution { timeout: TIMEOUT, start_delay_cycles, buffers, ..Execution::default() };
-        self.cluster.execute(&plan, &execution)
+        self.cluster.execute(set, &execution)
     }
 
     /// What is watched, and what the interpreter has written on any card, in every stripe.
@@ -198,9 +172,10 @@ impl Both {
         let mut pages = self.watched.clone();
         let stripe = (self.capabilities().stripe_bytes() / PAGE).max(1);
         let all = self.capabilities().memory_bytes / PAGE;
+        let cards = self.memory.len() as u64;
         for (address, bytes) in self.memory.iter_mut().flat_map(Memory::take_written) {
             for page in address / PAGE..(address + bytes).div_ceil(PAGE) {
-                let in_stripes = (0..self.carrier.programs.len() as u64).map(|other| page % stripe + other * stripe);
+                let in_stripes = (0..cards).map(|other| page % stripe + other * stripe);
                 pages.extend(in_stripes.chain([page]).filter(|page| *page < all));
             }
         }
@@ -241,11 +216,11 @@ mod tests {
         let mut both = Both::new(Profile::optweb(2));
         both.prepare(0, 0x10_000, 64);
         let fill = Instruction::fill(Operand::card(0x20_000), 64, 7);
-        let programs = [vec![fill], vec![]].map(|instructions| Program { instructions, ..Program::default() });
-        both.run(&programs, &[], &[]).expect("both do the same");
+        let set = ProgramSet::new([0, 1], [vec![fill], vec![]]);
+        both.run(&set, &[]).expect("both do the same");
         for (rank, stray) in [(1, 0x10_000), (0, 0x10_fff), (1, 0x20_040), (0, 0x20_800)] {
             both.cluster.card_mut(rank).write_memory(stray, &[1]).expect("card memory");
-            let wrong = both.run(&programs, &[], &[]).expect_err("a stray byte");
+            let wrong = both.run(&set, &[]).expect_err("a stray byte");
             assert_eq!(wrong, format!("rank {rank}: the byte at {stray:#x} is not what the interpreter has"));
             both.cluster.card_mut(rank).write_memory(stray, &[0]).expect("card memory");
             both.put(rank, stray, &[0]);

@@ -1,6 +1,7 @@
 //! Runs one collective on a fabric with other components than the published ones.
 
-use cmdseq::plan::{Algorithm, Collective, Plan, Refusal, Request, plan};
+use cmdseq::Refusal;
+use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan};
 use fpga_driver::{Cluster, Execution, Report};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
@@ -47,5 +48,5 @@ pub fn run(
     eager_limit: Option<u64>,
 ) -> Report {
     let plan = plan_all(cluster, operation, bytes, algorithm, eager_limit).expect("a plan");
-    cluster.execute(&plan, &Execution::default()).expect("a run")
+    cluster.execute(&plan.set, &Execution::default()).expect("a run")
 }

@@ -112,15 +112,15 @@ pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) ->
     for rank in 0..request.ranks() {
         for (offset, bytes) in chunks(request.input_bytes(rank)) {
             data.fill(rank, offset, &mut chunk[..bytes]);
-            cluster.write_input(plan, rank, offset, &chunk[..bytes]).map_err(|error| error.to_string())?;
+            cluster.write_input(&plan.set, rank, offset, &chunk[..bytes]).map_err(|error| error.to_string())?;
         }
     }
     let execution = Execution { timeout: TIMEOUT, ..Execution::default() };
-    let report = cluster.execute(plan, &execution).map_err(|error| error.to_string())?;
+    let report = cluster.execute(&plan.set, &execution).map_err(|error| error.to_string())?;
     for rank in 0..request.ranks() {
         for (offset, bytes) in chunks(request.output_bytes(rank)) {
             let part = &mut chunk[..bytes];
-            cluster.read_output(plan, rank, offset, part).map_err(|error| error.to_string())?;
+            cluster.read_output(&plan.set, rank, offset, part).map_err(|error| error.to_string())?;
             if spoil && offset == 0 {
                 part[bytes / 2] ^= 1;
             }
@@ -131,7 +131,7 @@ pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) ->
         let node = request.group[rank as usize];
         let card = cluster.cards().iter().position(|card| card.node() == node).map(|place| cluster.card_mut(place));
         let card = card.ok_or("no such card")?;
-        for piece in &plan.programs[rank as usize].input {
+        for piece in &plan.set.programs[rank as usize].input {
             for (offset, bytes) in chunks(piece.bytes) {
                 again.resize(bytes, 0);
                 card.read_memory(piece.address + offset, &mut again).map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cmdseq::plan::{Algorithm, Collective, Plan, Program, Request, plan, predict};
+use cmdseq::plan::{Algorithm, Collective, Communicator, ProgramSet, Request, plan, predict};
 use cmdseq::{Combine, Flags, Instruction, Operand, Status, verify};
 use fpga_driver::{Cluster, Error, Execution, Report};
 use fpga_mock::Profile;
@@ -41,16 +41,12 @@ impl Case<'_> {
         Instruction::alltoall_scan(how(reduction, element), source, destination, bytes).with_flags(flags)
     }
 
-    /// A plan with nothing but this instruction, for each rank of `group`.
-    fn plan(&self, cluster: &Cluster, group: &[u32]) -> Plan {
-        let algorithm = Some(Algorithm::Direct);
-        let request = Request { algorithm, ..Request::new(Collective::Alltoall, group.to_vec(), self.bytes) };
-        let mut plan = plan(&request, cluster.capabilities()).unwrap();
-        let communicator = plan.programs[0].instructions[0].communicator;
-        let program = Program { instructions: vec![self.instruction().on(communicator)], ..Program::default() };
-        plan.programs.fill(program);
-        verify(&plan.programs, &plan.communicators, group, cluster.capabilities()).unwrap();
-        plan
+    /// This instruction alone, for each rank of `group`.
+    fn set(&self, cluster: &Cluster, group: &[u32]) -> ProgramSet {
+        let all = Communicator { id: 1, members: group.to_vec() };
+        let set = ProgramSet::new(group, vec![vec![self.instruction().on(all.id)]; group.len()]).with([all]);
+        verify(&set, cluster.capabilities()).unwrap();
+        set
     }
 
     fn at(&self, operand: Operand, number: usize) -> u64 {
@@ -70,8 +66,8 @@ impl Case<'_> {
                 card.write_memory(self.at(self.source, number), &input[number * bytes..][..bytes]).unwrap();
             }
         }
-        let plan = self.plan(cluster, group);
-        let report = cluster.execute(&plan, &Execution::default()).map_err(|error| error.to_string())?;
+        let report =
+            cluster.execute(&self.set(cluster, group), &Execution::default()).map_err(|error| error.to_string())?;
         for (rank, node) in group.iter().enumerate() {
             let blocks: Vec<&[u8]> = inputs.iter().map(|input| &input[rank * bytes..][..bytes]).collect();
             for last in 0..ranks {
@@ -112,8 +108,8 @@ fn partial_results_of_f16_are_rounded_once_each() {
             cluster.card_mut(node).write_memory(case.at(BEHIND, number), &half.to_le_bytes()).unwrap();
         });
     }
-    let plan = case.plan(&cluster, &[0, 1, 2, 3]);
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    let set = case.set(&cluster, &[0, 1, 2, 3]);
+    cluster.execute(&set, &Execution::default()).unwrap();
     for node in 0..4 {
         // The third is 2050; 2051 is between 2050 and 2052, of which the last is even.
         for (stage, expected) in [0x6800_u16, 0x6800, 0x6801, 0x6802].into_iter().enumerate() {
@@ -147,8 +143,7 @@ fn any_blocks_of_any_group_are_folded_and_predicted() {
             let flags = if is_long { Flags::RENDEZVOUS } else { flags };
             let case = Case { reduction, element, bytes, source, destination, flags };
             let report = case.check(cluster, &group, seed).map_err(TestCaseError::fail)?;
-            let plan = case.plan(cluster, &group);
-            let predicted = predict(&plan.programs, &plan.communicators, &group, cluster.capabilities()).unwrap();
+            let predicted = predict(&case.set(cluster, &group), cluster.capabilities()).unwrap();
             // Cards count whole cycles.
             let simulated = report.arrival_cycles * 5000;
             let difference = predicted.arrival_ps.abs_diff(simulated);
@@ -200,16 +195,16 @@ fn rank_0_of_an_exscan_keeps_its_memory() {
             ..Request::new(Collective::Exscan, group, bytes)
         };
         let plan = plan(&request, cluster.capabilities()).unwrap();
-        assert!(plan.programs[0].output.is_empty());
+        assert!(plan.set.programs[0].output.is_empty());
         for rank in 0..nodes {
-            cluster.write_input(&plan, rank, 0, &input(5, rank, "f32", bytes)).unwrap();
+            cluster.write_input(&plan.set, rank, 0, &input(5, rank, "f32", bytes)).unwrap();
         }
-        let places = plan.programs[1].output.clone();
+        let places = plan.set.programs[1].output.clone();
         let mark = |bytes: u64| vec![0x5a; bytes as usize];
         for place in &places {
             cluster.card_mut(0).write_memory(place.address, &mark(place.bytes)).unwrap();
         }
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
         for place in &places {
             let mut found = vec![0; place.bytes as usize];
             cluster.card_mut(0).read_memory(place.address, &mut found).unwrap();

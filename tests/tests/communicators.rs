@@ -280,12 +280,12 @@ impl Walk {
         let request = Request { group: group.clone(), ..request(Collective::Broadcast) };
         let plan = plan(&request, self.cluster.capabilities()).unwrap();
         let data: Vec<u8> = (0..8).map(|_| self.random.roll() as u8).collect();
-        self.cluster.write_input(&plan, 0, 0, &data).unwrap();
-        match self.cluster.execute(&plan, &Execution::default()) {
+        self.cluster.write_input(&plan.set, 0, 0, &data).unwrap();
+        match self.cluster.execute(&plan.set, &Execution::default()) {
             Ok(_) => {
                 for rank in 0..group.len() as u32 {
                     let mut found = [0; 8];
-                    self.cluster.read_output(&plan, rank, 0, &mut found).unwrap();
+                    self.cluster.read_output(&plan.set, rank, 0, &mut found).unwrap();
                     assert_eq!(found, *data, "broadcast to rank {rank} of {group:?}");
                 }
             }
@@ -395,7 +395,7 @@ fn no_id_is_given_twice_before_a_reset() {
     assert!(matches!(error, Error::IdsSpent { cards: 2 }), "{error}");
     // The entry of the one that is held has ids left, and no room.
     assert_eq!(ids.len(), usize::from(ENTRIES - 2) * GENERATIONS + 1);
-    assert!(matches!(cluster.execute(&turned, &Execution::default()), Err(Error::IdsSpent { .. })));
+    assert!(matches!(cluster.execute(&turned.set, &Execution::default()), Err(Error::IdsSpent { .. })));
     gathers(&mut cluster, held.id(), &[0, 1], 3);
 
     cluster.card_mut(0).reset().unwrap();
@@ -407,7 +407,7 @@ fn no_id_is_given_twice_before_a_reset() {
     let both = cluster.duplicate(&world).unwrap();
     assert_eq!(BTreeSet::from([held.id(), alone.id(), both.id()]).len(), 3);
     gathers(&mut cluster, both.id(), &[0, 1], 4);
-    cluster.execute(&turned, &Execution::default()).unwrap();
+    cluster.execute(&turned.set, &Execution::default()).unwrap();
 }
 
 /// No one is told the ids of plans, so any number of plans can be run.
@@ -423,7 +423,7 @@ fn plans_do_not_use_ids_up() {
         .collect();
     for turn in 0..9000 {
         let plan = &plans[turn % plans.len()];
-        drop(cluster.contexts(&plan.communicators).unwrap());
+        drop(cluster.contexts(&plan.set.communicators).unwrap());
     }
     let world = cluster.world();
     cluster.duplicate(&world).unwrap();
@@ -483,16 +483,16 @@ fn what_a_program_frees_is_its_own() {
     let group: Vec<u32> = (0..4).collect();
     let barrier = Request::new(Collective::Barrier, group.clone(), 0);
     let mut plan = plan(&barrier, cluster.capabilities()).unwrap();
-    plan.communicators = [1, 2].map(|id| plan::Communicator { id, members: members.clone() }).into();
-    for (node, program) in plan.programs.iter_mut().enumerate() {
+    plan.set.communicators = [1, 2].map(|id| plan::Communicator { id, members: members.clone() }).into();
+    for (node, program) in plan.set.programs.iter_mut().enumerate() {
         program.instructions = match members.contains(&(node as u32)) {
             true => vec![Instruction::barrier().on(1), Instruction::free(1), Instruction::barrier().on(2)],
             false => Vec::new(),
         };
     }
-    cmdseq::verify(&plan.programs, &plan.communicators, &group, cluster.capabilities()).unwrap();
+    cmdseq::verify(&plan.set, cluster.capabilities()).unwrap();
     for _ in 0..3 {
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
         gathers(&mut cluster, held.id(), &members, 5);
     }
     // Nothing of it is left behind.
@@ -509,25 +509,25 @@ fn plans_use_what_is_held_and_leave_what_they_define() {
     let barrier = Request { group: group.clone(), bytes: 0, ..request(Collective::Barrier) };
     let barrier = plan(&barrier, cluster.capabilities()).unwrap();
     let retired = |cluster: &Cluster| cluster.cards()[0].retired().unwrap();
-    cluster.execute(&barrier, &Execution::default()).unwrap();
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
     let first = retired(&cluster);
-    cluster.execute(&barrier, &Execution::default()).unwrap();
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
     assert_eq!((first, retired(&cluster)), (4, 7), "defined once, and then three barriers each time");
 
     // A full table has no place for a plan, but for one of a group that is held.
     let held = cluster.create(&world, &group).unwrap();
     let others: Vec<_> = (2..ENTRIES).map(|_| cluster.duplicate(&world).unwrap()).collect();
     assert!(matches!(cluster.duplicate(&world), Err(Error::TableFull { .. })));
-    cluster.execute(&barrier, &Execution::default()).unwrap();
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
     let other = Request { group: vec![0, 3], bytes: 0, ..request(Collective::Barrier) };
     let other = plan(&other, cluster.capabilities()).unwrap();
-    assert!(matches!(cluster.execute(&other, &Execution::default()), Err(Error::TableFull { cards: 2, .. })));
+    assert!(matches!(cluster.execute(&other.set, &Execution::default()), Err(Error::TableFull { cards: 2, .. })));
 
     // What a stored plan uses stays on the cards when its handle is freed, and no longer.
-    let contexts = cluster.contexts(&barrier.communicators).unwrap();
-    let id = contexts.id(0, barrier.communicators[0].id);
+    let contexts = cluster.contexts(&barrier.set.communicators).unwrap();
+    let id = contexts.id(0, barrier.set.communicators[0].id);
     assert_eq!(id, held.id());
-    let words = contexts.translate(0, &barrier.programs[0].instructions);
+    let words = contexts.translate(0, &barrier.set.programs[0].instructions);
     assert!(words.iter().all(|word| word.communicator == id));
     cluster.free(&held).unwrap();
     assert!(matches!(cluster.free(&held), Err(Error::Stale { .. })));

@@ -104,11 +104,11 @@ fn reading_and_writing_one_pseudo_channel_loses_the_rate() {
     let (_fabric, mut cluster) = open(Profile::optweb(4));
     let time = |cluster: &mut Cluster, destination: u64| {
         let mut plan = plan_all(cluster, "sendrecv", 1 << 20, None, None).unwrap();
-        for program in &mut plan.programs {
+        for program in &mut plan.set.programs {
             program.instructions[0].source = Operand::card(0);
             program.instructions[0].destination = Operand::card(destination);
         }
-        cluster.execute(&plan, &Execution::default()).unwrap().arrival_cycles * 5
+        cluster.execute(&plan.set, &Execution::default()).unwrap().arrival_cycles * 5
     };
     // K is 256 MiB: behind it lies the other pseudo channel. In one channel, reading and writing get 25.6 Gb/s each.
     for (destination, wire) in [(256 << 20, 186_414), (128 << 20, 327_680)] {
@@ -137,7 +137,7 @@ fn a_link_removed_is_seen_by_those_who_need_it() {
     let (fabric, mut cluster) = open(Profile::optweb(4));
     fabric.plant(Fault::Cut { a: 1, b: 2, when: When::Now });
     let plan = plan_all(&cluster, "barrier", 0, None, None).unwrap();
-    let failed = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let failed = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     let Error::Failed { status, node, detail, .. } = failed else { panic!("{failed}") };
     assert_eq!(status, cmdseq::Status::LinkDown);
     assert!([(1, 2), (2, 1)].contains(&(node, detail)), "{node} {detail}");

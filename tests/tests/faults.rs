@@ -70,19 +70,19 @@ fn cards_refuse_what_they_cannot_do() {
 fn in_place_is_allowed_where_it_means_something() {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
     let mut plan = plan_all(&cluster, "allgather", 64, None, None).unwrap();
-    let destination = plan.programs[0].instructions[0].destination;
+    let destination = plan.set.programs[0].instructions[0].destination;
     // Each rank's own block already lies where it belongs.
     let stripe = 2 * cluster.capabilities().stripe_half_bytes;
-    for (rank, program) in plan.programs.iter_mut().enumerate() {
+    for (rank, program) in plan.set.programs.iter_mut().enumerate() {
         let address = destination.address + stripe * rank as u64;
         program.instructions[0].source = Operand::card(address);
         program.input[0].address = address;
         cluster.card_mut(rank).write_memory(address, &[rank as u8 + 1; 64]).unwrap();
     }
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
     for rank in 0..2 {
         let mut output = [0; 128];
-        cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+        cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
         assert_eq!(output[..64], [1; 64]);
         assert_eq!(output[64..], [2; 64]);
     }
@@ -120,7 +120,7 @@ fn stopped(fault: Fault, bytes: u64) -> (Error, Duration) {
     fabric.plant(fault);
     let start = Instant::now();
     let execution = Execution { timeout: Duration::from_millis(300), ..Execution::default() };
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     (error, start.elapsed())
 }
 
@@ -164,13 +164,13 @@ fn a_fault_waits_for_its_transfer() {
     ];
     let (fabric, mut cluster) = open(Profile::optweb(4));
     let plan = plan_all(&cluster, "allgather", MIB, None, None).unwrap();
-    let before = cluster.execute(&plan, &Execution::default()).unwrap();
+    let before = cluster.execute(&plan.set, &Execution::default()).unwrap();
     for moved in never {
         fabric.plant(Fault::Freeze { node: 2, when: When::Moved(moved) });
     }
     // One that strikes elsewhere does not change what the transfer takes.
     fabric.plant(Fault::Reset { node: 9, when: moved(1, 0, 100) });
-    let after = cluster.execute(&plan, &Execution::default()).unwrap();
+    let after = cluster.execute(&plan.set, &Execution::default()).unwrap();
     assert_eq!((after.t1_cycles, after.arrival_cycles), (before.t1_cycles, before.arrival_cycles));
 }
 
@@ -190,7 +190,7 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
     for node in 0..4_u32 {
         let (fabric, mut cluster) = open(Profile::optweb(4));
         let plan = plan_all(&cluster, "allgather", 16 * MIB, None, None).unwrap();
-        let allgather = |rank: usize| plan.programs[rank].instructions[0];
+        let allgather = |rank: usize| plan.set.programs[rank].instructions[0];
         let mut tokens: Vec<_> =
             (0..3).map(|rank| cluster.card_mut(rank).queue_mut().submit(allgather(rank)).unwrap()).collect();
         fabric.plant(Fault::Freeze { node, when: When::After(1_000_000_000) });
@@ -233,25 +233,25 @@ fn the_others_go_on_without_a_card_that_was_lost() {
         let all = plan_all(&cluster, "allgather", bytes, None, None).unwrap();
         // The lost card has a communicator with one of the others.
         let pair = plan(&Request::new(Collective::Allgather, vec![2, 1], 64), cluster.capabilities()).unwrap();
-        cluster.execute(&pair, &Execution::default()).unwrap();
+        cluster.execute(&pair.set, &Execution::default()).unwrap();
         fabric.plant(fault);
         let execution = Execution { timeout: Duration::from_millis(300), ..Execution::default() };
-        cluster.execute(&all, &execution).unwrap_err();
+        cluster.execute(&all.set, &execution).unwrap_err();
         assert!([0, 1, 3].iter().all(|card| cluster.cards()[*card].state() == State::Running));
         let launched = [0, 1, 3].map(|card| cluster.cards()[card].retired().unwrap());
         if cluster.cards()[2].state() != State::Running {
-            cluster.execute(&all, &execution).unwrap_err();
+            cluster.execute(&all.set, &execution).unwrap_err();
             assert_eq!([0, 1, 3].map(|card| cluster.cards()[card].retired().unwrap()), launched, "{fault:?}");
         }
         let group = vec![3, 0, 1];
         let others = plan(&Request::new(Collective::Allgather, group.clone(), 64), cluster.capabilities()).unwrap();
         for rank in 0..3 {
-            cluster.write_input(&others, rank, 0, &[rank as u8 + 1; 64]).unwrap();
+            cluster.write_input(&others.set, rank, 0, &[rank as u8 + 1; 64]).unwrap();
         }
-        cluster.execute(&others, &Execution::default()).unwrap();
+        cluster.execute(&others.set, &Execution::default()).unwrap();
         let mut output = [0; 192];
         for rank in 0..3 {
-            cluster.read_output(&others, rank, 0, &mut output).unwrap();
+            cluster.read_output(&others.set, rank, 0, &mut output).unwrap();
             assert!(output.chunks(64).zip(1..).all(|(block, value)| block == [value; 64]), "{fault:?}");
         }
     }
@@ -274,17 +274,17 @@ fn a_link_that_fails_after_its_block_was_acknowledged_is_not_missed() {
         fabric.set_link_rate(0, 2, 22_500);
         let plan = plan_all(&cluster, "scatter", MIB, Some(Algorithm::Direct), None).unwrap();
         for rank in 0..3 {
-            cluster.write_input(&plan, 0, rank * MIB, &[rank as u8 + 1; MIB as usize]).unwrap();
+            cluster.write_input(&plan.set, 0, rank * MIB, &[rank as u8 + 1; MIB as usize]).unwrap();
         }
         fabric.plant(Fault::Cut { a: 0, b: other, when: moved(0, 1, bytes) });
-        match (cluster.execute(&plan, &Execution::default()), is_missed) {
+        match (cluster.execute(&plan.set, &Execution::default()), is_missed) {
             (Ok(_), false) => {}
             (Err(Error::Failed { status: Status::LinkDown, .. }), true) => continue,
             (other, _) => panic!("{other:?}"),
         }
         for rank in 0..3 {
             let mut output = vec![0; MIB as usize];
-            cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+            cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
             assert!(output.iter().all(|byte| *byte == rank as u8 + 1), "rank {rank}");
         }
     }
@@ -338,7 +338,7 @@ fn a_card_can_be_used_after_it_was_stopped() {
     let alone = cluster.card_mut(1).run([Instruction::barrier()], Duration::from_millis(50)).unwrap_err();
     assert!(matches!(alone, Error::Timeout { .. }), "{alone}");
     (0..4).for_each(|place| cluster.card_mut(place).reset().unwrap());
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
 }
 
 #[test]

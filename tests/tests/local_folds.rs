@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cmdseq::instruction::offset;
-use cmdseq::plan::{Program, predict};
+use cmdseq::plan::{ProgramSet, predict};
 use cmdseq::{Combine, Flags, Instruction, Operand, Reason, Status, verify};
 use fpga_driver::{Bound, Cluster, Error};
 use fpga_mock::{Fabric, Profile};
@@ -109,8 +109,7 @@ fn a_fold_takes_what_its_parts_take() {
         let completions = run_alone(&mut cluster, &[fold]).unwrap();
         let one = completions[0];
         assert_eq!((one.t1, one.t2, one.arrival, one.bytes), (least + cycles, least + cycles, 0, 0), "{fold:?}");
-        let program = Program { instructions: vec![fold], ..Program::default() };
-        let predicted = predict(&[program], &[], &[0], cluster.capabilities()).unwrap();
+        let predicted = predict(&ProgramSet::new([0], [vec![fold]]), cluster.capabilities()).unwrap();
         assert_eq!(predicted.t2_ps / 5000, one.t2, "{fold:?}");
     }
 }
@@ -201,8 +200,8 @@ fn cards_refuse_what_the_verifier_refuses() {
             Err(Error::Failed { status: found, .. }) => assert_eq!(found, status, "{wrong:?}"),
             other => panic!("{wrong:?}: {other:?}"),
         }
-        let program = Program { instructions: vec![Instruction::nop(), wrong], ..Program::default() };
-        let refusal = verify(&[program], &[], &[0], cluster.capabilities()).unwrap_err();
+        let set = ProgramSet::new([0], [vec![Instruction::nop(), wrong]]);
+        let refusal = verify(&set, cluster.capabilities()).unwrap_err();
         assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), reason), "{wrong:?}");
     }
     // Two reads may overlap.
@@ -214,8 +213,8 @@ fn cards_refuse_what_the_verifier_refuses() {
 fn refusals_name_rank_lane_and_instruction() {
     let (_fabric, cluster) = with_lanes(3);
     let cause = |instructions: Vec<Instruction>| {
-        let programs = [Program::default(), Program { instructions, ..Program::default() }];
-        let refusal = verify(&programs, &[], &[0, 1], cluster.capabilities()).unwrap_err();
+        let set = ProgramSet::new([0, 1], [vec![], instructions]);
+        let refusal = verify(&set, cluster.capabilities()).unwrap_err();
         (refusal.rank, refusal.instruction, refusal.reason, refusal.cause)
     };
     let overlap = Instruction::fold(sum(), place(0), place(1), Operand::card(K + 4), 64).in_lane(2);
@@ -232,8 +231,7 @@ fn refusals_name_rank_lane_and_instruction() {
         assert!(text.starts_with(&format!("fold in lane 1 {does} 64 B")), "{text}");
         assert!(text.contains("instruction 0 (fold in lane 0)"), "{text}");
         for ordered in [vec![racing[0], racing[1].in_lane(0)], vec![racing[0], racing[1].with_flags(Flags::FENCE)]] {
-            let program = Program { instructions: ordered, ..Program::default() };
-            assert_eq!(verify(&[program], &[], &[0], cluster.capabilities()), Ok(()));
+            assert_eq!(verify(&ProgramSet::new([0], [ordered]), cluster.capabilities()), Ok(()));
         }
     }
 }

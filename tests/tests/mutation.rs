@@ -7,7 +7,7 @@ use fpga_tests::sweep::is_full;
 use std::collections::BTreeMap;
 
 use cmdseq::meaning::expect;
-use cmdseq::plan::{Algorithm, Collective, Communicator, Plan, Program, Request, plan};
+use cmdseq::plan::{Algorithm, Collective, Communicator, Plan, Program, ProgramSet, Request, plan};
 use cmdseq::table::Entry;
 use cmdseq::{
     AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation, Reason, Reduction,
@@ -19,8 +19,7 @@ use fpga_tests::program_sets::Both;
 /// An accepted set of programs, and the collective that it is, if it is one.
 struct Base {
     name: String,
-    programs: Vec<Program>,
-    communicators: Vec<Communicator>,
+    set: ProgramSet,
     expectation: Option<Request>,
 }
 
@@ -28,7 +27,7 @@ impl From<Plan> for Base {
     fn from(plan: Plan) -> Self {
         let name = format!("{} {} of {} B", plan.algorithm, plan.request.collective, plan.request.bytes);
         let expectation = Some(plan.request.clone());
-        Base { name, programs: plan.programs, communicators: plan.communicators, expectation }
+        Base { name, set: plan.set, expectation }
     }
 }
 
@@ -59,13 +58,18 @@ fn plans(capabilities: &Capabilities, sizes: &[u64], algorithms: &[Algorithm]) -
     all
 }
 
+fn on_one_communicator(ranks: u16, programs: impl Iterator<Item = impl Into<Program>>) -> ProgramSet {
+    let nodes: Vec<u32> = (0..ranks.into()).collect();
+    ProgramSet::new(nodes.clone(), programs).with([Communicator { id: 1, members: nodes }])
+}
+
 /// Sets that no collective gives: one-sided transfers, signals, copies and folds between two.
 fn by_hand(ranks: u16) -> Base {
     let at = Operand::card;
     let sum = Combine::new(Reduction::Sum, Element::U32);
     let programs = (0..ranks).map(|rank| {
         let (next, last) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-        let instructions = vec![
+        vec![
             Instruction::fill(at(0x8000), 64, 0x0102_0304_0506_0708),
             Instruction::put_signal(next, at(0), at(0x1000), 256, 1, 2),
             Instruction::wait_signal(1, 2),
@@ -83,12 +87,9 @@ fn by_hand(ranks: u16) -> Base {
             },
             Instruction::fold(sum, at(0x5000), at(0x3000), at(0x7000), 64),
             Instruction::fold(sum, at(0x7000), at(0x5000), at(0x7000), 64),
-        ];
-        Program { instructions, ..Program::default() }
+        ]
     });
-    let programs = programs.collect();
-    let communicators = vec![Communicator { id: 1, members: (0..ranks.into()).collect() }];
-    Base { name: "one-sided and in pairs".into(), programs, communicators, expectation: None }
+    Base { name: "one-sided and in pairs".into(), set: on_one_communicator(ranks, programs), expectation: None }
 }
 
 /// Everything that `it` is not, a field at a time.
@@ -208,7 +209,7 @@ struct Counts {
 
 /// The memory that programs read or write, rank by rank, in pieces that are not long.
 fn prepare(both: &mut Both, base: &Base) {
-    for (rank, program) in base.programs.iter().enumerate() {
+    for (rank, program) in base.set.programs.iter().enumerate() {
         for it in &program.instructions {
             for address in [it.source.address, it.destination.address] {
                 both.prepare(rank, address.saturating_sub(64), 512.min(it.bytes + 128));
@@ -224,10 +225,11 @@ const LATE: u64 = 1_000_000;
 
 /// Whether some rank was seen to end before another had begun. Every rank is late in one run: what does not wait for it is
 /// over long before.
-fn ends_early(both: &mut Both, programs: &[Program], communicators: &[Communicator]) -> Result<bool, String> {
-    for late in 0..programs.len() {
-        let delays: Vec<u64> = (0..programs.len()).map(|rank| if rank == late { LATE } else { 0 }).collect();
-        let report = both.run(programs, communicators, &delays)?;
+fn ends_early(both: &mut Both, set: &ProgramSet) -> Result<bool, String> {
+    let ranks = set.programs.len();
+    for late in 0..ranks {
+        let delays: Vec<u64> = (0..ranks).map(|rank| if rank == late { LATE } else { 0 }).collect();
+        let report = both.run(set, &delays)?;
         let ends = report.ranks.iter().map(|rank| {
             let last = rank.repetitions.last().and_then(|all| all.last());
             let start = rank.synchronised.expect("barriers before");
@@ -241,16 +243,16 @@ fn ends_early(both: &mut Both, programs: &[Program], communicators: &[Communicat
 }
 
 /// Programs that no longer are a barrier, or are one in another way: a step of all ranks is another.
-fn barrier_mutants(base: &Base, ranks: u16) -> Vec<(Vec<Program>, String, bool)> {
+fn barrier_mutants(base: &Base, ranks: u16) -> Vec<(ProgramSet, String, bool)> {
     let mut all = Vec::new();
-    let steps = base.programs.iter().map(|one| one.instructions.len()).min().unwrap_or(0);
+    let steps = base.set.programs.iter().map(|one| one.instructions.len()).min().unwrap_or(0);
     for index in 0..steps {
         let mut add = |how: &str, change: &dyn Fn(u16, &mut Instruction)| {
-            let mut programs = base.programs.clone();
-            for (rank, program) in (0..ranks).zip(&mut programs) {
+            let mut set = base.set.clone();
+            for (rank, program) in (0..ranks).zip(&mut set.programs) {
                 change(rank, &mut program.instructions[index]);
             }
-            all.push((programs, format!("instruction {index} of all ranks {how}"), false));
+            all.push((set, format!("instruction {index} of all ranks {how}"), false));
         };
         let at = Operand::card;
         add("is a nop", &|_, it| *it = Instruction::nop());
@@ -280,7 +282,7 @@ fn outputs(both: &Both, base: &Base) -> Vec<Vec<u8>> {
     let of_rank = |(rank, program): (usize, &Program)| {
         program.output.iter().flat_map(|piece| both.read(rank, piece.address, piece.bytes)).collect()
     };
-    base.programs.iter().enumerate().map(of_rank).collect()
+    base.set.programs.iter().enumerate().map(of_rank).collect()
 }
 
 /// The inputs again as they are before: what one mutant leaves shall not help the next.
@@ -288,36 +290,33 @@ fn inputs(both: &Both, base: &Base) -> Vec<Vec<(u64, Vec<u8>)>> {
     let of_rank = |(rank, program): (usize, &Program)| {
         program.input.iter().map(|piece| (piece.address, both.read(rank, piece.address, piece.bytes))).collect()
     };
-    base.programs.iter().enumerate().map(of_rank).collect()
+    base.set.programs.iter().enumerate().map(of_rank).collect()
 }
 
 fn try_mutants(both: &mut Both, base: &Base, every: usize, counts: &mut Counts) {
     let capabilities = both.capabilities().clone();
-    let ranks = base.programs.len();
-    let group: Vec<u32> = (0..ranks as u32).collect();
-    verify(&base.programs, &base.communicators, &group, &capabilities)
-        .unwrap_or_else(|refusal| panic!("{}: {refusal}", base.name));
+    let ranks = base.set.programs.len();
+    verify(&base.set, &capabilities).unwrap_or_else(|refusal| panic!("{}: {refusal}", base.name));
     prepare(both, base);
     let before = inputs(both, base);
-    both.run(&base.programs, &base.communicators, &[]).unwrap_or_else(|wrong| panic!("{}: {wrong}", base.name));
+    both.run(&base.set, &[]).unwrap_or_else(|wrong| panic!("{}: {wrong}", base.name));
     let right = outputs(both, base);
     let with = |rank: usize, program: Program| {
-        let mut programs = base.programs.clone();
-        programs[rank] = program;
-        programs
+        let mut set = base.set.clone();
+        set.programs[rank] = program;
+        set
     };
     let of_rank = |rank: usize| {
-        let all = changed(&base.programs[rank], ranks as u16).into_iter();
+        let all = changed(&base.set.programs[rank], ranks as u16).into_iter();
         all.map(move |(program, how, is_outside)| (with(rank, program), format!("rank {rank}, {how}"), is_outside))
     };
     let is_barrier = base.expectation.as_ref().is_some_and(|it| it.collective == Collective::Barrier);
     let of_all = if is_barrier { barrier_mutants(base, ranks as u16) } else { Vec::new() };
     let sampled = (0..ranks).flat_map(of_rank).skip(every - 1).step_by(every);
-    for (programs, how, is_outside) in sampled.chain(of_all) {
+    for (set, how, is_outside) in sampled.chain(of_all) {
         counts.mutants += 1;
-        let expected =
-            base.expectation.as_ref().map(|it| expect(&programs, &base.communicators, &group, &capabilities, it));
-        if let Err(refusal) = verify(&programs, &base.communicators, &group, &capabilities) {
+        let expected = base.expectation.as_ref().map(|it| expect(&set, &capabilities, it));
+        if let Err(refusal) = verify(&set, &capabilities) {
             *counts.refused.entry(refusal.reason).or_default() += 1;
             assert_ne!(expected, Some(Ok(())), "{}: refused, but as expected", base.name);
             continue;
@@ -330,11 +329,11 @@ fn try_mutants(both: &mut Both, base: &Base, every: usize, counts: &mut Counts) 
         for (rank, pieces) in before.iter().enumerate() {
             pieces.iter().for_each(|(address, data)| both.put(rank, *address, data));
         }
-        both.run(&programs, &base.communicators, &[]).unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()));
+        both.run(&set, &[]).unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()));
         counts.ran += 1;
         let is_right = match is_barrier {
             true => {
-                let early = ends_early(both, &programs, &base.communicators);
+                let early = ends_early(both, &set);
                 !early.unwrap_or_else(|wrong| panic!("{}\n{wrong}", name()))
             }
             false => outputs(both, base) == right,
@@ -412,9 +411,7 @@ fn blocks_by_hand(ranks: u16) -> Base {
             ..Program::default()
         }
     });
-    let programs = programs.collect();
-    let communicators = vec![Communicator { id: 1, members: (0..ranks.into()).collect() }];
-    Base { name: "blocks by hand".into(), programs, communicators, expectation: None }
+    Base { name: "blocks by hand".into(), set: on_one_communicator(ranks, programs), expectation: None }
 }
 
 #[test]

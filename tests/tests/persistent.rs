@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use cmdseq::graph::{Buffer, Graph, GraphError, Schedule, Step};
-use cmdseq::plan::{Collective, Request, plan};
+use cmdseq::plan::{Collective, ProgramSet, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Status};
 use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
 use fpga_mock::{Fabric, Fault, Profile, When};
@@ -270,12 +270,7 @@ fn one_sided_launches_are_in_flight_together_only_if_nothing_of_them_can_meet() 
     let closed = [vec![barrier, write, barrier], [&[barrier, barrier], &using[..]].concat()];
     let (_fabric, mut cluster) = run::open(Profile::optweb(2));
     for (programs, is_apart) in [(open, false), (closed, true)] {
-        let request = Request::new(Collective::Barrier, vec![0, 1], 0);
-        let mut schedule = Schedule::of(&plan(&request, cluster.capabilities()).unwrap());
-        for (program, instructions) in schedule.programs.iter_mut().zip(programs) {
-            program.instructions = instructions;
-        }
-        let mut prepared = cluster.prepare(&schedule).unwrap();
+        let mut prepared = cluster.prepare(&ProgramSet::new([0, 1], programs).into()).unwrap();
         cluster.launch(&mut prepared).unwrap();
         match cluster.launch(&mut prepared) {
             Ok(()) => assert!(is_apart),
@@ -340,7 +335,7 @@ fn communicators_of_what_is_prepared_are_not_taken_by_others() {
         pairs.push(cluster.prepare(&schedule).unwrap());
         // A plan that is executed in between has communicators of its own.
         let plan = plan(&Request::new(Collective::Broadcast, vec![3, 0, 1], 64), cluster.capabilities()).unwrap();
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
     }
     for (seed, one) in (0..).zip(&mut pairs) {
         let mut input = [0; 256];
@@ -448,7 +443,7 @@ fn a_plan_is_launched_where_the_planner_has_its_data() {
         for rank in 0..4 {
             let mut data = vec![0; 4 * 4096];
             pattern::fill(launch, rank, 0, &mut data);
-            cluster.write_input(&plan, rank, 0, &data).unwrap();
+            cluster.write_input(&plan.set, rank, 0, &data).unwrap();
         }
         cluster.launch(&mut prepared).unwrap();
         let times = cluster.finish(&mut prepared, TIMEOUT).unwrap();
@@ -456,7 +451,7 @@ fn a_plan_is_launched_where_the_planner_has_its_data() {
         let case = oracle::Case { operation: "alltoall", ranks: 4, bytes: 4096, root: 0, peer: 3 };
         for rank in 0..4 {
             let mut data = vec![0; 4 * 4096];
-            cluster.read_output(&plan, rank, 0, &mut data).unwrap();
+            cluster.read_output(&plan.set, rank, 0, &mut data).unwrap();
             assert_eq!(case.first_wrong(launch, rank, 0, &data), None);
         }
     }

@@ -188,15 +188,14 @@ fn late_cards_are_predicted_too() {
             for bytes in [64, 8 << 10, 100_000] {
                 let (_, forced) = plans(&request(ranks, *collective, bytes, false), &capabilities).unwrap();
                 for mut plan in forced {
-                    for program in &mut plan.programs {
+                    for program in &mut plan.set.programs {
                         seed += 1;
                         let mut late = vec![0; program.instructions.len()];
                         pattern::fill(seed, 0, 0, &mut late);
                         let behind = |(one, late): (Instruction, u8)| [Instruction::delay(8 * u64::from(late)), one];
                         program.instructions = program.instructions.drain(..).zip(late).flat_map(behind).collect();
                     }
-                    let predicted =
-                        predict(&plan.programs, &plan.communicators, &plan.request.group, &capabilities).unwrap();
+                    let predicted = predict(&plan.set, &capabilities).unwrap();
                     let is_barrier = *collective == Collective::Barrier;
                     plan.predicted.arrival_ps = if is_barrier { predicted.t2_ps } else { predicted.arrival_ps };
                     let case = prediction::run(&mut cluster, &plan);
@@ -219,9 +218,9 @@ fn signals_are_predicted_too() {
         let mut plan = forced.remove(0);
         let (source, destination) = (Operand::card(0), Operand::card(1 << 28));
         let put = Instruction::put_signal(1, source, destination, bytes, 3, 2);
-        plan.programs[0].instructions = vec![Instruction::delay(100), put, put];
-        plan.programs[1].instructions = vec![Instruction::wait_signal(3, 4)];
-        let predicted = predict(&plan.programs, &plan.communicators, &plan.request.group, &capabilities).unwrap();
+        plan.set.programs[0].instructions = vec![Instruction::delay(100), put, put];
+        plan.set.programs[1].instructions = vec![Instruction::wait_signal(3, 4)];
+        let predicted = predict(&plan.set, &capabilities).unwrap();
         plan.predicted.arrival_ps = predicted.t2_ps;
         let case = prediction::run(&mut cluster, &plan);
         assert!(case.difference_percent().abs() < 1.0, "{bytes} B: {case:?}");

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use cmdseq::plan::{Plan, Program};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Combine, Flags, Instruction, Operand, Status, verify};
 use fpga_driver::{Cluster, Error, Execution, Report};
 use fpga_mock::{Fault, Profile, When};
 use fpga_tests::reduction::{combinations, element_bytes, fold, input};
-use fpga_tests::run::{open, plan_all};
+use fpga_tests::run::open;
 
 const MIB: u64 = 1 << 20;
 /// Places of data on each card, in pseudo channels of their own.
@@ -21,18 +21,15 @@ fn how(reduction: &str, element: &str) -> Combine {
     Combine::new(reduction.parse().unwrap(), element.parse().unwrap())
 }
 
-/// A plan of these instructions, one list for each rank.
-fn plan_of(cluster: &Cluster, programs: Vec<Vec<Instruction>>) -> Plan {
-    let mut plan = plan_all(cluster, "barrier", 0, None, None).unwrap();
-    let program = |instructions| Program { instructions, ..Program::default() };
-    plan.programs = programs.into_iter().map(program).collect();
-    plan
+/// Programs of these instructions, one list for each card.
+fn set(programs: Vec<Vec<Instruction>>) -> ProgramSet {
+    ProgramSet::new((0..programs.len() as u32).collect::<Vec<_>>(), programs)
 }
 
 fn execute(cluster: &mut Cluster, programs: Vec<Vec<Instruction>>) -> Report {
-    let plan = plan_of(cluster, programs);
-    verify(&plan.programs, &plan.communicators, &plan.request.group, cluster.capabilities()).unwrap();
-    cluster.execute(&plan, &Execution::default()).unwrap()
+    let set = set(programs);
+    verify(&set, cluster.capabilities()).unwrap();
+    cluster.execute(&set, &Execution::default()).unwrap()
 }
 
 fn read(cluster: &mut Cluster, rank: usize, address: u64, bytes: u64) -> Vec<u8> {
@@ -124,11 +121,11 @@ fn another_length_than_the_partners_is_a_mismatch() {
         let [source, own, result] = [SOURCE, OWN, RESULT].map(Operand::card);
         let send = Instruction::send(1, source, 128).with_flags(flags);
         let receive = Instruction::recv_reduce(how("sum", "f32"), 0, own, result, 64).with_flags(flags);
-        let plan = plan_of(&cluster, vec![vec![send], vec![receive]]);
-        let refusal = verify(&plan.programs, &[], &[0, 1], cluster.capabilities()).unwrap_err();
+        let set = set(vec![vec![send], vec![receive]]);
+        let refusal = verify(&set, cluster.capabilities()).unwrap_err();
         assert!(refusal.cause.contains("128 B"), "{refusal}");
         let execution = Execution { timeout: Duration::from_secs(5), ..Execution::default() };
-        match cluster.execute(&plan, &execution).unwrap_err() {
+        match cluster.execute(&set, &execution).unwrap_err() {
             Error::Failed { status: Status::Mismatch, rank: Some(1), .. } => {}
             other => panic!("{other:?}"),
         }
@@ -149,10 +146,10 @@ fn a_partner_that_goes_does_not_leave_a_fold_waiting() {
             let places = ((rank + 1) % 3, (rank + 2) % 3);
             vec![Instruction::sendrecv_reduce(how("sum", "f32"), places, source, own, result, bytes)]
         };
-        let plan = plan_of(&cluster, (0..3).map(ring).collect());
+        let set = set((0..3).map(ring).collect());
         fabric.plant(fault);
         let execution = Execution { timeout: Duration::from_millis(300), ..Execution::default() };
-        let error = cluster.execute(&plan, &execution).unwrap_err();
+        let error = cluster.execute(&set, &execution).unwrap_err();
         match error {
             Error::Timeout { .. } if is_timeout => {}
             Error::Failed { status: Status::LinkDown, .. } if !is_timeout => {}

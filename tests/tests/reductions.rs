@@ -180,10 +180,10 @@ fn long_scans_of_dragonflies_fold_as_short_ones() {
             let algorithm = has_lanes.then_some(Algorithm::Lanes);
             let request = Request { algorithm, ..request(&case, (0..ranks).collect()) };
             let plan = plan(&request, sweep.cluster.capabilities()).unwrap();
-            assert_eq!(plan.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
+            assert_eq!(plan.set.programs[0].instructions[0].operation, Operation::AlltoallScan, "{case:?}");
             // Cards of the first row have nothing to fold with.
             let folds = |rank: u32| {
-                plan.programs[rank as usize].instructions.iter().any(|one| one.operation == Operation::Fold)
+                plan.set.programs[rank as usize].instructions.iter().any(|one| one.operation == Operation::Fold)
             };
             assert_eq!([folds(0), folds(ranks - 1)], [false, has_lanes], "{case:?}");
             let grid = grid(sweep.cluster.capabilities(), &plan.request.group);
@@ -319,14 +319,14 @@ fn the_result_does_not_depend_on_who_comes_first() {
             {
                 let Ok(plan) = plan else { continue };
                 for (rank, input) in (0..).zip(&inputs) {
-                    cluster.write_input(&plan, rank, 0, input).unwrap();
+                    cluster.write_input(&plan.set, rank, 0, input).unwrap();
                 }
                 for delays in [vec![0, 200, 400, 600, 800], vec![800, 600, 400, 200, 0]] {
                     let execution = Execution { start_delay_cycles: delays, ..Execution::default() };
-                    cluster.execute(&plan, &execution).unwrap();
+                    cluster.execute(&plan.set, &execution).unwrap();
                     for rank in 0..5 {
                         let mut output = vec![0; bytes as usize];
-                        cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+                        cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
                         let expected = case.output(&case.way(algorithm.name(), (1, 5), false), rank, &inputs);
                         assert!(output == expected, "{algorithm}: {bytes} B, rank {rank}");
                     }
@@ -392,21 +392,21 @@ fn in_place_works_where_the_own_contribution_is_not_sent() {
         };
         let mut plan = plan(&request, cluster.capabilities()).unwrap();
         let inputs: Vec<Vec<u8>> = inputs.iter().map(|one| one[..case.input_bytes() as usize].to_vec()).collect();
-        for (rank, program) in plan.programs.iter_mut().enumerate() {
+        for (rank, program) in plan.set.programs.iter_mut().enumerate() {
             let own = if operation == "reduce" { 0 } else { rank };
             let address = program.input[own].address;
             program.instructions[0].destination = Operand::card(address);
             program.output.iter_mut().for_each(|piece| piece.address = address);
         }
         for (rank, input) in (0..).zip(&inputs) {
-            cluster.write_input(&plan, rank, 0, input).unwrap();
+            cluster.write_input(&plan.set, rank, 0, input).unwrap();
         }
-        cmdseq::verify(&plan.programs, &plan.communicators, &plan.request.group, cluster.capabilities()).unwrap();
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cmdseq::verify(&plan.set, cluster.capabilities()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
         for rank in 0..4 {
             let expected = case.output(&case.way("direct", (1, 4), false), rank, &inputs);
             let mut output = vec![0; expected.len()];
-            cluster.read_output(&plan, rank, 0, &mut output).unwrap();
+            cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
             assert!(output == expected, "{operation} of {bytes} B, rank {rank}");
         }
     }
@@ -455,7 +455,7 @@ fn allreduce_reaches_the_bound_of_its_links() {
     let bytes: u64 = if is_full() { 64 << 20 } else { 8 << 20 };
     let case = Case { operation: "allreduce", reduction: "sum", element: "f32", ranks: 8, bytes, root: 0 };
     let plan = plan(&request(&case, (0..8).collect()), cluster.capabilities()).unwrap();
-    let report = cluster.execute(&plan, &Execution::default()).unwrap();
+    let report = cluster.execute(&plan.set, &Execution::default()).unwrap();
     let bound_us = 2.0 * 7.0 / 8.0 * bytes as f64 * 8.0 / (7.0 * 45_000.0);
     let us = report.microseconds(report.arrival_cycles);
     println!("allreduce of {bytes} B on 8 cards: {us:.3} us, bound {bound_us:.3} us");

@@ -15,6 +15,7 @@ use cmdseq::{Capabilities, Combine, Operand};
 use fpga_driver::{Cluster, Report};
 use fpga_tests::folding::{grid, is_row_by_row};
 use fpga_tests::oracle::{Case, Moving, MovingBlocks, OPERATIONS, VECTOR_FORMS, VectorCase};
+use fpga_tests::prediction::arrival_cycles;
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
 use fpga_tests::sweep::{Data as _, Sweep, is_full, run};
 use proptest::prelude::*;
@@ -160,7 +161,7 @@ fn parts(group: &[u32], capabilities: &Capabilities) -> usize {
 /// Data of a caller on cards that relay, where the ranks have inputs and outputs.
 fn guard(cluster: &mut Cluster, plan: &Plan, is_to_be_set: bool) -> Result<(), String> {
     let Some(Placement { input, output, .. }) = plan.request.placement else { return Ok(()) };
-    for (node, address) in plan.relays.iter().flat_map(|node| [(*node, input.address), (*node, output.address)]) {
+    for (node, address) in plan.relays().iter().flat_map(|node| [(*node, input.address), (*node, output.address)]) {
         let (mut found, expected) = ([0; 4096], [0x5a; 4096]);
         let card = cluster.card_mut(node as usize);
         if is_to_be_set {
@@ -194,7 +195,7 @@ fn execute(sweep: &mut Sweep, plan: &Plan, expected: &Expected, seed: u64) -> Re
 
 /// Percent by which the prediction is wrong; none if there is nothing to time.
 fn wrong_percent(plan: &Plan, report: &Report) -> Option<f64> {
-    let counted_ps = report.arrival_cycles * 1_000_000_000 / u64::from(report.clock_khz);
+    let counted_ps = arrival_cycles(plan, report) * 1_000_000_000 / u64::from(report.clock_khz);
     (counted_ps > 0).then(|| 100.0 * (plan.predicted.arrival_ps as f64 / counted_ps as f64 - 1.0))
 }
 
@@ -223,7 +224,7 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
         let capabilities = sweep.cluster.capabilities().clone();
         let expected = asked.expected();
         let request = asked.request(&expected);
-        let refused = |refusal: cmdseq::plan::Refusal| TestCaseError::fail(format!("{request:?}: {refusal}"));
+        let refused = |refusal: cmdseq::Refusal| TestCaseError::fail(format!("{request:?}: {refusal}"));
         let plan = match asked.way {
             None => plan(&request, &capabilities).map_err(refused)?,
             Some(way) => {
@@ -244,11 +245,11 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
             counts.worst_percent = counts.worst_percent.max(percent.abs());
         }
         let is_apart = parts(&request.group, &capabilities) > 1;
-        let is_inside = plan.relays.is_empty();
+        let is_inside = plan.relays().is_empty();
         prop_assert!(
             is_apart || is_inside || asked.is_open,
             "cards outside of a connected group relay: {:?}",
-            plan.relays
+            plan.relays()
         );
         counts.groups += 1;
         let mut sorted = request.group.clone();
@@ -286,10 +287,8 @@ fn two_groups_that_relay_for_each_other_run_at_once() {
     });
     let plans: Vec<Plan> = planned.collect();
     assert!(
-        plans
-            .iter()
-            .all(|plan| plan.relays.len() == 1
-                && plans.iter().any(|other| other.request.group.contains(&plan.relays[0])))
+        plans.iter().all(|plan| plan.relays().len() == 1
+            && plans.iter().any(|other| other.request.group.contains(&plan.relays()[0])))
     );
     let case = Case { operation: "alltoall", ranks: 2, bytes: BYTES, root: 0, peer: 1 };
     for (seed, plan) in (1..).zip(&plans) {
@@ -297,7 +296,7 @@ fn two_groups_that_relay_for_each_other_run_at_once() {
         let mut input = vec![0; 2 * BYTES as usize];
         for rank in 0..2 {
             data.fill(rank, 0, &mut input);
-            cluster.write_input(plan, rank, 0, &input).unwrap();
+            cluster.write_input(&plan.set, rank, 0, &input).unwrap();
         }
     }
     let mut prepared: Vec<_> = plans.iter().map(|plan| cluster.prepare(&Schedule::of(plan)).unwrap()).collect();
@@ -313,7 +312,7 @@ fn two_groups_that_relay_for_each_other_run_at_once() {
     for (seed, plan) in (1..).zip(&plans) {
         for rank in 0..2 {
             let mut output = vec![0; 2 * BYTES as usize];
-            cluster.read_output(plan, rank, 0, &mut output).unwrap();
+            cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
             assert_eq!(Moving { case, seed }.first_wrong(plan, rank, 0, &output), None);
         }
     }

@@ -22,10 +22,10 @@ const MOST: usize = 8 << 20;
 fn main() {
     let (_fabric, mut cluster) = open(Profile::optweb(2));
     let mut plan = plan(&Request::new(Collective::Barrier, vec![0], 0), cluster.capabilities()).unwrap();
-    plan.programs[0].instructions = vec![Instruction::nop()];
+    plan.set.programs[0].instructions = vec![Instruction::nop()];
     let _profiler = dhat::Profiler::builder().testing().build();
     let execution = Execution { repeat: REPEAT, timeout: Duration::from_secs(3600), ..Execution::default() };
-    let report = cluster.execute(&plan, &execution).unwrap();
+    let report = cluster.execute(&plan.set, &execution).unwrap();
     let peak = dhat::HeapStats::get().max_bytes;
     assert!(peak < MOST, "{peak} bytes");
     assert_eq!(report.t2_summary.count(), u64::from(REPEAT));

@@ -5,22 +5,20 @@ use fpga_tests::sweep::is_full;
 use std::time::Duration;
 
 use cmdseq::instruction::{Rights, Window};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Cluster, Error, Execution, Report, Result};
 use fpga_mock::{Fault, Profile, When};
 use fpga_tests::pattern;
-use fpga_tests::run::{open, plan_all};
+use fpga_tests::run::open;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
 /// Runs a program on each card behind a barrier of all, and at the same time.
 fn run(cluster: &mut Cluster, programs: &[Vec<Instruction>], timeout: Duration) -> Result<Report> {
-    let mut plan = plan_all(cluster, "barrier", 0, None, None).unwrap();
-    for (program, instructions) in plan.programs.iter_mut().zip(programs) {
-        program.instructions.clone_from(instructions);
-    }
-    cluster.execute(&plan, &Execution { timeout, ..Execution::default() })
+    let nodes: Vec<u32> = (0..programs.len() as u32).collect();
+    cluster.execute(&ProgramSet::new(nodes, programs.iter().cloned()), &Execution { timeout, ..Execution::default() })
 }
 
 fn done(cluster: &mut Cluster, programs: &[Vec<Instruction>]) -> Report {

@@ -51,27 +51,29 @@ fn run(cluster: &mut Cluster, case: &VectorCase, plan: &Plan, seed: u64) -> Resu
             return Err(format!("rank {rank} has {} B to give, and the planner thinks not", input.len()));
         }
         pattern::fill(seed, rank, 0, &mut input);
-        cluster.write_input(plan, rank, 0, &input).map_err(fail)?;
+        cluster.write_input(&plan.set, rank, 0, &input).map_err(fail)?;
         let node = plan.request.group[rank as usize] as usize;
         // In other ways, what a card hands on or keeps of its input lies there.
         let is_alone = matches!(plan.algorithm, Algorithm::Direct | Algorithm::TwoLevel);
         if is_alone && case.ranks() <= GUARDED {
-            guards.extend(plan.programs[rank as usize].output.iter().map(|piece| (node, piece.address + piece.bytes)));
+            guards.extend(
+                plan.set.programs[rank as usize].output.iter().map(|piece| (node, piece.address + piece.bytes)),
+            );
         }
     }
     for (node, address) in &guards {
         cluster.card_mut(*node).write_memory(*address, &GUARD).map_err(fail)?;
     }
     let execution = Execution { timeout: Duration::from_secs(120), ..Execution::default() };
-    let report = cluster.execute(plan, &execution).map_err(fail)?;
+    let report = cluster.execute(&plan.set, &execution).map_err(fail)?;
     for rank in 0..case.ranks() {
         let bytes = case.output(rank).iter().map(|copied| copied.bytes).sum::<u64>();
         let mut output = vec![0; bytes as usize];
-        cluster.read_output(plan, rank, 0, &mut output).map_err(fail)?;
+        cluster.read_output(&plan.set, rank, 0, &mut output).map_err(fail)?;
         if let Some(at) = case.first_wrong(seed, rank, 0, &output) {
             return Err(format!("rank {rank}, byte {at} of the output is wrong"));
         }
-        if cluster.read_output(plan, rank, bytes, &mut [0]).is_ok() {
+        if cluster.read_output(&plan.set, rank, bytes, &mut [0]).is_ok() {
             return Err(format!("rank {rank} has more than {bytes} B"));
         }
     }
@@ -197,10 +199,10 @@ fn blocks_longer_than_stripes_are_packed() {
     let case = VectorCase::of_lengths("gatherv", &lengths, 0);
     let plan = planned(&cluster, &case, (0..16).collect(), None);
     // 256 MiB are too much for a test; what lies where is enough.
-    let table = &plan.programs[0].tables[&0];
+    let table = &plan.set.programs[0].tables[&0];
     assert_eq!(table.longest(), half + 5);
     assert!(table.entries.windows(2).all(|pair| pair[0].displacement + pair[0].bytes <= pair[1].displacement));
-    assert!(plan.programs[0].output.iter().all(|piece| piece.address + piece.bytes <= 8 << 30));
+    assert!(plan.set.programs[0].output.iter().all(|piece| piece.address + piece.bytes <= 8 << 30));
     lengths[1] = 5;
     let case = VectorCase::of_lengths("gatherv", &lengths, 0);
     let plan = planned(&cluster, &case, (0..16).collect(), None);
@@ -220,7 +222,7 @@ fn equal_lengths_take_as_long_as_the_plain_forms() {
             let of_plain = plan_all(&cluster, plain, bytes, None, None).unwrap();
             let times = |report: Report| (report.t1_cycles, report.t2_cycles, report.arrival_cycles);
             let ours = times(run(&mut cluster, &case, &of_vector, 3).unwrap());
-            let theirs = times(cluster.execute(&of_plain, &Execution::default()).unwrap());
+            let theirs = times(cluster.execute(&of_plain.set, &Execution::default()).unwrap());
             assert_eq!(ours, theirs, "{vector} of {bytes} B");
         }
     }
@@ -248,7 +250,7 @@ fn tables_are_loaded_once() {
     let plan = planned(&cluster, &case, vec![0, 1, 2], None);
     let retired = |cluster: &mut Cluster| {
         let before = cluster.cards()[1].retired().unwrap();
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
         cluster.cards()[1].retired().unwrap() - before
     };
     // Two tables, two barriers, one exchange.
@@ -276,7 +278,7 @@ fn tables_of_a_user_s_own() {
         entries: [(200, 10), (100, 20), (0, 30)].map(|(displacement, bytes)| Entry { displacement, bytes }).into(),
     };
     let same = Table { entries: vec![Entry { displacement: 4, bytes: 5 }; 3] };
-    for (rank, program) in plan.programs.iter_mut().enumerate() {
+    for (rank, program) in plan.set.programs.iter_mut().enumerate() {
         let own = reversed.entries[rank];
         program.tables.extend([(5, reversed.clone()), (15, same.clone())]);
         program.instructions = vec![
@@ -287,7 +289,7 @@ fn tables_of_a_user_s_own() {
         let data = vec![rank as u8 + 1; own.bytes as usize];
         cluster.card_mut(rank).write_memory(1000 + own.displacement, &data).unwrap();
     }
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
     for place in 0..cluster.cards().len() {
         let card = cluster.card_mut(place);
         let mut found = vec![0; 240];
@@ -351,8 +353,8 @@ fn a_table_of_another_communicator_does_not_fit() {
     let (_fabric, mut cluster) = open(Profile::optweb(3));
     let case = VectorCase::of_lengths("gatherv", &[1, 2], 1);
     let mut plan = planned(&cluster, &case, vec![0, 2], None);
-    plan.programs[1].tables.insert(0, Table::packed([1, 2, 3], 1));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    plan.set.programs[1].tables.insert(0, Table::packed([1, 2, 3], 1));
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::BadTable, rank: Some(1), .. }), "{error}");
 }
 
@@ -365,11 +367,11 @@ fn lengths_that_two_ranks_disagree_on_end_the_collective() {
             let (_fabric, mut cluster) = open(Profile::optweb(3));
             let case = VectorCase::of_lengths(operation, &[30, 40, bytes], 0);
             let mut plan = planned(&cluster, &case, vec![0, 1, 2], limit);
-            let program = &mut plan.programs[2];
+            let program = &mut plan.set.programs[2];
             program.instructions[0].bytes = wrong;
             program.tables.values_mut().for_each(|table| table.entries[2].bytes = wrong);
             let execution = Execution { timeout: Duration::from_millis(200), ..Execution::default() };
-            match cluster.execute(&plan, &execution).unwrap_err() {
+            match cluster.execute(&plan.set, &execution).unwrap_err() {
                 Error::Failed { status: Status::Mismatch, .. } => assert_ne!(wrong, 0),
                 Error::Timeout { .. } => assert_eq!(wrong, 0, "{operation}: an empty block is not waited for"),
                 other => panic!("{operation}: {other}"),
@@ -383,13 +385,12 @@ fn blocks_that_no_receive_buffer_takes_are_not_eager() {
     let (_fabric, mut cluster) = open(Profile::optweb(3));
     let case = VectorCase::of_lengths("scatterv", &[10, 10, 16_385], 0);
     let mut plan = planned(&cluster, &case, vec![0, 1, 2], None);
-    for program in &mut plan.programs {
+    for program in &mut plan.set.programs {
         program.instructions[0].flags = Flags::EAGER;
     }
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { status: Status::EagerOverrun, .. }), "{error}");
-    let (programs, group) = (&plan.programs, &plan.request.group);
-    let refusal = cmdseq::verify(programs, &plan.communicators, group, cluster.capabilities()).unwrap_err();
+    let refusal = cmdseq::verify(&plan.set, cluster.capabilities()).unwrap_err();
     assert!(refusal.cause.contains("receive buffer"), "{refusal}");
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cmdseq::instruction::{offset, seal};
-use cmdseq::plan::{Collective, Program, Request, plan};
+use cmdseq::plan::{Collective, ProgramSet, Request, plan};
 use cmdseq::{Combine, Element, Flags, Instruction, Operand, Operation, Reason, Reduction, Status, verify};
 use fpga_driver::{Bound, Error};
 use fpga_mock::{Fabric, Profile, ProfileError};
@@ -78,8 +78,7 @@ fn an_older_card_refuses_a_later_operation_by_its_code() {
         assert_eq!(host.run(&Instruction::nop()).status, Status::Done);
 
         let (_fabric, mut cluster) = open(card_of(version));
-        let programs = [Program { instructions: vec![fold()], ..Program::default() }];
-        let refusal = verify(&programs, &[], &[0], cluster.capabilities()).unwrap_err();
+        let refusal = verify(&ProgramSet::new([0], [vec![fold()]]), cluster.capabilities()).unwrap_err();
         assert_eq!((refusal.reason, refusal.instruction), (Reason::Unsupported, Some(0)), "{refusal}");
         let error = cluster.card_mut(0).run([Bound::from(fold())], SECONDS).unwrap_err();
         assert!(matches!(error, Error::Failed { status: Status::BadOperation, detail, .. } if detail == code));
@@ -115,9 +114,9 @@ fn plans_for_older_cards_use_what_these_have() {
                 let group = (0..cluster.capabilities().nodes).collect();
                 let request = Request { combine: Some(SUM), ..Request::new(collective, group, 4096) };
                 let plan = plan(&request, cluster.capabilities()).unwrap();
-                let used = plan.programs.iter().flat_map(|program| &program.instructions);
-                assert!(used.clone().all(|one| cluster.capabilities().runs(one.operation)), "1.{version}: {name}");
-                cluster.execute(&plan, &fpga_driver::Execution::default()).unwrap();
+                let mut used = plan.set.instructions();
+                assert!(used.all(|one| cluster.capabilities().runs(one.operation)), "1.{version}: {name}");
+                cluster.execute(&plan.set, &fpga_driver::Execution::default()).unwrap();
             }
             run(&mut cluster, "alltoall", 4096, None, None);
         }
@@ -178,8 +177,7 @@ fn reserved_spaces_are_refused() {
                 (Status::BadField, offset::OPERANDS as u16),
                 "{wrong:?}"
             );
-            let programs = [Program { instructions: vec![wrong], ..Program::default() }];
-            let refusal = verify(&programs, &[], &[0], cluster.capabilities()).unwrap_err();
+            let refusal = verify(&ProgramSet::new([0], [vec![wrong]]), cluster.capabilities()).unwrap_err();
             let said = (refusal.rank, refusal.instruction, refusal.reason);
             assert_eq!(said, (Some(0), Some(0), Reason::Field), "{wrong:?}");
             assert!(refusal.cause.contains("operands"), "{refusal}");

@@ -27,7 +27,7 @@ fn counted(cluster: &mut Cluster) -> Vec<(Vec<Times>, Vec<u64>)> {
         let combine = reduces.then_some(Combine { reduction: Reduction::Sum, element: Element::F32 });
         let request = Request { combine, ..Request::new(collective, (0..4).collect(), bytes) };
         let plan = plan(&request, cluster.capabilities()).unwrap();
-        let report = cluster.execute(&plan, &Execution { repeat: 2, ..Execution::default() }).unwrap();
+        let report = cluster.execute(&plan.set, &Execution { repeat: 2, ..Execution::default() }).unwrap();
         (report.repetitions, report.skew_cycles)
     };
     COLLECTIVES.into_iter().map(run).collect()

@@ -118,7 +118,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     cards.cluster.set_timeout(execution.timeout);
     write_inputs(&mut cards, &plan, &source, &interrupt)?;
     let report = interrupt
-        .end_at_once_during(|| cards.cluster.execute(&plan, &execution))?
+        .end_at_once_during(|| cards.cluster.execute(&plan.set, &execution))?
         .map_err(|error| cards.failure(error))?;
     check_barrier(&plan, &report)?;
     let results = Results { plan: &plan, source: &source, element, path: arguments.output.as_deref() };
@@ -137,11 +137,15 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
         return Err(Failure::refused(format!("--start-delay has {given} delays: expected {ranks}, one for each rank")));
     }
     let cycles = |us: &f64| (us * f64::from(clock_khz) / 1e3).round() as u64;
-    let start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
+    let mut start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
     if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX_CYCLES) {
         let most = DELAY_MAX_CYCLES as f64 * 1e3 / f64::from(clock_khz);
         let message = format!("rank {rank}: --start-delay is too long: the cards wait at most {most:.0} us");
         return Err(Failure::refused(message).of_rank(rank as u32));
+    }
+    if given != 0 {
+        // Relays have none.
+        start_delay_cycles.resize(plan.set.nodes.len(), 0);
     }
     Ok(Execution {
         start_delay_cycles,
@@ -174,7 +178,7 @@ fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Int
             interrupt.check()?;
             let data = &mut chunk[..bytes];
             source.fill(rank, offset, data)?;
-            cards.cluster.write_input(plan, rank, offset, data).map_err(|error| cards.failure(error))?;
+            cards.cluster.write_input(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
             bar.inc(bytes as u64);
         }
     }
@@ -267,7 +271,7 @@ impl Results<'_> {
         for (offset, bytes) in chunks(request.output_bytes(rank)) {
             interrupt.check()?;
             let data = &mut chunk[..bytes];
-            cards.cluster.read_output(self.plan, rank, offset, data).map_err(|error| cards.failure(error))?;
+            cards.cluster.read_output(&self.plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
             if let Some(wrong) = expectation.first_mismatch(self.source, rank, offset, data)? {
                 let message = format!(
                     "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
@@ -290,8 +294,8 @@ fn printed<'a>(
     outputs: Vec<String>,
 ) -> Printed<'a> {
     let us = |cycles| rounded(report.microseconds(cycles));
-    let arrival_us = us(report.arrival_cycles);
     let is_barrier = plan.request.collective == Collective::Barrier;
+    let arrival_us = us(if is_barrier { report.t2_cycles } else { report.arrival_cycles });
     let skew = || report.skew_cycles.iter().map(|cycles| us(*cycles)).collect();
     Printed {
         schema: "fpgactl.coll/1",

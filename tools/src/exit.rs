@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cmdseq::Reason;
+use cmdseq::Refusal;
 use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
-use cmdseq::plan::Refusal;
 use serde::Serialize;
 
 /// Why the command fails. The exit codes are a contract with scripts.

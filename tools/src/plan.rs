@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use cmdseq::Refusal;
 use cmdseq::asm::{self, Assembly};
 use cmdseq::cost::Bound;
 use cmdseq::instruction::has_address_in_extent;
-use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, Refusal};
+use cmdseq::plan::{self, Algorithm, Piece, Plan, Program};
 use cmdseq::table::{Entry, Table};
 use cmdseq::{Capabilities, Instruction, Layout, Operand};
 use serde::Serialize;
@@ -152,7 +153,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {
-        let assembly = Assembly::of_plan(&plan, &cards.nodes()).map_err(Failure::refused)?;
+        let assembly = Assembly::of(&plan.set, &cards.nodes()).map_err(Failure::refused)?;
         atomic_file::write(path, &asm::encode(&assembly))?;
     }
     let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
@@ -165,9 +166,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
 type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);
 
 fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]>) -> Printed<'a> {
-    let nodes = plan.nodes();
     let ranks = (0..plan.request.ranks()).map(Some).chain(std::iter::repeat(None));
-    let ranks = nodes.iter().zip(&plan.programs).zip(ranks);
+    let ranks = plan.set.nodes.iter().zip(&plan.set.programs).zip(ranks);
     Printed {
         schema: "fpgactl.plan/1",
         op: plan.request.collective.name(),
@@ -183,8 +183,9 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         busiest_link_bytes: plan.busiest_link_bytes,
         bytes_per_destination: plan.bytes_per_destination,
         notes: &plan.notes,
-        relays: &plan.relays,
+        relays: plan.relays(),
         communicators: plan
+            .set
             .communicators
             .iter()
             .map(|one| Communicator { id: one.id, members: &one.members })
@@ -306,10 +307,10 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
     if let Some(candidates) = candidates {
         text += &explanation(plan, candidates);
     }
-    if !plan.communicators.is_empty() {
+    if !plan.set.communicators.is_empty() {
         text.push('\n');
     }
-    for communicator in &plan.communicators {
+    for communicator in &plan.set.communicators {
         let members: Vec<String> = communicator.members.iter().map(u32::to_string).collect();
         let _ = writeln!(text, "communicator {}: nodes {}", communicator.id, members.join(" "));
     }
@@ -338,7 +339,7 @@ fn explanation(plan: &Plan, candidates: &[Evaluated]) -> String {
 /// Prints the programs; consecutive ranks with equal programs appear once.
 fn programs(plan: &Plan) -> String {
     let mut alike: Vec<(Vec<usize>, &Program)> = Vec::new();
-    let (ranks, relays) = plan.programs.split_at(plan.request.group.len());
+    let (ranks, relays) = plan.set.programs.split_at(plan.request.group.len());
     for (rank, program) in ranks.iter().enumerate() {
         match alike.last_mut().filter(|(_, last)| *last == program) {
             Some((ranks, _)) => ranks.push(rank),
@@ -351,7 +352,7 @@ fn programs(plan: &Plan) -> String {
         [] => String::new(),
     };
     let ranks = alike.into_iter().map(|(ranks, program)| program_text(&title(&ranks), program));
-    let relays = relays.iter().zip(&plan.relays);
+    let relays = relays.iter().zip(plan.relays());
     let relays = relays.map(|(program, node)| program_text(&format!("relay on node {node}"), program));
     ranks.chain(relays).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::graph::Schedule;
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Completion, Instruction};
 use fpga_driver::Summary;
 use serde::Serialize;
@@ -47,17 +48,15 @@ struct PrintedRank {
     bytes: u64,
 }
 
-/// Stores `programs`, one for each card, and launches them `repeat` times, back to back.
+/// Stores the programs of `set` and launches them `repeat` times, back to back.
 pub(crate) fn run(
     cards: &mut Cards,
-    programs: Vec<Program>,
-    communicators: Vec<Communicator>,
+    set: ProgramSet,
     repeat: u32,
     timeout: Duration,
     interrupt: &Interrupt,
 ) -> Result<Printed> {
-    let nodes = cards.nodes();
-    let prepared = cards.cluster.prepare_programs(&nodes, programs, communicators);
+    let prepared = cards.cluster.prepare(&Schedule::from(set));
     let mut prepared = prepared.map_err(|error| cards.failure(error))?;
     let mut all = Summary::default();
     let mut first = None;
@@ -78,21 +77,21 @@ pub(crate) fn run(
         median: us(all.percentile(50)),
         largest: us(all.largest()),
     };
+    let set = &prepared.schedule().set;
     let rank = |(rank, one): (u32, Completion)| PrintedRank {
         rank,
-        node: nodes[rank as usize],
+        node: set.nodes[rank as usize],
         t1_us: us(one.t1),
         t2_us: us(one.t2),
         arrival_us: us(one.arrival),
         bytes: one.bytes,
     };
-    let programs = &prepared.schedule().programs;
     Ok(Printed {
         launches: repeat,
         cards: prepared.cards(),
         doorbells: u64::from(repeat) * prepared.cards() as u64,
-        stored: programs.iter().map(|program| program.instructions.len()).sum(),
-        instructions: programs.iter().map(|program| instructions_run(&program.instructions)).sum(),
+        stored: set.instructions().count(),
+        instructions: set.programs.iter().map(|program| instructions_run(&program.instructions)).sum(),
         t2_us,
         ranks: prepared.completions().map(rank).collect(),
     })

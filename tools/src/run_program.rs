@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
-use cmdseq::plan::Program;
 use cmdseq::{AddressSpace, Completion, Instruction};
 use fpga_driver::{Bound, Card, Cluster, Error, Outcome};
 use fpga_hal::DmaBuffer;
@@ -73,7 +72,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let (loaded, read) = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
-    let communicators = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
+    let mut set = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
     let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
     let read = read.iter().chain(arguments.load.iter().map(|load| &load.path)).collect::<Vec<_>>();
@@ -92,7 +91,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     }
     if !arguments.persistent {
         // Stored programs define their own communicators.
-        for communicator in &communicators {
+        for communicator in &set.communicators {
             cards.cluster.define(communicator).map_err(|error| cards.failed("communicators", error))?;
         }
     }
@@ -103,13 +102,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         }
     }
     let (persistent, failure) = if arguments.persistent {
-        let program = |run: &RankRun<'_>| Program {
-            instructions: run.instructions.clone(),
-            tables: run.program.tables.clone(),
-            ..Program::default()
-        };
-        let programs = runs.iter().map(program).collect();
-        let launched = run_persistent::run(&mut cards, programs, communicators, arguments.repeat, timeout, &interrupt)?;
+        for (program, run) in set.programs.iter_mut().zip(&runs) {
+            program.instructions.clone_from(&run.instructions);
+        }
+        let launched = run_persistent::run(&mut cards, set, arguments.repeat, timeout, &interrupt)?;
         (Some(launched), None)
     } else {
         let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &nodes, &runs, timeout))?;

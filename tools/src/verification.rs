@@ -6,7 +6,7 @@ use cmdseq::AddressSpace;
 use cmdseq::asm::{Assembly, RankProgram};
 use cmdseq::instruction::ARGUMENTS;
 use cmdseq::meaning::{expect, expect_resident};
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::plan::{Communicator, Program, ProgramSet};
 use cmdseq::verify::{verify, verify_resident};
 
 use crate::cards::{Cards, wrong_number};
@@ -15,14 +15,15 @@ use crate::expect::Expect;
 use crate::source::Loaded;
 
 /// Collects the distinct communicators of all ranks and translates ranks to nodes.
-fn communicators(assembly: &Assembly, nodes: &[u32]) -> Vec<Communicator> {
+fn communicators(assembly: &Assembly, nodes: &[u32]) -> impl Iterator<Item = Communicator> {
     let all = assembly.programs.iter().flat_map(|program| &program.communicators);
     let different: BTreeSet<(u16, &[u32])> = all.map(|one| (one.id, one.members.as_slice())).collect();
-    let node = |rank: &u32| nodes.get(*rank as usize).copied();
-    different
-        .into_iter()
-        .map(|(id, members)| Communicator { id, members: members.iter().filter_map(node).collect() })
-        .collect()
+    let node = move |rank: &u32| nodes.get(*rank as usize).copied();
+    let communicator = move |(id, members): (u16, &[u32])| {
+        let members = members.iter().filter_map(node).collect();
+        Communicator { id, members }
+    };
+    different.into_iter().map(communicator)
 }
 
 /// Base of placeholder addresses for host buffers before allocation, far from addresses that a source is likely to use.
@@ -43,32 +44,32 @@ fn program(one: &RankProgram) -> Result<Program> {
 }
 
 /// Verifies programs: refuses instructions that a card would refuse or never complete, and programs that do not compute
-/// `expected`; errors contain the source line. Returns the communicators of the programs. Programs with `resident` are
-/// stored on the cards and launched without arguments.
+/// `expected`; errors contain the source line. Returns the programs, with placeholder addresses of host buffers. Programs with
+/// `resident` are stored on the cards and launched without arguments.
 pub(crate) fn verify_programs(
     loaded: &Loaded,
     cards: &Cards,
     expected: Option<&Expect>,
     resident: bool,
-) -> Result<Vec<Communicator>> {
+) -> Result<ProgramSet> {
     let (nodes, capabilities) = (cards.nodes(), cards.capabilities());
     let mut programs = loaded.assembly().programs.iter().map(program).collect::<Result<Vec<_>>>()?;
     if programs.len() != nodes.len() {
         return Err(wrong_number(programs.len() as u32, nodes.len() as u32));
     }
-    let communicators = communicators(loaded.assembly(), &nodes);
     let expectation = expected.map(|it| it.request_of(loaded.assembly(), &mut programs, capabilities)).transpose()?;
     let arguments = vec![[0; ARGUMENTS]; programs.len()];
+    let set = ProgramSet::new(&*nodes, programs).with(communicators(loaded.assembly(), &nodes));
     let checked = match (&expectation, resident) {
-        (Some(it), true) => expect_resident(&programs, &arguments, &communicators, &nodes, capabilities, it),
-        (Some(it), false) => expect(&programs, &communicators, &nodes, capabilities, it),
-        (None, true) => verify_resident(&programs, &arguments, &communicators, &nodes, capabilities),
-        (None, false) => verify(&programs, &communicators, &nodes, capabilities),
+        (Some(it), true) => expect_resident(&set, &arguments, capabilities, it),
+        (Some(it), false) => expect(&set, capabilities, it),
+        (None, true) => verify_resident(&set, &arguments, capabilities),
+        (None, false) => verify(&set, capabilities),
     };
     checked.map_err(|refusal| {
         let place = refusal.rank.zip(refusal.instruction);
         let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));
         Failure::from(refusal).at_locations(place.into_iter().collect())
     })?;
-    Ok(communicators)
+    Ok(set)
 }

@@ -209,11 +209,11 @@ fn gather(directory: &Path) -> ! {
     let mut round = 0;
     let lost = fails(|| {
         for rank in 0..2 {
-            cluster.write_input(&plan, rank, 0, &data(rank, round))?;
+            cluster.write_input(&plan.set, rank, 0, &data(rank, round))?;
         }
-        cluster.execute(&plan, &execution)?;
+        cluster.execute(&plan.set, &execution)?;
         for (rank, from) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
-            cluster.read_output(&plan, rank, u64::from(from) * BYTES, &mut back)?;
+            cluster.read_output(&plan.set, rank, u64::from(from) * BYTES, &mut back)?;
             assert!(back == data(from, round), "rank {rank}, of {from}, round {round}");
         }
         if round == 0 {

@@ -1,20 +1,19 @@
-//! Converts plans to programs for a file.
+//! Converts program sets, as planners make them, to programs for a file.
 
 use super::program::{Assembly, Buffer, RankProgram};
-use crate::plan::Plan;
-use crate::program::{Communicator, Piece, joined};
+use crate::program::{Communicator, Piece, ProgramSet, joined};
 use crate::{AddressSpace, Layout};
 
 impl Assembly {
-    /// Returns the programs of `plan` for the cards of `nodes`, by rank of the assembly. Cards outside of the plan get empty
+    /// Returns the programs of `set` for the cards of `nodes`, by rank of the assembly. Cards outside of the set get empty
     /// programs.
     ///
     /// Each rank has buffers `input` and `output`, or `input0`, `input1` and so on if its data is in several ranges, such as
     /// striped blocks.
     ///
     /// # Errors
-    /// If a node of the plan is not in `nodes`.
-    pub fn of_plan(plan: &Plan, nodes: &[u32]) -> Result<Self, String> {
+    /// If a node of the set is not in `nodes`.
+    pub fn of(set: &ProgramSet, nodes: &[u32]) -> Result<Self, String> {
         let rank_of = |node: &u32| {
             let place = nodes.iter().position(|other| other == node);
             place.map(|rank| rank as u32).ok_or_else(|| format!("node {node} of the plan is not one of the cards"))
@@ -22,7 +21,7 @@ impl Assembly {
         let ranks = nodes.len() as u32;
         let mut programs: Vec<RankProgram> =
             (0..ranks).map(|rank| RankProgram { rank, ..RankProgram::default() }).collect();
-        for (node, program) in plan.nodes().iter().zip(&plan.programs) {
+        for (node, program) in set.nodes.iter().zip(&set.programs) {
             let rank = rank_of(node)?;
             let whole = &mut programs[rank as usize];
             whole.instructions = program.instructions.clone();
@@ -30,7 +29,7 @@ impl Assembly {
             whole.buffers.extend(buffers("input", &program.input));
             whole.buffers.extend(buffers("output", &program.output));
         }
-        for Communicator { id, members } in &plan.communicators {
+        for Communicator { id, members } in &set.communicators {
             let members = members.iter().map(rank_of).collect::<Result<Vec<u32>, String>>()?;
             for member in &members {
                 let communicator = Communicator { id: *id, members: members.clone() };

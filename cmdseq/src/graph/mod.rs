@@ -39,7 +39,7 @@ use std::collections::HashMap;
 use crate::instruction::has_address_in_extent;
 use crate::instruction::{ARGUMENTS, WORLD};
 use crate::plan::{self, Plan};
-use crate::program::Communicator;
+use crate::program::{Communicator, Program, ProgramSet};
 use crate::ranges::Range;
 use crate::request::{Placement, Request};
 use crate::{Capabilities, Instruction, Operand};
@@ -94,7 +94,9 @@ impl Graph {
         let mut memory = Allocator::new(self.memory, self.group.len() as u64, capabilities);
         let addresses = memory.place(&self.buffers)?;
         let between = memory.largest();
-        let mut schedule = Schedule::empty(self.group.clone(), between);
+        let programs = vec![Program::default(); self.group.len()];
+        let set = ProgramSet::new(self.group.clone(), programs);
+        let mut schedule = Schedule { between, ..Schedule::from(set) };
         schedule.buffers = self
             .buffers
             .iter()
@@ -217,7 +219,7 @@ impl Graph {
         ids: &mut Ids,
         capabilities: &Capabilities,
     ) -> Result<(), GraphError> {
-        let new_ids = ids.take(&plan.communicators, &mut schedule.communicators, capabilities)?;
+        let new_ids = ids.take(&plan.set.communicators, &mut schedule.set.communicators, capabilities)?;
         let stripe = capabilities.stripe_bytes();
         let arguments: Vec<(u8, Vec<Range>)> = schedule
             .buffers
@@ -225,9 +227,9 @@ impl Graph {
             .filter_map(|placed| Some((placed.argument?, placed.ranges(self.group.len() as u64, stripe))))
             .collect();
         let mut first = vec![None; self.group.len()];
-        for (node, program) in plan.nodes().iter().zip(&plan.programs) {
+        for (node, program) in plan.set.nodes.iter().zip(&plan.set.programs) {
             let Some(rank) = self.group.iter().position(|other| other == node) else { continue };
-            let whole = &mut schedule.programs[rank].instructions;
+            let whole = &mut schedule.set.programs[rank].instructions;
             if !program.tables.is_empty() {
                 return Err(GraphError::Tables { step: number });
             }

@@ -5,7 +5,7 @@ use super::error::GraphError;
 use super::step::Buffer;
 use crate::instruction::ARGUMENTS;
 use crate::plan::{Plan, Prediction, predict};
-use crate::program::{Communicator, Piece, Program};
+use crate::program::{Piece, ProgramSet};
 use crate::ranges::{Context, Range, card_ranges};
 use crate::request::Algorithm;
 use crate::{Capabilities, Operand, transfers};
@@ -60,12 +60,8 @@ pub struct Scheduled {
 /// One program for each card, of one or several collectives, to store on the cards and launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// Nodes by rank.
-    pub group: Vec<u32>,
-    /// Programs by rank, possibly empty. Addresses in rebindable buffers are relative to the buffer.
-    pub programs: Vec<Program>,
-    /// Communicators to define on all their members first.
-    pub communicators: Vec<Communicator>,
+    /// The programs to store. Addresses in rebindable buffers are relative to the buffer.
+    pub set: ProgramSet,
     /// The buffers.
     pub buffers: Vec<Placed>,
     /// Intermediate memory, which the programs overwrite.
@@ -76,24 +72,21 @@ pub struct Schedule {
     pub predicted: Prediction,
 }
 
-impl Schedule {
-    pub(super) fn empty(group: Vec<u32>, between: Range) -> Self {
-        let programs = vec![Program::default(); group.len()];
-        let (communicators, buffers, steps) = (Vec::new(), Vec::new(), Vec::new());
-        Schedule { group, programs, communicators, buffers, between, steps, predicted: Prediction::default() }
+impl From<ProgramSet> for Schedule {
+    /// Returns a schedule of these programs, without buffers and steps.
+    fn from(set: ProgramSet) -> Self {
+        let between = Range { address: 0, bytes: 0 };
+        Schedule { set, buffers: Vec::new(), between, steps: Vec::new(), predicted: Prediction::default() }
     }
+}
 
+impl Schedule {
     /// Returns the schedule of a single plan, with the plan's placement and no buffers. Relays of the plan follow its ranks.
     pub fn of(plan: &Plan) -> Self {
-        let first = plan.programs.iter().map(|program| (!program.instructions.is_empty()).then_some(0)).collect();
+        let first = plan.set.programs.iter().map(|program| (!program.instructions.is_empty()).then_some(0)).collect();
         let (algorithm, predicted) = (plan.algorithm, plan.predicted);
-        Schedule {
-            programs: plan.programs.clone(),
-            communicators: plan.communicators.clone(),
-            steps: vec![Scheduled { step: 0, algorithm, predicted, first }],
-            predicted,
-            ..Schedule::empty(plan.nodes(), Range { address: 0, bytes: 0 })
-        }
+        let steps = vec![Scheduled { step: 0, algorithm, predicted, first }];
+        Schedule { steps, predicted, ..Schedule::from(plan.set.clone()) }
     }
 
     /// Returns the arguments of the launch.
@@ -108,13 +101,11 @@ impl Schedule {
     }
 
     /// Returns the programs with the launch arguments added.
-    pub fn bound(&self) -> Vec<Program> {
-        let arguments = self.arguments();
-        let bound = |program: &Program| Program {
-            instructions: program.instructions.iter().map(|one| one.with_arguments(&arguments)).collect(),
-            ..program.clone()
-        };
-        self.programs.iter().map(bound).collect()
+    pub fn bound(&self) -> ProgramSet {
+        let (arguments, mut set) = (self.arguments(), self.set.clone());
+        let instructions = set.programs.iter_mut().flat_map(|program| &mut program.instructions);
+        instructions.for_each(|one| *one = one.with_arguments(&arguments));
+        set
     }
 
     /// Returns the buffer of this name.
@@ -125,7 +116,7 @@ impl Schedule {
     /// Returns the number of the step of instruction `index` of rank `rank`.
     pub fn step_of(&self, rank: usize, index: usize) -> Option<usize> {
         let begun = |one: &&Scheduled| one.first.get(rank).copied().flatten().is_some_and(|first| first <= index);
-        self.programs.get(rank).filter(|program| index < program.instructions.len())?;
+        self.set.programs.get(rank).filter(|program| index < program.instructions.len())?;
         self.steps.iter().rev().find(begun).map(|one| one.step)
     }
 
@@ -141,7 +132,7 @@ impl Schedule {
             let bindable = self.buffers.iter().filter(bindable).map(|placed| placed.buffer.name.clone()).collect();
             return Err(GraphError::NotBindable { buffer: name.to_owned(), bindable });
         };
-        let ranks = self.group.len() as u64;
+        let ranks = self.set.nodes.len() as u64;
         let stripe = capabilities.stripe_bytes();
         let mut memory = Allocator::new(None, ranks, capabilities);
         let others = self.buffers.iter().enumerate().filter(|(other, _)| *other != number);
@@ -154,23 +145,20 @@ impl Schedule {
 
     /// Verifies and times all programs, and reduces the intermediate memory to what they use.
     pub(super) fn finish(&mut self, capabilities: &Capabilities) -> Result<(), GraphError> {
-        let programs = self.bound();
-        self.predicted =
-            predict(&programs, &self.communicators, &self.group, capabilities).map_err(GraphError::Whole)?;
-        self.between = self.used_between(&programs, capabilities);
+        let bound = self.bound();
+        self.predicted = predict(&bound, capabilities).map_err(GraphError::Whole)?;
+        self.between = self.used_between(&bound, capabilities);
         Ok(())
     }
 
-    fn used_between(&self, programs: &[Program], capabilities: &Capabilities) -> Range {
+    fn used_between(&self, bound: &ProgramSet, capabilities: &Capabilities) -> Range {
         let stripe_bytes = capabilities.stripe_bytes();
         let mut used: Option<Range> = None;
-        for (rank, program) in programs.iter().enumerate() {
+        for (node, program) in bound.nodes.iter().zip(&bound.programs) {
             for instruction in &program.instructions {
-                let node = self.group[rank];
-                let named = |one: &&Communicator| one.id == instruction.communicator && one.members.contains(&node);
-                let (own, ranks) = match self.communicators.iter().find(named) {
-                    Some(one) => (one.members.iter().position(|member| *member == node), one.members.len()),
-                    None => (Some(node as usize), capabilities.nodes as usize),
+                let (own, ranks) = match bound.communicator(*node, instruction.communicator) {
+                    Some(one) => (one.members.iter().position(|member| member == node), one.members.len()),
+                    None => (Some(*node as usize), capabilities.nodes as usize),
                 };
                 let own = own.unwrap_or(0) as u32;
                 let context = Context { rank: own, ranks: ranks as u32, stripe_bytes, tables: &program.tables };

@@ -3,18 +3,15 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::members::Members;
+use super::job::Job;
 use super::recent::Recent;
-use crate::program::Program;
 use crate::ranges::Transfer;
-use crate::{Capabilities, Flags, Instruction, Operation};
+use crate::{Flags, Instruction, Operation};
 
 /// The lanes that programs use.
 #[derive(Debug)]
 pub(crate) struct Lanes<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     count: usize,
     /// By rank.
     known: Vec<Recent<Rc<Directions>>>,
@@ -37,10 +34,10 @@ struct Directions {
 }
 
 impl<'a> Lanes<'a> {
-    pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        let all = programs.iter().flat_map(|program| &program.instructions);
+    pub(crate) fn new(job: Job<'a>) -> Self {
+        let all = job.programs.iter().flat_map(|program| &program.instructions);
         let count = all.map(|instruction| usize::from(instruction.lane) + 1).max().unwrap_or(1);
-        Lanes { programs, members, capabilities, count, known: vec![Recent::default(); programs.len()] }
+        Lanes { job, count, known: vec![Recent::default(); job.programs.len()] }
     }
 
     /// Their number; at least 1.
@@ -50,7 +47,7 @@ impl<'a> Lanes<'a> {
 
     /// What instruction `index` of `rank` occupies.
     pub(crate) fn claim(&mut self, rank: usize, index: usize) -> Claim {
-        let instruction = &self.programs[rank].instructions[index];
+        let instruction = self.job.instruction(rank, index);
         Claim {
             lane: instruction.lane,
             is_fenced: instruction.flags.contains(Flags::FENCE),
@@ -60,13 +57,12 @@ impl<'a> Lanes<'a> {
     }
 
     fn directions(&mut self, rank: usize, instruction: &Instruction) -> Option<Rc<Directions>> {
-        let Lanes { members, capabilities, programs, .. } = *self;
         if instruction.operation == Operation::Fold {
             return Some(Rc::default());
         }
-        let membership = members.of(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
+        let membership = self.job.membership(rank, instruction).filter(|_| instruction.operation.fields().lane)?;
         let directions = self.known[rank].of(instruction, || {
-            let moved = members.moved(rank, instruction, &programs[rank].tables, capabilities);
+            let moved = self.job.moved(rank, instruction);
             let nodes = |blocks: &[Transfer]| {
                 let node = |block: &Transfer| membership.nodes().get(block.peer_rank as usize).copied();
                 let mut nodes: Vec<u32> = blocks.iter().filter_map(node).collect();

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use super::kinds::{is_one_sided, takes_partners};
 use crate::communicator::ContextId;
 use crate::instruction::WORLD;
-use crate::program::Communicator;
-use crate::ranges::{Transfers, transfers};
+use crate::program::{Communicator, ProgramSet};
 use crate::refusal::{Reason, Refusal};
 use crate::{Capabilities, Context, Instruction, Tables};
 
@@ -70,19 +69,15 @@ impl<'a> Membership<'a> {
 }
 
 impl Members {
-    /// Finds the members of all communicators.
+    /// Finds the members of all communicators of a program set.
     ///
     /// # Errors
     /// An invalid or duplicate communicator.
-    pub(crate) fn new(
-        communicators: &[Communicator],
-        group: &[u32],
-        capabilities: &Capabilities,
-    ) -> Result<Self, Refusal> {
-        let rank_of: HashMap<u32, usize> = group.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
-        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); group.len()] };
+    pub(crate) fn new(set: &ProgramSet, capabilities: &Capabilities) -> Result<Self, Refusal> {
+        let rank_of: HashMap<u32, usize> = set.nodes.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
+        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
         members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
-        for Communicator { id, members: nodes } in communicators {
+        for Communicator { id, members: nodes } in &set.communicators {
             let refuse =
                 |cause| Err(Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators));
             if !is_id(*id, capabilities) {
@@ -149,29 +144,6 @@ impl Members {
             return None;
         }
         self.membership(rank, instruction.communicator)
-    }
-
-    /// Returns where `instruction` of `rank` runs, on a card with `tables`: without a communicator, on one of its own.
-    pub(crate) fn context<'t>(
-        &self,
-        rank: usize,
-        instruction: &Instruction,
-        tables: &'t Tables,
-        capabilities: &Capabilities,
-    ) -> Context<'t> {
-        let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
-        self.of(rank, instruction).map_or(alone, |one| one.context(tables, capabilities))
-    }
-
-    /// Returns what `instruction` of `rank` moves, on a card with `tables`; nothing if the instruction is wrong.
-    pub(crate) fn moved(
-        &self,
-        rank: usize,
-        instruction: &Instruction,
-        tables: &Tables,
-        capabilities: &Capabilities,
-    ) -> Transfers {
-        transfers(instruction, &self.context(rank, instruction, tables, capabilities)).unwrap_or_default()
     }
 
     /// Returns the membership of `rank` in communicator `id`; `None` if the rank is no member.

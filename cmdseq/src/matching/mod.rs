@@ -9,6 +9,7 @@
 //!
 //! Matching uses instructions, ranges, programs and refusals; verifier, meaning and the planner's prediction use it.
 
+mod job;
 mod kinds;
 mod lanes;
 mod meeting;
@@ -21,6 +22,7 @@ mod tests;
 
 use crate::refusal::Refusal;
 
+pub(crate) use job::{Job, Signal};
 pub(crate) use kinds::{directions, is_one_sided, is_paired, is_rendezvous, takes_partners};
 pub(crate) use lanes::{Claim, Lanes};
 pub(crate) use members::{Members, Membership, entry_of, is_id};

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
+use super::job::{Job, Signal};
 use super::kinds::{Direction, directions, is_paired, is_rendezvous};
 use super::lanes::{Claim, Lanes};
 use super::meeting::Meeting;
-use super::members::{Members, Membership};
+use super::members::Membership;
 use crate::instruction::{is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::program::Program;
 use crate::ranges::{Lengths, lengths, transfers};
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Instruction, Operation};
 
 /// An instruction that was issued.
 #[derive(Debug, Clone, Copy)]
@@ -40,9 +40,7 @@ pub(super) struct Block {
 
 /// Steps through programs, removing partners together.
 pub(crate) struct Matching<'a> {
-    pub(super) programs: &'a [Program],
-    pub(super) members: &'a Members,
-    pub(super) capabilities: &'a Capabilities,
+    pub(super) job: Job<'a>,
     claims: Lanes<'a>,
     /// Lanes that the programs use.
     pub(super) lanes: usize,
@@ -57,8 +55,8 @@ pub(crate) struct Matching<'a> {
     /// By communicator and lane.
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) meeting: Meeting,
-    /// Values of signals, by rank and number.
-    pub(super) signals: HashMap<(usize, u16), u64>,
+    /// Values of signals.
+    pub(super) signals: HashMap<Signal, u64>,
     /// Whether a rank waits for a signal.
     pub(super) is_waiting: Vec<bool>,
     /// Streams.
@@ -68,21 +66,19 @@ pub(crate) struct Matching<'a> {
 }
 
 impl<'a> Matching<'a> {
-    pub(crate) fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Self {
-        let claims = Lanes::new(programs, members, capabilities);
-        let (ranks, lanes) = (programs.len(), claims.count());
+    pub(crate) fn new(job: Job<'a>) -> Self {
+        let claims = Lanes::new(job);
+        let (ranks, lanes) = (job.programs.len(), claims.count());
         let streams = ranks * lanes;
         let mut matching = Matching {
-            programs,
-            members,
-            capabilities,
+            job,
             claims,
             lanes,
             next: vec![0; ranks],
             heads: vec![None; streams],
             waiting: vec![None; ranks],
             fresh: Vec::with_capacity(streams),
-            arrivals: vec![Arrivals::default(); members.tables.len() * lanes],
+            arrivals: vec![Arrivals::default(); job.members.tables.len() * lanes],
             meeting: Meeting::new(streams),
             signals: HashMap::new(),
             is_waiting: vec![false; ranks],
@@ -105,7 +101,7 @@ impl<'a> Matching<'a> {
                 return;
             }
             let index = self.next[rank];
-            let stream = rank * self.lanes + usize::from(self.programs[rank].instructions[index].lane);
+            let stream = rank * self.lanes + usize::from(self.job.instruction(rank, index).lane);
             self.heads[stream] = Some((index, claim));
             self.next[rank] += 1;
             self.fresh.push(stream);
@@ -127,7 +123,7 @@ impl<'a> Matching<'a> {
     /// Returns what the instruction of `rank` that is to be issued next occupies.
     fn next_claim(&mut self, rank: usize) -> Option<Claim> {
         let index = *self.next.get(rank)?;
-        (index < self.programs.get(rank)?.instructions.len()).then(|| self.claims.claim(rank, index))
+        (index < self.job.programs.get(rank)?.instructions.len()).then(|| self.claims.claim(rank, index))
     }
 
     /// Returns the streams of `rank` whose heads the instruction with `claim`, which was not issued, waits for.
@@ -138,7 +134,7 @@ impl<'a> Matching<'a> {
 
     pub(super) fn head(&self, stream: usize) -> Option<Head<'a>> {
         let index = self.heads.get(stream)?.as_ref()?.0;
-        let instruction = self.programs.get(self.rank_of(stream))?.instructions.get(index)?;
+        let instruction = self.job.programs.get(self.rank_of(stream))?.instructions.get(index)?;
         Some(Head { index, instruction })
     }
 
@@ -178,9 +174,8 @@ impl<'a> Matching<'a> {
     }
 
     fn put_signal(&mut self, rank: usize, instruction: &Instruction) {
-        let peer = self.members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
-        let Some(peer) = peer else { return };
-        let signal = self.signals.entry((peer, instruction.signal_id)).or_default();
+        let Some((peer, signal)) = self.job.signal_of_put(rank, instruction) else { return };
+        let signal = self.signals.entry((peer, signal)).or_default();
         *signal = signal.saturating_add(instruction.signal_value.into());
         if std::mem::take(&mut self.is_waiting[peer]) {
             // What waits for a signal runs alone, in lane 0.
@@ -190,7 +185,7 @@ impl<'a> Matching<'a> {
 
     fn arrive_at_collective(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let rank = self.rank_of(stream);
-        let Some(membership) = self.members.of(rank, head.instruction) else { return Ok(true) };
+        let Some(membership) = self.job.membership(rank, head.instruction) else { return Ok(true) };
         let ranks = &membership.table.ranks;
         if let Some(absent) = membership.table.absent {
             return Err(no_program(rank, head, absent));
@@ -239,7 +234,7 @@ impl<'a> Matching<'a> {
             let rank = membership.program_rank(own)?;
             let its = Membership { own, ..*membership };
             let head = self.head(self.beside(stream, rank))?;
-            lengths(head.instruction, &its.context(&self.programs[rank].tables, self.capabilities))
+            lengths(head.instruction, &self.job.context_in(rank, &its))
         };
         let ranks = 0..membership.table.nodes.len() as u32;
         let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
@@ -254,12 +249,11 @@ impl<'a> Matching<'a> {
     pub(super) fn check_blocks(&self, place: usize) -> Result<(), Refusal> {
         let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
         let mut received: Vec<(u32, u32, u64)> = Vec::new();
-        let (table, lane) = (&self.members.tables[place / self.lanes], place % self.lanes);
+        let (table, lane) = (&self.job.members.tables[place / self.lanes], place % self.lanes);
         for (stream, head) in self.at_collective(place) {
             let rank = self.rank_of(stream);
-            let Some(its) = self.members.of(rank, head.instruction) else { continue };
-            let context = its.context(&self.programs[rank].tables, self.capabilities);
-            let moved = transfers(head.instruction, &context).unwrap_or_default();
+            let Some(its) = self.job.membership(rank, head.instruction) else { continue };
+            let moved = transfers(head.instruction, &self.job.context_in(rank, &its)).unwrap_or_default();
             sent.extend(moved.sends.iter().map(|one| ((its.own, one.peer_rank), one.bytes)));
             received.extend(moved.receives.iter().map(|one| (one.peer_rank, its.own, one.bytes)));
         }
@@ -290,7 +284,7 @@ impl<'a> Matching<'a> {
 
     fn arrive_at_pair(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let rank = self.rank_of(stream);
-        let Some(membership) = self.members.of(rank, head.instruction) else { return Ok(true) };
+        let Some(membership) = self.job.membership(rank, head.instruction) else { return Ok(true) };
         let directions = directions(head.instruction, membership.own);
         self.meeting.arrive(stream, directions.iter().flatten().count());
         for (direction, partner) in directions.into_iter().flatten() {
@@ -317,8 +311,10 @@ impl<'a> Matching<'a> {
 
     /// Whether the head of stream `partner` is the other end of a transfer in `direction` of the member `membership`.
     pub(super) fn meets(&self, partner: usize, direction: Direction, membership: &Membership<'_>) -> bool {
-        let rank = self.rank_of(partner);
-        self.head(partner).is_some_and(|other| fits(other.instruction, rank, direction, membership, self.members))
+        let Some(Head { instruction, .. }) = self.head(partner) else { return false };
+        let Some(theirs) = self.job.membership(self.rank_of(partner), instruction) else { return false };
+        let mut directions = directions(instruction, theirs.own).into_iter().flatten();
+        theirs.index == membership.index && directions.any(|one| one.0 != direction && one.1 == membership.own)
     }
 
     /// Returns the first field in which two instructions that meet must not differ.
@@ -351,7 +347,7 @@ impl<'a> Matching<'a> {
             ));
         }
         let moves = one.operation != Operation::Barrier;
-        let [here, there] = [one, two].map(|one| is_rendezvous(one, self.capabilities));
+        let [here, there] = [one, two].map(|one| is_rendezvous(one, self.job.capabilities));
         if here != there && moves {
             let said = [here, there].map(|late| if late { "rendezvous" } else { "eager" }.to_owned());
             return Some((Reason::TransportMismatch, said));
@@ -391,11 +387,11 @@ impl<'a> Matching<'a> {
     /// [`arrivals`](Matching::arrivals).
     pub(super) fn at_collective(&self, place: usize) -> impl Iterator<Item = (usize, Head<'a>)> {
         let (table, lane) = (place / self.lanes, place % self.lanes);
-        let ranks = self.members.tables[table].ranks.iter().flatten().copied();
+        let ranks = self.job.members.tables[table].ranks.iter().flatten().copied();
         ranks.filter_map(move |rank| {
             let stream = rank * self.lanes + lane;
             let head = self.head(stream).filter(|head| is_collective(head.instruction.operation))?;
-            let membership = self.members.of(rank, head.instruction)?;
+            let membership = self.job.membership(rank, head.instruction)?;
             (membership.index == table).then_some((stream, head))
         })
     }
@@ -414,17 +410,4 @@ fn no_program(rank: usize, head: Head<'_>, partner: usize) -> Refusal {
         head.instruction.operation, head.instruction.communicator
     );
     Refusal::at(rank, head.index, cause).because(Reason::Programs)
-}
-
-/// Whether `other`, of rank `partner`, is the other end of a transfer in `direction` of `membership`'s rank.
-fn fits(
-    other: &Instruction,
-    partner: usize,
-    direction: Direction,
-    membership: &Membership<'_>,
-    members: &Members,
-) -> bool {
-    let Some(theirs) = members.of(partner, other) else { return false };
-    theirs.index == membership.index
-        && directions(other, theirs.own).into_iter().flatten().any(|one| one.0 != direction && one.1 == membership.own)
 }

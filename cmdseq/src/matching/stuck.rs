@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
+use super::job::{Job, Signal};
 use super::kinds::{Direction, directions, is_paired};
 use super::members::Membership;
 use super::progress::{Head, Matching};
@@ -37,7 +38,7 @@ pub(super) fn check(matching: &Matching<'_>) -> Result<(), Refusal> {
 fn left(matching: &Matching<'_>) -> Result<(), Refusal> {
     let left = matching.signals.iter().filter(|(_, value)| **value > 0).min_by_key(|(signal, _)| **signal);
     let Some(((rank, signal), value)) = left else { return Ok(()) };
-    let (putter, index) = last_put(matching, *rank, *signal).unwrap_or((*rank, 0));
+    let (putter, index) = last_put(matching.job, (*rank, *signal)).unwrap_or((*rank, 0));
     let cause = format!(
         "put_signal adds to signal {signal} of rank {rank}, which is {value} at the end and would release a later wait \
          early; add a wait_signal on rank {rank}"
@@ -45,26 +46,12 @@ fn left(matching: &Matching<'_>) -> Result<(), Refusal> {
     Err(Refusal::at(putter, index, cause).because(Reason::SignalLeft))
 }
 
-fn last_put(matching: &Matching<'_>, rank: usize, signal: u16) -> Option<(usize, usize)> {
-    (0..matching.programs.len()).find_map(|putter| {
-        let instructions = &matching.programs[putter].instructions;
-        let index = instructions.iter().rposition(|one| puts_to(matching, putter, one, rank, signal))?;
+/// Returns rank and index of the last instruction that adds to `signal`.
+fn last_put(job: Job<'_>, signal: Signal) -> Option<(usize, usize)> {
+    job.programs.iter().enumerate().find_map(|(putter, program)| {
+        let index = program.instructions.iter().rposition(|one| job.signal_of_put(putter, one) == Some(signal))?;
         Some((putter, index))
     })
-}
-
-/// Whether `instruction` of rank `putter` adds to signal `signal` of rank `rank`.
-fn puts_to(matching: &Matching<'_>, putter: usize, instruction: &Instruction, rank: usize, signal: u16) -> bool {
-    signal_of(matching, putter, instruction) == Some((rank, signal))
-}
-
-/// The signal that `instruction` of rank `putter` adds to: rank of the programs, and number.
-fn signal_of(matching: &Matching<'_>, putter: usize, instruction: &Instruction) -> Option<(usize, u16)> {
-    if instruction.operation != Operation::PutSignal {
-        return None;
-    }
-    let membership = matching.members.of(putter, instruction)?;
-    Some((membership.program_rank(instruction.peer.into())?, instruction.signal_id))
 }
 
 /// The heads and the rests of the programs, indexed in one pass.
@@ -75,17 +62,17 @@ struct Left {
     /// Stream, and a transfer with one other: communicator, direction, and the other's rank there.
     pairs: HashSet<(usize, usize, Direction, u32)>,
     /// Streams that add to a signal.
-    putters: HashMap<(usize, u16), BTreeSet<usize>>,
+    putters: HashMap<Signal, BTreeSet<usize>>,
 }
 
 impl Left {
     fn new(matching: &Matching<'_>) -> Self {
         let mut left = Left::default();
-        for (rank, program) in matching.programs.iter().enumerate() {
+        for (rank, program) in matching.job.programs.iter().enumerate() {
             let streams = rank * matching.lanes..(rank + 1) * matching.lanes;
             let heads = streams.filter_map(|stream| matching.head(stream)).map(|head| head.instruction);
             for instruction in heads.chain(program.instructions.iter().skip(matching.next[rank])) {
-                let Some(membership) = matching.members.of(rank, instruction) else { continue };
+                let Some(membership) = matching.job.membership(rank, instruction) else { continue };
                 let stream = rank * matching.lanes + usize::from(instruction.lane);
                 if is_collective(instruction.operation) {
                     left.collectives.insert((stream, membership.index));
@@ -93,7 +80,7 @@ impl Left {
                 for (direction, partner) in directions(instruction, membership.own).into_iter().flatten() {
                     left.pairs.insert((stream, membership.index, direction, partner));
                 }
-                if let Some(signal) = signal_of(matching, rank, instruction) {
+                if let Some(signal) = matching.job.signal_of_put(rank, instruction) {
                     left.putters.entry(signal).or_default().insert(stream);
                 }
             }
@@ -122,7 +109,7 @@ impl Stuck<'_, '_> {
             let putters = self.left.putters.get(&(rank, head.instruction.signal_id));
             return putters.into_iter().flatten().copied().collect();
         }
-        let Some(membership) = matching.members.of(rank, head.instruction) else { return Vec::new() };
+        let Some(membership) = matching.job.membership(rank, head.instruction) else { return Vec::new() };
         if is_collective(operation) {
             let place = membership.index * matching.lanes + stream % matching.lanes;
             let is_here: HashSet<usize> = matching.at_collective(place).map(|(stream, _)| stream).collect();
@@ -142,7 +129,7 @@ impl Stuck<'_, '_> {
     fn comes_later(&self, stream: usize, partner: usize) -> bool {
         let matching = self.matching;
         let Some(head) = matching.head(stream) else { return true };
-        let Some(membership) = matching.members.of(matching.rank_of(stream), head.instruction) else { return true };
+        let Some(membership) = matching.job.membership(matching.rank_of(stream), head.instruction) else { return true };
         if is_collective(head.instruction.operation) {
             return self.left.collectives.contains(&(partner, membership.index));
         }
@@ -229,9 +216,11 @@ impl Stuck<'_, '_> {
 
     /// Whether two heads would meet on the same communicator.
     fn would_meet(&self, (rank, head): (usize, Head<'_>), (partner, other): (usize, Head<'_>)) -> bool {
-        let members = self.matching.members;
+        let job = self.matching.job;
         let (one, two) = (head.instruction, other.instruction);
-        let (Some(mine), Some(theirs)) = (members.of(rank, one), members.of(partner, two)) else { return false };
+        let (Some(mine), Some(theirs)) = (job.membership(rank, one), job.membership(partner, two)) else {
+            return false;
+        };
         if mine.index == theirs.index {
             return false;
         }
@@ -290,7 +279,7 @@ impl Stuck<'_, '_> {
         }
         let rank = matching.rank_of(stream);
         let index = matching.next[rank];
-        Some((index, matching.programs.get(rank)?.instructions.get(index)?))
+        Some((index, matching.job.programs.get(rank)?.instructions.get(index)?))
     }
 
     /// Names the rank, and the lane if there are several, of an instruction of `stream`.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::Matching;
+use super::{Job, Matching};
 use crate::table::Table;
 use crate::verify::sample::{card, members, programs};
 use crate::{Instruction, Operand, Operation, Tables, transfers};
@@ -55,12 +55,12 @@ proptest! {
         let all = vector_form(operation, root, &sent, &changes);
         let (capabilities, programs) = (card(RANKS as u32), programs(all.into_iter().map(|(it, tables)| (vec![it], tables))));
         let members = members(&capabilities, &[]);
-        let matching = Matching::new(&programs, &members, &capabilities);
+        let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
+        let matching = Matching::new(job);
         // An own block of two lengths is refused before.
         for (rank, program) in programs.iter().enumerate() {
             let instruction = &program.instructions[0];
-            let membership = members.of(rank, instruction).unwrap();
-            prop_assume!(transfers(instruction, &membership.context(&program.tables, &capabilities)).is_ok());
+            prop_assume!(transfers(instruction, &job.context(rank, instruction)).is_ok());
         }
         let membership = members.of(0, &programs[0].instructions[0]).unwrap();
         prop_assert_eq!(matching.do_blocks_agree(&membership, 0), matching.check_blocks(membership.index).is_ok());

@@ -13,9 +13,9 @@ use std::collections::HashMap;
 
 use crate::instruction::ARGUMENTS;
 use crate::limits::{INPUTS_MAX, too_long};
-use crate::matching::{Matching, Members};
-use crate::program::{Communicator, Program};
-use crate::ranges::{Context, Transfers, transfers};
+use crate::matching::{Job, Matching, Membership};
+use crate::program::{Program, ProgramSet};
+use crate::ranges::{Transfers, transfers};
 use crate::refusal::{Reason, Refusal};
 use crate::request::{Collective, Request};
 use crate::verify::{self, Unrolled};
@@ -32,17 +32,12 @@ use value::{Folds, Memory, Pieces, Segment, Value};
 ///
 /// # Errors
 /// As [`verify`](verify::verify); and [`Reason::Expectation`] with the first wrong range of an output and its content.
-pub fn expect(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-    request: &Request,
-) -> Result<(), Refusal> {
-    let members = verify::check(programs, communicators, group, capabilities)?;
-    check_request(programs, request)?;
+pub fn expect(set: &ProgramSet, capabilities: &Capabilities, request: &Request) -> Result<(), Refusal> {
+    let members = verify::check(set, capabilities)?;
+    let job = Job { programs: &set.programs, members: &members, capabilities };
+    check_request(job.programs, request)?;
     if request.collective == Collective::Barrier {
-        return match verify::early_end(programs, request.group.len(), &members, capabilities)? {
+        return match verify::early_end(job, request.group.len())? {
             Some((rank, other)) => {
                 let cause = format!("no barrier: this rank may end before rank {other} has begun");
                 Err(Refusal::of(rank, cause).because(Reason::Expectation))
@@ -50,33 +45,24 @@ pub fn expect(
             None => Ok(()),
         };
     }
-    let mut machine = Machine {
-        programs,
-        members: &members,
-        capabilities,
-        memory: Vec::new(),
-        folds: Folds::default(),
-        pieces: Pieces::default(),
-    };
+    let mut machine = Machine { job, memory: Vec::new(), folds: Folds::default(), pieces: Pieces::default() };
     machine.load()?;
     machine.run()?;
     machine.compare(Expectation(request))
 }
 
-/// As [`expect`], for one launch of resident programs, one for each rank, with its `arguments`.
+/// As [`expect`], for one launch of resident programs, each rank's with its `arguments`.
 ///
 /// # Errors
 /// As [`verify_resident`](verify::verify_resident), and as [`expect`].
 pub fn expect_resident(
-    programs: &[Program],
+    set: &ProgramSet,
     arguments: &[[u64; ARGUMENTS]],
-    communicators: &[Communicator],
-    group: &[u32],
     capabilities: &Capabilities,
     request: &Request,
 ) -> Result<(), Refusal> {
-    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
-    unrolled.located(expect(&unrolled.programs, communicators, group, capabilities, request))
+    let unrolled = Unrolled::of_resident(set, arguments, capabilities)?;
+    unrolled.located(expect(&unrolled.set, capabilities, request))
 }
 
 /// Refuses a request that does not correspond to the programs.
@@ -95,9 +81,7 @@ fn check_request(programs: &[Program], request: &Request) -> Result<(), Refusal>
 }
 
 struct Machine<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     memory: Vec<Memory>,
     folds: Folds,
     pieces: Pieces,
@@ -106,7 +90,7 @@ struct Machine<'a> {
 impl Machine<'_> {
     /// Writes the inputs into memory.
     fn load(&mut self) -> Result<(), Refusal> {
-        for (rank, program) in (0..).zip(self.programs) {
+        for (rank, program) in (0..).zip(self.job.programs) {
             let mut memory = Memory::default();
             for piece in &program.input {
                 let value = Value::Input { rank, offset: piece.offset };
@@ -134,7 +118,7 @@ impl Machine<'_> {
     }
 
     fn run(&mut self) -> Result<(), Refusal> {
-        let mut matching = Matching::new(self.programs, self.members, self.capabilities);
+        let mut matching = Matching::new(self.job);
         let mut together = Vec::new();
         while matching.step_into(&mut together)? {
             self.pieces.arrived();
@@ -153,7 +137,7 @@ impl Machine<'_> {
 
     /// Runs an instruction that only accesses memory of its own card; returns whether it is one.
     fn alone(&mut self, rank: usize, index: usize) -> Result<bool, Refusal> {
-        let instruction = &self.programs[rank].instructions[index];
+        let instruction = self.job.instruction(rank, index);
         let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
         let data = match operation {
             Operation::Copy if destination.space == AddressSpace::Host => return Ok(true),
@@ -188,20 +172,19 @@ impl Machine<'_> {
 
     /// Runs instructions together. All data is read before any is written.
     fn move_together(&mut self, together: &[(usize, usize)]) -> Result<(), Refusal> {
-        let (programs, members) = (self.programs, self.members);
-        let moved: Vec<(usize, &Instruction, Context<'_>, Transfers)> = together
+        let job = self.job;
+        let moved: Vec<(usize, &Instruction, Membership<'_>, Transfers)> = together
             .iter()
             .filter_map(|(rank, index)| {
-                let program = &programs[*rank];
-                let instruction = &program.instructions[*index];
-                let context = members.of(*rank, instruction)?.context(&program.tables, self.capabilities);
-                Some((*rank, instruction, context, transfers(instruction, &context).ok()?))
+                let instruction = job.instruction(*rank, *index);
+                let membership = job.membership(*rank, instruction)?;
+                let moved = transfers(instruction, &job.context_in(*rank, &membership)).ok()?;
+                Some((*rank, instruction, membership, moved))
             })
             .collect();
         let mut messages: HashMap<(usize, usize), Vec<Segment>> = HashMap::new();
         let mut results: Vec<(usize, u64, Vec<Segment>)> = Vec::new();
-        for (rank, instruction, _, moved) in &moved {
-            let Some(membership) = members.of(*rank, instruction) else { continue };
+        for (rank, _, membership, moved) in &moved {
             for send in &moved.sends {
                 let Some(peer) = membership.program_rank(send.peer_rank) else { continue };
                 let data = self.read(*rank, send.address, send.bytes)?;
@@ -214,8 +197,7 @@ impl Machine<'_> {
                 results.push((*rank, own.destination, self.read(*rank, own.source, own.bytes)?));
             }
         }
-        for (rank, instruction, context, moved) in &moved {
-            let Some(membership) = members.of(*rank, instruction) else { continue };
+        for (rank, instruction, membership, moved) in &moved {
             let mut contributions: Vec<(u32, Vec<Segment>)> = Vec::new();
             for receive in &moved.receives {
                 let Some(peer) = membership.program_rank(receive.peer_rank) else { continue };
@@ -230,7 +212,7 @@ impl Machine<'_> {
             }
             if let (Some(reduced), Some(combine)) = (moved.reduced, instruction.combine()) {
                 if let Some(own) = reduced.own {
-                    contributions.push((context.rank, self.read(*rank, own, reduced.bytes)?));
+                    contributions.push((membership.own, self.read(*rank, own, reduced.bytes)?));
                 }
                 contributions.sort_by_key(|(rank, _)| *rank);
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
@@ -248,7 +230,7 @@ impl Machine<'_> {
 
     fn compare(&mut self, expectation: Expectation<'_>) -> Result<(), Refusal> {
         let mut inputs = 0;
-        for (rank, program) in self.programs.iter().enumerate().take(expectation.0.group.len()) {
+        for (rank, program) in self.job.programs.iter().enumerate().take(expectation.0.group.len()) {
             let own = rank as u32;
             let mut covered = 0;
             for piece in &program.output {

@@ -69,7 +69,7 @@ impl Request {
     /// Nodes outside of the group that may relay. If the ranks have paths without them, only those do that complete a grid.
     fn outside(&self, capabilities: &Capabilities) -> Option<Vec<u32>> {
         match Routes::of(self, capabilities).ok()? {
-            Some(routes) if !routes.relays().is_empty() => {
+            Some(routes) if routes.nodes.len() > self.group.len() => {
                 let group: BTreeSet<u32> = self.group.iter().copied().collect();
                 let may_relay = |node: &u32| self.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
                 Some((0..capabilities.nodes).filter(|node| !group.contains(node) && may_relay(node)).collect())

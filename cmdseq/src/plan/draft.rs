@@ -14,8 +14,8 @@ pub(super) struct Draft {
     pub(super) communicators: Vec<Communicator>,
     /// The communicator of all ranks, if there is one.
     pub(super) communicator: u16,
-    /// Nodes outside of the group that relay. Their programs follow those of the ranks.
-    pub(super) relays: Vec<u32>,
+    /// The node of each program: those of the ranks, then those outside of the group that relay.
+    pub(super) nodes: Vec<u32>,
     /// The hops of what goes between ranks, if not all of them are linked.
     pub(super) routed: Option<Routed>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Routed {
 impl Draft {
     pub(super) fn empty(request: &Request) -> Self {
         let programs = vec![Program::default(); request.group.len()];
-        Draft { programs, communicators: Vec::new(), communicator: WORLD, relays: Vec::new(), routed: None }
+        Draft { programs, communicators: Vec::new(), communicator: WORLD, nodes: request.group.clone(), routed: None }
     }
 
     /// With a communicator of all ranks and no other.
@@ -49,16 +49,15 @@ impl Draft {
         let Some(routes) = Routes::of(request, capabilities)? else {
             return Ok(Draft::on_one_communicator(request, capabilities));
         };
-        let relays = routes.relays().to_vec();
-        let members: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
+        let nodes = routes.nodes.clone();
         let room = Range { address: 0, bytes: capabilities.memory_bytes };
         let draft = Draft {
-            programs: vec![Program::default(); members.len()],
-            relays,
+            programs: vec![Program::default(); nodes.len()],
+            nodes: nodes.clone(),
             routed: Some(Routed { timetable: Timetable::new(routes), room }),
             ..Draft::empty(request)
         };
-        Ok(draft.with(Communicator { id: WORLD + 1, members }, capabilities))
+        Ok(draft.with(Communicator { id: WORLD + 1, members: nodes }, capabilities))
     }
 
     fn with(mut self, all: Communicator, capabilities: &Capabilities) -> Self {

@@ -1,10 +1,10 @@
 //! When programs can have ended at the earliest, without their prediction.
 
 use super::clock::{Clock, wire};
+use crate::Operation;
 use crate::cost::CostModel;
-use crate::matching::{Members, Recent};
+use crate::matching::{Job, Recent};
 use crate::program::Program;
-use crate::{Capabilities, Operation};
 
 /// What an instruction moves, for all of its kind.
 #[derive(Clone, Copy)]
@@ -17,8 +17,8 @@ struct Moves {
 
 /// A time, in picoseconds, before which the last byte of `programs` cannot arrive: that of the card with most to do, if it never
 /// had to wait for another.
-pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &Capabilities, model: &CostModel) -> u64 {
-    let clock = Clock { capabilities, model };
+pub(super) fn at_least(job: Job<'_>, model: &CostModel) -> u64 {
+    let clock = Clock { capabilities: job.capabilities, model };
     let timing = &model.timing;
     let fastest = model.links.values().copied().fold(timing.link_mbps, u32::max);
     let of_rank = |(rank, program): (usize, &Program)| {
@@ -27,7 +27,7 @@ pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &C
         let mut known = Recent::default();
         for instruction in &program.instructions {
             let Moves { any, longest } = *known.of(instruction, || {
-                let moved = members.moved(rank, instruction, &program.tables, capabilities);
+                let moved = job.moved(rank, instruction);
                 let longest = moved.sends.iter().map(|send| send.bytes).max();
                 Moves { any: longest.is_some() || !moved.receives.is_empty(), longest }
             });
@@ -50,5 +50,5 @@ pub(super) fn at_least(programs: &[Program], members: &Members, capabilities: &C
         }
         sums.into_iter().map(|(before, _)| before).max().unwrap_or(0)
     };
-    programs.iter().enumerate().map(of_rank).max().unwrap_or(0)
+    job.programs.iter().enumerate().map(of_rank).max().unwrap_or(0)
 }

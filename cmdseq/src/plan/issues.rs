@@ -2,8 +2,7 @@
 
 use super::clock::Clock;
 use crate::cost::Moment;
-use crate::matching::{Claim, Lanes, Members};
-use crate::program::Program;
+use crate::matching::{Claim, Job, Lanes};
 
 /// The issues of all cards.
 pub(super) struct Issues<'a> {
@@ -31,9 +30,8 @@ struct Running {
 }
 
 impl<'a> Issues<'a> {
-    pub(super) fn new(clock: &'a Clock<'a>, programs: &'a [Program], members: &'a Members) -> Self {
-        let lanes = Lanes::new(programs, members, clock.capabilities);
-        Issues { clock, lanes, cards: programs.iter().map(|_| Card::default()).collect() }
+    pub(super) fn new(clock: &'a Clock<'a>, job: Job<'a>) -> Self {
+        Issues { clock, lanes: Lanes::new(job), cards: job.programs.iter().map(|_| Card::default()).collect() }
     }
 
     /// Returns when instruction `index` of `rank` is issued. All that it waits for has ended, and `end` was told.

@@ -45,14 +45,14 @@ use std::collections::HashMap;
 
 use crate::cost::CostModel;
 use crate::instruction::takes_tables;
-use crate::matching::{Members, Recent, takes_partners};
+use crate::matching::{Job, Members, Recent, takes_partners};
+use crate::refusal::Refusal;
 use crate::{Capabilities, Flags, Topology, verify};
 
 use draft::Draft;
 use renumbered::on_grid;
 
-pub use crate::program::{Communicator, Piece, Program};
-pub use crate::refusal::{Reason, Refusal};
+pub use crate::program::{Communicator, Piece, Program, ProgramSet};
 pub use crate::request::{
     Algorithm, Collective, Order, Placement, Request, UnknownAlgorithm, UnknownCollective, UnknownOrder,
 };
@@ -288,26 +288,26 @@ impl Search<'_> {
                 }
             }
         }
-        let Draft { programs, communicators, relays, .. } = draft;
-        let nodes: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
+        let Draft { programs, communicators, nodes, .. } = draft;
+        let set = ProgramSet { nodes, programs, communicators };
         let is_barrier = request.collective == Collective::Barrier;
-        let members = Members::new(&communicators, &nodes, capabilities)?;
+        let members = Members::new(&set, capabilities)?;
+        let job = Job { programs: &set.programs, members: &members, capabilities };
         // What cannot win is neither timed nor checked.
-        if best.is_some_and(|best| earliest::at_least(&programs, &members, capabilities, model) > best.arrival_ps) {
+        if best.is_some_and(|best| earliest::at_least(job, model) > best.arrival_ps) {
             return Ok(None);
         }
-        let predicted = predict::predict_steps(&programs, &members, &nodes, capabilities, model, is_barrier)?;
+        let predicted = predict::predict_steps(job, &set.nodes, model, is_barrier)?;
         let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
         if best.is_some_and(|best| times(predicted) >= times(best)) {
             return Ok(None);
         }
         // The prediction has matched them.
-        verify::check_matched(&programs, &members, capabilities)?;
+        verify::check_matched(job)?;
         if let Some(placement) = &request.placement {
-            placement.check_honoured(request, &programs, &members, capabilities)?;
+            placement.check_honoured(request, job)?;
         }
-        let (busiest_link_bytes, bytes_per_destination) =
-            (busiest_link(&programs, &members, capabilities), from_others(request));
+        let (busiest_link_bytes, bytes_per_destination) = (busiest_link(job), from_others(request));
         let mut notes = Vec::new();
         if capabilities.extrapolated {
             notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
@@ -318,11 +318,11 @@ impl Search<'_> {
                     .into(),
             );
         }
+        let relays: Vec<String> = set.nodes[request.group.len()..].iter().map(u32::to_string).collect();
         if !relays.is_empty() {
-            let nodes: Vec<String> = relays.iter().map(u32::to_string).collect();
-            notes.push(match nodes.as_slice() {
+            notes.push(match relays.as_slice() {
                 [node] => format!("node {node} outside of the group relays"),
-                _ => format!("nodes {} outside of the group relay", nodes.join(", ")),
+                _ => format!("nodes {} outside of the group relay", relays.join(", ")),
             });
         }
         // The others have one partner at a time.
@@ -333,9 +333,7 @@ impl Search<'_> {
         let mut plan = Plan {
             request: request.clone(),
             algorithm,
-            programs,
-            relays,
-            communicators,
+            set,
             predicted,
             busiest_link_bytes,
             bytes_per_destination,
@@ -349,18 +347,18 @@ impl Search<'_> {
 }
 
 /// Bytes over the link, in one direction, that carries most.
-fn busiest_link(programs: &[Program], members: &Members, capabilities: &Capabilities) -> u64 {
+fn busiest_link(job: Job<'_>) -> u64 {
     let mut busiest = 0;
     // Of one rank, by the node at the other end.
     let mut sent: Vec<u64> = Vec::new();
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         sent.clear();
-        sent.resize(capabilities.nodes as usize, 0);
+        sent.resize(job.capabilities.nodes as usize, 0);
         let mut known: Recent<Vec<(u32, u64)>> = Recent::default();
         for instruction in &program.instructions {
-            let Some(membership) = members.of(rank, instruction) else { continue };
+            let Some(membership) = job.membership(rank, instruction) else { continue };
             let sends = known.of(instruction, || {
-                let moved = members.moved(rank, instruction, &program.tables, capabilities);
+                let moved = job.moved(rank, instruction);
                 moved.sends.iter().map(|send| (membership.nodes()[send.peer_rank as usize], send.bytes)).collect()
             });
             for (node, bytes) in sends {

@@ -1,7 +1,7 @@
 //! Plans and predictions.
 
 use crate::cost::Terms;
-use crate::program::{Communicator, Piece, Program};
+use crate::program::{Piece, Program, ProgramSet};
 use crate::request::{Algorithm, Collective, Request};
 
 /// Predicted times, in picoseconds from the issue of the first instruction.
@@ -24,14 +24,8 @@ pub struct Plan {
     pub request: Request,
     /// The selected algorithm.
     pub algorithm: Algorithm,
-    /// One program per rank of the request's group, then one per relay.
-    pub programs: Vec<Program>,
-    /// Nodes outside of the group whose cards relay between ranks that are not linked, or complete a grid. They have no input and no
-    /// output, and overwrite only the intermediate memory of the request's placement, if it has one.
-    pub relays: Vec<u32>,
-    /// Communicators to define first, with the same id on all members, without the permanent
-    /// [`WORLD`](crate::instruction::WORLD).
-    pub communicators: Vec<Communicator>,
+    /// What runs: one program per rank of the request's group, then one per [relay](Plan::relays).
+    pub set: ProgramSet,
     /// The predicted times.
     pub predicted: Prediction,
     /// Bytes that cross the busiest link in one direction.
@@ -43,9 +37,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the node of each program: those of the ranks, then the relays.
-    pub fn nodes(&self) -> Vec<u32> {
-        self.request.group.iter().chain(&self.relays).copied().collect()
+    /// Returns the nodes outside of the group whose cards relay between ranks that are not linked, or complete a grid. They have no
+    /// input and no output, and overwrite only the intermediate memory of the request's placement, if it has one.
+    pub fn relays(&self) -> &[u32] {
+        self.set.nodes.get(self.request.group.len()..).unwrap_or_default()
     }
 
     /// Whether the planner has put the output in the place of the input, because a card has no room for both: then the programs
@@ -54,6 +49,6 @@ impl Plan {
         let begin = |pieces: &[Piece]| pieces.first().map(|piece| piece.address);
         let in_place = |program: &Program| !program.input.is_empty() && begin(&program.input) == begin(&program.output);
         let is_placed = self.request.placement.is_some();
-        self.request.collective == Collective::Alltoall && !is_placed && self.programs.first().is_some_and(in_place)
+        self.request.collective == Collective::Alltoall && !is_placed && self.set.programs.first().is_some_and(in_place)
     }
 }

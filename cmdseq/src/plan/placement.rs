@@ -6,8 +6,8 @@
 
 use std::ops;
 
-use crate::matching::Members;
-use crate::program::{Piece, Program, joined};
+use crate::matching::Job;
+use crate::program::{Piece, joined};
 use crate::ranges::{Context, Range, RangeError, card_ranges};
 use crate::refusal::Refusal;
 use crate::request::{Placement, Request};
@@ -34,13 +34,8 @@ impl Placement {
     }
 
     /// Refuses `programs` that have the data elsewhere, or touch other memory: their algorithm does not honour a placement.
-    pub(super) fn check_honoured(
-        &self,
-        request: &Request,
-        programs: &[Program],
-        members: &Members,
-        capabilities: &Capabilities,
-    ) -> Result<(), Refusal> {
+    pub(super) fn check_honoured(&self, request: &Request, job: Job<'_>) -> Result<(), Refusal> {
+        let Job { programs, members, capabilities } = job;
         let stripes = Stripes::new(request, capabilities);
         let areas: Vec<Vec<Range>> = (0..programs.len() as u32)
             .map(|rank| {

@@ -15,8 +15,8 @@ use super::outcome::Prediction;
 use super::signals::Signals;
 use super::times::Times;
 use crate::cost::{Bound, CostModel, Moment};
-use crate::matching::{Matching, Members, Membership, is_rendezvous};
-use crate::program::{Communicator, Program};
+use crate::matching::{Job, Matching, Members, Membership, is_rendezvous};
+use crate::program::ProgramSet;
 use crate::ranges::{Transfers, transfers};
 use crate::refusal::Refusal;
 use crate::table::Tables;
@@ -26,28 +26,17 @@ use crate::{AddressSpace, Capabilities, Context, Instruction, Operation, verify}
 ///
 /// # Errors
 /// As [`verify::verify`].
-pub fn predict(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<Prediction, Refusal> {
-    predict_with(programs, communicators, group, capabilities, &CostModel::stated(capabilities))
+pub fn predict(set: &ProgramSet, capabilities: &Capabilities) -> Result<Prediction, Refusal> {
+    predict_with(set, capabilities, &CostModel::stated(capabilities))
 }
 
 /// As [`predict`], with the parameters of `model`.
 ///
 /// # Errors
 /// As [`verify::verify`].
-pub fn predict_with(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-    model: &CostModel,
-) -> Result<Prediction, Refusal> {
-    let members = verify::check(programs, communicators, group, capabilities)?;
-    predict_steps(programs, &members, group, capabilities, model, false)
+pub fn predict_with(set: &ProgramSet, capabilities: &Capabilities, model: &CostModel) -> Result<Prediction, Refusal> {
+    let members = verify::check(set, capabilities)?;
+    predict_steps(Job { programs: &set.programs, members: &members, capabilities }, &set.nodes, model, false)
 }
 
 /// Verifies programs and predicts when each of them ends, in picoseconds, if all cards begin at the same time, with the reported
@@ -55,15 +44,11 @@ pub fn predict_with(
 ///
 /// # Errors
 /// As [`verify::verify`].
-pub fn predict_ends(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<Vec<u64>, Refusal> {
-    let members = verify::check(programs, communicators, group, capabilities)?;
-    let mut ends = vec![0; programs.len()];
-    each_step(programs, &members, group, capabilities, &CostModel::stated(capabilities), |rank, times| {
+pub fn predict_ends(set: &ProgramSet, capabilities: &Capabilities) -> Result<Vec<u64>, Refusal> {
+    let members = verify::check(set, capabilities)?;
+    let job = Job { programs: &set.programs, members: &members, capabilities };
+    let mut ends = vec![0; set.programs.len()];
+    each_step(job, &set.nodes, &CostModel::stated(capabilities), |rank, times| {
         ends[rank] = times.t2.ps.max(ends[rank]);
     })?;
     Ok(ends)
@@ -72,15 +57,13 @@ pub fn predict_ends(
 /// As [`predict_with`], for programs that were checked. `is_barrier`: nothing is moved for its own sake, so the arrival is when
 /// the last card is through.
 pub(super) fn predict_steps(
-    programs: &[Program],
-    members: &Members,
+    job: Job<'_>,
     group: &[u32],
-    capabilities: &Capabilities,
     model: &CostModel,
     is_barrier: bool,
 ) -> Result<Prediction, Refusal> {
     let [mut t1, mut t2, mut arrival] = [Moment::default(); 3];
-    each_step(programs, members, group, capabilities, model, |_, times| {
+    each_step(job, group, model, |_, times| {
         t1 = t1.max(times.t1);
         t2 = t2.max(times.t2);
         arrival = arrival.max(times.arrival.unwrap_or_default());
@@ -93,19 +76,18 @@ pub(super) fn predict_steps(
 
 /// Times all instructions of programs that were checked, and tells the rank and the times of each.
 fn each_step(
-    programs: &[Program],
-    members: &Members,
+    job: Job<'_>,
     group: &[u32],
-    capabilities: &Capabilities,
     model: &CostModel,
     mut timed: impl FnMut(usize, &Times),
 ) -> Result<(), Refusal> {
+    let Job { programs, members, capabilities } = job;
     let clock = Clock { capabilities, model };
     let place = vec![None; programs.len()];
     let mut step = Step { clock: &clock, group, flows: Flows::default(), place, signals: Signals::default() };
-    let mut issues = Issues::new(&clock, programs, members);
+    let mut issues = Issues::new(&clock, job);
     let mut alike = Alike::default();
-    let mut matching = Matching::new(programs, members, capabilities);
+    let mut matching = Matching::new(job);
     while let Some(together) = matching.step()? {
         let issued: Vec<Moment> = together.iter().map(|(rank, index)| issues.of(*rank, *index)).collect();
         let shape = Alike::shape(&together, &issued, programs, members, &clock);

@@ -70,6 +70,7 @@ impl Renumbered {
 
     /// Returns a draft of the new request as one of `original`.
     pub(super) fn restore(&self, original: &Request, mut draft: Draft) -> Draft {
+        draft.nodes.clone_from(&original.group);
         let mut programs: Vec<_> = std::mem::take(&mut draft.programs);
         let mut take = |place: &u32| programs.get_mut(*place as usize).map(std::mem::take).unwrap_or_default();
         let bytes = |from, to| if original.collective.has_counts() { original.given(from, to) } else { original.bytes };
@@ -85,7 +86,7 @@ impl Renumbered {
         }
         for place in &self.outside {
             draft.programs.push(Program { input: Vec::new(), output: Vec::new(), ..take(place) });
-            draft.relays.push(self.request.group[*place as usize]);
+            draft.nodes.push(self.request.group[*place as usize]);
         }
         draft
     }

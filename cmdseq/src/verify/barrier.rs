@@ -5,26 +5,21 @@ use std::collections::BTreeMap;
 use std::iter::once;
 
 use super::order::{Signals, check_size};
-use super::run::Run;
-use crate::matching::{Members, is_one_sided};
+use super::run;
+use crate::Instruction;
+use crate::matching::{Job, is_one_sided};
 use crate::program::Program;
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Instruction};
 
 /// Returns one of the first `ranks` ranks whose program may end before that of another begins; the programs are verified.
 ///
 /// # Errors
 /// As [`Matching::step`].
-pub(crate) fn early_end(
-    programs: &[Program],
-    ranks: usize,
-    members: &Members,
-    capabilities: &Capabilities,
-) -> Result<Option<(usize, usize)>, Refusal> {
-    let begun = Begun::new(programs, members)?;
-    let run = begun.run(capabilities);
-    run.until_none(begun.signals(), |signals| {
-        let clocks = run.clocks(signals, |_, _, _| Ok(()))?;
+pub(crate) fn early_end(job: Job<'_>, ranks: usize) -> Result<Option<(usize, usize)>, Refusal> {
+    let programs = begun(job)?;
+    let job = Job { programs: &programs, ..job };
+    run::until_none(Signals::new(job), |signals| {
+        let clocks = run::clocks(job, signals, |_, _, _| Ok(()))?;
         let all = 0..ranks;
         Ok(all.clone().find_map(|rank| {
             let other = all.clone().find(|other| !clocks.is_over(*other, 0, rank))?;
@@ -37,19 +32,15 @@ pub(crate) fn early_end(
 ///
 /// # Errors
 /// As [`Matching::step`].
-pub(super) fn stray(
-    programs: &[Program],
-    members: &Members,
-    capabilities: &Capabilities,
-) -> Result<Option<Refusal>, Refusal> {
-    let begun = Begun::new(programs, members)?;
-    let run = begun.run(capabilities);
-    run.until_none(begun.signals(), |signals| {
+pub(super) fn stray(job: Job<'_>) -> Result<Option<Refusal>, Refusal> {
+    let programs = begun(job)?;
+    let job = Job { programs: &programs, ..job };
+    run::until_none(Signals::new(job), |signals| {
         let mut early = None;
         // The last instruction of each rank that reaches each other rank.
         let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        let clocks = run.clocks(signals, |rank, index, clocks| {
-            let Some(peer) = begun.reached(rank, index) else { return Ok(()) };
+        let clocks = run::clocks(job, signals, |rank, index, clocks| {
+            let Some(peer) = reached(job, rank, index) else { return Ok(()) };
             last.insert((rank, peer), index);
             if early.is_none() && !clocks.is_over(peer, 0, rank) {
                 early = Some((rank, index, peer));
@@ -63,7 +54,7 @@ pub(super) fn stray(
             last.iter().find_map(is_late)
         };
         let refusal = |(rank, index, peer): (usize, usize, usize), when: &str, where_to: &str| {
-            let operation = begun.programs[rank].instructions[index].operation;
+            let operation = job.instruction(rank, index).operation;
             let cause = format!(
                 "{operation} reaches rank {peer}, {when}, where another launch may use the same memory; add a barrier \
                  {where_to}, or launch only after the last launch has finished"
@@ -75,38 +66,23 @@ pub(super) fn stray(
     })
 }
 
-/// Programs with a nop before their first instruction: when the nop has ended, the program has begun.
-struct Begun<'a> {
-    programs: Vec<Program>,
-    members: &'a Members,
+/// Returns the programs with a nop before their first instruction: when the nop has ended, the program has begun.
+fn begun(job: Job<'_>) -> Result<Vec<Program>, Refusal> {
+    check_size(job.programs)?;
+    let begun = |program: &Program| Program {
+        instructions: once(Instruction::nop()).chain(program.instructions.iter().copied()).collect(),
+        tables: program.tables.clone(),
+        ..Program::default()
+    };
+    Ok(job.programs.iter().map(begun).collect())
 }
 
-impl<'a> Begun<'a> {
-    fn new(programs: &[Program], members: &'a Members) -> Result<Self, Refusal> {
-        check_size(programs)?;
-        let begun = |program: &Program| Program {
-            instructions: once(Instruction::nop()).chain(program.instructions.iter().copied()).collect(),
-            tables: program.tables.clone(),
-            ..Program::default()
-        };
-        Ok(Begun { programs: programs.iter().map(begun).collect(), members })
+/// Returns the rank whose memory or signals an instruction of `rank` reaches.
+fn reached(job: Job<'_>, rank: usize, index: usize) -> Option<usize> {
+    let instruction = job.instruction(rank, index);
+    let is_empty = instruction.bytes == 0 && instruction.signal_value == 0;
+    if !is_one_sided(instruction.operation) || is_empty {
+        return None;
     }
-
-    fn run<'b>(&'b self, capabilities: &'b Capabilities) -> Run<'b> {
-        Run { programs: &self.programs, members: self.members, capabilities }
-    }
-
-    fn signals(&self) -> Signals {
-        Signals::new(&self.programs, self.members)
-    }
-
-    /// Returns the rank whose memory or signals an instruction of `rank` reaches.
-    fn reached(&self, rank: usize, index: usize) -> Option<usize> {
-        let instruction = &self.programs[rank].instructions[index];
-        let is_empty = instruction.bytes == 0 && instruction.signal_value == 0;
-        if !is_one_sided(instruction.operation) || is_empty {
-            return None;
-        }
-        self.members.of(rank, instruction)?.program_rank(instruction.peer.into())
-    }
+    job.peer(rank, instruction)
 }

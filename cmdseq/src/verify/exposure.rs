@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::resident::Unrolled;
 use super::windows::{Kind, too_few};
 use crate::instruction::{ARGUMENTS, Rights};
-use crate::matching::Members;
-use crate::program::{Communicator, Program};
+use crate::matching::{Job, Members};
+use crate::program::ProgramSet;
 use crate::ranges::{Range, remote};
 use crate::refusal::Refusal;
 use crate::{Capabilities, Instruction};
@@ -34,70 +34,44 @@ pub struct Exposure {
     pub through: Vec<(usize, usize, usize)>,
 }
 
-/// Finds the windows that `programs` of the ranks of `group` need: exactly the ranges that they reach, of each rank at most
-/// `room` of that rank. If a rank has too few, the ranges with the smallest gaps between them share a window.
+/// Finds the windows that the programs of `set` need: exactly the ranges that they reach, of each rank at most `room` of that
+/// rank. If a rank has too few, the ranges with the smallest gaps between them share a window.
+///
+/// Resident programs are launched with these `arguments`, by rank. The rounds of a loop share a window, from the first byte that
+/// they reach to the last. Other programs have no arguments.
 ///
 /// An instruction that is invalid by itself, or reaches a card outside of the group or its own, gets none.
 ///
 /// # Errors
-/// Invalid communicators; and [`Reason::Window`](crate::Reason::Window) if a rank needs more windows even so, because the
-/// communicators or rights differ.
+/// Invalid communicators; [`Reason::Window`](crate::Reason::Window) if a rank needs more windows even so, because the
+/// communicators or rights differ; and those of [`verify_resident`](super::verify_resident) for programs that a card refuses to
+/// store.
 pub fn exposure(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
+    set: &ProgramSet,
+    arguments: Option<&[[u64; ARGUMENTS]]>,
     capabilities: &Capabilities,
     room: &[usize],
 ) -> Result<Exposure, Refusal> {
-    if !programs.iter().flat_map(|program| &program.instructions).any(Instruction::needs_window) {
+    if !set.instructions().any(Instruction::needs_window) {
         return Ok(Exposure::default());
     }
-    let members = Members::new(communicators, group, capabilities)?;
-    let reached = reached(programs, &members, capabilities, |_, index| index);
-    divide(&reached, room)
-}
-
-/// As [`exposure`], of resident programs that are launched with these `arguments`. The rounds of a loop share a window, from the
-/// first byte that they reach to the last.
-///
-/// # Errors
-/// As [`exposure`], and those of [`verify_resident`](super::verify_resident) for programs that a card refuses to store.
-pub fn exposure_resident(
-    programs: &[Program],
-    arguments: &[[u64; ARGUMENTS]],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-    room: &[usize],
-) -> Result<Exposure, Refusal> {
-    if !programs.iter().flat_map(|program| &program.instructions).any(Instruction::needs_window) {
-        return Ok(Exposure::default());
-    }
-    let members = Members::new(communicators, group, capabilities)?;
-    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
-    let reached = reached(&unrolled.programs, &members, capabilities, |rank, index| {
-        unrolled.origin(rank, index).unwrap_or(index)
-    });
-    divide(&reached, room)
+    let members = Members::new(set, capabilities)?;
+    let unrolled = arguments.map(|all| Unrolled::of_resident(set, all, capabilities)).transpose()?;
+    let programs = unrolled.as_ref().map_or(&set.programs, |unrolled| &unrolled.set.programs);
+    let origin = |rank, index| unrolled.as_ref().and_then(|unrolled| unrolled.origin(rank, index)).unwrap_or(index);
+    divide(&reached(Job { programs, members: &members, capabilities }, origin), room)
 }
 
 /// By kind, the range that each instruction reaches, and its rank and index.
 type Reached = BTreeMap<Kind, Vec<(Range, (usize, usize))>>;
 
 /// Finds what the programs reach; `origin` is the index of the instruction that an unrolled one comes from.
-fn reached(
-    programs: &[Program],
-    members: &Members,
-    capabilities: &Capabilities,
-    origin: impl Fn(usize, usize) -> usize,
-) -> Reached {
+fn reached(job: Job<'_>, origin: impl Fn(usize, usize) -> usize) -> Reached {
     let mut each: BTreeMap<(usize, usize), (Kind, Range)> = BTreeMap::new();
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         for (index, instruction) in program.instructions.iter().enumerate().filter(|(_, one)| one.needs_window()) {
-            let Some(membership) = members.of(rank, instruction) else { continue };
-            let peer = membership.program_rank(instruction.peer.into()).filter(|peer| *peer != rank);
-            let Some(peer) = peer else { continue };
-            let Ok(block) = remote(instruction, &membership.context(&program.tables, capabilities)) else { continue };
+            let Some(peer) = job.peer(rank, instruction).filter(|peer| *peer != rank) else { continue };
+            let Ok(block) = remote(instruction, &job.context(rank, instruction)) else { continue };
             let rights = instruction.needed_rights();
             let range = match block {
                 Some(block) => Range { address: block.address, bytes: block.bytes },
@@ -105,7 +79,7 @@ fn reached(
                 // It reaches nothing.
                 None => continue,
             };
-            if range.end() > capabilities.memory_bytes {
+            if range.end() > job.capabilities.memory_bytes {
                 continue;
             }
             let kind = (peer, instruction.communicator, rights);

@@ -5,25 +5,24 @@
 
 use super::spread::{Sides, Spans};
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::matching::{Claim, Lanes, Members};
-use crate::program::Program;
+use crate::matching::{Claim, Job, Lanes};
 use crate::ranges::{Range, card_ranges};
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Context, Instruction};
+use crate::{Context, Instruction};
 
 /// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
-pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let mut lanes = Lanes::new(programs, members, capabilities);
+pub(super) fn check(job: Job<'_>) -> Result<(), Refusal> {
+    let mut lanes = Lanes::new(job);
     if lanes.count() == 1 {
         return Ok(());
     }
-    let instructions = || programs.iter().flat_map(|program| &program.instructions);
+    let instructions = || job.programs.iter().flat_map(|program| &program.instructions);
     if instructions().any(|instruction| instruction.operation.fields().window) {
         let cause = "programs with one-sided operations or windows use lane 0 only: the verifier does not order other lanes with them";
         return Err(Refusal::general(cause.into()).because(Reason::Unsupported));
     }
     let mut blocks = 0;
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         let spans = Spans::new(&program.tables);
         let mut running: Vec<Running<'_>> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
@@ -32,7 +31,7 @@ pub(super) fn check(programs: &[Program], members: &Members, capabilities: &Capa
             if !instruction.operation.fields().lane {
                 continue;
             }
-            let context = members.context(rank, instruction, &program.tables, capabilities);
+            let context = job.context(rank, instruction);
             let sides = Sides::of(instruction, &context, &spans);
             let mut it = Running { index, instruction, claim, context, sides, accesses: None };
             for earlier in &mut running {

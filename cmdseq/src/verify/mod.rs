@@ -24,54 +24,46 @@ mod spread;
 mod windows;
 
 use crate::Capabilities;
-use crate::matching::{Matching, Members};
-use crate::program::{Communicator, Program};
+use crate::matching::{Job, Matching, Members};
+use crate::program::{Program, ProgramSet};
+use crate::refusal::{Reason, Refusal};
 
 use instruction::Instructions;
 use races::Races;
 use slots::Slots;
 use spread::Spans;
 
-pub use crate::refusal::{Reason, Refusal};
 pub(crate) use barrier::early_end;
-pub use exposure::{Exposed, Exposure, exposure, exposure_resident};
+pub use exposure::{Exposed, Exposure, exposure};
 pub(crate) use instruction::check_combine;
 pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 
-/// Verifies one program for each rank of `group`. Before the programs, `communicators` are defined on their members, the
-/// programs' tables are in their slots, and all signals are zero.
+/// Verifies a program set. Before the programs, its communicators are defined on their members, the programs' tables are in their
+/// slots, and all signals are zero.
 ///
 /// # Errors
 /// The first instruction that a card would refuse, that would wait forever, or whose result could differ between runs. If
 /// partners disagree, the one that disagrees with most others is named.
-pub fn verify(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<(), Refusal> {
-    check(programs, communicators, group, capabilities).map(|_| ())
+pub fn verify(set: &ProgramSet, capabilities: &Capabilities) -> Result<(), Refusal> {
+    check(set, capabilities).map(|_| ())
 }
 
 /// As [`verify`]; returns the members of all communicators.
-pub(crate) fn check(
-    programs: &[Program],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<Members, Refusal> {
-    if programs.len() != group.len() {
-        let cause = format!("{} programs for {} ranks: each rank needs one", programs.len(), group.len());
+pub(crate) fn check(set: &ProgramSet, capabilities: &Capabilities) -> Result<Members, Refusal> {
+    let ProgramSet { nodes, programs, .. } = set;
+    if programs.len() != nodes.len() {
+        let cause = format!("{} programs for {} ranks: each rank needs one", programs.len(), nodes.len());
         return Err(Refusal::general(cause).because(Reason::Programs));
     }
-    if let Some(rank) = group.iter().position(|node| *node >= capabilities.nodes) {
-        let cause = format!("no node {} (the fabric has {} nodes)", group[rank], capabilities.nodes);
+    if let Some(rank) = nodes.iter().position(|node| *node >= capabilities.nodes) {
+        let cause = format!("no node {} (the fabric has {} nodes)", nodes[rank], capabilities.nodes);
         return Err(Refusal::of(rank, cause).because(Reason::Programs));
     }
-    let members = Members::new(communicators, group, capabilities)?;
-    if !check_each(programs, &members, capabilities)? {
-        let mut matching = Matching::new(programs, &members, capabilities);
+    let members = Members::new(set, capabilities)?;
+    let job = Job { programs, members: &members, capabilities };
+    if !check_each(job)? {
+        let mut matching = Matching::new(job);
         let mut together = Vec::new();
         while matching.step_into(&mut together)? {}
     }
@@ -79,17 +71,14 @@ pub(crate) fn check(
 }
 
 /// As [`verify`], for programs that [`Matching`] has run to their ends: not once more.
-pub(crate) fn check_matched(
-    programs: &[Program],
-    members: &Members,
-    capabilities: &Capabilities,
-) -> Result<(), Refusal> {
-    check_each(programs, members, capabilities).map(|_| ())
+pub(crate) fn check_matched(job: Job<'_>) -> Result<(), Refusal> {
+    check_each(job).map(|_| ())
 }
 
 /// Checks each instruction by itself, and all that run at once. If there are one-sided operations, runs the programs and returns
 /// true; else they must still be matched.
-fn check_each(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<bool, Refusal> {
+fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
+    let Job { programs, members, capabilities } = job;
     let count = programs.iter().map(|program| program.instructions.len()).sum();
     let mut instructions = Instructions::new(members, capabilities, count);
     let mut has_one_sided = false;
@@ -109,10 +98,10 @@ fn check_each(programs: &[Program], members: &Members, capabilities: &Capabiliti
         }
     }
     drop(instructions);
-    lanes::check(programs, members, capabilities)?;
+    lanes::check(job)?;
     if has_one_sided {
-        windows::check_room(programs, members, capabilities)?;
-        Races::check(programs, members, capabilities)?;
+        windows::check_room(job)?;
+        Races::check(job)?;
     }
     Ok(has_one_sided)
 }

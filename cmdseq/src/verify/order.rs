@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use crate::limits::{COMPARED_MAX, KNOWN_MAX, ORDERED_MAX, too_long};
-use crate::matching::{Members, Membership, directions, is_paired};
+use crate::matching::{Job, Membership, Signal, directions, is_paired};
 use crate::program::Program;
 use crate::ranges::{lengths, transfers};
 use crate::refusal::Refusal;
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Instruction, Operation};
 
 /// Refuses programs whose vector clocks would take too much time or memory.
 pub(super) fn check_size(programs: &[Program]) -> Result<(), Refusal> {
@@ -25,9 +25,6 @@ pub(super) fn check_size(programs: &[Program]) -> Result<(), Refusal> {
     }
     Ok(())
 }
-
-/// A signal: rank of the programs, and number.
-type Signal = (usize, u16);
 
 /// The vector clock of each rank: how many instructions of every rank have ended when its next one begins.
 #[derive(Debug)]
@@ -89,20 +86,14 @@ impl Clocks {
     }
 
     /// Ends instructions that run together.
-    pub(super) fn end_together(
-        &mut self,
-        together: &[(usize, usize)],
-        programs: &[Program],
-        members: &Members,
-        capabilities: &Capabilities,
-    ) {
+    pub(super) fn end_together(&mut self, together: &[(usize, usize)], job: Job<'_>) {
         if let [(rank, index)] = together {
             return self.end(*rank, *index);
         }
         let mut before = std::mem::take(&mut self.before);
         before.clear();
         together.iter().for_each(|(rank, _)| before.extend_from_slice(self.of(*rank)));
-        let all = Together { all: together, before: &before, ranks: self.ranks, programs, members, capabilities };
+        let all = Together { all: together, before: &before, ranks: self.ranks, job };
         let operation = all.operation();
         if operation == Some(Operation::Alltoallv) {
             self.end_listed(&all);
@@ -135,8 +126,8 @@ impl Clocks {
         let count = together.all.len();
         let (mut places, mut meets) = (vec![0; count], vec![false; count * count]);
         for place in 0..count {
-            let Some((instruction, membership, program)) = together.member(place) else { continue };
-            let context = membership.context(&program.tables, together.capabilities);
+            let Some((instruction, membership)) = together.member(place) else { continue };
+            let context = together.job.context_in(together.all[place].0, &membership);
             let Some([sent, _]) = lengths(instruction, &context) else { continue };
             let own = membership.own as usize;
             places[own] = place;
@@ -180,9 +171,7 @@ struct Together<'a> {
     /// Their clocks at their begin.
     before: &'a [u32],
     ranks: usize,
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
 }
 
 impl<'a> Together<'a> {
@@ -194,20 +183,19 @@ impl<'a> Together<'a> {
     /// Returns the operation of the collective, or of one of the pair.
     fn operation(&self) -> Option<Operation> {
         let (rank, index) = *self.all.first()?;
-        Some(self.programs[rank].instructions[index].operation)
+        Some(self.job.instruction(rank, index).operation)
     }
 
-    /// Returns the instruction at `place`, its membership and its program.
-    fn member(&self, place: usize) -> Option<(&'a Instruction, Membership<'a>, &'a Program)> {
+    /// Returns the instruction at `place` and its membership.
+    fn member(&self, place: usize) -> Option<(&'a Instruction, Membership<'a>)> {
         let (rank, index) = self.all[place];
-        let program = &self.programs[rank];
-        let instruction = &program.instructions[index];
-        Some((instruction, self.members.of(rank, instruction)?, program))
+        let instruction = self.job.instruction(rank, index);
+        Some((instruction, self.job.membership(rank, instruction)?))
     }
 
     /// Whether the instruction at `place` exchanges data with all others, in an operation that [has speakers](has_speakers).
     fn speaks(&self, place: usize) -> bool {
-        let Some((instruction, membership, _)) = self.member(place) else { return false };
+        let Some((instruction, membership)) = self.member(place) else { return false };
         match instruction.operation {
             Operation::Barrier => true,
             // Its block goes to all ranks, or comes from all.
@@ -218,13 +206,14 @@ impl<'a> Together<'a> {
 
     /// Lists the ranks with which the instruction at `place` exchanges data.
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
-        let Some((instruction, membership, program)) = self.member(place) else { return };
+        let Some((instruction, membership)) = self.member(place) else { return };
         if is_paired(instruction.operation) {
             let all = directions(instruction, membership.own).into_iter().flatten();
             partners.extend(all.filter_map(|(_, partner)| membership.program_rank(partner)));
             return;
         }
-        let moved = transfers(instruction, &membership.context(&program.tables, self.capabilities)).unwrap_or_default();
+        let context = self.job.context_in(self.all[place].0, &membership);
+        let moved = transfers(instruction, &context).unwrap_or_default();
         let all = moved.sends.iter().chain(&moved.receives);
         partners.extend(all.filter_map(|block| membership.program_rank(block.peer_rank)));
     }
@@ -301,11 +290,11 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Finds all puts of the programs.
-    pub(super) fn new(programs: &[Program], members: &Members) -> Self {
+    pub(super) fn new(job: Job<'_>) -> Self {
         let mut signals = Signals::default();
-        for (rank, program) in programs.iter().enumerate() {
+        for (rank, program) in job.programs.iter().enumerate() {
             for (index, instruction) in program.instructions.iter().enumerate() {
-                let Some(signal) = signal_of_put(rank, instruction, members) else { continue };
+                let Some(signal) = job.signal_of_put(rank, instruction) else { continue };
                 let putters = &mut signals.puts.entry(signal).or_default().by_rank;
                 if putters.last().is_none_or(|last| last.rank != rank) {
                     putters.push(Putter { rank, puts: Vec::new(), knew: Vec::new() });
@@ -397,15 +386,6 @@ impl Signals {
     }
 }
 
-/// Returns the signal that an instruction of `rank` adds to.
-pub(super) fn signal_of_put(rank: usize, instruction: &Instruction, members: &Members) -> Option<Signal> {
-    if instruction.operation != Operation::PutSignal {
-        return None;
-    }
-    let peer = members.of(rank, instruction)?.program_rank(instruction.peer.into())?;
-    Some((peer, instruction.signal_id))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -490,11 +470,11 @@ mod tests {
             let (capabilities, programs) = (card(NODES as u32), programs(all));
             let members = members(&capabilities, &[Communicator { id: 1, members: MEMBERS.map(|it| it as u32).to_vec() }]);
 
+            let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
             let mut expected = over.clone();
             for rank in MEMBERS {
                 let instruction = &programs[rank].instructions[0];
-                let membership = members.of(rank, instruction).unwrap();
-                let moved = transfers(instruction, &membership.context(&programs[rank].tables, &capabilities)).unwrap();
+                let moved = transfers(instruction, &job.context(rank, instruction)).unwrap();
                 let partners: Vec<usize> = match instruction.operation {
                     Operation::Barrier => MEMBERS.to_vec(),
                     _ => moved.sends.iter().chain(&moved.receives).map(|one| MEMBERS[one.peer_rank as usize]).collect(),
@@ -509,7 +489,7 @@ mod tests {
             let mut clocks = Clocks { ranks: NODES, over, before: Vec::new() };
             let mut sorted = MEMBERS.map(|rank| (rank, 0));
             sorted.sort_unstable();
-            clocks.end_together(&sorted, &programs, &members, &capabilities);
+            clocks.end_together(&sorted, job);
             prop_assert_eq!(clocks.over, expected);
         }
     }
@@ -522,7 +502,8 @@ mod tests {
         let all = [vec![Instruction::wait_signal(0, 3)], vec![put(0); 4], vec![put(0)]];
         let (capabilities, programs) = (card(3), programs(all.map(|it| (it, Tables::new()))));
         let members = members(&capabilities, &[]);
-        let (mut signals, mut clocks) = (Signals::new(&programs, &members), Clocks::new(3));
+        let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
+        let (mut signals, mut clocks) = (Signals::new(job), Clocks::new(3));
         let put = |signals: &mut Signals, clocks: &mut Clocks, rank: usize, index: usize| {
             signals.put(rank, (0, 0), clocks);
             clocks.end(rank, index);

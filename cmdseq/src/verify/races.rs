@@ -5,22 +5,18 @@
 //! the new one: a race.
 
 use super::order::{Clocks, Signals, check_size};
-use super::run::Run;
+use super::run;
 use super::shadow::{Conflict, Shadow, Use};
 use super::spread::{Sides, Spans};
 use super::windows::Windows;
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
-use crate::matching::{Members, is_one_sided};
-use crate::program::Program;
+use crate::matching::{Job, is_one_sided};
 use crate::ranges::{Context, Range, card_ranges, remote};
 use crate::refusal::{Reason, Refusal};
-use crate::table::Tables;
-use crate::{Capabilities, Instruction, Layout, Operation};
+use crate::{Instruction, Layout, Operation};
 
 pub(super) struct Races<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     /// By rank.
     spans: &'a [Spans],
     memory: Vec<Shadow>,
@@ -37,25 +33,20 @@ impl<'a> Races<'a> {
     ///
     /// # Errors
     /// As [`Matching::step`]; and a race, a use before a signal, or an overflow of a signal.
-    pub(super) fn check(
-        programs: &'a [Program],
-        members: &'a Members,
-        capabilities: &'a Capabilities,
-    ) -> Result<(), Refusal> {
-        check_size(programs)?;
-        let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
-        let signals = Signals::new(programs, members);
+    pub(super) fn check(job: Job<'a>) -> Result<(), Refusal> {
+        check_size(job.programs)?;
+        let spans: Vec<Spans> = job.programs.iter().map(|program| Spans::new(&program.tables)).collect();
+        let signals = Signals::new(job);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
             let cause =
                 format!("put_signal: all puts together add more than {} to signal {signal} of rank {rank}", u32::MAX);
             return Err(Refusal::at(putter, index, cause).because(Reason::SignalOverflow));
         }
-        let run = Run { programs, members, capabilities };
-        let found = run.until_none(signals, |signals| {
-            let mut races = Races::new(programs, members, capabilities, &spans);
-            let mut windows = Windows::of(programs, members, capabilities);
+        let found = run::until_none(signals, |signals| {
+            let mut races = Races::new(job, &spans);
+            let mut windows = Windows::of(job);
             let mut found = None;
-            run.clocks(signals, |rank, index, clocks| {
+            run::clocks(job, signals, |rank, index, clocks| {
                 if found.is_none() {
                     let through = windows.as_mut().and_then(|windows| windows.step(rank, index, clocks));
                     found = through.or_else(|| races.uses(rank, index, clocks));
@@ -67,27 +58,18 @@ impl<'a> Races<'a> {
         found.map_or(Ok(()), Err)
     }
 
-    fn new(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities, spans: &'a [Spans]) -> Self {
-        let mut races = Races {
-            programs,
-            members,
-            capabilities,
-            spans,
-            memory: Vec::new(),
-            list: Vec::new(),
-            uses: 0,
-            compared: 0,
-        };
-        races.memory.resize_with(programs.len(), Shadow::default);
+    fn new(job: Job<'a>, spans: &'a [Spans]) -> Self {
+        let memory = job.programs.iter().map(|_| Shadow::default()).collect();
+        let mut races = Races { job, spans, memory, list: Vec::new(), uses: 0, compared: 0 };
         races.find_touched();
         races
     }
 
     /// Finds the memory that one-sided transfers access: other memory cannot race.
     fn find_touched(&mut self) {
-        for (rank, program) in self.programs.iter().enumerate() {
+        for (rank, program) in self.job.programs.iter().enumerate() {
             for instruction in program.instructions.iter().filter(|one| is_one_sided(one.operation)) {
-                let Some((peer, range)) = self.remote(rank, instruction, &program.tables) else { continue };
+                let Some((peer, range)) = self.remote(rank, instruction) else { continue };
                 let touched = self.memory[peer].touched.get_or_insert((range.address, range.end()));
                 *touched = (touched.0.min(range.address), touched.1.max(range.end()));
             }
@@ -95,9 +77,9 @@ impl<'a> Races<'a> {
     }
 
     /// Returns the rank whose memory `instruction` accesses, and the range.
-    fn remote(&self, rank: usize, instruction: &Instruction, tables: &Tables) -> Option<(usize, Range)> {
-        let membership = self.members.of(rank, instruction)?;
-        let there = remote(instruction, &membership.context(tables, self.capabilities)).ok()??;
+    fn remote(&self, rank: usize, instruction: &Instruction) -> Option<(usize, Range)> {
+        let membership = self.job.membership(rank, instruction)?;
+        let there = remote(instruction, &self.job.context_in(rank, &membership)).ok()??;
         let peer = membership.program_rank(there.peer_rank)?;
         Some((peer, Range { address: there.address, bytes: there.bytes }))
     }
@@ -125,10 +107,9 @@ impl<'a> Races<'a> {
 
     /// Records all uses by instruction `index` of `rank` of memory that others access.
     fn uses(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Option<Refusal> {
-        let program = &self.programs[rank];
-        let instruction = &program.instructions[index];
+        let instruction = self.job.instruction(rank, index);
         if is_one_sided(instruction.operation)
-            && let Some((peer, range)) = self.remote(rank, instruction, &program.tables)
+            && let Some((peer, range)) = self.remote(rank, instruction)
         {
             let is_write = instruction.operation != Operation::RdmaRead;
             let conflict = self.add(peer, range, Use { rank, index, is_write }, clocks);
@@ -137,10 +118,7 @@ impl<'a> Races<'a> {
             }
         }
         let touched = self.memory[rank].touched?;
-        let alone =
-            Context { rank: 0, ranks: 1, stripe_bytes: self.capabilities.stripe_bytes(), tables: &program.tables };
-        let context = self.members.of(rank, instruction);
-        let context = context.map_or(alone, |one| one.context(&program.tables, self.capabilities));
+        let context = self.job.context(rank, instruction);
         let sides = Sides::of(instruction, &context, &self.spans[rank]);
         if sides.is_some_and(|sides| !sides.meet(touched)) {
             return None;
@@ -184,7 +162,7 @@ impl<'a> Races<'a> {
     }
 
     fn refusal(&self, card: usize, later: Use, conflict: &Conflict) -> Refusal {
-        let operation = |it: Use| self.programs[it.rank].instructions[it.index].operation;
+        let operation = |it: Use| self.job.instruction(it.rank, it.index).operation;
         let earlier = conflict.earlier;
         // The refusal names the one-sided operation, or the use of the data of a put_signal.
         let is_put = |it: Use| operation(it) == Operation::PutSignal && it.is_write;
@@ -224,6 +202,7 @@ impl<'a> Races<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Tables;
     use crate::verify::sample::{STRIPE, card, members, programs};
     use crate::{Flags, Operand};
 
@@ -238,7 +217,8 @@ mod tests {
         let write = Instruction::rdma_write(1, at(0), at(1024), 64);
         let programs = programs([(vec![write], Tables::new()), (instructions.to_vec(), Tables::new())]);
         let spans = [Spans::default(), Spans::default()];
-        test(&mut Races::new(&programs, &members, &capabilities, &spans), &mut Clocks::new(2))
+        let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
+        test(&mut Races::new(job, &spans), &mut Clocks::new(2))
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::instruction::check_form;
 use super::verify;
 use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
-use crate::matching::{Members, is_one_sided};
-use crate::program::{Communicator, Program};
+use crate::matching::{Job, Members, is_one_sided};
+use crate::program::{Program, ProgramSet};
 use crate::refusal::{Fault, Reason, Refusal};
 use crate::{Capabilities, Flags, Instruction, Operation};
 
@@ -21,20 +21,18 @@ pub struct Stored {
     pub instructions: Vec<Instruction>,
 }
 
-/// Verifies resident programs that are launched together, one for each rank, with its `arguments`. A rank with an empty
-/// program launches nothing.
+/// Verifies resident programs that are launched together, each rank's with its `arguments`. A rank with an empty program launches
+/// nothing.
 ///
 /// # Errors
 /// As [`verify`], with indices of stored instructions.
 pub fn verify_resident(
-    programs: &[Program],
+    set: &ProgramSet,
     arguments: &[[u64; ARGUMENTS]],
-    communicators: &[Communicator],
-    group: &[u32],
     capabilities: &Capabilities,
 ) -> Result<(), Refusal> {
-    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
-    unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
+    let unrolled = Unrolled::of_resident(set, arguments, capabilities)?;
+    unrolled.located(verify(&unrolled.set, capabilities))
 }
 
 /// Verifies that launches of these resident programs, accepted by [`verify_resident`], may be in flight together, with each
@@ -44,19 +42,16 @@ pub fn verify_resident(
 /// A one-sided operation that may reach a card while that card does not run the same launch. Launch such programs only while
 /// nothing else is in flight.
 pub fn verify_in_flight(
-    programs: &[Program],
+    set: &ProgramSet,
     arguments: &[[u64; ARGUMENTS]],
-    communicators: &[Communicator],
-    group: &[u32],
     capabilities: &Capabilities,
 ) -> Result<(), Refusal> {
-    let unrolled = Unrolled::of_resident(programs, arguments, capabilities)?;
-    let is_one_sided = |program: &Program| program.instructions.iter().any(|one| is_one_sided(one.operation));
-    if !unrolled.programs.iter().any(is_one_sided) {
+    if !set.instructions().any(|one| is_one_sided(one.operation)) {
         return Ok(());
     }
-    let members = Members::new(communicators, group, capabilities)?;
-    let found = stray(&unrolled.programs, &members, capabilities);
+    let unrolled = Unrolled::of_resident(set, arguments, capabilities)?;
+    let members = Members::new(&unrolled.set, capabilities)?;
+    let found = stray(Job { programs: &unrolled.set.programs, members: &members, capabilities });
     unrolled.located(found.and_then(|stray| stray.map_or(Ok(()), Err)))
 }
 
@@ -65,16 +60,10 @@ pub fn verify_in_flight(
 ///
 /// # Errors
 /// As [`verify`]. An error in a stored program names the launching instruction.
-pub fn verify_launches(
-    programs: &[Program],
-    stored: &[Vec<Stored>],
-    communicators: &[Communicator],
-    group: &[u32],
-    capabilities: &Capabilities,
-) -> Result<(), Refusal> {
-    let mut unrolled = Unrolled::default();
+pub fn verify_launches(set: &ProgramSet, stored: &[Vec<Stored>], capabilities: &Capabilities) -> Result<(), Refusal> {
+    let mut unrolled = Unrolled::empty(set);
     let mut room = EXPANDED_MAX;
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in set.programs.iter().enumerate() {
         let slots = stored.get(rank).map_or(&[][..], Vec::as_slice);
         let mut all = Expanded::default();
         let mut replaced: HashSet<u64> = HashSet::new();
@@ -106,7 +95,7 @@ pub fn verify_launches(
         }
         unrolled.push(all, program);
     }
-    unrolled.located(verify(&unrolled.programs, communicators, group, capabilities))
+    unrolled.located(verify(&unrolled.set, capabilities))
 }
 
 /// Refuses a stored program whose one-sided operations name no windows: nobody opens any for a launch in the ring.
@@ -128,10 +117,10 @@ fn refusal(rank: usize, index: usize, fault: Fault) -> Refusal {
 }
 
 /// Programs of all ranks, with loops unrolled and arguments added.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Unrolled {
     /// The unrolled programs, with the same inputs and outputs.
-    pub(crate) programs: Vec<Program>,
+    pub(crate) set: ProgramSet,
     /// Indices of the original instructions, by rank.
     origins: Vec<Vec<usize>>,
 }
@@ -142,17 +131,17 @@ impl Unrolled {
     /// # Errors
     /// Programs that a card refuses to store, and those that change the state in which the next launch begins.
     pub(crate) fn of_resident(
-        programs: &[Program],
+        set: &ProgramSet,
         arguments: &[[u64; ARGUMENTS]],
         capabilities: &Capabilities,
     ) -> Result<Self, Refusal> {
-        if arguments.len() != programs.len() {
-            let cause = format!("{} sets of launch arguments for {} programs", arguments.len(), programs.len());
+        if arguments.len() != set.programs.len() {
+            let cause = format!("{} sets of launch arguments for {} programs", arguments.len(), set.programs.len());
             return Err(Refusal::general(cause).because(Reason::Programs));
         }
-        let mut unrolled = Unrolled::default();
+        let mut unrolled = Unrolled::empty(set);
         let mut room = EXPANDED_MAX;
-        for (rank, (program, arguments)) in programs.iter().zip(arguments).enumerate() {
+        for (rank, (program, arguments)) in set.programs.iter().zip(arguments).enumerate() {
             let mut all = Expanded::default();
             // An empty program is neither stored nor launched.
             if !program.instructions.is_empty() {
@@ -164,10 +153,16 @@ impl Unrolled {
         Ok(unrolled)
     }
 
+    /// Returns the nodes and communicators of `set`, without programs.
+    fn empty(set: &ProgramSet) -> Self {
+        let (nodes, communicators) = (set.nodes.clone(), set.communicators.clone());
+        Unrolled { set: ProgramSet { nodes, programs: Vec::new(), communicators }, origins: Vec::new() }
+    }
+
     fn push(&mut self, expanded: Expanded, program: &Program) {
         let Expanded { instructions, origins, .. } = expanded;
         let (tables, input, output) = (program.tables.clone(), program.input.clone(), program.output.clone());
-        self.programs.push(Program { instructions, input, output, tables });
+        self.set.programs.push(Program { instructions, input, output, tables });
         self.origins.push(origins);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::capability::Timing;
 use crate::matching::Members;
-use crate::program::{Communicator, Program};
+use crate::program::{Communicator, Program, ProgramSet};
 use crate::table::Tables;
 use crate::{Capabilities, Instruction, Operation, Topology};
 
@@ -67,6 +67,6 @@ pub(crate) fn programs(all: impl IntoIterator<Item = (Vec<Instruction>, Tables)>
 
 /// Members of the world and of `communicators`, with a program on every card.
 pub(crate) fn members(capabilities: &Capabilities, communicators: &[Communicator]) -> Members {
-    let group: Vec<u32> = (0..capabilities.nodes).collect();
-    Members::new(communicators, &group, capabilities).unwrap()
+    let set = ProgramSet { nodes: (0..capabilities.nodes).collect(), ..ProgramSet::default() };
+    Members::new(&set.with(communicators.to_vec()), capabilities).unwrap()
 }

@@ -7,17 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::Clocks;
 use crate::instruction::Rights;
-use crate::matching::Members;
-use crate::program::Program;
+use crate::matching::Job;
 use crate::ranges::{Range, remote};
 use crate::refusal::{Reason, Refusal};
-use crate::{Capabilities, Instruction, Operation};
+use crate::{Instruction, Operation};
 
 /// The open windows of all ranks.
 pub(super) struct Windows<'a> {
-    programs: &'a [Program],
-    members: &'a Members,
-    capabilities: &'a Capabilities,
+    job: Job<'a>,
     /// By rank and slot.
     open: BTreeMap<(usize, u16), Open>,
 }
@@ -43,12 +40,12 @@ pub(super) fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
 }
 
 /// Refuses programs that need more windows than the cards have, beside those that they open themselves. The programs are valid.
-pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: &Capabilities) -> Result<(), Refusal> {
-    if capabilities.windows == 0 {
+pub(super) fn check_room(job: Job<'_>) -> Result<(), Refusal> {
+    if job.capabilities.windows == 0 {
         return Ok(());
     }
     let mut kinds: BTreeSet<Kind> = BTreeSet::new();
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         // Most are of the kind of the one before.
         let mut last = None;
         for instruction in program.instructions.iter().filter(|one| one.needs_window()) {
@@ -58,13 +55,12 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
                 continue;
             }
             last = Some(named);
-            let peer = members.of(rank, instruction).and_then(|one| one.program_rank(instruction.peer.into()));
-            kinds.extend(peer.map(|peer| (peer, instruction.communicator, rights)));
+            kinds.extend(job.peer(rank, instruction).map(|peer| (peer, instruction.communicator, rights)));
         }
     }
-    for (rank, program) in programs.iter().enumerate() {
+    for (rank, program) in job.programs.iter().enumerate() {
         let needed = kinds.iter().filter(|kind| kind.0 == rank).count();
-        let room = capabilities.windows as usize - program.opened_slots().len();
+        let room = job.capabilities.windows as usize - program.opened_slots().len();
         if needed > room {
             return Err(too_few(rank, needed, room));
         }
@@ -74,15 +70,15 @@ pub(super) fn check_room(programs: &[Program], members: &Members, capabilities: 
 
 impl<'a> Windows<'a> {
     /// No window is open; `None` if no instruction names one.
-    pub(super) fn of(programs: &'a [Program], members: &'a Members, capabilities: &'a Capabilities) -> Option<Self> {
-        let mut all = programs.iter().flat_map(|program| &program.instructions);
+    pub(super) fn of(job: Job<'a>) -> Option<Self> {
+        let mut all = job.programs.iter().flat_map(|program| &program.instructions);
         let are_named = all.any(|instruction| instruction.window().is_some());
-        are_named.then(|| Windows { programs, members, capabilities, open: BTreeMap::new() })
+        are_named.then(|| Windows { job, open: BTreeMap::new() })
     }
 
     /// Runs instruction `index` of `rank`; returns why a card could refuse it, in the order known so far.
     pub(super) fn step(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Option<Refusal> {
-        let instruction = &self.programs[rank].instructions[index];
+        let instruction = self.job.instruction(rank, index);
         let outcome = match instruction.operation {
             Operation::Open => self.begin(rank, index),
             Operation::Close => self.end(rank, instruction, clocks),
@@ -101,7 +97,7 @@ impl<'a> Windows<'a> {
     }
 
     fn begin(&mut self, rank: usize, index: usize) -> Result<(), String> {
-        let Some(window) = self.programs[rank].instructions[index].window() else { return Ok(()) };
+        let Some(window) = self.job.instruction(rank, index).window() else { return Ok(()) };
         if let Some(open) = self.open.get(&(rank, window.slot)) {
             return Err(format!("instruction {} opened window {}; close it first", open.index, window.slot));
         }
@@ -111,7 +107,7 @@ impl<'a> Windows<'a> {
 
     fn end(&mut self, rank: usize, instruction: &Instruction, clocks: &Clocks) -> Result<(), String> {
         let Some(window) = instruction.window() else { return Ok(()) };
-        let opened = |open: &Open| self.programs[rank].instructions[open.index].window();
+        let opened = |open: &Open| self.job.instruction(rank, open.index).window();
         let Some(open) = self.open.get(&(rank, window.slot)).filter(|open| opened(open) == Some(window)) else {
             return Err(format!("window {} with key {:#x} is not open", window.slot, window.key));
         };
@@ -127,18 +123,18 @@ impl<'a> Windows<'a> {
 
     /// A one-sided operation goes through the window that it names.
     fn pass(&mut self, rank: usize, index: usize, clocks: &Clocks) -> Result<(), String> {
-        let program = &self.programs[rank];
-        let instruction = &program.instructions[index];
+        let job = self.job;
+        let instruction = job.instruction(rank, index);
         let Some(window) = instruction.window() else { return Ok(()) };
-        let Some(membership) = self.members.of(rank, instruction) else { return Ok(()) };
+        let Some(membership) = job.membership(rank, instruction) else { return Ok(()) };
         let Some(peer) = membership.program_rank(instruction.peer.into()) else { return Ok(()) };
         let slot = window.slot;
         let opens = |one: &Instruction| one.operation == Operation::Open && one.window() == Some(window);
         let open = self.open.get_mut(&(peer, slot));
-        let known = open.map(|open| (&self.programs[peer].instructions[open.index], open));
+        let known = open.map(|open| (job.instruction(peer, open.index), open));
         let is_open = |open: &Open| clocks.is_over(peer, open.index, rank);
         let Some((opened, open)) = known.filter(|(opened, open)| opens(opened) && is_open(open)) else {
-            return Err(match self.programs[peer].instructions.iter().any(opens) {
+            return Err(match job.programs[peer].instructions.iter().any(opens) {
                 true => format!(
                     "window {slot} of rank {peer} may be closed then; add a barrier after its open, and one before its close"
                 ),
@@ -150,14 +146,14 @@ impl<'a> Windows<'a> {
             return Err(format!("window {slot} of rank {peer} has no right {missing}"));
         }
         let own = membership.nodes()[membership.own as usize];
-        let allowed = self.members.membership(peer, opened.communicator);
+        let allowed = job.members.membership(peer, opened.communicator);
         if !allowed.is_some_and(|allowed| allowed.nodes().contains(&own)) {
             return Err(format!(
                 "window {slot} of rank {peer} is for members of communicator {} only",
                 opened.communicator
             ));
         }
-        let reached = remote(instruction, &membership.context(&program.tables, self.capabilities)).ok().flatten();
+        let reached = remote(instruction, &job.context_in(rank, &membership)).ok().flatten();
         let range = Range { address: opened.destination.address, bytes: opened.bytes };
         if let Some(block) = reached
             && (block.address < range.address || block.address.saturating_add(block.bytes) > range.end())

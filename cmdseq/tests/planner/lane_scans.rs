@@ -82,7 +82,7 @@ proptest! {
         let input = data(&request);
         prop_assert_eq!(run(&plan, &capabilities, &input), expected(&request, &input));
         // Every lane that is used is there, and folds are only where there is a carry.
-        for (rank, program) in plan.programs.iter().enumerate() {
+        for (rank, program) in plan.set.programs.iter().enumerate() {
             prop_assert!(program.instructions.iter().all(|one| u32::from(one.lane) < lanes));
             let folds = program.instructions.iter().any(|one| one.operation == Operation::Fold);
             let has_prefix = collective == Collective::Scan || rank as u32 % columns > 0;

@@ -11,13 +11,15 @@ mod scans;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use cards::{combine, connected, counts, dragonfly, request};
-use cmdseq::plan::{Algorithm, Collective, Piece, Placement, Plan, Refusal, Request, candidates, plan};
+use cmdseq::plan::{Algorithm, Collective, Piece, Placement, Plan, Request, candidates, plan};
 use cmdseq::ranges::{Context, Range, card_ranges};
-use cmdseq::{Capabilities, Element, Flags, Instruction, Operand, Operation, Reduction, Topology, transfers, verify};
+use cmdseq::{
+    Capabilities, Element, Flags, Instruction, Operand, Operation, Reduction, Refusal, Topology, transfers, verify,
+};
 use proptest::prelude::*;
 
 fn verified(plan: &Plan, capabilities: &Capabilities) -> Result<(), Refusal> {
-    verify(&plan.programs, &plan.communicators, &plan.nodes(), capabilities)
+    verify(&plan.set, capabilities)
 }
 
 fn assert_covers(pieces: &[Piece], bytes: u64, memory: u64) {
@@ -55,9 +57,9 @@ impl Memory {
 
 /// Runs a plan on cards that do nothing but move blocks between queues, and gives the output of each rank.
 fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let group = &plan.nodes();
+    let group = &plan.set.nodes;
     let mut memory: Vec<Memory> = group.iter().map(|_| Memory::default()).collect();
-    for ((card, program), data) in memory.iter_mut().zip(&plan.programs).zip(input) {
+    for ((card, program), data) in memory.iter_mut().zip(&plan.set.programs).zip(input) {
         for piece in &program.input {
             card.write(piece.address, &data[piece.offset as usize..][..piece.bytes as usize]);
         }
@@ -68,12 +70,12 @@ fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u
         let mut moved = false;
         for (rank, node) in group.iter().enumerate() {
             let (index, has_sent) = next[rank];
-            let Some(instruction) = plan.programs[rank].instructions.get(index) else { continue };
+            let Some(instruction) = plan.set.programs[rank].instructions.get(index) else { continue };
             let members = members(plan, capabilities, *node, instruction.communicator);
             let own = members.iter().position(|member| member == node).unwrap() as u32;
             let ranks = members.len() as u32;
             let stripe_bytes = capabilities.stripe_bytes();
-            let tables = &plan.programs[rank].tables;
+            let tables = &plan.set.programs[rank].tables;
             let blocks = transfers(instruction, &Context { rank: own, ranks, stripe_bytes, tables }).unwrap();
             if !has_sent {
                 for send in &blocks.sends {
@@ -130,10 +132,10 @@ fn run(plan: &Plan, capabilities: &Capabilities, input: &[Vec<u8>]) -> Vec<Vec<u
         }
     }
     assert!(links.values().all(VecDeque::is_empty), "blocks are left on links");
-    for (next, program) in next.iter().zip(&plan.programs) {
+    for (next, program) in next.iter().zip(&plan.set.programs) {
         assert_eq!(next.0, program.instructions.len(), "a program did not end");
     }
-    memory.iter().zip(&plan.programs).map(|(card, program)| card.gather(&program.output)).collect()
+    memory.iter().zip(&plan.set.programs).map(|(card, program)| card.gather(&program.output)).collect()
 }
 
 /// What the ranks should have after.
@@ -183,7 +185,7 @@ fn data(request: &Request) -> Vec<Vec<u8>> {
 }
 
 fn check(plan: &Plan, capabilities: &Capabilities) {
-    for (rank, program) in (0..plan.request.ranks()).zip(&plan.programs) {
+    for (rank, program) in (0..plan.request.ranks()).zip(&plan.set.programs) {
         assert_covers(&program.input, plan.request.input_bytes(rank), capabilities.memory_bytes);
         assert_covers(&program.output, plan.request.output_bytes(rank), capabilities.memory_bytes);
     }
@@ -283,7 +285,7 @@ proptest! {
         for (algorithm, candidate) in candidates(&request, &capabilities) {
             let Ok(candidate) = candidate else { continue };
             check(&candidate, &capabilities);
-            for program in &candidate.programs {
+            for program in &candidate.set.programs {
                 prop_assert!(lies(input, &program.input) && lies(output, &program.output), "{}", algorithm);
             }
             prop_assert_eq!(run(&candidate, &capabilities, &data), expected(&request, &data), "{}", algorithm);
@@ -316,27 +318,27 @@ proptest! {
     ) {
         let plan = plan(&request, &capabilities).unwrap();
         let busy: Vec<usize> =
-            (0..plan.programs.len()).filter(|rank| !plan.programs[*rank].instructions.is_empty()).collect();
+            (0..plan.set.programs.len()).filter(|rank| !plan.set.programs[*rank].instructions.is_empty()).collect();
         let rank = busy[rank.index(busy.len())];
         let mut changed = plan.clone();
         let own_rank = |members: &[u32]| members.iter().position(|node| *node == request.group[rank]).unwrap() as u32;
         // Who contradicts a table are the partners of the instruction that reads it.
-        let slot = plan.programs[rank].tables.keys().next().copied().filter(|_| change == 8);
+        let slot = plan.set.programs[rank].tables.keys().next().copied().filter(|_| change == 8);
         let reader = slot.map(|slot| {
             let reads = |one: &Instruction| {
                 let members = members(&plan, &capabilities, request.group[rank], one.communicator);
                 reads_table(one, own_rank(&members), slot)
             };
-            plan.programs[rank].instructions.iter().position(reads).expect("every table of a plan is read")
+            plan.set.programs[rank].instructions.iter().position(reads).expect("every table of a plan is read")
         });
-        let index = reader.unwrap_or_else(|| at.index(changed.programs[rank].instructions.len()));
-        let instruction = &mut changed.programs[rank].instructions[index];
+        let index = reader.unwrap_or_else(|| at.index(changed.set.programs[rank].instructions.len()));
+        let instruction = &mut changed.set.programs[rank].instructions[index];
         let before = *instruction;
         let fields = before.operation.fields();
         let members = members(&plan, &capabilities, request.group[rank], before.communicator);
         let own = own_rank(&members);
         let (ranks, stripe_bytes) = (members.len() as u32, capabilities.stripe_bytes());
-        let tables = &plan.programs[rank].tables;
+        let tables = &plan.set.programs[rank].tables;
         let touched = card_ranges(&before, &Context { rank: own, ranks, stripe_bytes, tables }).unwrap();
         // What a card does by itself, nobody can contradict.
         let is_alone = members.len() == 1
@@ -356,17 +358,17 @@ proptest! {
             _ => {}
         }
         let gathers_from = before.operation == Operation::Gatherv && u32::from(before.root) != own;
-        if let Some(table) = slot.and_then(|slot| changed.programs[rank].tables.get_mut(&slot)) {
+        if let Some(table) = slot.and_then(|slot| changed.set.programs[rank].tables.get_mut(&slot)) {
             let entry = at.index(table.entries.len());
             table.entries[entry].bytes += 32;
         }
-        if changed.programs != plan.programs {
+        if changed.set.programs != plan.set.programs {
             let refusal = verified(&changed, &capabilities).unwrap_err();
             let named = refusal.rank.expect("a rank is named") as usize;
             // Two against one can be told only where all members are at the instruction together; in a plan of rows and
             // columns some of them may still be at another.
             let is_outvoted =
-                fields.communicator && !fields.peer && members.len() > 2 && plan.communicators.len() < 2;
+                fields.communicator && !fields.peer && members.len() > 2 && plan.set.communicators.len() < 2;
             // Of the length of a block to gather, only the root says anything else.
             let is_outvoted = is_outvoted && !(change == 0 && gathers_from);
             if matches!(change, 2 | 3 | 5) || (matches!(change, 0 | 1 | 6 | 7) && is_outvoted) {
@@ -392,7 +394,7 @@ fn reads_table(instruction: &Instruction, own: u32, slot: u16) -> bool {
 
 /// Nodes of the communicator with `id` that `node` is a member of.
 fn members(plan: &Plan, capabilities: &Capabilities, node: u32, id: u16) -> Vec<u32> {
-    let named = plan.communicators.iter().find(|one| one.id == id && one.members.contains(&node));
+    let named = plan.set.communicators.iter().find(|one| one.id == id && one.members.contains(&node));
     named.map_or_else(|| (0..capabilities.nodes).collect(), |one| one.members.clone())
 }
 
@@ -405,22 +407,22 @@ fn addresses_follow_equation_1() {
     let upper = lower.map(|address| address + k);
     let direct = |collective| plan(&request(collective, 4, 4096, Some(Algorithm::Direct)), &capabilities).unwrap();
     let alltoall = direct(Collective::Alltoall);
-    for program in &alltoall.programs {
+    for program in &alltoall.set.programs {
         assert_eq!((addresses(&program.input), addresses(&program.output)), (lower.to_vec(), upper.to_vec()));
     }
     let scatter = direct(Collective::Scatter);
-    assert_eq!(addresses(&scatter.programs[0].input), lower);
-    assert!(scatter.programs.iter().all(|program| addresses(&program.output) == [k]));
+    assert_eq!(addresses(&scatter.set.programs[0].input), lower);
+    assert!(scatter.set.programs.iter().all(|program| addresses(&program.output) == [k]));
     let gather = direct(Collective::Gather);
-    assert_eq!(addresses(&gather.programs[0].output), upper);
-    assert!(gather.programs.iter().all(|program| addresses(&program.input) == [0]));
+    assert_eq!(addresses(&gather.set.programs[0].output), upper);
+    assert!(gather.set.programs.iter().all(|program| addresses(&program.input) == [0]));
 }
 
 #[test]
 fn multipath_pieces_are_whole_beats_and_the_last_may_be_empty() {
     let multipath =
         |bytes| plan(&request(Collective::Send, 4, bytes, Some(Algorithm::Multipath)), &connected(4)).unwrap();
-    let lengths = |plan: &Plan| plan.programs[3].output.iter().map(|piece| piece.bytes).collect::<Vec<u64>>();
+    let lengths = |plan: &Plan| plan.set.programs[3].output.iter().map(|piece| piece.bytes).collect::<Vec<u64>>();
     assert_eq!(lengths(&multipath(13_000)), [3264, 3264, 3264, 3208]);
     assert_eq!(lengths(&multipath(65)), [32, 32, 1]);
     assert_eq!(lengths(&multipath(1)), [1]);
@@ -446,7 +448,7 @@ fn the_eager_limit_of_a_request_becomes_flags() {
         capabilities.eager_limit = 1024;
         let direct = request(Collective::Allgather, 4, bytes, Some(Algorithm::Direct));
         let request = Request { eager_limit: limit, ..direct };
-        plan(&request, &capabilities).unwrap().programs[2].instructions[0].flags
+        plan(&request, &capabilities).unwrap().set.programs[2].instructions[0].flags
     };
     assert_eq!(flags(None, 4096), Flags::empty());
     assert_eq!(flags(Some(0), 1), Flags::RENDEZVOUS);
@@ -467,7 +469,7 @@ fn reductions_on_all_links_carry_the_least_there_is_to_carry() {
     assert_eq!(of(Some(Algorithm::Direct)).busiest_link_bytes, bytes);
     assert!(chosen.notes.iter().any(|note| note.contains("extension")));
     let addresses = |pieces: &[Piece]| pieces.iter().map(|piece| piece.address).collect::<Vec<u64>>();
-    let (input, output) = (addresses(&chosen.programs[3].input), addresses(&chosen.programs[3].output));
+    let (input, output) = (addresses(&chosen.set.programs[3].input), addresses(&chosen.set.programs[3].output));
     assert!(input.iter().all(|address| !output.contains(address)), "the input stays");
 }
 
@@ -492,8 +494,8 @@ fn rows_beyond_the_tables_of_a_card_go_in_rounds() {
         let plan = plan(&request(Collective::Alltoallv, 6, 100, None), capabilities).unwrap();
         let input = data(&plan.request);
         assert_eq!(run(&plan, capabilities, &input), expected(&plan.request, &input));
-        let instructions = plan.programs[4].instructions.iter();
-        (plan.programs[4].tables.len(), instructions.filter(|one| one.operation == Operation::Alltoallv).count())
+        let instructions = plan.set.programs[4].instructions.iter();
+        (plan.set.programs[4].tables.len(), instructions.filter(|one| one.operation == Operation::Alltoallv).count())
     };
     for (tables, listed) in [(16, 4), (8, 4), (7, 3), (6, 3), (4, 2), (2, 1)] {
         for align in [1, 32] {

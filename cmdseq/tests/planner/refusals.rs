@@ -68,7 +68,7 @@ fn ranks_without_a_path_are_refused_with_the_cards_that_would_make_one() {
     };
     for collective in Collective::ALL {
         let allowed = plan(&apart(*collective, None), &grid).unwrap();
-        assert!(allowed.relays.iter().all(|node| ![0, 5, 10].contains(node)), "{collective}: {:?}", allowed.relays);
+        assert!(allowed.relays().iter().all(|node| ![0, 5, 10].contains(node)), "{collective}: {:?}", allowed.relays());
         // Node 4 links the first two ranks; node 10 is in row and column 2.
         let cause = cause(&apart(*collective, Some(vec![4, 15])), &grid);
         assert!(cause.contains("over the group and the cards that may relay; let node"), "{collective}: {cause}");
@@ -79,14 +79,14 @@ fn ranks_without_a_path_are_refused_with_the_cards_that_would_make_one() {
         none.contains("rank 1: no path from node 0 to node 5") && none.contains("let node 1 or node 4 relay"),
         "{none}"
     );
-    assert_eq!(plan(&pair(vec![4]), &grid).unwrap().relays, [4]);
+    assert_eq!(plan(&pair(vec![4]), &grid).unwrap().relays(), [4]);
     // Longer ways are found too, and no more cards than they need.
-    assert_eq!(plan(&pair(vec![2, 3, 6, 15]), &grid).unwrap().relays, [2, 6]);
+    assert_eq!(plan(&pair(vec![2, 3, 6, 15]), &grid).unwrap().relays(), [2, 6]);
     assert!(cause(&pair(vec![4, 16]), &grid).contains("relay: no node 16 (the last is 15)"));
     // What goes between linked ranks needs no path to others.
     let linked =
         Request { group: vec![0, 1, 10], peer: 1, relays: Some(vec![]), ..request(Collective::Send, 3, 64, None) };
-    assert_eq!(plan(&linked, &grid).unwrap().relays, []);
+    assert_eq!(plan(&linked, &grid).unwrap().relays(), []);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn relays_use_the_intermediate_memory_of_a_placement_alone() {
         Request { group: vec![0, 5], ..request }
     };
     let plan = plan(&placed(1 << 20), &grid).unwrap();
-    let of_relay = &plan.programs[2];
+    let of_relay = &plan.set.programs[2];
     assert!(of_relay.input.is_empty() && of_relay.output.is_empty() && !of_relay.instructions.is_empty());
     for instruction in &of_relay.instructions {
         let alone = [instruction.source, instruction.destination].map(|operand| operand.address);
@@ -165,12 +165,12 @@ fn programs_that_wait_for_each_other_are_refused() {
     let mut plan = plan(&request(Collective::Send, 2, 64, Some(Algorithm::Direct)), &capabilities).unwrap();
     let there = Instruction::send(1, Operand::card(0), 64);
     let back = Instruction::send(0, Operand::card(0), 64);
-    plan.programs[0].instructions = vec![there, Instruction::recv(1, Operand::card(4096), 64)];
-    plan.programs[1].instructions = vec![back, Instruction::recv(0, Operand::card(4096), 64)];
+    plan.set.programs[0].instructions = vec![there, Instruction::recv(1, Operand::card(4096), 64)];
+    plan.set.programs[1].instructions = vec![back, Instruction::recv(0, Operand::card(4096), 64)];
     let refusal = verified(&plan, &capabilities).unwrap_err();
     assert!(refusal.cause.contains("waits for rank 1 instruction 0 (send to 0)"), "{refusal}");
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Deadlock));
-    plan.programs[1].instructions.swap(0, 1);
+    plan.set.programs[1].instructions.swap(0, 1);
     verified(&plan, &capabilities).unwrap();
 }
 
@@ -179,7 +179,7 @@ fn overlaps_are_refused_and_places_of_own_blocks_are_not() {
     let capabilities = connected(4);
     let programs = |instruction: Instruction| {
         let mut plan = plan(&request(Collective::Barrier, 4, 0, None), &capabilities).unwrap();
-        plan.programs.iter_mut().for_each(|program| program.instructions = vec![instruction]);
+        plan.set.programs.iter_mut().for_each(|program| program.instructions = vec![instruction]);
         verified(&plan, &capabilities)
     };
     let at = Operand::card;

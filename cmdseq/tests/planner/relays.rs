@@ -50,7 +50,7 @@ fn placement(number: u8) -> Option<Placement> {
 
 fn meant(plan: &Plan, capabilities: &Capabilities) {
     verified(plan, capabilities).unwrap();
-    expect(&plan.programs, &plan.communicators, &plan.nodes(), capabilities, &plan.request).unwrap();
+    expect(&plan.set, capabilities, &plan.request).unwrap();
 }
 
 proptest! {
@@ -81,7 +81,7 @@ fn long_vectors_go_over_cards_that_complete_a_grid() {
         let over_bound = |request: &Request| {
             let plan = plan(request, &capabilities).unwrap();
             let bound = request.lower_bound(&capabilities).unwrap().total_ps();
-            (plan.relays, plan.predicted.arrival_ps as f64 / bound as f64)
+            (plan.relays().to_vec(), plan.predicted.arrival_ps as f64 / bound as f64)
         };
         let (relays, ratio) = over_bound(&open);
         assert!(relays == [63] && ratio < most, "{collective}: {ratio} with {relays:?}");

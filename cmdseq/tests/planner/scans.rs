@@ -11,7 +11,7 @@ use crate::{check, data, expected, members, run};
 const SCANS: [Collective; 2] = [Collective::Scan, Collective::Exscan];
 
 fn operations(plan: &Plan, rank: usize) -> Vec<Operation> {
-    plan.programs[rank].instructions.iter().map(|one| one.operation).collect()
+    plan.set.programs[rank].instructions.iter().map(|one| one.operation).collect()
 }
 
 /// On 64 cards, the blocks of several ranks share a pseudo channel.
@@ -98,7 +98,7 @@ fn ranks_of_a_row_are_scanned_over_all_their_links() {
 fn writes(plan: &Plan, capabilities: &Capabilities, rank: usize) -> Vec<Range> {
     let node = plan.request.group[rank];
     let mut writes = Vec::new();
-    for instruction in &plan.programs[rank].instructions {
+    for instruction in &plan.set.programs[rank].instructions {
         let members = members(plan, capabilities, node, instruction.communicator);
         let own = members.iter().position(|member| *member == node).unwrap() as u32;
         let (ranks, stripe_bytes) = (members.len() as u32, capabilities.stripe_bytes());
@@ -137,7 +137,7 @@ proptest! {
         prop_assert!(fits || !is_in_blocks);
         prop_assert!(is_in_blocks || !fits || bytes < 300, "{:?}", plan.predicted);
         if collective == Collective::Exscan {
-            let outputs = plan.programs[1].output.iter().map(|piece| Range { address: piece.address, bytes: piece.bytes });
+            let outputs = plan.set.programs[1].output.iter().map(|piece| Range { address: piece.address, bytes: piece.bytes });
             let written = writes(&plan, &capabilities, 0);
             for output in outputs.filter(|_| is_in_blocks) {
                 prop_assert!(written.iter().all(|range| !range.overlaps(output)), "{:?} at {:?}", written, output);
@@ -172,7 +172,7 @@ proptest! {
         let input = data(&request);
         prop_assert_eq!(run(&plan, &capabilities, &input), expected(&request, &input));
         if collective == Collective::Exscan {
-            let outputs = plan.programs[1].output.iter().map(|piece| Range { address: piece.address, bytes: piece.bytes });
+            let outputs = plan.set.programs[1].output.iter().map(|piece| Range { address: piece.address, bytes: piece.bytes });
             let written = writes(&plan, &capabilities, 0);
             for output in outputs {
                 prop_assert!(written.iter().all(|range| !range.overlaps(output)), "{:?} at {:?}", written, output);

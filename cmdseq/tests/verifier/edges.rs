@@ -1,8 +1,8 @@
 //! The last value that is right and the first that is wrong.
 
-use cmdseq::plan::{Communicator, Program, Refusal};
+use cmdseq::plan::{Communicator, Program, ProgramSet};
 use cmdseq::verify::{verify_launches, verify_resident};
-use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, verify};
+use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, Refusal, verify};
 
 use crate::cards::{connected, dragonfly};
 use crate::verified;
@@ -13,9 +13,7 @@ fn at(address: u64) -> Operand {
 
 /// All four cards have a program, of which the first runs `instructions` and the others nothing.
 fn first(instructions: &[Instruction], capabilities: &Capabilities) -> Result<(), Refusal> {
-    let mut programs = vec![Program::default(); 4];
-    programs[0].instructions = instructions.to_vec();
-    verify(&programs, &[], &[0, 1, 2, 3], capabilities)
+    verify(&ProgramSet::new([0, 1, 2, 3], [instructions.to_vec(), vec![], vec![], vec![]]), capabilities)
 }
 
 /// Index, reason and a part of the sentence; `None` if nothing is refused.
@@ -118,7 +116,7 @@ fn ids_of_communicators_name_an_entry_and_a_generation_that_there_is() {
         (&small, 4 << 5 | 8, false),
     ] {
         let defined = [Communicator { id, members: vec![0, 1] }];
-        let given = verify(&[Program::default()], &defined, &[0], capabilities);
+        let given = verify(&ProgramSet::new([0], [Program::default()]).with(defined), capabilities);
         let grouped = first(&[Instruction::group(id, 0, 2)], capabilities);
         assert_eq!([given.is_ok(), grouped.is_ok()], [is_id; 2], "{id}: {given:?} {grouped:?}");
         if !is_id {
@@ -139,7 +137,7 @@ fn communicators_that_cannot_be_are_refused() {
         let all: Vec<Communicator> =
             all.iter().map(|(id, members)| Communicator { id: *id, members: members.to_vec() }).collect();
         // Nodes 1 and 3 have a program.
-        verify(&vec![Program::default(); 2], &all, &[3, 1], &capabilities).map_err(|refusal| {
+        verify(&ProgramSet::new([3, 1], vec![Program::default(); 2]).with(all), &capabilities).map_err(|refusal| {
             assert_eq!(refusal.reason, Reason::Communicators, "{refusal}");
             refusal.to_string()
         })
@@ -243,7 +241,7 @@ fn what_a_program_changes_on_its_card_is_followed() {
         programs[0] = Program { instructions, tables: lists(&[0, 1, 2]), ..Program::default() };
         let communicators =
             [Communicator { id: 1, members: vec![0] }, Communicator { id: 2, members: vec![0, 1, 2, 3] }];
-        let refusal = verify(&programs, &communicators, &[0, 1, 2, 3], &capabilities);
+        let refusal = verify(&ProgramSet::new([0, 1, 2, 3], programs).with(communicators), &capabilities);
         refusal.map_err(|refusal| (refusal.instruction.unwrap(), refusal.reason, refusal.cause))
     };
     let (free, group) = (Instruction::free, |id: u16| Instruction::group(id, 0, 1));
@@ -314,8 +312,7 @@ fn signals_hold_32_bits() {
     let sums = |first: u32, second: u32| {
         let put = |value| vec![Instruction::put_signal(2, at(0), at(0), 0, 0, value)];
         let waits = vec![Instruction::wait_signal(0, first), Instruction::wait_signal(0, second)];
-        let program = |instructions| Program { instructions, ..Program::default() };
-        verify(&[program(put(first)), program(put(second)), program(waits)], &[], &[0, 1, 2], &capabilities)
+        verify(&ProgramSet::new([0, 1, 2], [put(first), put(second), waits]), &capabilities)
     };
     sums(u32::MAX - 1, 1).unwrap();
     let refusal = sums(u32::MAX - 1, 2).unwrap_err();
@@ -330,8 +327,8 @@ fn signals_hold_32_bits() {
 fn resident_programs_are_as_long_and_as_deep_as_a_card_stores() {
     let nop = Instruction::nop;
     let resident = |instructions: Vec<Instruction>| {
-        let programs = [Program { instructions, ..Program::default() }];
-        verify_resident(&programs, &[[0; 3]], &[], &[0], &connected(1)).map_err(|refusal| refusal.to_string())
+        let set = ProgramSet::new([0], [instructions]);
+        verify_resident(&set, &[[0; 3]], &connected(1)).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(resident(vec![nop(); 256]), Ok(()));
     let long = "rank 0, instruction 0: resident program of 257 instructions: expected 1 to 256";
@@ -363,10 +360,9 @@ fn resident_programs_are_as_long_and_as_deep_as_a_card_stores() {
 fn launches_of_other_slots_stay() {
     let store = Instruction::store(3, 0, 1);
     let launch = |slot| Instruction::launch(slot, [0; 3]);
-    let program =
-        |instructions: &[Instruction]| [Program { instructions: instructions.to_vec(), ..Program::default() }];
     let run = |instructions: &[Instruction]| {
-        verify_launches(&program(instructions), &[], &[], &[0], &connected(1)).map_err(|it| (it.instruction, it.reason))
+        let set = ProgramSet::new([0], [instructions.to_vec()]);
+        verify_launches(&set, &[], &connected(1)).map_err(|it| (it.instruction, it.reason))
     };
     assert_eq!(run(&[launch(3)]), Err((Some(0), Reason::Stored)));
     assert_eq!(run(&[store, launch(3)]), Err((Some(1), Reason::Stored)), "what it stores is not known");

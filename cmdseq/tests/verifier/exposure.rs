@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cmdseq::instruction::Rights;
-use cmdseq::plan::{Communicator, Program};
-use cmdseq::verify::{Exposure, exposure, exposure_resident};
+use cmdseq::plan::{Communicator, ProgramSet};
+use cmdseq::verify::{Exposure, exposure};
 use cmdseq::{Instruction, Operand, Operation, Reason};
 use proptest::prelude::*;
 
@@ -49,9 +49,9 @@ fn reached(instruction: &Instruction) -> Option<(Kind, std::ops::Range<u64>)> {
     }
 }
 
-fn programs(all: &[(u16, Instruction)]) -> Vec<Program> {
+fn programs(all: &[(u16, Instruction)]) -> ProgramSet {
     let of_rank = |rank: u16| all.iter().filter(move |(own, _)| *own == rank).map(|(_, instruction)| *instruction);
-    (0..RANKS).map(|rank| Program { instructions: of_rank(rank).collect(), ..Program::default() }).collect()
+    ProgramSet::new(GROUP, (0..RANKS).map(|rank| of_rank(rank).collect::<Vec<_>>()))
 }
 
 /// Gaps between the bytes of a kind.
@@ -75,7 +75,7 @@ proptest! {
     /// With room, exactly what is reached is opened; with less, the smallest gaps are opened too.
     #[test]
     fn exactly_what_is_reached_is_opened(all in prop::collection::vec(instruction(), 0..14), room in 0..6_usize) {
-        let programs = programs(&all);
+        let set = programs(&all);
         let capabilities = connected(3);
         let mut expected = Bytes::new();
         for (_, one) in &all {
@@ -83,11 +83,11 @@ proptest! {
                 expected.entry(kind).or_default().extend(range);
             }
         }
-        let exact = exposure(&programs, &[], &GROUP, &capabilities, &[100; 3]).unwrap();
+        let exact = exposure(&set, None, &capabilities, &[100; 3]).unwrap();
         prop_assert_eq!(&opened(&exact), &expected);
 
         let kinds = |rank: usize| expected.keys().filter(|kind| kind.0 == rank).count();
-        let found = exposure(&programs, &[], &GROUP, &capabilities, &[room; 3]);
+        let found = exposure(&set, None, &capabilities, &[room; 3]);
         let full = (0..3).find(|rank| kinds(*rank) > room);
         if let Some(full) = full {
             let refusal = found.unwrap_err();
@@ -109,7 +109,7 @@ proptest! {
         // Each goes through one window that has all of it.
         for exposure in [&exact, &found] {
             let mut through = exposure.through.iter();
-            for (rank, program) in programs.iter().enumerate() {
+            for (rank, program) in set.programs.iter().enumerate() {
                 for (index, one) in program.instructions.iter().enumerate() {
                     let Some((kind, range)) = reached(one) else { continue };
                     let window = exposure.through.iter().find(|it| (it.0, it.1) == (rank, index)).unwrap().2;
@@ -136,9 +136,8 @@ fn what_cannot_be_reached_is_not_opened() {
     let at = Operand::card;
     let communicators = [Communicator { id: 4, members: vec![2, 0] }];
     let of = |instructions: Vec<Instruction>| {
-        let programs =
-            [instructions, vec![], vec![]].map(|instructions| Program { instructions, ..Program::default() });
-        exposure(&programs, &communicators, &GROUP, &capabilities, &[16; 3]).unwrap()
+        let set = ProgramSet::new(GROUP, [instructions, vec![], vec![]]).with(communicators.clone());
+        exposure(&set, None, &capabilities, &[16; 3]).unwrap()
     };
     let named = cmdseq::instruction::Window { slot: 0, key: 1 };
     for nothing in [
@@ -175,8 +174,8 @@ fn the_verifier_counts_windows() {
     let own = cmdseq::instruction::Window { slot: 0, key: 1 };
     let (open, close) = (Instruction::open(own, Rights::READ, at(0), 8), Instruction::close(own));
     let check = |windows, other: Vec<Instruction>| {
-        let programs = [kinds.to_vec(), other].map(|instructions| Program { instructions, ..Program::default() });
-        cmdseq::verify(&programs, &[], &[0, 1], &cmdseq::Capabilities { windows, ..connected(2) })
+        let set = ProgramSet::new([0, 1], [kinds.to_vec(), other]);
+        cmdseq::verify(&set, &cmdseq::Capabilities { windows, ..connected(2) })
     };
     check(2, vec![]).unwrap();
     check(3, vec![open, close]).unwrap();
@@ -194,10 +193,8 @@ fn the_rounds_of_a_loop_share_a_window() {
     let capabilities = connected(2);
     let step = Instruction { extent: 256, extent_argument: Some(1), ..Instruction::repeat(4, 2) };
     let write = Instruction::rdma_write(1, Operand::card(0), Operand::card(0x1000).plus_argument(1), 64);
-    let program = |instructions| Program { instructions, ..Program::default() };
-    let programs = [program(vec![step, Instruction::nop(), write, write]), program(vec![])];
-    let arguments = [[0, 0x100, 0]; 2];
-    let exposed = exposure_resident(&programs, &arguments, &[], &[0, 1], &capabilities, &[16; 2]).unwrap();
+    let set = ProgramSet::new([0, 1], [vec![step, Instruction::nop(), write, write], vec![]]);
+    let exposed = exposure(&set, Some(&[[0, 0x100, 0]; 2]), &capabilities, &[16; 2]).unwrap();
     // The last write is after the last round.
     assert_eq!(windows(&exposed), [(1, 0, 0x1100, 3 * 256 + 64), (1, 0, 0x1100 + 4 * 256, 64)]);
     assert_eq!(exposed.through, [(0, 2, 0), (0, 3, 1)]);

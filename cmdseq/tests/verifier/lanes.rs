@@ -174,10 +174,7 @@ fn one_sided_operations_stay_in_lane_0() {
 #[test]
 fn rounds_wait_for_the_round_before() {
     let capabilities = with_lanes(2, dragonfly(2, 2));
-    let resident = |text: &str| {
-        let (programs, communicators) = programs(4, &format!("{GRID}{text}"));
-        verify_resident(&programs, &[[0; 3]; 4], &communicators, &[0, 1, 2, 3], &capabilities)
-    };
+    let resident = |text: &str| verify_resident(&programs(4, &format!("{GRID}{text}")), &[[0; 3]; 4], &capabilities);
     // The row reads in the next round what the column writes.
     let round = "allgather communicator row, source 8192, destination 4096, bytes 64
         barrier communicator column, lane 1, fence

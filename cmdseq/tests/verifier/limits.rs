@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use cmdseq::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
 use cmdseq::meaning::expect;
-use cmdseq::plan::{Collective, Program, Refusal, Request};
-use cmdseq::{Instruction, Operand, Reason, verify};
+use cmdseq::plan::{Collective, Piece, Program, ProgramSet, Request};
+use cmdseq::{Instruction, Operand, Reason, Refusal, verify};
 
 use crate::cards::connected;
 
@@ -13,16 +13,10 @@ fn at(address: u64) -> Operand {
     Operand::card(address)
 }
 
-fn program(instructions: Vec<Instruction>) -> Program {
-    Program { instructions, ..Program::default() }
-}
-
 /// Programs of `ranks` ranks, of which those that are not given are empty.
-fn refused(ranks: u32, given: Vec<Vec<Instruction>>) -> Refusal {
-    let mut programs: Vec<Program> = given.into_iter().map(program).collect();
-    programs.resize(ranks as usize, Program::default());
-    let group: Vec<u32> = (0..ranks).collect();
-    verify(&programs, &[], &group, &connected(ranks)).unwrap_err()
+fn refused(ranks: u32, mut programs: Vec<Vec<Instruction>>) -> Refusal {
+    programs.resize(ranks as usize, Vec::new());
+    verify(&ProgramSet::new((0..ranks).collect::<Vec<_>>(), programs), &connected(ranks)).unwrap_err()
 }
 
 fn assert_limit(refusal: &Refusal, name: &str) {
@@ -61,9 +55,9 @@ fn comparisons_of_blocks_are_bounded() {
     capabilities.communicator_ranks = ranks;
     let table = cmdseq::Table::packed((0..ranks).map(|_| 0), 1);
     let instructions = vec![Instruction::alltoallv(at(0), at(0), 0, 0); rounds as usize];
-    let programs = vec![Program { tables: [(0, table)].into(), ..program(instructions) }; ranks as usize];
+    let programs = vec![Program { tables: [(0, table)].into(), ..instructions.into() }; ranks as usize];
     let group: Vec<u32> = (0..ranks).collect();
-    let refusal = verify(&programs, &[], &group, &capabilities).unwrap_err();
+    let refusal = verify(&ProgramSet::new(group, programs), &capabilities).unwrap_err();
     assert_limit(&refusal, "BLOCKS_MAX");
     // From the second round on, the lowest rank comes last.
     assert_eq!((refusal.rank, refusal.instruction), (Some(0), Some(rounds as usize - 1)), "{refusal}");
@@ -76,9 +70,8 @@ fn long_looks_at_instructions_are_bounded() {
     let most = BLOCKS_MAX / u64::from(ranks);
     let mut capabilities = connected(ranks);
     capabilities.stripe_half_bytes = 4096;
-    let verified = |instructions: Vec<Instruction>| {
-        verify(&[program(instructions), Program::default()], &[], &[0, 1], &capabilities)
-    };
+    let verified =
+        |instructions: Vec<Instruction>| verify(&ProgramSet::new([0, 1], [instructions, vec![]]), &capabilities);
     let long = |number: u64| Instruction::rdma_write(1, at(8 * number).striped(), at(0), 8);
     verified((0..most).map(long).collect()).unwrap();
     let refusal = verified((0..=most).map(long).collect()).unwrap_err();
@@ -96,7 +89,7 @@ fn pieces_of_memory_are_bounded() {
         vec![Instruction::fill(at(0), 8, 1), Instruction::fill(at(8), 8, 2), Instruction::fill(at(16), 8, 3)];
     instructions.extend((0..28).map(|round| Instruction::copy(at(0), at(16 << round), 16 << round)));
     let request = Request::new(Collective::Broadcast, vec![0], 8);
-    let refusal = expect(&[program(instructions)], &[], &[0], &connected(1), &request).unwrap_err();
+    let refusal = expect(&ProgramSet::new([0], [instructions]), &connected(1), &request).unwrap_err();
     assert_limit(&refusal, "PIECES_MAX");
     assert_eq!(refusal.rank, Some(0));
     assert!(refusal.instruction.is_some_and(|index| index > 20), "{refusal}");
@@ -108,15 +101,12 @@ fn rounds_of_folds_end_in_time() {
     let (ranks, rounds) = (64_u32, 3000);
     let sum = cmdseq::Combine::new(cmdseq::Reduction::Sum, cmdseq::Element::U32);
     let round = |number: u64| Instruction::allreduce(sum, at(1024 * number), at(1024 * (number + 1)), 1024);
-    let programs = vec![program((0..rounds).map(round).collect()); ranks as usize];
-    let mut programs = programs;
-    for one in &mut programs {
-        one.input = vec![cmdseq::plan::Piece { offset: 0, address: 0, bytes: 1024 }];
-        one.output = vec![cmdseq::plan::Piece { offset: 0, address: 1024, bytes: 1024 }];
-    }
+    let piece = |address| vec![Piece { offset: 0, address, bytes: 1024 }];
+    let instructions = (0..rounds).map(round).collect();
+    let program = Program { instructions, input: piece(0), output: piece(1024), ..Program::default() };
     let group: Vec<u32> = (0..ranks).collect();
     let request = Request { combine: Some(sum), ..Request::new(Collective::Allreduce, group.clone(), 1024) };
     let started = Instant::now();
-    expect(&programs, &[], &group, &connected(ranks), &request).unwrap();
+    expect(&ProgramSet::new(group, vec![program; ranks as usize]), &connected(ranks), &request).unwrap();
     assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }

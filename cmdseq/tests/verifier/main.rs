@@ -17,11 +17,11 @@ mod wrong;
 use std::collections::BTreeSet;
 
 use cmdseq::asm::{Options, assemble};
-use cmdseq::plan::{Communicator, Program, Refusal};
-use cmdseq::{Capabilities, verify};
+use cmdseq::plan::{Communicator, Program, ProgramSet};
+use cmdseq::{Capabilities, Refusal, verify};
 
-/// Programs of `ranks` ranks, and the communicators that they name.
-fn programs(ranks: u32, text: &str) -> (Vec<Program>, Vec<Communicator>) {
+/// Programs of `ranks` ranks, with the communicators that they name.
+fn programs(ranks: u32, text: &str) -> ProgramSet {
     let mut nothing = |_: &str| Err("there are no other files".to_owned());
     let options = Options { ranks: Some(ranks), raw_host: true, ..Options::default() };
     let assembled =
@@ -29,17 +29,15 @@ fn programs(ranks: u32, text: &str) -> (Vec<Program>, Vec<Communicator>) {
     let all = assembled.assembly.programs;
     let different: BTreeSet<(u16, Vec<u32>)> =
         all.iter().flat_map(|one| &one.communicators).map(|one| (one.id, one.members.clone())).collect();
-    let communicators = different.into_iter().map(|(id, members)| Communicator { id, members }).collect();
+    let communicators = different.into_iter().map(|(id, members)| Communicator { id, members });
     let program = |one: cmdseq::asm::RankProgram| Program {
         instructions: one.instructions,
         tables: one.tables,
         ..Program::default()
     };
-    (all.into_iter().map(program).collect(), communicators)
+    ProgramSet::new((0..ranks).collect::<Vec<_>>(), all.into_iter().map(program)).with(communicators)
 }
 
 fn verified(ranks: u32, text: &str, capabilities: &Capabilities) -> Result<(), Refusal> {
-    let (programs, communicators) = programs(ranks, text);
-    let group: Vec<u32> = (0..ranks).collect();
-    verify(&programs, &communicators, &group, capabilities)
+    verify(&programs(ranks, text), capabilities)
 }

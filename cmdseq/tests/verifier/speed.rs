@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cmdseq::plan::Program;
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, verify};
 use nix::time::{ClockId, clock_gettime};
 
@@ -16,16 +16,12 @@ fn processor_time() -> Duration {
 }
 
 fn best(name: &str, step: impl Fn(u16, u64) -> Instruction) -> Duration {
-    let of_rank = |rank| {
-        let instructions = (0..1000).map(|number| step(rank, number)).collect();
-        Program { instructions, ..Program::default() }
-    };
-    let programs: Vec<Program> = (0..RANKS).map(of_rank).collect();
-    let group: Vec<u32> = (0..RANKS.into()).collect();
+    let of_rank = |rank| (0..1000).map(|number| step(rank, number)).collect::<Vec<_>>();
+    let set = ProgramSet::new((0..RANKS.into()).collect::<Vec<_>>(), (0..RANKS).map(of_rank));
     let capabilities = connected(RANKS.into());
     let run = || {
         let start = processor_time();
-        verify(&programs, &[], &group, &capabilities).unwrap();
+        verify(&set, &capabilities).unwrap();
         processor_time() - start
     };
     let best = (0..12).map(|_| run()).min().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Resident programs, their loops and arguments.
 
 use cmdseq::limits::EXPANDED_MAX;
-use cmdseq::plan::{Program, Refusal};
+use cmdseq::plan::ProgramSet;
 use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
-use cmdseq::{Flags, Instruction, Operand, Reason};
+use cmdseq::{Flags, Instruction, Operand, Reason, Refusal};
 
 use crate::cards::connected;
 
@@ -17,10 +17,9 @@ fn ring(rank: u16, ranks: u16) -> Instruction {
 }
 
 fn resident(programs: &[Vec<Instruction>], arguments: [u64; 3]) -> Result<(), Refusal> {
-    let all: Vec<Program> =
-        programs.iter().map(|one| Program { instructions: one.clone(), ..Program::default() }).collect();
-    let group: Vec<u32> = (0..programs.len() as u32).collect();
-    verify_resident(&all, &vec![arguments; programs.len()], &[], &group, &connected(programs.len() as u32))
+    let ranks = programs.len() as u32;
+    let set = ProgramSet::new((0..ranks).collect::<Vec<_>>(), programs.to_vec());
+    verify_resident(&set, &vec![arguments; programs.len()], &connected(ranks))
 }
 
 fn looped(count: u16, step: u64) -> Vec<Vec<Instruction>> {
@@ -76,11 +75,10 @@ fn what_a_card_does_not_store_is_refused() {
 /// Two ranks, the first of which runs `first` and the other `second`: whether they are in order, and whether several
 /// launches may be in flight.
 fn in_flight(first: &[Instruction], second: &[Instruction]) -> Result<(), Refusal> {
-    let program = |instructions: &[Instruction]| Program { instructions: instructions.to_vec(), ..Program::default() };
-    let programs = [program(first), program(second)];
+    let set = ProgramSet::new([0, 1], [first.to_vec(), second.to_vec()]);
     let arguments = [[0; 3]; 2];
-    verify_resident(&programs, &arguments, &[], &[0, 1], &connected(2)).unwrap();
-    verify_in_flight(&programs, &arguments, &[], &[0, 1], &connected(2))
+    verify_resident(&set, &arguments, &connected(2)).unwrap();
+    verify_in_flight(&set, &arguments, &connected(2))
 }
 
 #[test]
@@ -133,8 +131,7 @@ fn launches_run_what_is_stored() {
         (0..3).map(|rank| vec![Stored { slot: 2, instructions: vec![ring(rank, 3)] }]).collect();
     let launching = |slot: u64, argument: u64| {
         let instructions = vec![Instruction::barrier(), Instruction::launch(slot, [argument, 0, 0])];
-        let programs = vec![Program { instructions, ..Program::default() }; 3];
-        verify_launches(&programs, &stored, &[], &[0, 1, 2], &capabilities)
+        verify_launches(&ProgramSet::new([0, 1, 2], vec![instructions; 3]), &stored, &capabilities)
     };
     launching(2, 0).unwrap();
     let refusal = launching(2, 8 << 30).unwrap_err();
@@ -145,10 +142,8 @@ fn launches_run_what_is_stored() {
 #[test]
 fn what_a_program_stores_itself_is_not_taken_for_what_was_there() {
     let stored = [vec![Stored { slot: 2, instructions: vec![Instruction::nop().with_flags(Flags::LAST)] }]];
-    let launching = |instructions: Vec<Instruction>| {
-        let programs = [Program { instructions, ..Program::default() }];
-        verify_launches(&programs, &stored, &[], &[0], &connected(1))
-    };
+    let launching =
+        |instructions: Vec<Instruction>| verify_launches(&ProgramSet::new([0], [instructions]), &stored, &connected(1));
     let (launch, store) = (Instruction::launch(2, [0; 3]), |slot| Instruction::store(slot, 0, 1));
     launching(vec![store(3), launch, store(2)]).unwrap();
     let refusal = launching(vec![launch, store(2), launch]).unwrap_err();
@@ -161,8 +156,8 @@ fn what_a_program_stores_itself_is_not_taken_for_what_was_there() {
 #[test]
 fn tables_and_groups_have_no_more_entries_than_there_are_cards() {
     let alone = |it: Instruction| {
-        let programs = vec![Program { instructions: vec![it], ..Program::default() }, Program::default()];
-        verify_launches(&programs, &[], &[], &[0, 1], &connected(2)).map_err(|refusal| refusal.reason)
+        let set = ProgramSet::new([0, 1], [vec![it], vec![]]);
+        verify_launches(&set, &[], &connected(2)).map_err(|refusal| refusal.reason)
     };
     assert_eq!(alone(Instruction::table(0, 0, 2)), Ok(()));
     assert_eq!(alone(Instruction::table(0, 0, 3)), Err(Reason::Field));

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cmdseq::Reason;
+use cmdseq::plan::ProgramSet;
 
 use crate::cards::{connected, dragonfly};
 use crate::verified;
@@ -365,12 +366,11 @@ fn cards_without_a_link_exchange_nothing() {
 #[test]
 fn sets_that_are_none_are_refused() {
     let capabilities = connected(2);
-    let none = cmdseq::verify(&[], &[], &[0, 1], &capabilities).unwrap_err();
+    let none = cmdseq::verify(&ProgramSet { nodes: vec![0, 1], ..ProgramSet::default() }, &capabilities).unwrap_err();
     assert_eq!(none.reason, Reason::Programs);
-    let (programs, _) = crate::programs(2, "nop");
-    assert_eq!(cmdseq::verify(&programs, &[], &[0, 2], &capabilities).unwrap_err().reason, Reason::Programs);
-    let (programs, _) = crate::programs(1, "barrier");
-    let refusal = cmdseq::verify(&programs, &[], &[0], &capabilities).unwrap_err();
+    let set = ProgramSet { nodes: vec![0, 2], ..crate::programs(2, "nop") };
+    assert_eq!(cmdseq::verify(&set, &capabilities).unwrap_err().reason, Reason::Programs);
+    let refusal = cmdseq::verify(&crate::programs(1, "barrier"), &capabilities).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Programs), "{refusal}");
 }
 
@@ -383,13 +383,14 @@ fn cards_without_a_program_are_not_reached() {
         "rdma_read peer 2, source 0, destination 0, bytes 64",
         "put_signal peer 2, source 0, destination 0, bytes 0, signal 1, value 1",
     ] {
-        let (mut programs, _) = crate::programs(2, &format!("nop\nif rank == 1\n {operation}\nend"));
-        let refusal = cmdseq::verify(&programs, &[], &[0, 1], &capabilities).unwrap_err();
+        let mut set = crate::programs(2, &format!("nop\nif rank == 1\n {operation}\nend"));
+        let refusal = cmdseq::verify(&set, &capabilities).unwrap_err();
         assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(1), Some(1), Reason::Programs));
         assert!(refusal.cause.contains("rank 2 of communicator 0 has no program"), "{refusal}");
         // An empty one says that it uses nothing.
-        programs.push(cmdseq::plan::Program::default());
-        let found = cmdseq::verify(&programs, &[], &[0, 1, 2], &capabilities);
+        set.nodes.push(2);
+        set.programs.push(cmdseq::plan::Program::default());
+        let found = cmdseq::verify(&set, &capabilities);
         assert!(found.is_ok() || operation.starts_with("put"), "{found:?}");
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use cmdseq::calibration::{Calibration, LinearFit, Parameter, Unmeasured, facts};
 use cmdseq::capability::{Timing, TimingField};
-use cmdseq::instruction::WORLD;
-use cmdseq::plan::{Collective, Communicator, Plan, Program, Request, predict_with};
+use cmdseq::plan::{Communicator, ProgramSet, predict_with};
 use cmdseq::{Capabilities, Combine, Completion, CostModel, Flags, Instruction, Operand, Operation};
 
 use crate::cluster::Cluster;
@@ -114,9 +113,8 @@ impl Measuring<'_> {
     }
 
     fn run_times(&mut self, group: &[u32], programs: Vec<Vec<Instruction>>, repeat: u32) -> Result<Counted> {
-        let plan = self.plan(group, programs);
         let execution = Execution { repeat, timeout: self.timeout(), ..Execution::default() };
-        let report = self.cluster.execute(&plan, &execution)?;
+        let report = self.cluster.execute(&self.set(group, programs), &execution)?;
         let middle = |rank: &crate::RankReport| {
             let length = rank.repetitions.first().map_or(0, Vec::len);
             (0..length)
@@ -131,32 +129,15 @@ impl Measuring<'_> {
         Ok(report.ranks.iter().map(middle).collect())
     }
 
-    fn plan(&self, group: &[u32], programs: Vec<Vec<Instruction>>) -> Plan {
-        let is_all = group.iter().copied().eq(0..self.capabilities.nodes);
-        let id = if is_all { WORLD } else { GROUP };
-        let on = |instruction: Instruction| match instruction.operation.fields().communicator {
-            true => instruction.on(id),
-            false => instruction,
-        };
-        let programs = programs.into_iter().map(|instructions| Program {
-            instructions: instructions.into_iter().map(on).collect(),
-            ..Program::default()
-        });
-        let communicators = match is_all {
-            true => Vec::new(),
-            false => vec![Communicator { id, members: group.to_vec() }],
-        };
-        Plan {
-            request: Request::new(Collective::Barrier, group.to_vec(), 0),
-            algorithm: cmdseq::plan::Algorithm::Direct,
-            programs: programs.collect(),
-            relays: Vec::new(),
-            communicators,
-            predicted: cmdseq::plan::Prediction::default(),
-            busiest_link_bytes: 0,
-            bytes_per_destination: 0,
-            notes: Vec::new(),
+    /// The programs of `group`, on a communicator of these cards.
+    fn set(&self, group: &[u32], mut programs: Vec<Vec<Instruction>>) -> ProgramSet {
+        if group.iter().copied().eq(0..self.capabilities.nodes) {
+            return ProgramSet::new(group, programs);
         }
+        for one in programs.iter_mut().flatten().filter(|one| one.operation.fields().communicator) {
+            *one = one.on(GROUP);
+        }
+        ProgramSet::new(group, programs).with([Communicator { id: GROUP, members: group.to_vec() }])
     }
 
     /// Time limit of the next program.
@@ -383,13 +364,12 @@ impl Measuring<'_> {
         let bytes = sizes[0];
         let reduce = |bytes| Instruction::reduce(combine, 1, source, destination, bytes);
         let programs = vec![vec![reduce(bytes)], vec![Instruction::delay(HEAD_START), reduce(bytes)]];
-        let plan = self.plan(&pair, programs.clone());
+        let set = self.set(&pair, programs.clone());
         let counted = self.run(&pair, programs)?;
         let Some(fold) = counted[1].get(1) else { return Ok(()) };
         let mut without = self.model.clone();
         without.timing.reduce_unit_cycles = 0;
-        let predicted = predict_with(&plan.programs, &plan.communicators, &pair, &self.capabilities, &without);
-        match predicted {
+        match predict_with(&set, &self.capabilities, &without) {
             Ok(predicted) => {
                 let before = HEAD_START as f64 + f64::from(self.model.timing.handover_cycles);
                 let without = predicted.arrival_ps as f64 / self.cycle_ps() - before;

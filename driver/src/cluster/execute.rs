@@ -1,10 +1,10 @@
-//! Running a plan: the same start for all ranks, one doorbell per card, one deadline.
+//! RepeatedRun programs that the planner makes, or such as it makes: the same start for all ranks, one doorbell per card, one deadline.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cmdseq::plan::{Collective, Plan};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
@@ -12,13 +12,11 @@ use crate::card::Card;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::synchronise::synchronise;
-use crate::cluster::windows::Exposing;
-use crate::cluster::{Cluster, in_phase};
+use crate::cluster::{Cluster, check_programs, in_phase};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::queue::check;
 use crate::report::repetitions::Repetitions;
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
@@ -28,74 +26,66 @@ use crate::sequencer::state::CYCLES_MASK;
 const BARRIERS: usize = 2;
 
 impl Cluster {
-    /// Runs `plan` on its cards: defines those of its communicators that are not defined, loads the tables that are not
-    /// loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the input before: see
-    /// [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the plan through
-    /// windows that are open while the programs run. A communicator that a program defines itself needs an entry in which the
-    /// cluster has none: those at the end are taken last.
+    /// Runs the programs of `set`, such as those of a plan, on its cards: defines those of its communicators that are not defined,
+    /// loads the tables that are not loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the
+    /// input before: see [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the
+    /// set through windows that are open while the programs run. A communicator that a program defines itself needs an entry in
+    /// which the cluster has none: those at the end are taken last.
     ///
     /// # Errors
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
-    /// [`Error::Timeout`] for the rank that the others wait for. After either, all cards of the plan were
-    /// aborted and the destinations of the plan are undefined. Those of [`contexts`](Cluster::contexts), and
-    /// [`Error::BadArgument`] if a node of the group, or one that relays, is not among the cards. If a card of the group does not run,
-    /// [`Error::Removed`] or [`Error::NotRunning`], and nothing was launched.
-    pub fn execute(&mut self, plan: &Plan, execution: &Execution) -> Result<Report> {
-        let (ranks, nodes) = (plan.request.group.len(), plan.nodes());
-        if plan.programs.len() != nodes.len() {
-            let expected = format!("one for each of {ranks} ranks and {} relays", plan.relays.len());
-            return Err(Error::argument("programs", plan.programs.len(), expected));
-        }
+    /// [`Error::Timeout`] for the rank that the others wait for. After either, all cards of the set were aborted and the
+    /// destinations of the programs are undefined. Those of [`contexts`](Cluster::contexts), and [`Error::BadArgument`] if a node is
+    /// not among the cards, or there is not one program for each. If a card of the set does not run, [`Error::Removed`] or
+    /// [`Error::NotRunning`], and nothing was launched.
+    pub fn execute(&mut self, set: &ProgramSet, execution: &Execution) -> Result<Report> {
+        let group = &set.nodes;
+        check_programs(set)?;
         if execution.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least 1"));
         }
         let delays = &execution.start_delay_cycles;
-        if !delays.is_empty() && delays.len() != ranks {
-            return Err(Error::argument("start delays", delays.len(), format!("one for each of {ranks} ranks")));
+        if !delays.is_empty() && delays.len() != group.len() {
+            let expected = format!("one for each of {} ranks", group.len());
+            return Err(Error::argument("start delays", delays.len(), expected));
         }
         let deadline = Deadline::after(execution.timeout);
-        let group = &nodes;
         let indices = self.running(group)?;
-        let start = synchronise(plan, self.capabilities());
-        let changed = changed_ids(plan);
+        let start = synchronise(set, self.capabilities(), BARRIERS);
+        let changed = changed_ids(set);
         let freed = changed.iter().map(|(_, id)| *id).collect();
         let contexts = self
-            .contexts_apart(plan.communicators.iter().chain(&start.communicators), &freed, deadline)
+            .contexts_apart(&start.communicators, &freed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
-        self.load_tables(plan, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
-        let starts = start.programs(plan, self.capabilities(), BARRIERS);
-        let of_start = [&plan.communicators[..], &start.communicators].concat();
-        let both = [(&starts, &of_start), (&plan.programs, &plan.communicators)];
-        let mut opened = Vec::with_capacity(both.len());
-        for (programs, communicators) in both {
-            let exposing = Exposing { programs, arguments: None, communicators, group, indices: &indices };
-            let through = self.open_windows(&exposing, |node, id| contexts.id(node, id), deadline);
+        self.load_tables(set, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
+        let mut opened = Vec::with_capacity(2);
+        for programs in [&start, set] {
+            let through = self.open_windows(programs, None, &indices, |node, id| contexts.id(node, id), deadline);
             opened.push(through.map_err(|error| in_phase(error, group, "windows"))?);
         }
 
-        let mut runs: Vec<_> = (0..nodes.len())
+        let mut runs: Vec<_> = (0..group.len())
             .map(|rank| {
                 let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
-                let node = nodes[rank];
                 let [mut prologue, mut program] =
-                    [&starts, &plan.programs].map(|programs| contexts.translate(node, &programs[rank].instructions));
+                    [&start, set].map(|set| contexts.translate(group[rank], &set.programs[rank].instructions));
                 opened[0].name(rank, &mut prologue);
                 opened[1].name(rank, &mut program);
                 let mut prologue = prologue.into_owned();
                 let synchronising = prologue.len();
                 prologue.extend(delay.map(Instruction::delay));
-                RankOfPlan::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
+                RepeatedRun::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
             })
             .collect();
         let with_program = runs.iter().filter(|run| !run.program.is_empty()).count();
-        let mut counted = Repetitions::new(with_program, plan.request.collective == Collective::Barrier);
+        let mut counted = Repetitions::new(with_program);
         let mut outcome = self.run_ranks(&mut runs, &mut counted, group, deadline);
         if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
             outcome = outcome.and(self.abort_all(&mut runs));
         }
         opened.into_iter().for_each(|through| self.close_after(through));
         changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
-        first_failure(&runs, self.cards())?;
+        ranks::first_failure(&runs, |run, aborted| run.failure(self.cards()[run.card].node(), aborted))?;
         outcome?;
         let clock_khz = self.capabilities().clock_khz;
         let reports = runs.into_iter().map(|run| run.report(self.cards())).collect();
@@ -103,10 +93,10 @@ impl Cluster {
     }
 
     /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
-    fn load_tables(&mut self, plan: &Plan, indices: &[usize], deadline: Deadline) -> Result<()> {
+    fn load_tables(&mut self, set: &ProgramSet, indices: &[usize], deadline: Deadline) -> Result<()> {
         let cards = self.all_mut();
         let mut loading = Vec::new();
-        for (index, program) in indices.iter().zip(&plan.programs) {
+        for (index, program) in indices.iter().zip(&set.programs) {
             let tokens = cards[*index].push_tables(&program.tables, deadline)?;
             if !tokens.is_empty() {
                 loading.push((*index, &program.tables, tokens));
@@ -118,7 +108,7 @@ impl Cluster {
     /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end.
     fn run_ranks(
         &mut self,
-        runs: &mut [RankOfPlan<'_>],
+        runs: &mut [RepeatedRun<'_>],
         counted: &mut Repetitions,
         group: &[u32],
         deadline: Deadline,
@@ -130,22 +120,21 @@ impl Cluster {
         match ranks::run(cards, runs, counted, deadline)? {
             Ended::Done => Ok(()),
             Ended::Late => {
-                let unfinished: Vec<_> = runs.iter().filter_map(RankOfPlan::unfinished).collect();
-                let undefined = "the destinations of the plan are undefined";
-                Err(blame::timeout(cards, group, &unfinished, undefined, deadline.waited()))
+                let unfinished: Vec<_> = runs.iter().filter_map(RepeatedRun::unfinished).collect();
+                Err(blame::timeout(cards, group, &unfinished, "destinations are undefined", deadline.waited()))
             }
         }
     }
 
     /// Aborts all cards. Cards that have failed are aborted too, to drop the data that came in for them.
-    fn abort_all(&mut self, runs: &mut [RankOfPlan<'_>]) -> Result<()> {
+    fn abort_all(&mut self, runs: &mut [RepeatedRun<'_>]) -> Result<()> {
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         ranks::abort(self.all_mut(), runs.iter().map(|run| run.card))
     }
 }
 
-/// The run of one rank's program of a plan, with the instructions before it.
-struct RankOfPlan<'p> {
+/// The run of one rank's program, with the instructions before it.
+struct RepeatedRun<'p> {
     rank: u32,
     card: usize,
     prologue: Vec<Instruction>,
@@ -173,7 +162,7 @@ struct RankOfPlan<'p> {
     not_aborted: Option<(u64, Completion)>,
 }
 
-impl<'p> RankOfPlan<'p> {
+impl<'p> RepeatedRun<'p> {
     fn new(
         rank: u32,
         card: usize,
@@ -183,7 +172,7 @@ impl<'p> RankOfPlan<'p> {
         execution: &'p Execution,
     ) -> Self {
         let repeat = u64::from(execution.repeat);
-        RankOfPlan {
+        RepeatedRun {
             rank,
             card,
             synchronising,
@@ -235,19 +224,11 @@ impl<'p> RankOfPlan<'p> {
 
     /// Takes the completions that are there, and returns whether there were any.
     fn collect(&mut self, card: &mut Card, counted: &mut Repetitions) -> Result<bool> {
-        let queue = card.queue_mut();
-        queue.poll()?;
         let before = self.done;
-        while let Some(token) = self.tokens.pop_front() {
-            match queue.take(token)? {
-                Ok(completion) => self.take(completion, counted),
-                Err(token) => {
-                    self.tokens.push_front(token);
-                    break;
-                }
-            }
-        }
-        Ok(self.done != before)
+        let mut tokens = std::mem::take(&mut self.tokens);
+        let collected = ranks::collect(card.queue_mut(), &mut tokens, |completion| self.take(completion, counted));
+        self.tokens = tokens;
+        collected.map(|()| self.done != before)
     }
 
     /// Takes the next completion.
@@ -288,12 +269,7 @@ impl<'p> RankOfPlan<'p> {
     fn failure(&self, node: u32, aborted: bool) -> Option<Error> {
         let (count, completion) = if aborted { self.failed? } else { self.not_aborted? };
         let index = self.index(count).unwrap_or(0);
-        match check(completion, node, index, self.instruction(count).operation) {
-            Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
-                Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
-            }
-            _ => None,
-        }
+        ranks::failure((self.rank, node), index, self.instruction(count).operation, completion)
     }
 
     /// Returns what the rank is at, unless it is done.
@@ -326,7 +302,7 @@ impl<'p> RankOfPlan<'p> {
     }
 }
 
-impl RankRun for RankOfPlan<'_> {
+impl RankRun for RepeatedRun<'_> {
     type Shared = Repetitions;
 
     fn card(&self) -> usize {
@@ -348,15 +324,9 @@ impl RankRun for RankOfPlan<'_> {
 }
 
 /// Nodes, and the ids of communicators that their programs define or free themselves.
-fn changed_ids(plan: &Plan) -> BTreeSet<(u32, u16)> {
-    let each = plan.nodes().into_iter().zip(&plan.programs);
-    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (node, one)));
+fn changed_ids(set: &ProgramSet) -> BTreeSet<(u32, u16)> {
+    let each = set.nodes.iter().zip(&set.programs);
+    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (*node, one)));
     let changes = each.filter(|(_, one)| matches!(one.operation, Operation::Group | Operation::Free));
     changes.map(|(node, one)| (node, one.communicator)).collect()
-}
-
-/// Returns the failure of the lowest rank; an abort only if no rank failed otherwise.
-fn first_failure(runs: &[RankOfPlan<'_>], cards: &[Card]) -> Result<()> {
-    let failure = |aborted| runs.iter().find_map(|run| run.failure(cards[run.card].node(), aborted));
-    failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
 }

@@ -14,7 +14,7 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use cmdseq::Capabilities;
-use cmdseq::plan::{Piece, Plan};
+use cmdseq::plan::{Piece, Program, ProgramSet};
 use fpga_hal::Function;
 
 use crate::card::Card;
@@ -108,24 +108,24 @@ impl Cluster {
         self.cards.iter_mut().try_for_each(|card| card.set_eager_limit(bytes))
     }
 
-    /// Puts `data` where `plan` wants bytes `offset` and on of rank `rank`'s input.
+    /// Puts `data` where the programs of `set` want bytes `offset` and on of rank `rank`'s input.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
-    pub fn write_input(&mut self, plan: &Plan, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
-        let (program, group) = (program(plan, rank)?, &plan.request.group);
-        self.write_range(group[rank as usize], &program.input, "input", offset, data)
-            .map_err(|error| in_phase(error, group, "copy in"))
+    pub fn write_input(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let (node, program) = of_rank(set, rank)?;
+        self.write_range(node, &program.input, "input", offset, data)
+            .map_err(|error| in_phase(error, &set.nodes, "copy in"))
     }
 
-    /// Fetches bytes `offset` and on of rank `rank`'s output from where `plan` has left them.
+    /// Fetches bytes `offset` and on of rank `rank`'s output from where the programs of `set` have left them.
     ///
     /// # Errors
     /// As [`write_input`](Cluster::write_input).
-    pub fn read_output(&mut self, plan: &Plan, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
-        let (program, group) = (program(plan, rank)?, &plan.request.group);
-        self.read_range(group[rank as usize], &program.output, "output", offset, data)
-            .map_err(|error| in_phase(error, group, "copy out"))
+    pub fn read_output(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        let (node, program) = of_rank(set, rank)?;
+        self.read_range(node, &program.output, "output", offset, data)
+            .map_err(|error| in_phase(error, &set.nodes, "copy out"))
     }
 
     /// Writes bytes `offset` and on of what lies in `pieces` of node `node`'s memory.
@@ -244,12 +244,21 @@ pub(crate) fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
     }
 }
 
-fn program(plan: &Plan, rank: u32) -> Result<&cmdseq::plan::Program> {
-    let programs = &plan.programs;
-    programs
-        .get(rank as usize)
-        .filter(|_| (rank as usize) < plan.request.group.len())
-        .ok_or_else(|| Error::argument("rank", rank, format!("the plan has {} ranks", programs.len())))
+/// Refuses a set that does not have one program for each node.
+pub(crate) fn check_programs(set: &ProgramSet) -> Result<()> {
+    let (programs, nodes) = (set.programs.len(), set.nodes.len());
+    match programs == nodes {
+        true => Ok(()),
+        false => Err(Error::argument("programs", programs, format!("one for each of {nodes} ranks"))),
+    }
+}
+
+/// The node and the program of a rank.
+fn of_rank(set: &ProgramSet, rank: u32) -> Result<(u32, &Program)> {
+    let mut ranks = set.nodes.iter().zip(&set.programs);
+    let expected = || format!("the programs are of {} ranks", set.nodes.len());
+    let (node, program) = ranks.nth(rank as usize).ok_or_else(|| Error::argument("rank", rank, expected()))?;
+    Ok((*node, program))
 }
 
 /// Where `bytes` bytes of a rank's data from `offset` on lie in card memory, in order.

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
-use cmdseq::plan::{Communicator, Refusal};
 use cmdseq::verify::{verify_in_flight, verify_resident};
-use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Status, instruction};
+use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal, Status, instruction};
 
 use crate::card::Card;
 use crate::card::resident::Resident;
 use crate::cluster::blame::{self, Unfinished};
 use crate::cluster::ranks::{self, RankRun};
-use crate::cluster::windows::{Exposing, Through};
-use crate::cluster::{Cluster, in_phase};
+use crate::cluster::windows::Through;
+use crate::cluster::{Cluster, check_programs, in_phase};
 use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
@@ -114,8 +113,7 @@ impl Prepared {
     /// Returns the failure to report, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of
     /// the lowest that was.
     fn first_failure(&self, cards: &[Card]) -> Result<()> {
-        let failure = |aborted: bool| self.ranks.iter().find_map(|rank| self.failure(rank, cards, aborted));
-        failure(false).or_else(|| failure(true)).map_or(Ok(()), Err)
+        ranks::first_failure(&self.ranks, |rank, aborted| self.failure(rank, cards, aborted))
     }
 
     fn failure(&self, rank: &Rank, cards: &[Card], aborted: bool) -> Option<Error> {
@@ -125,7 +123,7 @@ impl Prepared {
         }
         let is_of_launch =
             matches!(status, Status::BadProgram | Status::BadChecksum | Status::BadVersion | Status::BadOperation);
-        let program = &self.schedule.programs[rank.rank as usize].instructions;
+        let program = &self.schedule.set.programs[rank.rank as usize].instructions;
         let of_program = program.get(usize::from(detail)).filter(|_| !is_of_launch);
         let (instruction, operation, detail) = match of_program {
             // The card whose window it missed is known without the detail.
@@ -148,10 +146,9 @@ impl Prepared {
         if communicator == instruction::WORLD {
             return Some(peer);
         }
-        let node = self.schedule.group.get(rank.rank as usize)?;
-        let known = |one: &&Communicator| one.id == communicator && one.members.contains(node);
-        let members = &self.schedule.communicators.iter().find(known)?.members;
-        members.get(usize::from(peer)).and_then(|node| u16::try_from(*node).ok())
+        let set = &self.schedule.set;
+        let node = set.nodes.get(rank.rank as usize)?;
+        set.communicator(*node, communicator)?.members.get(usize::from(peer)).and_then(|node| u16::try_from(*node).ok())
     }
 
     /// Returns the error of a wait that timed out.
@@ -165,7 +162,7 @@ impl Prepared {
             completed: 0,
         };
         let unfinished: Vec<_> = self.ranks.iter().filter(|rank| !rank.is_done()).map(unfinished).collect();
-        blame::timeout(cards, &self.schedule.group, &unfinished, "it goes on, and may be waited for again", waited)
+        blame::timeout(cards, &self.schedule.set.nodes, &unfinished, "it goes on, and may be waited for again", waited)
     }
 }
 
@@ -199,15 +196,18 @@ impl RankRun for Rank {
 
 impl Cluster {
     /// Stores the programs of `schedule` on its cards, verified for these cards, and defines its communicators. Nothing runs
-    /// yet. [`Schedule::of`] makes a schedule of a plan.
+    /// yet. [`Schedule::of`] makes a schedule of a plan, and `Schedule::from` one of a program set.
     ///
     /// # Errors
     /// [`Error::Refused`] by the verifier; [`Error::BadArgument`] if a node is not among the cards, a program is longer than
     /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
     /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
     pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
+        let Schedule { set, .. } = schedule;
+        let group = &set.nodes;
+        check_programs(set)?;
         let limit = self.capabilities().resident_words;
-        for (rank, program) in schedule.programs.iter().enumerate() {
+        for (rank, program) in set.programs.iter().enumerate() {
             let length = program.instructions.len();
             if length > limit as usize {
                 let value = format!("{length} instructions of rank {rank}");
@@ -219,27 +219,19 @@ impl Cluster {
                 return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
             }
         }
-        let arguments = vec![schedule.arguments(); schedule.programs.len()];
-        let (communicators, group) = (&schedule.communicators, &schedule.group);
-        verify_resident(&schedule.programs, &arguments, communicators, group, self.capabilities())?;
-        let alone = verify_in_flight(&schedule.programs, &arguments, communicators, group, self.capabilities()).err();
+        let arguments = vec![schedule.arguments(); set.programs.len()];
+        verify_resident(set, &arguments, self.capabilities())?;
+        let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
         let deadline = self.deadline();
         let indices = self.running(group)?;
         let contexts = self
-            .contexts_apart(&schedule.communicators, &BTreeSet::new(), deadline)
+            .contexts_apart(&set.communicators, &BTreeSet::new(), deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
-        let exposing = Exposing {
-            programs: &schedule.programs,
-            arguments: Some(&arguments),
-            communicators,
-            group,
-            indices: &indices,
-        };
         let through = self
-            .open_windows(&exposing, |node, id| contexts.id(node, id), deadline)
+            .open_windows(set, Some(&arguments), &indices, |node, id| contexts.id(node, id), deadline)
             .map_err(|error| in_phase(error, group, "windows"))?;
         let mut ranks = Vec::with_capacity(indices.len());
-        for (rank, (index, program)) in indices.into_iter().zip(&schedule.programs).enumerate() {
+        for (rank, (index, program)) in indices.into_iter().zip(&set.programs).enumerate() {
             if program.instructions.is_empty() {
                 continue;
             }
@@ -386,7 +378,7 @@ impl Cluster {
 impl Prepared {
     /// Node of a rank, and where a buffer lies on it.
     fn find(&self, rank: u32, name: &str) -> Result<(u32, Vec<cmdseq::plan::Piece>)> {
-        let group = &self.schedule.group;
+        let group = &self.schedule.set.nodes;
         let expected = || format!("the schedule has {} ranks", group.len());
         let node = group.get(rank as usize).ok_or_else(|| Error::argument("rank", rank, expected()))?;
         let placed = self.schedule.buffer(name).ok_or_else(|| {

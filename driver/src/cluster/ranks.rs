@@ -1,12 +1,17 @@
 //! Programs of several ranks that run at the same time, each on its card: watched together, with one deadline.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use cmdseq::{Completion, Operation};
 
 use crate::card::Card;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ledger::state::State;
+use crate::ledger::token::Token;
 use crate::queue::stopping::STOP;
+use crate::queue::{QueuePair, check};
 
 /// Time for other ranks to end after one has failed: their own failures tell more than that they were aborted.
 const GRACE: Duration = Duration::from_millis(50);
@@ -79,6 +84,47 @@ pub(crate) fn run<R: RankRun>(
             (1..=ranks.len()).map(|step| (sleeper + step) % ranks.len()).find(|i| !ranks[*i].is_done()).unwrap_or(0);
         cards[ranks[sleeper].card()].queue_mut().wait_progress(left.min(SLEEP))?;
     }
+}
+
+/// Gives `take` the completions that have come, in the order of `tokens`, and removes their tokens.
+pub(crate) fn collect(
+    queue: &mut QueuePair,
+    tokens: &mut VecDeque<Token>,
+    mut take: impl FnMut(Completion),
+) -> Result<()> {
+    queue.poll()?;
+    while let Some(token) = tokens.pop_front() {
+        match queue.take(token)? {
+            Ok(completion) => take(completion),
+            Err(token) => {
+                tokens.push_front(token);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the failure of instruction `index` of a rank on `node`, if it is one.
+pub(crate) fn failure(
+    (rank, node): (u32, u32),
+    index: usize,
+    operation: Operation,
+    completion: Completion,
+) -> Option<Error> {
+    match check(completion, node, index, operation) {
+        Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
+            Some(Error::Failed { node, rank: Some(rank), instruction, operation, status, detail })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the failure of the lowest rank. `failure` returns that of one rank, an abort only if it is called with true: an abort
+/// is reported only if no rank failed otherwise.
+pub(crate) fn first_failure<R>(ranks: &[R], failure: impl Fn(&R, bool) -> Option<Error>) -> Result<()> {
+    let first = |is_abort_too| ranks.iter().find_map(|rank| failure(rank, is_abort_too));
+    first(false).or_else(|| first(true)).map_or(Ok(()), Err)
 }
 
 /// Aborts the cards with these indices together, because each may wait for what another no longer runs. All are told to stop

@@ -3,30 +3,30 @@
 //! Each card tells its parent when it and all below it have arrived. The root then releases all, each card those below it. Whoever
 //! is released early waits until the last one is: the planner's prediction says for how long.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use cmdseq::plan::{Communicator, Program, predict_ends};
+use cmdseq::plan::{Communicator, ProgramSet, predict_ends};
 use cmdseq::{Capabilities, Instruction, Operation};
 
-/// Returns what each member runs. All end at the same time, within a cycle for each card between them and the root. `None` if the
-/// cards lack an operation, or some have no path to the others.
+/// Returns what each card of `tree` runs, by its rank in the communicator `all` of these cards. All end at the same time, within a
+/// cycle for each card between them and the root. `None` if the cards lack an operation.
 pub(crate) fn along_a_tree(
+    tree: &Tree,
     all: &Communicator,
     signal: u16,
     capabilities: &Capabilities,
 ) -> Option<Vec<Vec<Instruction>>> {
     let needed = [Operation::PutSignal, Operation::WaitSignal, Operation::Delay];
-    let tree = Tree::new(&all.members, capabilities)?;
     if !needed.into_iter().all(|operation| capabilities.runs(operation)) {
         return None;
     }
     let on_card = cmdseq::Operand::card(0);
-    let put = |to: &usize| Instruction::put_signal(*to as u16, on_card, on_card, 0, signal, 1).on(all.id);
+    let put = |to: usize| Instruction::put_signal(to as u16, on_card, on_card, 0, signal, 1).on(all.id);
     let wait = |count: usize| Instruction::wait_signal(signal, count as u32);
     let arrive = |card: usize| {
-        let children = &tree.children[card];
-        let below = (!children.is_empty()).then(|| wait(children.len()));
-        below.into_iter().chain(tree.parents[card].iter().map(put))
+        let children = tree.children(card).count();
+        let below = (children > 0).then(|| wait(children));
+        below.into_iter().chain(tree.parents[card].map(put))
     };
     // By then all others wait for their release: what they sent is acknowledged.
     let settled = 4 * cycles(u64::from(capabilities.timing.acknowledge_ps), capabilities);
@@ -35,65 +35,53 @@ pub(crate) fn along_a_tree(
             Some(_) => wait(1),
             None => Instruction::delay(settled),
         };
-        std::iter::once(first).chain(tree.children[card].iter().map(put))
+        std::iter::once(first).chain(tree.children(card).map(put))
     };
     let cards = 0..all.members.len();
-    let programs = cards.clone().map(|card| Program { instructions: release(card).collect(), ..Program::default() });
-    let programs: Vec<Program> = programs.collect();
-    let ends = predict_ends(&programs, std::slice::from_ref(all), &all.members, capabilities).ok()?;
+    let released = ProgramSet::new(&*all.members, cards.clone().map(|card| release(card).collect::<Vec<_>>()));
+    let ends = predict_ends(&released.with([all.clone()]), capabilities).ok()?;
     let last = ends.iter().max()?;
     let rest = |card: usize| Instruction::delay(1 + cycles(last - ends[card], capabilities));
     Some(cards.map(|card| arrive(card).chain(release(card)).chain([rest(card)]).collect()).collect())
 }
 
-/// Returns the places in `nodes` of the cards that have paths to each other, for each such part.
-pub(crate) fn parts(nodes: &[u32], capabilities: &Capabilities) -> Vec<Vec<usize>> {
-    let mut parts: Vec<Vec<usize>> = Vec::new();
-    let mut left: Vec<usize> = (0..nodes.len()).collect();
-    while !left.is_empty() {
-        let mut part = vec![left.remove(0)];
-        let mut reached = 0;
-        while let Some(at) = part.get(reached).copied() {
-            let is_linked = |other: &usize| capabilities.topology.linked(nodes[at], nodes[*other], capabilities.nodes);
-            let (linked, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_linked);
-            part.extend(linked);
-            left = others;
-            reached += 1;
-        }
-        part.sort_unstable();
-        parts.push(part);
+/// A tree of links between cards that have paths to each other, with as few hops to the first as possible.
+pub(crate) struct Tree {
+    /// Places of its cards in the group, in order.
+    pub(crate) places: Vec<usize>,
+    /// The parent of each card, as an index of `places`; `None` for the first.
+    parents: Vec<Option<usize>>,
+}
+
+impl Tree {
+    fn children(&self, parent: usize) -> impl Iterator<Item = usize> {
+        (0..self.parents.len()).filter(move |card| self.parents[*card] == Some(parent))
     }
-    parts
+}
+
+/// Returns a tree for each part of the group `nodes` whose cards have paths to each other.
+pub(crate) fn trees(nodes: &[u32], capabilities: &Capabilities) -> Vec<Tree> {
+    let mut trees = Vec::new();
+    let mut left: VecDeque<usize> = (0..nodes.len()).collect();
+    while let Some(first) = left.pop_front() {
+        let mut parent_of = BTreeMap::from([(first, None)]);
+        let mut reached = VecDeque::from([first]);
+        while let Some(at) = reached.pop_front() {
+            let is_linked = |other: &usize| capabilities.topology.linked(nodes[at], nodes[*other], capabilities.nodes);
+            let (linked, others): (VecDeque<usize>, _) = left.into_iter().partition(is_linked);
+            left = others;
+            parent_of.extend(linked.iter().map(|place| (*place, Some(at))));
+            reached.extend(linked);
+        }
+        let places: Vec<usize> = parent_of.keys().copied().collect();
+        let parents = parent_of.into_values().map(|parent| places.binary_search(&parent?).ok()).collect();
+        trees.push(Tree { places, parents });
+    }
+    trees
 }
 
 /// Cycles of the sequencer in `picoseconds`.
 fn cycles(picoseconds: u64, capabilities: &Capabilities) -> u64 {
     let cycles = u128::from(picoseconds) * u128::from(capabilities.clock_khz) + 500_000_000;
     (cycles / 1_000_000_000) as u64
-}
-
-/// A tree of links between all cards, with as few hops to the first as possible.
-struct Tree {
-    parents: Vec<Option<usize>>,
-    children: Vec<Vec<usize>>,
-}
-
-impl Tree {
-    fn new(members: &[u32], capabilities: &Capabilities) -> Option<Tree> {
-        let mut tree = Tree { parents: vec![None; members.len()], children: vec![Vec::new(); members.len()] };
-        let mut left: Vec<usize> = (1..members.len()).collect();
-        let mut reached = VecDeque::from([0]);
-        while let Some(at) = reached.pop_front() {
-            let is_linked =
-                |other: &usize| capabilities.topology.linked(members[at], members[*other], capabilities.nodes);
-            let (linked, others) = left.into_iter().partition(is_linked);
-            tree.children[at] = linked;
-            left = others;
-            for child in &tree.children[at] {
-                tree.parents[*child] = Some(at);
-                reached.push_back(*child);
-            }
-        }
-        left.is_empty().then_some(tree)
-    }
 }

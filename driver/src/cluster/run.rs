@@ -1,25 +1,21 @@
-//! Running programs that are no plan: a caller's own instructions, one program for each rank.
+//! Runs a caller's own instructions, with the host memory that they name: one program for each rank.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use cmdseq::graph::Schedule;
-use cmdseq::plan::{Communicator, Prediction, Program};
-use cmdseq::ranges::Range;
+use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Completion, Status};
 
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::cluster::blame::{self, Unfinished};
-use crate::cluster::persistent::Prepared;
 use crate::cluster::ranks::{self, Ended, RankRun};
-use crate::cluster::windows::{Exposing, Through};
+use crate::cluster::windows::Through;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::queue::check;
 
 /// What became of programs that [`Cluster::run`] ran.
 #[derive(Debug)]
@@ -80,8 +76,8 @@ impl Cluster {
             ended = ended.and(ranks::abort(self.all_mut(), runs.iter().map(|run| run.card)));
         }
         self.close_after(through);
-        let failure = |aborted| runs.iter().find_map(|run| run.failure(group[run.rank as usize], aborted));
-        let result = failure(false).or_else(|| failure(true)).map_or(ended, Err);
+        let failed = ranks::first_failure(&runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
+        let result = failed.and(ended);
         Ok(Outcome { completions: runs.into_iter().map(|run| run.completions).collect(), result })
     }
 
@@ -96,12 +92,9 @@ impl Cluster {
         if !programs.iter().flatten().any(|bound| bound.instruction().needs_window()) {
             return Ok(Through::default());
         }
-        let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect();
-        let program = |program| Program { instructions: instructions(program), ..Program::default() };
-        let programs: Vec<Program> = programs.iter().map(program).collect();
-        let communicators = self.defined_on(indices);
-        let exposing = Exposing { programs: &programs, arguments: None, communicators: &communicators, group, indices };
-        self.open_windows(&exposing, |_, id| id, deadline)
+        let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect::<Vec<_>>();
+        let set = ProgramSet::new(group, programs.iter().map(instructions)).with(self.defined_on(indices));
+        self.open_windows(&set, None, indices, |_, id| id, deadline)
     }
 
     /// Returns the communicators that cards have, except for the one of all cards.
@@ -129,32 +122,6 @@ impl Cluster {
                 Err(blame::timeout(cards, group, &unfinished, "destinations are undefined", deadline.waited()))
             }
         }
-    }
-
-    /// As [`prepare`](Cluster::prepare), for programs that are no plan: stores `programs`, by rank of `group`, and defines
-    /// `communicators`. The [schedule](Prepared::schedule) has no buffers and no steps.
-    ///
-    /// # Errors
-    /// As [`prepare`](Cluster::prepare).
-    pub fn prepare_programs(
-        &mut self,
-        group: &[u32],
-        programs: Vec<Program>,
-        communicators: Vec<Communicator>,
-    ) -> Result<Prepared> {
-        let ranks = group.len();
-        if programs.len() != ranks {
-            return Err(Error::argument("programs", programs.len(), format!("one for each of {ranks} ranks")));
-        }
-        self.prepare(&Schedule {
-            group: group.to_vec(),
-            programs,
-            communicators,
-            buffers: Vec::new(),
-            between: Range { address: 0, bytes: 0 },
-            steps: Vec::new(),
-            predicted: Prediction::default(),
-        })
     }
 }
 
@@ -199,21 +166,10 @@ impl<'p> ProgramRun<'p> {
 
     /// Takes the completions that are there.
     fn collect(&mut self, card: &mut Card) -> Result<()> {
-        let queue = card.queue_mut();
-        queue.poll()?;
-        while let Some(token) = self.tokens.pop_front() {
-            match queue.take(token)? {
-                Ok(completion) => {
-                    self.has_failed |= completion.status != Status::Done;
-                    self.completions.push(completion);
-                }
-                Err(token) => {
-                    self.tokens.push_front(token);
-                    break;
-                }
-            }
-        }
-        Ok(())
+        ranks::collect(card.queue_mut(), &mut self.tokens, |completion| {
+            self.has_failed |= completion.status != Status::Done;
+            self.completions.push(completion);
+        })
     }
 
     /// Returns the first failure; an aborted instruction is one only if `aborted` says so.
@@ -221,12 +177,7 @@ impl<'p> ProgramRun<'p> {
         let is_failure = |one: &Completion| one.status != Status::Done && (aborted || one.status != Status::Aborted);
         let index = self.completions.iter().position(is_failure)?;
         let operation = self.program[index].instruction().operation;
-        match check(self.completions[index], node, index, operation) {
-            Err(Error::Failed { node, instruction, operation, status, detail, .. }) => {
-                Some(Error::Failed { node, rank: Some(self.rank), instruction, operation, status, detail })
-            }
-            _ => None,
-        }
+        ranks::failure((self.rank, node), index, operation, self.completions[index])
     }
 
     /// Returns what the rank is at, unless it is done.

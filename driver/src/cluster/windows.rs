@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use cmdseq::instruction::{ARGUMENTS, Window};
-use cmdseq::plan::{Communicator, Program};
-use cmdseq::verify::{Exposure, exposure, exposure_resident};
-use cmdseq::{Capabilities, Instruction, Operand, Operation, Status};
+use cmdseq::plan::{Program, ProgramSet};
+use cmdseq::verify::exposure;
+use cmdseq::{Instruction, Operand, Operation, Status};
 
 use crate::card::windows::{Keys, OpenWindow, free_slots};
 use crate::cluster::Cluster;
@@ -41,27 +41,6 @@ impl Through {
     }
 }
 
-/// Programs whose windows are to be opened.
-pub(crate) struct Exposing<'a> {
-    pub(crate) programs: &'a [Program],
-    /// The launch arguments of resident programs, by rank.
-    pub(crate) arguments: Option<&'a [[u64; ARGUMENTS]]>,
-    pub(crate) communicators: &'a [Communicator],
-    /// Nodes and indices of the cards, by rank.
-    pub(crate) group: &'a [u32],
-    pub(crate) indices: &'a [usize],
-}
-
-impl Exposing<'_> {
-    fn exposure(&self, capabilities: &Capabilities, room: &[usize]) -> Result<Exposure> {
-        let found = match self.arguments {
-            Some(all) => exposure_resident(self.programs, all, self.communicators, self.group, capabilities, room),
-            None => exposure(self.programs, self.communicators, self.group, capabilities, room),
-        };
-        Ok(found?)
-    }
-}
-
 impl Cluster {
     /// Makes the keys of the windows that are opened from now on predictable: the same for the same seed. For tests only: a
     /// neighbour that knows a key reaches the window.
@@ -89,34 +68,36 @@ impl Cluster {
         self.close_those(is_unheld, deadline)
     }
 
-    /// Opens the windows that programs need, and returns which instructions go through which. `id` is the id on the cards of
-    /// a communicator of the programs.
+    /// Opens the windows that the programs of `set` need, and returns which instructions go through which. Resident programs have
+    /// launch `arguments`, by rank. `indices` are those of the cards, by rank, and `id` is the id on the cards of a communicator of
+    /// the programs.
     pub(crate) fn open_windows(
         &mut self,
-        programs: &Exposing<'_>,
+        set: &ProgramSet,
+        arguments: Option<&[[u64; ARGUMENTS]]>,
+        indices: &[usize],
         id: impl Fn(u32, u16) -> u16,
         deadline: Deadline,
     ) -> Result<Through> {
-        let mut all = programs.programs.iter().flat_map(|program| &program.instructions);
-        if self.capabilities().windows == 0 || !all.any(Instruction::needs_window) {
+        if self.capabilities().windows == 0 || !set.instructions().any(Instruction::needs_window) {
             return Ok(Through::default());
         }
         let capabilities = self.capabilities().clone();
         self.close_windows()?;
-        let free = |(rank, index): (usize, &usize)| {
-            free_slots(capabilities.windows, &self.cards()[*index].windows, &programs.programs[rank].opened_slots())
+        let free = |(index, program): (&usize, &Program)| {
+            free_slots(capabilities.windows, &self.cards()[*index].windows, &program.opened_slots())
         };
-        let mut slots: Vec<Vec<u16>> = programs.indices.iter().enumerate().map(free).collect();
+        let mut slots: Vec<Vec<u16>> = indices.iter().zip(&set.programs).map(free).collect();
         let room: Vec<usize> = slots.iter().map(Vec::len).collect();
-        let exposure = programs.exposure(&capabilities, &room)?;
+        let exposure = exposure(set, arguments, &capabilities, &room)?;
         slots.iter_mut().for_each(|slots| slots.reverse());
         let mut opening = Vec::with_capacity(exposure.windows.len());
         for one in &exposure.windows {
             let slot = slots[one.rank].pop().unwrap_or_else(|| unreachable!("there is room for all windows"));
             let window = Window { slot, key: self.keys.next()? };
-            let communicator = id(programs.group[one.rank], one.communicator);
+            let communicator = id(set.nodes[one.rank], one.communicator);
             let open = Instruction::open(window, one.rights, Operand::card(one.range.address), one.range.bytes);
-            opening.push((programs.indices[one.rank], window, open.on(communicator)));
+            opening.push((indices[one.rank], window, open.on(communicator)));
         }
         let mut windows: Vec<_> =
             exposure.through.iter().map(|(rank, index, at)| ((*rank, *index), opening[*at].1)).collect();

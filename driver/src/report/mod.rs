@@ -1,4 +1,4 @@
-//! The report of an executed plan: the cards' own cycle counts, and what is computed from them.
+//! The report of executed programs: the cards' own cycle counts, and what is computed from them.
 
 pub(crate) mod repetitions;
 pub(crate) mod summary;
@@ -13,10 +13,10 @@ use crate::report::repetitions::{Release, Repetitions};
 use crate::report::summary::Summary;
 use crate::report::times::Times;
 
-/// How a plan is to be executed.
+/// How programs are to be executed.
 #[derive(Debug, Clone)]
 pub struct Execution {
-    /// Cycles each rank waits between the barriers and its program, by rank; empty for none.
+    /// Cycles each rank waits between the barriers and its program: one for each program, or empty for none.
     pub start_delay_cycles: Vec<u64>,
     /// How often the program is run, one run after the other; at least 1.
     pub repeat: u32,
@@ -39,7 +39,7 @@ pub const COMPLETIONS_KEPT: usize = 1 << 14;
 /// What one rank's card counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankReport {
-    /// Rank in the group of the plan; relays are numbered after the ranks.
+    /// Index of its program in the set: in a plan, the rank in the group; relays are numbered after the ranks.
     pub rank: u32,
     /// Node of the card.
     pub node: u32,
@@ -51,7 +51,7 @@ pub struct RankReport {
     pub repetitions: Vec<Vec<Completion>>,
 }
 
-/// The report of an executed plan. Its size is bounded, for any number of repetitions.
+/// The report of executed programs. Its size is bounded, for any number of repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// By rank.
@@ -60,8 +60,8 @@ pub struct Report {
     pub t1_cycles: u64,
     /// T2 of the last repetition: the largest over the ranks.
     pub t2_cycles: u64,
-    /// When the last byte of the last repetition had arrived at the last destination, counted on that card from the
-    /// issue there; for a barrier, when the last card was released.
+    /// When the last byte of the last repetition had arrived at the last destination, counted on that card from the issue there; 0
+    /// if none did. A barrier is over at T2.
     pub arrival_cycles: u64,
     /// Clock of the counters, kHz.
     pub clock_khz: u32,
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_report_has_the_times_of_the_last_repetition() {
-        let mut counted = Repetitions::new(1, false);
+        let mut counted = Repetitions::new(1);
         for (index, one) in [completion(10, 5, 6, 3), completion(30, 7, 9, 8)].iter().enumerate() {
             let mut run = Run::default();
             run.add(one);
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (7, 9, 8));
         assert_eq!((report.repetitions.len(), report.t2_summary.count()), (2, 2));
         assert_eq!(report.microseconds(200), 1.0);
-        let none = Report::new(Vec::new(), 200_000, Repetitions::new(0, false));
+        let none = Report::new(Vec::new(), 200_000, Repetitions::new(0));
         assert_eq!((none.repetitions, none.t2_cycles), (vec![Times::default()], 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The repetitions of a plan while they run: each is counted when the last rank has done it, and then forgotten.
+//! The repetitions of programs while they run: each is counted when the last rank has done it, and then forgotten.
 
 use std::collections::VecDeque;
 
@@ -32,12 +32,11 @@ struct Partial {
     first: u32,
 }
 
-/// All repetitions of a plan.
+/// All repetitions of programs.
 #[derive(Debug, Default)]
 pub(crate) struct Repetitions {
     /// Ranks that have a program.
     ranks: usize,
-    is_barrier: bool,
     /// Repetitions that all ranks have done, and those after them that some have.
     done: u64,
     partial: VecDeque<Partial>,
@@ -51,8 +50,8 @@ pub(crate) struct Repetitions {
 
 impl Repetitions {
     /// Of `ranks` ranks that have a program.
-    pub(crate) fn new(ranks: usize, is_barrier: bool) -> Self {
-        Repetitions { ranks, is_barrier, ..Repetitions::default() }
+    pub(crate) fn new(ranks: usize) -> Self {
+        Repetitions { ranks, ..Repetitions::default() }
     }
 
     /// The first repetition that no rank may begin yet.
@@ -87,10 +86,7 @@ impl Repetitions {
 
     /// Counts the oldest repetition, which all ranks have done.
     fn settle(&mut self) {
-        let Some(Partial { mut times, done, first: rank, .. }) = self.partial.pop_front() else { return };
-        if self.is_barrier {
-            times.arrival_cycles = times.t2_cycles;
-        }
+        let Some(Partial { times, done, first: rank, .. }) = self.partial.pop_front() else { return };
         if let Some((first, last, last_came)) = done {
             self.skew_summary.add(last - first);
             if self.skew.len() < REPETITIONS_KEPT {
@@ -126,25 +122,22 @@ mod tests {
 
     #[test]
     fn the_slowest_rank_of_each_repetition_counts_whoever_is_ahead() {
-        for is_barrier in [false, true] {
-            let mut all = Repetitions::new(2, is_barrier);
-            all.add(0, 0, Some(0), &run(10, 5, 6, 3));
-            all.add(0, 1, Some(0), &run(30, 7, 9, 8));
-            assert_eq!((all.times.len(), all.partial.len(), all.end()), (0, 2, AHEAD));
-            all.add(1, 0, Some(1000), &run(1010, 5, 10, 3));
-            assert_eq!((all.times.len(), all.partial.len(), all.end()), (1, 1, AHEAD + 1));
-            all.add(1, 1, Some(1000), &run(1030, 7, 17, 8));
-            assert_eq!((all.last.t1_cycles, all.last.t2_cycles), (7, 17));
-            assert_eq!(all.last.arrival_cycles, if is_barrier { 17 } else { 8 });
-            assert_eq!(all.skew, [4, 8]);
-            assert_eq!((all.times[0].t2_cycles, all.t2_summary.largest(), all.skew_summary.count()), (10, 17, 2));
-            assert_eq!((all.skew_summary.least(), all.skew_summary.largest()), (4, 8));
-        }
+        let mut all = Repetitions::new(2);
+        all.add(0, 0, Some(0), &run(10, 5, 6, 3));
+        all.add(0, 1, Some(0), &run(30, 7, 9, 8));
+        assert_eq!((all.times.len(), all.partial.len(), all.end()), (0, 2, AHEAD));
+        all.add(1, 0, Some(1000), &run(1010, 5, 10, 3));
+        assert_eq!((all.times.len(), all.partial.len(), all.end()), (1, 1, AHEAD + 1));
+        all.add(1, 1, Some(1000), &run(1030, 7, 17, 8));
+        assert_eq!((all.last.t1_cycles, all.last.t2_cycles, all.last.arrival_cycles), (7, 17, 8));
+        assert_eq!(all.skew, [4, 8]);
+        assert_eq!((all.times[0].t2_cycles, all.t2_summary.largest(), all.skew_summary.count()), (10, 17, 2));
+        assert_eq!((all.skew_summary.least(), all.skew_summary.largest()), (4, 8));
     }
 
     #[test]
     fn the_first_65536_are_listed_and_all_are_summed_up() {
-        let mut all = Repetitions::new(1, false);
+        let mut all = Repetitions::new(1);
         let count = 65_536 + 3;
         for index in 0..count {
             all.add(0, index, Some(0), &run(10 * index, 5, 6, 3));
@@ -155,7 +148,7 @@ mod tests {
 
     #[test]
     fn who_was_released_before_all_had_come_is_named() {
-        let mut all = Repetitions::new(2, true);
+        let mut all = Repetitions::new(2);
         all.add(0, 0, Some(0), &run(10, 5, 50, 0));
         all.add(1, 0, Some(0), &run(20, 5, 50, 0));
         assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 0 }));
@@ -168,7 +161,7 @@ mod tests {
         all.add(1, 2, Some(0), &run(110, 5, 6, 0));
         assert_eq!(all.earliest_release, earliest);
         // And of several ranks.
-        let mut all = Repetitions::new(3, true);
+        let mut all = Repetitions::new(3);
         for (rank, issued) in [(0, 50), (1, 50), (2, 90)] {
             all.add(rank, 0, Some(0), &run(issued, 5, 6, 0));
         }

@@ -47,7 +47,7 @@ fn a_plan_runs_behind_two_barriers_by_one_doorbell_a_card() {
         fake.counts();
     }
     let execution = Execution { start_delay_cycles: vec![0, 7, 0], repeat: 2, ..Execution::default() };
-    let report = cluster.execute(&plan, &execution).unwrap();
+    let report = cluster.execute(&plan.set, &execution).unwrap();
     let barriers = [Operation::Barrier; 4];
     assert_eq!(fakes[0].state().ran, barriers);
     let [first, rest @ ..] = barriers;
@@ -72,7 +72,7 @@ fn the_common_start_is_the_end_of_the_second_barrier() {
     }
     let plan = barrier(&cluster, &[0, 1, 2]);
     let execution = Execution { start_delay_cycles: vec![0, 0, 7], ..Execution::default() };
-    let report = cluster.execute(&plan, &execution).unwrap();
+    let report = cluster.execute(&plan.set, &execution).unwrap();
     let starts: Vec<_> = report.ranks.iter().map(|rank| rank.synchronised).collect();
     assert_eq!(starts, [Some(1120), Some(10), Some(120)]);
 }
@@ -83,25 +83,25 @@ fn a_table_is_loaded_before_its_plan_and_only_once() {
     fakes.iter().for_each(|fake| fake.set(BLOCK + 0xb8, 4));
     let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let mut plan = barrier(&cluster, &[0, 1, 2]);
-    plan.programs[1].tables = [(2, Table::packed([64, 128], 64))].into();
+    plan.set.programs[1].tables = [(2, Table::packed([64, 128], 64))].into();
     let loads = || {
         let loads = |fake: &Arc<Fake>| fake.state().ran.iter().filter(|one| **one == Operation::Table).count();
         (loads(&fakes[0]), loads(&fakes[1]))
     };
     fakes[1].plant(0, Reply::Code(18, 0));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { rank: Some(1), status: Status::BadTable, .. }), "{error}");
     assert_eq!((loads(), fakes[0].state().ran.len()), ((0, 1), 0));
     // A table that was refused is loaded again; one that was taken is not.
     fakes[1].state().script.clear();
     for _ in 0..3 {
-        cluster.execute(&plan, &Execution::default()).unwrap();
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
         assert_eq!(loads(), (0, 2));
     }
     let ran = fakes[1].state().ran.clone();
     assert_eq!(ran[..3], [Operation::Table, Operation::Table, Operation::Barrier]);
-    plan.programs[1].tables = [(2, Table::packed([64, 192], 64))].into();
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    plan.set.programs[1].tables = [(2, Table::packed([64, 192], 64))].into();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
     assert_eq!(loads(), (0, 3));
 }
 
@@ -109,7 +109,7 @@ fn a_table_is_loaded_before_its_plan_and_only_once() {
 fn a_part_of_the_fabric_gets_its_communicator_first() {
     let (fakes, mut cluster) = open(4, 64);
     let plan = barrier(&cluster, &[3, 1]);
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
     assert_eq!(fakes[3].state().ran[..2], [Operation::Group, Operation::Barrier]);
     // One barrier to let both arrive, one to release them, each with a delay that brings two cards together, and its own.
     assert_eq!(fakes[3].state().ran[2..], [Operation::Delay, Operation::Barrier, Operation::Delay, Operation::Barrier]);
@@ -120,7 +120,7 @@ fn a_part_of_the_fabric_gets_its_communicator_first() {
 fn repetitions_go_through_a_ring_of_four() {
     let (fakes, mut cluster) = open(2, 4);
     let plan = barrier(&cluster, &[0, 1]);
-    let report = cluster.execute(&plan, &Execution { repeat: 500, ..Execution::default() }).unwrap();
+    let report = cluster.execute(&plan.set, &Execution { repeat: 500, ..Execution::default() }).unwrap();
     assert_eq!(report.repetitions.len(), 500);
     assert_eq!(fakes[1].state().ran.len(), 506);
 }
@@ -129,10 +129,10 @@ fn repetitions_go_through_a_ring_of_four() {
 fn completions_of_whole_repetitions_are_kept() {
     let (_fakes, mut cluster) = open(2, 64);
     let mut plan = barrier(&cluster, &[0, 1]);
-    plan.programs.iter_mut().for_each(|program| program.instructions = vec![Instruction::nop(); 3]);
+    plan.set.programs.iter_mut().for_each(|program| program.instructions = vec![Instruction::nop(); 3]);
     let kept = COMPLETIONS_KEPT / 3;
     let execution = Execution { repeat: kept as u32 + 10, ..Execution::default() };
-    let report = cluster.execute(&plan, &execution).unwrap();
+    let report = cluster.execute(&plan.set, &execution).unwrap();
     assert_eq!(report.ranks[1].repetitions.len(), kept);
     assert!(report.ranks[1].repetitions.iter().all(|one| one.len() == 3));
 }
@@ -141,8 +141,8 @@ fn completions_of_whole_repetitions_are_kept() {
 fn a_rank_that_the_group_does_not_have_has_no_output() {
     let (_fakes, mut cluster) = open(2, 64);
     let mut plan = barrier(&cluster, &[0, 1]);
-    plan.programs.push(plan.programs[0].clone());
-    let error = cluster.read_output(&plan, 2, 0, &mut []).unwrap_err();
+    plan.set.programs.push(plan.set.programs[0].clone());
+    let error = cluster.read_output(&plan.set, 2, 0, &mut []).unwrap_err();
     assert!(matches!(error, Error::BadArgument { what: "rank", .. }), "{error}");
 }
 
@@ -150,7 +150,7 @@ fn a_rank_that_the_group_does_not_have_has_no_output() {
 fn with_input(cluster: &Cluster, lengths: &[u64]) -> Plan {
     let mut plan = barrier(cluster, &[0, 1]);
     let mut at = 0;
-    plan.programs[0].input = lengths
+    plan.set.programs[0].input = lengths
         .iter()
         .map(|bytes| {
             at += bytes;
@@ -165,7 +165,7 @@ fn many_pieces_are_copied_by_few_doorbells() {
     let (fakes, mut cluster) = open(2, 64);
     let plan = with_input(&cluster, &[64; 100]);
     fakes[0].counts();
-    cluster.write_input(&plan, 0, 0, &[7; 6400]).unwrap();
+    cluster.write_input(&plan.set, 0, 0, &[7; 6400]).unwrap();
     let (_, writes) = fakes[0].counts();
     assert!(writes < 20, "{writes} writes for 100 copies");
     assert_eq!(fakes[0].state().memory[..6400], [7; 6400]);
@@ -177,7 +177,7 @@ fn a_piece_does_not_reach_beyond_its_half_of_the_buffer() {
     let lengths = [1 << 20, 64, 1 << 20];
     let plan = with_input(&cluster, &lengths);
     let data: Vec<u8> = (0..lengths.iter().sum::<u64>()).map(|at| (at % 251) as u8).collect();
-    cluster.write_input(&plan, 0, 0, &data).unwrap();
+    cluster.write_input(&plan.set, 0, 0, &data).unwrap();
     assert!(fakes[0].state().memory[..data.len()] == data[..]);
 }
 
@@ -189,13 +189,13 @@ fn a_failure_names_rank_and_instruction_of_the_program() {
     fakes[1].plant(3, Reply::Code(13, 0));
     fakes[0].plant(2, Reply::Hang);
     let start = Instant::now();
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(5), "the failure ends the wait");
     let Error::Failed { node: 1, rank: Some(2), instruction: 0, status: Status::LinkDown, .. } = error else {
         panic!("{error}")
     };
     fakes.iter().for_each(|fake| fake.state().script.clear());
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn every_status_reaches_the_caller_of_a_plan() {
         let mut state = fakes[1].state();
         state.script = (0..2048).map(|count| (count, Reply::Code(code, 1))).collect();
         drop(state);
-        let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+        let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
         let Error::Failed { node: 1, rank: Some(1), status, detail: 1, .. } = error else { panic!("{error}") };
         assert_eq!(status, Status::from_code(code));
     }
@@ -221,7 +221,7 @@ fn a_timeout_names_rank_and_instruction_and_aborts_the_rest() {
     fakes[1].set(BLOCK + 0x124, 2);
     let execution = Execution { timeout: Duration::from_millis(100), ..Execution::default() };
     let start = Instant::now();
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(5));
     let text = error.to_string();
     // Rank 1 is further on, and waits for rank 2, which waits for nobody.
@@ -234,7 +234,7 @@ fn a_timeout_names_rank_and_instruction_and_aborts_the_rest() {
     assert!(last_seen.contains("running barrier") && !last_seen.contains("waiting"), "{last_seen}");
     assert!(fakes.iter().all(|fake| fake.state().registers[&(BLOCK + 0x100)] == 1), "all run again");
     fakes.iter().for_each(|fake| fake.state().script.clear());
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
 }
 
 #[test]
@@ -243,20 +243,20 @@ fn cards_that_ignore_an_abort_share_one_deadline_and_are_poisoned() {
     let plan = barrier(&cluster, &[0, 1, 2, 3]);
     fakes.iter().for_each(|fake| fake.plant(2, Reply::Deaf));
     let execution = Execution { timeout: Duration::from_millis(20), ..Execution::default() };
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     // All were told to stop before the first was waited for.
     let told = fakes.iter().map(|fake| fake.state().aborted_at.unwrap()).max().unwrap();
     let waited = fakes.iter().map(|fake| fake.state().asked_at.unwrap()).min().unwrap();
     assert!(told < waited, "{told} {waited}");
     assert!(cluster.cards().iter().all(|card| card.state() == State::Poisoned));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::NotRunning { .. }), "{error}");
     fakes.iter().for_each(|fake| fake.state().script.clear());
     for place in 0..4 {
         cluster.card_mut(place).reset().unwrap();
     }
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn a_card_that_vanishes_or_halts_is_told_from_a_slow_one() {
     // It is told long before the timeout.
     let execution = Execution { timeout: Duration::from_secs(100), ..Execution::default() };
     let start = Instant::now();
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     assert!(matches!(error, Error::Halted { .. }), "{error}");
     fakes[2].state().is_gone = true;
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     assert!(matches!(error, Error::Removed { .. }), "{error}");
     assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
 }
@@ -282,15 +282,15 @@ fn plans_that_do_not_fit_the_cards_are_refused() {
     let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
     let plan = barrier(&cluster, &[0, 1]);
     let mut refused = |plan: &Plan, execution: &Execution| {
-        let error = cluster.execute(plan, execution).unwrap_err();
+        let error = cluster.execute(&plan.set, execution).unwrap_err();
         assert!(matches!(error, Error::BadArgument { .. }), "{error}");
     };
     refused(&plan, &Execution::default());
     let mut plan = plan;
-    plan.request.group = vec![0, 2];
+    plan.set.nodes = vec![0, 2];
     refused(&plan, &Execution { repeat: 0, ..Execution::default() });
     refused(&plan, &Execution { start_delay_cycles: vec![1], ..Execution::default() });
-    plan.programs.pop();
+    plan.set.programs.pop();
     refused(&plan, &Execution::default());
     assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
 }
@@ -301,13 +301,13 @@ fn a_card_in_the_place_of_another_is_found_out() {
     let (_others, mut other) = open(3, 64);
     let plan = barrier(&cluster, &[0, 1]);
     std::mem::swap(cluster.card_mut(0), other.card_mut(1));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Mismatch { node: 0, other: 1, .. }), "{error}");
     let world = cluster.world();
     assert!(matches!(cluster.create(&world, &[1, 0]), Err(Error::Mismatch { .. })));
     assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
     std::mem::swap(cluster.card_mut(0), other.card_mut(1));
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
 }
 
 /// Three of four wait, the last for one that waits for nobody; then all wait in a circle.
@@ -316,7 +316,7 @@ fn the_card_that_all_wait_for_is_blamed() {
     let (fakes, mut cluster) = open(4, 64);
     let plan = barrier(&cluster, &[3, 0, 1, 2]);
     // Its communicator is there before.
-    cluster.execute(&plan, &Execution::default()).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
     let execution = Execution { timeout: Duration::from_millis(50), ..Execution::default() };
     for (peers, blamed) in [
         ([1, 2, 3, u32::MAX], 3),
@@ -333,7 +333,7 @@ fn the_card_that_all_wait_for_is_blamed() {
             fake.set(BLOCK + 0x124, peer);
             fake.counts();
         }
-        let error = cluster.execute(&plan, &execution).unwrap_err();
+        let error = cluster.execute(&plan.set, &execution).unwrap_err();
         let text = error.to_string();
         let Error::Timeout { node, rank, .. } = error else { panic!("{error}") };
         assert_eq!((node, rank), (Some(blamed), Some((blamed + 1) % 4)), "{peers:?}: {text}");
@@ -348,23 +348,23 @@ fn a_card_that_does_not_run_is_told_of_before_anything_is_launched() {
     let others = barrier(&cluster, &[0, 1, 3]);
     fakes[2].plant(0, Reply::Deaf);
     let execution = Execution { timeout: Duration::from_millis(50), ..Execution::default() };
-    let error = cluster.execute(&all, &execution).unwrap_err();
+    let error = cluster.execute(&all.set, &execution).unwrap_err();
     assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), .. }), "{error}");
     assert_eq!(cluster.cards()[2].state(), State::Poisoned);
     fakes[2].state().script.clear();
     let ran = |fakes: &[Arc<Fake>]| fakes.iter().map(|fake| fake.state().ran.len()).sum::<usize>();
     let before = ran(&fakes);
-    let error = cluster.execute(&all, &execution).unwrap_err();
+    let error = cluster.execute(&all.set, &execution).unwrap_err();
     assert!(matches!(error, Error::NotRunning { state: State::Poisoned, .. }), "{error}");
     let schedule = Schedule::of(&all);
     assert!(matches!(cluster.prepare(&schedule), Err(Error::NotRunning { .. } | Error::Refused(_))));
     assert_eq!(ran(&fakes), before, "nothing was launched");
     // The others are a group of their own.
-    cluster.execute(&others, &Execution::default()).unwrap();
+    cluster.execute(&others.set, &Execution::default()).unwrap();
     // And so they are if the card is gone, though it has a communicator with them.
     fakes[2].state().is_gone = true;
-    assert!(cluster.execute(&barrier(&cluster, &[0, 2]), &execution).is_err());
-    cluster.execute(&others, &Execution::default()).unwrap();
+    assert!(cluster.execute(&barrier(&cluster, &[0, 2]).set, &execution).is_err());
+    cluster.execute(&others.set, &Execution::default()).unwrap();
 }
 
 #[test]
@@ -376,13 +376,13 @@ fn one_deadline_bounds_communicators_tables_and_programs() {
     fakes[1].plant(0, Reply::Hang);
     let start = Instant::now();
     let execution = Execution { timeout: Duration::from_millis(100), ..Execution::default() };
-    let error = cluster.execute(&plan, &execution).unwrap_err();
+    let error = cluster.execute(&plan.set, &execution).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let text = error.to_string();
     assert!(matches!(error, Error::Timeout { node: Some(1), rank: Some(1), .. }), "{text}");
     assert!(text.contains("communicators of rank 1"), "{text}");
     fakes[1].release();
-    cluster.execute(&plan, &Execution { timeout: Duration::MAX, ..Execution::default() }).unwrap();
+    cluster.execute(&plan.set, &Execution { timeout: Duration::MAX, ..Execution::default() }).unwrap();
 }
 
 #[test]
@@ -396,8 +396,8 @@ fn copies_in_and_out_name_the_rank_within_one_deadline() {
         fakes[1].state().script = (0..64).map(|count| (count, Reply::Hang)).collect();
         let start = Instant::now();
         let error = match phase {
-            "copy in" => cluster.write_input(&plan, 0, 0, &data).unwrap_err(),
-            _ => cluster.read_output(&plan, 0, 0, &mut data).unwrap_err(),
+            "copy in" => cluster.write_input(&plan.set, 0, 0, &data).unwrap_err(),
+            _ => cluster.read_output(&plan.set, 0, 0, &mut data).unwrap_err(),
         };
         assert!(start.elapsed() < Duration::from_secs(30));
         let text = error.to_string();
@@ -414,13 +414,13 @@ fn what_was_merely_aborted_is_told_of_last() {
     // Of each rank, the first failure; of the ranks, the lowest that was not merely aborted.
     fakes[0].plant(2, Reply::Code(14, 0));
     fakes[2].plant(2, Reply::Code(13, 1));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { rank: Some(2), status: Status::LinkDown, .. }), "{error}");
     fakes[2].state().script.clear();
     let mut state = fakes[0].state();
     state.script = (0..64).map(|count| (count, Reply::Code(14, 0))).collect();
     drop(state);
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { rank: Some(0), status: Status::Aborted, .. }), "{error}");
 }
 
@@ -431,7 +431,7 @@ fn after_a_failure_the_others_have_time_to_fail_themselves() {
     let plan = barrier(&cluster, &[0, 1]);
     fakes[0].plant(2, Reply::Code(14, 0));
     fakes[1].plant(2, Reply::OnceAwaited(13));
-    let error = cluster.execute(&plan, &Execution::default()).unwrap_err();
+    let error = cluster.execute(&plan.set, &Execution::default()).unwrap_err();
     assert!(matches!(error, Error::Failed { rank: Some(1), status: Status::LinkDown, .. }), "{error}");
 }
 

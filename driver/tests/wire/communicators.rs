@@ -133,10 +133,10 @@ fn what_a_lost_card_has_makes_room_for_the_others() {
     };
     let execution = Execution::default();
     let (before, after) = (barrier(&cluster, &[1, 2]), barrier(&cluster, &[0, 1]));
-    cluster.execute(&before, &execution).unwrap();
+    cluster.execute(&before.set, &execution).unwrap();
     fakes[2].state().is_gone = true;
-    assert!(matches!(cluster.execute(&before, &execution), Err(Error::Removed { .. })));
-    cluster.execute(&after, &execution).unwrap();
+    assert!(matches!(cluster.execute(&before.set, &execution), Err(Error::Removed { .. })));
+    cluster.execute(&after.set, &execution).unwrap();
     assert!(ran(&fakes[1]).contains(&FREE), "the entry was taken from the card that was lost");
 }
 
@@ -222,12 +222,12 @@ fn what_a_program_has_freed_is_defined_again_for_the_next() {
     let request = plan::Request::new(plan::Collective::Barrier, vec![2, 0], 0);
     let barrier = plan::plan(&request, cluster.capabilities()).unwrap();
     let mut freeing = barrier.clone();
-    let id = barrier.communicators[0].id;
-    freeing.programs.iter_mut().for_each(|program| program.instructions.push(cmdseq::Instruction::free(id)));
-    cluster.execute(&freeing, &Execution::default()).unwrap();
+    let id = barrier.set.communicators[0].id;
+    freeing.set.programs.iter_mut().for_each(|program| program.instructions.push(cmdseq::Instruction::free(id)));
+    cluster.execute(&freeing.set, &Execution::default()).unwrap();
     assert_eq!(ran(&fakes[2]).last(), Some(&FREE));
     fakes.iter().for_each(|fake| fake.state().ran.clear());
-    cluster.execute(&barrier, &Execution::default()).unwrap();
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
     for node in [0, 2] {
         assert_eq!(ran(&fakes[node])[..2], [FREE, GROUP], "node {node}");
     }

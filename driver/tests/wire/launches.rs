@@ -130,7 +130,7 @@ fn programs_as_long_as_a_card_can_store_are_prepared() {
     let longest = cluster.capabilities().resident_words as usize;
     for (length, fits) in [(longest - 1, true), (longest, true), (longest + 1, false)] {
         let mut schedule = Schedule::of(&plan);
-        for program in &mut schedule.programs {
+        for program in &mut schedule.set.programs {
             program.instructions = vec![program.instructions[0]; length];
         }
         match cluster.prepare(&schedule) {

@@ -1,46 +1,24 @@
-//! What this process has logged: warnings, and what tokens say.
+//! What tests look for in the log: warnings, and what tokens say.
 
-use std::sync::{Mutex, OnceLock};
-use std::thread::{self, ThreadId};
+#[path = "../../../hal/tests/vfio_user/logged.rs"]
+mod lines;
 
-struct Lines(Mutex<Vec<(ThreadId, String)>>);
+use std::thread;
 
-impl log::Log for Lines {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn || metadata.target().ends_with("::token")
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.0.lock().unwrap().push((thread::current().id(), record.args().to_string()));
-        }
-    }
-
-    fn flush(&self) {}
-}
+use lines::Lines;
 
 /// Logs from now on.
-pub(crate) fn begin() {
-    lines();
+pub(crate) fn begin() -> &'static Lines {
+    lines::lines(|one| one.level() <= log::Level::Warn || one.target().ends_with("::token"))
 }
 
-/// Whether there is a line with all of `words`.
+/// Whether there is a line with all of `words`; it is removed.
 pub(crate) fn logged(words: &[&str]) -> bool {
-    lines().0.lock().unwrap().iter().any(|(_, line)| words.iter().all(|word| line.contains(word)))
+    !begin().take(|_, line| words.iter().all(|word| line.contains(word))).is_empty()
 }
 
-/// Number of lines of this thread, which is the test's own.
+/// Number of lines of this thread, which is the test's own, since the last call.
 pub(crate) fn logged_here() -> usize {
     let own = thread::current().id();
-    lines().0.lock().unwrap().iter().filter(|(thread, _)| *thread == own).count()
-}
-
-fn lines() -> &'static Lines {
-    static LINES: OnceLock<&Lines> = OnceLock::new();
-    LINES.get_or_init(|| {
-        let lines: &Lines = Box::leak(Box::new(Lines(Mutex::default())));
-        log::set_logger(lines).expect("no other logger");
-        log::set_max_level(log::LevelFilter::Debug);
-        lines
-    })
+    begin().take(|thread, _| thread == own).len()
 }

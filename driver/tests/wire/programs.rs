@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, Operation, Status};
 use fpga_driver::{Bound, Cluster, Error, State};
 use fpga_fake::{BLOCK, Fake, Reply};
@@ -110,7 +111,7 @@ fn nothing_is_launched_for_a_wrong_group_or_on_a_card_that_does_not_run() {
     let mut refused = |group: &[u32], programs: &[Vec<Bound>]| cluster.run(group, programs, SECOND).unwrap_err();
     assert!(matches!(refused(&[0, 1], &[nops(1)]), Error::BadArgument { what: "programs", .. }));
     assert!(matches!(refused(&[0, 2], &[nops(1), nops(1)]), Error::BadArgument { what: "node", .. }));
-    let error = cluster.prepare_programs(&[0, 1], Vec::new(), Vec::new()).unwrap_err();
+    let error = cluster.prepare(&ProgramSet { nodes: vec![0, 1], ..ProgramSet::default() }.into()).unwrap_err();
     assert!(matches!(error, Error::BadArgument { what: "programs", .. }), "{error}");
     fakes[1].state().is_gone = true;
     cluster.card_mut(1).reset().unwrap_err();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cmdseq::instruction::{Rights, Window};
-use cmdseq::plan::Program;
+use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, Operation, Reason, Status};
 use fpga_driver::{Bound, Cluster, Error};
 
@@ -138,11 +138,10 @@ fn a_window_that_is_not_closed_is_closed_later() {
 #[test]
 fn a_launch_names_the_card_whose_window_it_missed() {
     let (fakes, ran, mut cluster) = open(3, 4);
-    let program = |instructions| Program { instructions, ..Program::default() };
     let write = Instruction::rdma_write(2, Operand::card(0), Operand::card(4096), 64);
-    let barrier = || program(vec![Instruction::barrier()]);
-    let all = vec![program(vec![Instruction::barrier(), write]), barrier(), barrier()];
-    let mut prepared = cluster.prepare_programs(&[0, 1, 2], all, Vec::new()).unwrap();
+    let barrier = Instruction::barrier();
+    let set = ProgramSet::new([0, 1, 2], [vec![barrier, write], vec![barrier], vec![barrier]]);
+    let mut prepared = cluster.prepare(&set.into()).unwrap();
     let opened = take(&ran[2]);
     assert_eq!(opened[0].operation, Operation::Open);
     // A store, and then the launch, which fails at its second instruction.
@@ -164,10 +163,8 @@ fn a_launch_names_the_card_whose_window_it_missed() {
 fn a_launch_opens_no_windows_for_what_it_runs() {
     let (_fakes, _ran, cluster) = open(2, 4);
     let write = Instruction::rdma_write(1, Operand::card(0), Operand::card(4096), 64);
-    let programs = [vec![Instruction::launch(0, [0; 3])], vec![]];
-    let programs = programs.map(|instructions| Program { instructions, ..Program::default() });
+    let set = ProgramSet::new([0, 1], [vec![Instruction::launch(0, [0; 3])], vec![]]);
     let stored = [vec![cmdseq::verify::Stored { slot: 0, instructions: vec![write] }], vec![]];
-    let refusal =
-        cmdseq::verify::verify_launches(&programs, &stored, &[], &[0, 1], cluster.capabilities()).unwrap_err();
+    let refusal = cmdseq::verify::verify_launches(&set, &stored, cluster.capabilities()).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Window));
 }

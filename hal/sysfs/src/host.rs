@@ -13,8 +13,6 @@ use crate::root::Sysfs;
 const CAP_DAC_OVERRIDE: u64 = 1 << 1;
 /// Capability to lock memory without a limit.
 const CAP_IPC_LOCK: u64 = 1 << 14;
-/// Capability to administer the system. It shows all of configuration space.
-const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// Resources of the host that cards need.
 #[derive(Debug)]
@@ -65,11 +63,6 @@ impl Credentials {
     /// Returns whether it may lock memory without a limit.
     pub fn locks_without_limit(&self) -> bool {
         self.capabilities & CAP_IPC_LOCK != 0
-    }
-
-    /// Returns whether it sees all of configuration space.
-    pub fn sees_configuration(&self) -> bool {
-        self.capabilities & CAP_SYS_ADMIN != 0
     }
 
     /// Returns whether it may read and write a file with this owner and mode.
@@ -211,7 +204,7 @@ mod tests {
         let text = "Name:\tx\nUid:\t1000\t1001\t0\t0\nGid:\t5\t6\t7\t8\nGroups:\t4 27 \nCapEff:\t0000000000004000\n";
         let found = credentials(text).unwrap();
         assert_eq!((found.user, found.groups.as_slice()), (1001, &[4, 27, 6][..]));
-        assert!(found.locks_without_limit() && !found.sees_configuration());
+        assert!(found.locks_without_limit());
         assert!(credentials("Uid:\t1\n").is_none());
     }
 }

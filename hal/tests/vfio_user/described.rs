@@ -13,6 +13,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::AsFd;
 
 use crate::card::{self, Card};
+use crate::logged::lines;
 use crate::raw::*;
 use crate::setting::{Directory, Served, memory};
 
@@ -434,24 +435,9 @@ fn replies_are_kept_for_a_client_that_reads_late() {
     assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
 }
 
-/// The lines that the library has logged.
-struct Lines(Mutex<Vec<String>>);
-
-impl log::Log for Lines {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        self.0.lock().unwrap().push(record.args().to_string());
-    }
-    fn flush(&self) {}
-}
-
 #[test]
 fn a_server_that_ends_normally_logs_nothing() {
-    static LINES: Lines = Lines(Mutex::new(Vec::new()));
-    log::set_logger(&LINES).expect("no other logger");
-    log::set_max_level(log::LevelFilter::Warn);
+    let lines = lines(|one| one.level() <= log::Level::Warn);
     let mut served = Served::new();
     let path = served.path().display().to_string();
     for _ in 0..3 {
@@ -459,11 +445,9 @@ fn a_server_that_ends_normally_logs_nothing() {
         assert_eq!(raw.read_u32(0, 0), crate::card::ID_VALUE);
     }
     drop(served.serving.take());
-    let said: Vec<_> = LINES.0.lock().unwrap().iter().filter(|line| line.contains(&path)).cloned().collect();
-    assert!(said.is_empty(), "{said:?}");
+    assert_eq!(lines.take(|_, line| line.contains(&path)), [""; 0]);
     // Other servers of this process may log about their clients, but not about accepting.
-    let accepting = LINES.0.lock().unwrap().iter().filter(|line| line.starts_with("Accepting")).count();
-    assert_eq!(accepting, 0);
+    assert_eq!(lines.take(|_, line| line.starts_with("Accepting")), [""; 0]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod descriptors;
 mod functions;
 mod hostile;
 mod interrupts;
+mod logged;
 mod malformed;
 mod neighbour;
 mod others;

@@ -1,6 +1,7 @@
 //! The state of one card.
 
 pub(crate) mod budget;
+pub mod communicator_table;
 pub(crate) mod communicators;
 pub(crate) mod config_space;
 pub(crate) mod decode;

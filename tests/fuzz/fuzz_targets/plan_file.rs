@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use cmdseq::asm::{Assembly, decode, encode};
-use cmdseq::plan::{Collective, Program, Request, plan};
+use cmdseq::plan::{Collective, ProgramSet, Request, plan};
 use cmdseq::{Capabilities, verify};
 use libfuzzer_sys::fuzz_target;
 
@@ -21,7 +21,7 @@ static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let request = |collective| Request::new(collective, vec![0, 1, 2, 3], 4096);
     let file = |collective| {
         let plan = plan(&request(collective), &CAPABILITIES).expect("a plan");
-        encode(&Assembly::of_plan(&plan, &[0, 1, 2, 3]).expect("an assembly"))
+        encode(&Assembly::of(&plan.set, &[0, 1, 2, 3]).expect("an assembly"))
     };
     [Collective::Alltoall, Collective::Broadcast, Collective::Send].map(file).to_vec()
 });
@@ -30,12 +30,11 @@ fn check(bytes: &[u8]) {
     let Ok(assembly) = decode(bytes) else { return };
     assert_eq!(encode(&assembly), bytes, "what was read is written as it was");
     let group: Vec<u32> = (0..assembly.programs.len() as u32).collect();
-    let program = |instructions| Program { instructions, ..Program::default() };
-    let programs: Vec<Program> = assembly.programs.iter().map(|one| program(one.instructions.clone())).collect();
+    let programs = assembly.programs.iter().map(|one| one.instructions.clone());
     let mut communicators: Vec<_> = assembly.programs.iter().flat_map(|one| one.communicators.clone()).collect();
     communicators.sort_unstable_by(|a, b| (a.id, &a.members).cmp(&(b.id, &b.members)));
     communicators.dedup();
-    if let Err(refusal) = verify(&programs, &communicators, &group, &CAPABILITIES) {
+    if let Err(refusal) = verify(&ProgramSet::new(group, programs).with(communicators), &CAPABILITIES) {
         assert!(!refusal.cause.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 
 use cmdseq::capability::Timing;
 use cmdseq::meaning::expect;
-use cmdseq::plan::{Collective, Communicator, Order, Piece, Program, Request};
+use cmdseq::plan::{Collective, Communicator, Order, Piece, Program, ProgramSet, Request};
 use cmdseq::verify::{Stored, verify_launches, verify_resident};
 use cmdseq::{
     AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table, Topology,
@@ -182,17 +182,18 @@ fuzz_target!(|data: &[u8]| {
         instructions.insert(at, instruction);
     }
     let lengths: Vec<usize> = programs.iter().map(|one| one.instructions.len()).collect();
-    let check = |refusal: &cmdseq::plan::Refusal| {
+    let check = |refusal: &cmdseq::Refusal| {
         assert!(refusal.rank.is_none_or(|rank| rank < ranks), "{refusal}");
         if let (Some(rank), Some(index)) = (refusal.rank, refusal.instruction) {
             assert!(index <= lengths[rank as usize], "{refusal}");
         }
     };
-    let verified = verify(&programs, &communicators, &group, &capabilities);
+    let mut set = ProgramSet::new(group, programs).with(communicators);
+    let verified = verify(&set, &capabilities);
     if let Err(refusal) = &verified {
         check(refusal);
     }
-    for program in &mut programs {
+    for program in &mut set.programs {
         program.input.push(Piece { offset: 0, address: 0, bytes: 512 });
         program.output.push(Piece { offset: 0, address: 4096, bytes: 512 });
     }
@@ -202,17 +203,16 @@ fuzz_target!(|data: &[u8]| {
         counts: vec![64; (ranks * ranks) as usize],
         ..Request::new(input_of(data, Collective::ALL), (0..ranks).collect(), 64)
     };
-    let expected = expect(&programs, &communicators, &group, &capabilities, &request);
+    let expected = expect(&set, &capabilities, &request);
     assert!(verified.is_ok() || expected.is_err());
     let arguments = vec![[0, 64, u64::MAX]; ranks as usize];
-    if let Err(refusal) = verify_resident(&programs, &arguments, &communicators, &group, &capabilities) {
+    if let Err(refusal) = verify_resident(&set, &arguments, &capabilities) {
         check(&refusal);
     }
     let stored: Vec<Vec<Stored>> =
-        programs.iter().map(|one| vec![Stored { slot: 0, instructions: one.instructions.clone() }]).collect();
-    let launching =
-        vec![Program { instructions: vec![Instruction::launch(0, [0; 3])], ..Program::default() }; ranks as usize];
-    let _ = verify_launches(&launching, &stored, &communicators, &group, &capabilities);
+        set.programs.iter().map(|one| vec![Stored { slot: 0, instructions: one.instructions.clone() }]).collect();
+    set.programs = vec![vec![Instruction::launch(0, [0; 3])].into(); ranks as usize];
+    let _ = verify_launches(&set, &stored, &capabilities);
 });
 
 fn input_of<T: Copy>(data: &[u8], all: &[T]) -> T {

@@ -8,12 +8,12 @@ mod resident;
 
 use std::time::Duration;
 
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Completion, Flags, Instruction, Operand};
 use fpga_driver::{Bound, Cluster, Error, Execution, Report, Result};
 use fpga_mock::Profile;
 use fpga_tests::pattern;
-use fpga_tests::run::{open, plan_all};
+use fpga_tests::run::open;
 
 const MIB: u64 = 1 << 20;
 /// Half a stripe: the bytes of a pseudo channel.
@@ -68,13 +68,9 @@ fn try_run(
 
 /// Runs a program on each card, all from the same cycle.
 fn run_together(cluster: &mut Cluster, rows: &[Vec<u32>], programs: &[Vec<Instruction>]) -> Report {
-    let mut plan = plan_all(cluster, "allgather", 64, None, None).unwrap();
-    plan.communicators = communicators(rows);
-    plan.programs = programs
-        .iter()
-        .map(|instructions| Program { instructions: instructions.clone(), ..Program::default() })
-        .collect();
-    cluster.execute(&plan, &Execution { timeout: SECONDS, ..Execution::default() }).unwrap()
+    let nodes: Vec<u32> = (0..programs.len() as u32).collect();
+    let set = ProgramSet::new(nodes, programs.iter().cloned()).with(communicators(rows));
+    cluster.execute(&set, &Execution { timeout: SECONDS, ..Execution::default() }).unwrap()
 }
 
 /// Rows and columns of a grid of nodes.

@@ -1,6 +1,6 @@
 //! What the cards are expected to do with a set.
 
-use cmdseq::plan::Program;
+use cmdseq::plan::{Program, ProgramSet};
 use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 
 use crate::set::{DEFINED, ENTRIES, RandomSet};
@@ -8,8 +8,8 @@ use crate::stored::{has_logic, stored};
 
 /// What the interpreter runs in place of a program: what is launched, logic that copies, and a nop for what only changes slots and
 /// communicators, or begins or ends a launch: other lanes wait for it.
-pub(crate) fn meant(programs: &[Program]) -> Vec<Program> {
-    let ranks = programs.len() as u32;
+pub(crate) fn meant(set: &ProgramSet) -> ProgramSet {
+    let ranks = set.programs.len() as u32;
     let plain = |rank: usize, it: &Instruction| -> Vec<Instruction> {
         match it.operation {
             Operation::Group | Operation::Free | Operation::Store | Operation::Table => vec![Instruction::nop()],
@@ -34,13 +34,13 @@ pub(crate) fn meant(programs: &[Program]) -> Vec<Program> {
         tables: program.tables.clone(),
         ..Program::default()
     };
-    programs.iter().enumerate().map(of_rank).collect()
+    ProgramSet { programs: set.programs.iter().enumerate().map(of_rank).collect(), ..set.clone() }
 }
 
 /// The statuses of which one is that of an instruction whose content is wrong, by `docs/verifier.md`; none if it is right.
 /// `None` if it reads beyond what it was given.
 pub(crate) fn fails_as(rank: usize, it: &Instruction, set: &RandomSet, host: u64) -> Option<&'static [Status]> {
-    let ranks = set.programs.len() as u32;
+    let ranks = set.set.programs.len() as u32;
     let content = || {
         let from = usize::try_from(it.source.address.checked_sub(host)?).ok()?;
         set.contents[rank].get(from..from.checked_add(it.bytes as usize)?)

@@ -75,20 +75,20 @@ struct Ran {
 fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
     let mut both = cards(ranks, lanes);
     let capabilities = both.capabilities().clone();
-    let group: Vec<u32> = (0..ranks).collect();
     let stored: Vec<Vec<Stored>> = (0..ranks as usize).map(|rank| stored(rank, ranks)).collect();
     let mut ran = Ran::default();
     for seed in first_seed.. {
         let host: Vec<u64> = (0..ranks as usize).map(|rank| both.host(rank)).collect();
-        let set = random_set(seed, &capabilities, &host);
-        let RandomSet { programs, communicators, contents } = &set;
-        if let Err(refusal) = verify_launches(programs, &stored, communicators, &group, &capabilities) {
+        let random = random_set(seed, &capabilities, &host);
+        let RandomSet { set, contents } = &random;
+        let programs = &set.programs;
+        if let Err(refusal) = verify_launches(set, &stored, &capabilities) {
             *ran.refused.entry(refusal.reason).or_insert(0) += 1;
             continue;
         }
         let each =
             || programs.iter().enumerate().flat_map(|(rank, one)| one.instructions.iter().map(move |it| (rank, it)));
-        let fails = |(rank, it): (usize, &Instruction)| fails_as(rank, it, &set, host[rank]);
+        let fails = |(rank, it): (usize, &Instruction)| fails_as(rank, it, &random, host[rank]);
         let Some(fails) = each().map(fails).collect::<Option<Vec<_>>>() else { continue };
         for (rank, content) in contents.iter().enumerate() {
             assert!(content.len() as u64 <= HOST_BYTES);
@@ -108,12 +108,11 @@ fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
         ran.vector += usize::from(has(&|it| takes_tables(it.operation)));
         ran.folds += usize::from(has(&|it| it.operation == Operation::Fold && it.bytes > 0));
         ran.in_lanes += usize::from(has(&|it| it.lane != 0));
-        let show = |wrong: &str| format!("seed {seed} of {ranks} ranks: {wrong}\n{communicators:?}\n{programs:#?}");
+        let show = |wrong: &str| format!("seed {seed} of {ranks} ranks: {wrong}\n{set:#?}");
         if fails.iter().any(|statuses| !statuses.is_empty()) {
-            let (rank, index, status) =
-                both.fail(programs, communicators).unwrap_or_else(|wrong| panic!("{}", show(&wrong)));
+            let (rank, index, status) = both.fail(set).unwrap_or_else(|wrong| panic!("{}", show(&wrong)));
             let it = programs[rank].instructions.get(index);
-            let expected = it.and_then(|it| fails_as(rank, it, &set, host[rank]));
+            let expected = it.and_then(|it| fails_as(rank, it, &random, host[rank]));
             let is_expected = expected.is_some_and(|all| all.contains(&status));
             assert!(is_expected, "{}", show(&format!("rank {rank}, instruction {index}: {status}")));
             *ran.failed.entry(format!("{status:?}")).or_default() += 1;
@@ -122,7 +121,7 @@ fn run_sets((ranks, lanes): (u32, u32), first_seed: u64, wanted: usize) -> Ran {
             // Other ranks first, or much later: what is ordered comes out the same.
             let mut dice = Dice(!seed);
             let delays: Vec<u64> = (0..ranks).map(|_| dice.below(3) * dice.below(5000)).collect();
-            if let Err(wrong) = both.run_as(programs, &meant(programs), communicators, &delays) {
+            if let Err(wrong) = both.run_as(set, &meant(set), &delays) {
                 panic!("{}", show(&wrong));
             }
             for (rank, program) in programs.iter().enumerate() {

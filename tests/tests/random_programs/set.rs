@@ -1,7 +1,7 @@
 //! Draws sets of programs, and the host memory that they read.
 
 use cmdseq::instruction::{Rights, Window};
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::plan::{Communicator, Program, ProgramSet};
 use cmdseq::table::Entry;
 use cmdseq::{Capabilities, Combine, Element, Flags, Instruction, Operand, Operation, Reduction, Table};
 use fpga_tests::dice::Dice;
@@ -523,8 +523,7 @@ impl Set<'_> {
 
 /// Programs of all ranks, and what lies in host memory for them.
 pub(crate) struct RandomSet {
-    pub(crate) programs: Vec<Program>,
-    pub(crate) communicators: Vec<Communicator>,
+    pub(crate) set: ProgramSet,
     pub(crate) contents: Vec<Vec<u8>>,
 }
 
@@ -556,5 +555,6 @@ pub(crate) fn random_set(seed: u64, capabilities: &Capabilities, host: &[u64]) -
     if set.dice.one_in(3) {
         set.noise();
     }
-    RandomSet { programs: set.programs, communicators: set.communicators, contents: set.contents }
+    let Set { programs, communicators, contents, .. } = set;
+    RandomSet { set: ProgramSet { nodes: (0..ranks).collect(), programs, communicators }, contents }
 }

@@ -2,7 +2,7 @@
 
 use cmdseq::graph::Schedule;
 use cmdseq::instruction::{Rights, Window};
-use cmdseq::plan::{Communicator, Program};
+use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Instruction, Operand, Reason, Status};
 use fpga_driver::{Bound, Cluster, Error};
 use fpga_mock::Profile;
@@ -159,21 +159,19 @@ fn communicators_of_the_host_are_known() {
 }
 
 /// Card 0 writes to card 1 in a loop, each round further on.
-fn looping() -> Vec<Program> {
+fn looping() -> Schedule {
     let barrier = Instruction::barrier();
     let step = Instruction { extent: 256, extent_argument: Some(1), ..Instruction::repeat(4, 1) };
     let write = Instruction::rdma_write(1, card(0), Operand::card(AT).plus_argument(1), 64);
     let writer = vec![barrier, step, write, barrier];
-    let program = |instructions| Program { instructions, ..Program::default() };
-    vec![program(writer), program(vec![barrier, barrier])]
+    ProgramSet::new([0, 1], [writer, vec![barrier, barrier]]).into()
 }
 
 #[test]
 fn what_is_prepared_keeps_its_windows_until_it_is_dropped() {
     let (_fabric, mut cluster) = filled(2, 4);
     cluster.seed_window_keys(1);
-    let first = cluster.prepare_programs(&[0, 1], looping(), Vec::new());
-    let mut all = vec![first.unwrap(), cluster.prepare_programs(&[0, 1], looping(), Vec::new()).unwrap()];
+    let mut all = [(); 2].map(|()| cluster.prepare(&looping()).unwrap());
     for round in 0..3 {
         for one in &mut all {
             cluster.card_mut(1).fill(AT, 1024, 0).unwrap();
@@ -199,7 +197,7 @@ fn what_is_prepared_keeps_its_windows_until_it_is_dropped() {
 fn windows_of_what_was_dropped_in_flight_stay_until_it_has_ended() {
     let (_fabric, mut cluster) = filled(2, 4);
     for _ in 0..10 {
-        let mut prepared = cluster.prepare_programs(&[0, 1], looping(), Vec::new()).unwrap();
+        let mut prepared = cluster.prepare(&looping()).unwrap();
         cluster.launch(&mut prepared).unwrap();
         drop(prepared);
         let mut found = [0; 64];

@@ -110,7 +110,7 @@ fn gather(addresses: &[PciAddress]) -> Outcome<()> {
     let plan = plan_all(&cluster, "allgather", 64 << 10, None, None)?;
     let execution = Execution { timeout: BOUND, ..Execution::default() };
     for round in 0u64.. {
-        timed(|| cluster.execute(&plan, &execution))?;
+        timed(|| cluster.execute(&plan.set, &execution))?;
         if round == 0 {
             println!("at work");
         }

@@ -129,7 +129,7 @@ impl Lab {
     fn run(&mut self, plan: &Plan, cards: u32, execution: &Execution) -> Result<Report> {
         let interrupt = self.interrupt.clone();
         let cluster = &mut self.fabric(cards)?.cluster;
-        interrupt.end_at_once_during(|| cluster.execute(plan, execution))?.map_err(Failure::from)
+        interrupt.end_at_once_during(|| cluster.execute(&plan.set, execution))?.map_err(Failure::from)
     }
 
     pub(super) fn measure(&mut self, case: Case) -> Result<Measured> {

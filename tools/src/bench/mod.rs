@@ -225,7 +225,7 @@ const STRIPED: u32 = 16;
 /// Returns the addresses of the blocks that a root scatters.
 fn stripes(lab: &mut Lab) -> Result<Vec<u64>> {
     let plan = lab.plan(Case::new(Collective::Scatter, LARGE).with_cards(STRIPED))?;
-    Ok(plan.programs.first().map(|root| root.input.iter().map(|piece| piece.address).collect()).unwrap_or_default())
+    Ok(plan.set.programs.first().map(|root| root.input.iter().map(|piece| piece.address).collect()).unwrap_or_default())
 }
 
 /// Returns the number of cards that a card of a Dragonfly reaches in at most two hops, including itself; 0 if the card has

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::Timing;
+use crate::program::Program;
 use crate::verify::sample::{card, members, programs};
 use crate::{Combine, Element, Operand, Reduction, Tables};
 
@@ -94,10 +95,11 @@ proptest! {
         let found = places.map(|places| {
             let programs = step(number, root, bytes, are_striped, &places);
             let mut ends = Vec::new();
-            each_step(&programs, &members, &group, &capabilities, &model, |rank, times| {
+            let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
+            each_step(job, &group, &model, |rank, times| {
                 ends.push((rank, times.t1, times.t2, times.arrival));
             }).unwrap();
-            let mut matching = Matching::new(&programs, &members, &capabilities);
+            let mut matching = Matching::new(job);
             let mut shapes = Vec::new();
             while let Some(together) = matching.step().unwrap() {
                 shapes.push(Alike::shape(&together, &vec![Moment::default(); together.len()], &programs, &members, &clock));

@@ -11,7 +11,8 @@ use crate::{Capabilities, Topology};
 #[derive(Debug, Clone)]
 pub(crate) struct Routes {
     ranks: usize,
-    relays: Vec<u32>,
+    /// The nodes of the ranks, then of those outside of the group that relay.
+    pub(crate) nodes: Vec<u32>,
     /// By card, those with a link from it.
     linked: Vec<Vec<usize>>,
     /// By destination, the hops from each card; `None` if there is no path.
@@ -24,23 +25,18 @@ impl Routes {
     /// # Errors
     /// If two ranks need a path, and no cards that may relay make one.
     pub(crate) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
-        let (topology, nodes) = (capabilities.topology, capabilities.nodes);
-        if topology.all_linked(&request.group, nodes) || Grid::of(request, capabilities).is_ok() {
+        let (topology, all) = (capabilities.topology, capabilities.nodes);
+        if topology.all_linked(&request.group, all) || Grid::of(request, capabilities).is_ok() {
             return Ok(None);
         }
         let relays = Lines::new(request, capabilities).relays(request)?;
-        let cards: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
+        let nodes: Vec<u32> = request.group.iter().chain(&relays).copied().collect();
         let linked_to = |here: &u32| {
-            let links = |there: &u32| topology.linked(*here, *there, nodes);
-            cards.iter().enumerate().filter(|(_, there)| links(there)).map(|(card, _)| card).collect()
+            let links = |there: &u32| topology.linked(*here, *there, all);
+            nodes.iter().enumerate().filter(|(_, there)| links(there)).map(|(card, _)| card).collect()
         };
-        let linked = cards.iter().map(linked_to).collect();
-        Ok(Some(Routes { ranks: request.group.len(), relays, linked, hops: HashMap::new() }))
-    }
-
-    /// Nodes outside of the group that relay.
-    pub(crate) fn relays(&self) -> &[u32] {
-        &self.relays
+        let linked = nodes.iter().map(linked_to).collect();
+        Ok(Some(Routes { ranks: request.group.len(), nodes, linked, hops: HashMap::new() }))
     }
 
     /// Number of cards.

@@ -276,28 +276,10 @@ mod tests {
         assert_eq!(budget.limits.descriptors, hard / 2);
     }
 
-    /// The lines of the log.
-    struct Lines(Mutex<Vec<String>>);
-
-    impl log::Log for Lines {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            self.0.lock().unwrap().push(record.args().to_string());
-        }
-        fn flush(&self) {}
-    }
-
     #[test]
     fn the_log_names_an_exceeded_limit_once_for_each_client() {
-        static LINES: Lines = Lines(Mutex::new(Vec::new()));
-        log::set_logger(&LINES).expect("no other logger");
-        log::set_max_level(log::LevelFilter::Error);
-        let told = || -> Vec<String> {
-            let of_card = |line: &String| line.starts_with("the card of this test: ");
-            LINES.0.lock().unwrap().extract_if(.., |line| of_card(line)).collect()
-        };
+        let lines = crate::logged::lines(|one| one.level() == log::Level::Error);
+        let told = || lines.take(|_, line| line.starts_with("the card of this test: "));
         let member = Member::new(&Budget::new(LIMITS), "the card of this test".into());
         let _neighbour = Member::new(&member.budget, "neighbour".into());
         for share in [member.share(), member.share()] {

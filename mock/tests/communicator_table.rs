@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cmdseq::communicator::{ContextId, Entry, EntryError, Format, GENERATIONS, INDICES, Peer, Table, TableError};
+use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
+use fpga_mock::communicator_table::{Entry, EntryError, Format, Peer, Table, TableError};
 use proptest::prelude::*;
 
 fn id(index: u32, generation: u32) -> ContextId {
@@ -42,6 +43,22 @@ fn the_table_has_the_published_size() {
     assert_eq!(table.format().entry_bits().div_ceil(64), 5);
     // Section 3.2: a context id in a packet has 5 bits, as many as tell the entries apart.
     assert_eq!(INDICES, 1 << 5);
+}
+
+/// The table in `docs/isa.md`: first bit, bits and value of each field.
+#[test]
+fn an_entry_is_laid_out_as_documented() {
+    let mut table = Table::new(Format::PUBLISHED);
+    table.insert(&Entry::new(id(0, 0x5a), 0x1235, 0x0102, |rank| 0x4000 | rank as u16).unwrap()).unwrap();
+    let field = |first: usize, bits: usize| {
+        let bit = |at: usize| u32::from(table.as_bytes()[at / 8] >> (at % 8) & 1) << (at - first);
+        (first..first + bits).map(bit).sum::<u32>()
+    };
+    assert_eq!((field(0, 8), field(8, 16), field(24, 16)), (0x5a, 0x1234, 0x0102));
+    for step in 0..16 {
+        let rank = 0x0102 ^ 1 << step;
+        assert_eq!(field(40 + 16 * step, 16), if rank < 0x1235 { 0x4000 | rank } else { 0 });
+    }
 }
 
 #[test]
