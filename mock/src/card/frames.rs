@@ -7,7 +7,7 @@ use crate::card::budget::{Budget, Charge};
 use crate::net::payload::{FRAME, Frame};
 
 /// Frames of a table.
-const TABLE: usize = 256;
+const TABLE: usize = 512;
 
 /// What was written. The frames are freed before their charge.
 #[derive(Debug)]

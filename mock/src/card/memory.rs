@@ -109,7 +109,7 @@ impl CardMemory {
         Ok(data)
     }
 
-    /// Writes `data` at `address`. The first write to a frame of 64 KiB is charged to the fabric's memory budget.
+    /// Writes `data` at `address`. The first write to a frame of 4 KiB is charged to the fabric's memory budget.
     ///
     /// # Errors
     /// [`MemoryError`] if the range is outside, or no memory is left for it.
@@ -157,6 +157,9 @@ impl CardMemory {
     /// Returns `bytes` bytes at `address`, to be carried elsewhere: what is written later does not change them.
     pub(crate) fn payload(&self, address: u64, bytes: u64) -> Result<Payload, MemoryError> {
         self.check(address, bytes)?;
+        if bytes == 0 {
+            return Ok(Payload::empty());
+        }
         // What nobody has written stays zeros, which cost nothing elsewhere.
         let is_written = |part: Part| self.contents.frame(part.frame).is_some();
         if Payload::is_small(bytes) && parts(address, bytes).any(is_written) {

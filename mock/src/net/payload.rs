@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a frame: the piece in which memory is allocated, charged and shared. No machine's ordinary pages are larger.
-pub(crate) const FRAME: usize = 64 << 10;
+/// Bytes of a frame: the piece in which memory is allocated, charged and shared. Small blocks far from each other take a frame
+/// each; to share a frame costs a hundredth of copying it.
+pub(crate) const FRAME: usize = 4 << 10;
 
 /// One frame of memory. Whoever writes a shared one gets a copy of its own.
 pub(crate) type Frame = Arc<Vec<u8>>;
 
 /// Fewer bytes than this are copied: sharing their frame would cost its next writer more.
-const SMALL: u64 = FRAME as u64 / 4;
+const SMALL: u64 = FRAME as u64;
 
 /// What a link carries. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
