@@ -16,15 +16,33 @@ pub enum Tree {
 }
 
 /// Rows of a Dragonfly and cards of each.
-pub type Grid = (u32, u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Rows.
+    pub rows: u32,
+    /// Cards of each.
+    pub size: u32,
+    /// Whether half a stripe is smaller than what lies behind a pseudo channel.
+    pub shares_channels: bool,
+}
+
+impl From<(u32, u32)> for Grid {
+    /// Rows and cards of each, with pseudo channels for each half of a stripe.
+    fn from((rows, size): (u32, u32)) -> Self {
+        Grid { rows, size, shares_channels: false }
+    }
+}
 
 /// Returns rows and ranks of each, of a group that needs both; else all ranks are in one row.
 pub fn grid(capabilities: &Capabilities, group: &[u32]) -> Grid {
     let ranks = group.len() as u32;
-    let Topology::Dragonfly { groups } = capabilities.topology else { return (1, ranks) };
+    let channel_bytes = capabilities.memory_bytes / u64::from(capabilities.memory_channels);
+    let shares_channels = capabilities.stripe_half_bytes < channel_bytes;
+    let in_one_row = Grid { rows: 1, size: ranks, shares_channels };
+    let Topology::Dragonfly { groups } = capabilities.topology else { return in_one_row };
     let row = |node: &u32| node / (capabilities.nodes / groups);
     let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
-    if rows == ranks { (1, ranks) } else { (rows, ranks / rows) }
+    if rows == ranks { in_one_row } else { Grid { rows, size: ranks / rows, shares_channels } }
 }
 
 /// Whether all cards of a group are linked, or it is some rows of a Dragonfly and in each of them the same columns, row by row: then
@@ -101,10 +119,13 @@ fn neighbours(mut level: Vec<Tree>) -> Tree {
 impl Way<'_> {
     /// Bytes of the chunks whose orders differ, of a vector of `bytes`, or of each block of a reduce_scatter.
     pub fn chunk_bytes(&self, bytes: u64) -> u64 {
-        let (groups, size) = self.grid;
+        let Grid { rows: groups, size, .. } = self.grid;
         match (self.algorithm, self.operation) {
-            ("lanes", "reduce") => bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32),
+            ("lanes", "reduce") if !self.grid.shares_channels => {
+                bytes.div_ceil(u64::from(groups + size - 2)).next_multiple_of(32)
+            }
             ("lanes", "scan" | "exscan") => bytes.max(1),
+            ("lanes", "reduce_scatter") if self.grid.shares_channels => bytes.max(1),
             ("lanes", _) => bytes * u64::from(groups) / u64::from(groups + size) / 32 * 32,
             ("ring", "allreduce") if !self.in_order => bytes.div_ceil(self.ranks.into()).next_multiple_of(32).max(1),
             _ => bytes.max(1),
@@ -129,7 +150,7 @@ impl Way<'_> {
         if self.in_order {
             return Some(chain(0..prefix));
         }
-        let (groups, size) = self.grid;
+        let Grid { rows: groups, size, .. } = self.grid;
         let row = |row: u32| left(row * size..(row + 1) * size);
         let columns = || Tree::Fold((0..size).map(|column| left((0..groups).map(|row| row * size + column))).collect());
         Some(match (self.algorithm, self.operation) {
@@ -138,7 +159,7 @@ impl Way<'_> {
             ("binomial", _) => neighbours((0..ranks).map(Tree::Rank).collect()),
             ("ring", "allreduce" | "reduce_scatter") => chain((chunk + 1..=chunk + ranks).map(|place| place % ranks)),
             ("ring", _) => chain(0..prefix),
-            ("lanes", "reduce") => self.with_root_last(chunk),
+            ("lanes", "reduce") if !self.grid.shares_channels => self.with_root_last(chunk),
             ("two-level", "reduce" | "allreduce") => Tree::Fold((0..groups).map(row).collect()),
             ("two-level", "reduce_scatter") => columns(),
             ("two-level", _) | ("lanes", "scan" | "exscan") => {
@@ -150,6 +171,7 @@ impl Way<'_> {
                     (_, false) => two(before, left(here)),
                 }
             }
+            ("lanes", "reduce_scatter") if self.grid.shares_channels => Tree::Fold((0..groups).map(row).collect()),
             ("lanes", _) if chunk == 0 => columns(),
             ("lanes", _) => Tree::Fold((0..groups).map(row).collect()),
             (other, _) => panic!("no algorithm {other}"),
@@ -158,7 +180,7 @@ impl Way<'_> {
 
     /// Chunks of columns fold rows first, those of rows columns; the root's row and column come last.
     fn with_root_last(&self, chunk: u32) -> Tree {
-        let (groups, size) = self.grid;
+        let Grid { rows: groups, size, .. } = self.grid;
         let (last_row, last_column) = (self.root / size, self.root % size);
         let sorted = |count: u32, last: u32| (0..count).filter(move |one| *one != last).chain([last]);
         match chunk < size - 1 {
@@ -207,10 +229,18 @@ mod tests {
             ("lanes", "scan", 6, 4, 0, "(((0 1 2)) (3 4))"),
             ("lanes", "exscan", 6, 2, 0, "(0 1)"),
         ] {
-            let way = Way { algorithm, operation, ranks, root: 4, grid: (2, 3), in_order: false };
+            let way = Way { algorithm, operation, ranks, root: 4, grid: (2, 3).into(), in_order: false };
             assert_eq!(text(&way.tree(rank, chunk).unwrap()), expected, "{algorithm} {operation}");
         }
-        let way = Way { algorithm: "two-level", operation: "scan", ranks: 6, root: 4, grid: (2, 3), in_order: true };
+        let grid = Grid { shares_channels: true, ..(2, 3).into() };
+        let way = Way { algorithm: "lanes", operation: "reduce", ranks: 6, root: 4, grid, in_order: false };
+        let chunks = [0, 1].map(|chunk| text(&way.tree(4, chunk).unwrap()));
+        assert_eq!(
+            (chunks, way.chunk_bytes(400)),
+            (["((0 3) (1 4) (2 5))", "((0 1 2) (3 4 5))"].map(String::from), 160)
+        );
+        let way =
+            Way { algorithm: "two-level", operation: "scan", ranks: 6, root: 4, grid: (2, 3).into(), in_order: true };
         assert_eq!(text(&way.tree(4, 0).unwrap()), "((((0 1) 2) 3) 4)");
     }
 }

@@ -198,7 +198,8 @@ impl Case<'_> {
     }
 
     /// How an algorithm reduces it: see [`Way`].
-    pub fn way<'b>(&'b self, algorithm: &'b str, grid: Grid, is_rank_order: bool) -> Way<'b> {
+    pub fn way<'b>(&'b self, algorithm: &'b str, grid: impl Into<Grid>, is_rank_order: bool) -> Way<'b> {
+        let grid = grid.into();
         let is_rounded = matches!(self.reduction, "sum" | "prod") && FLOATS.iter().any(|one| one.0 == self.element);
         let in_order = is_rank_order && is_rounded && self.ranks > 2;
         Way { algorithm, operation: self.operation, ranks: self.ranks, root: self.root, grid, in_order }
@@ -237,9 +238,9 @@ pub struct Reducing<'a> {
 
 impl<'a> Reducing<'a> {
     /// Inputs of `seed`.
-    pub fn new(case: Case<'a>, grid: Grid, seed: u64) -> Self {
+    pub fn new(case: Case<'a>, grid: impl Into<Grid>, seed: u64) -> Self {
         let inputs = (0..case.ranks).map(|rank| input(seed, rank, case.element, case.input_bytes())).collect();
-        Reducing { case, grid, inputs, is_renumbered: false }
+        Reducing { case, grid: grid.into(), inputs, is_renumbered: false }
     }
 
     /// The same, for a group that is a grid once its ranks are numbered by their nodes.
@@ -274,8 +275,8 @@ impl<'a> Reducing<'a> {
     }
 
     /// These inputs, one for each rank.
-    pub fn of(case: Case<'a>, grid: Grid, inputs: Vec<Vec<u8>>) -> Self {
-        Reducing { case, grid, inputs, is_renumbered: false }
+    pub fn of(case: Case<'a>, grid: impl Into<Grid>, inputs: Vec<Vec<u8>>) -> Self {
+        Reducing { case, grid: grid.into(), inputs, is_renumbered: false }
     }
 }
 

@@ -36,6 +36,9 @@ struct Asked {
     eager_limit: Option<u64>,
     is_placed: bool,
     way: Option<prop::sample::Index>,
+    /// Whether all cards are named as relays.
+    is_open: bool,
+    lanes: u32,
 }
 
 /// The names of all operations.
@@ -59,13 +62,28 @@ fn asked() -> impl Strategy<Value = Asked> {
     });
     let bytes = prop_oneof![1 => Just(0_u64), 4 => 1_u64..200, 3 => 1_u64..20_000, 2 => 16_000_u64..400_000];
     let order = prop::sample::select(Order::ALL);
-    let options =
-        (order, prop::option::of(0_u64..16_385), any::<bool>(), prop::option::of(any::<prop::sample::Index>()));
+    let limit = prop::option::of(0_u64..16_385);
+    let way = prop::option::of(any::<prop::sample::Index>());
+    let options = (order, limit, any::<bool>(), way, any::<bool>(), prop_oneof![2 => Just(1_u32), 1 => Just(6)]);
     let operation = (0..operations().len(), any::<prop::sample::Index>(), bytes, any::<(u32, u32)>());
     (group, operation, options).prop_map(
-        |((shape, (mut group, ranks)), (operation, combination, bytes, ends), (order, eager_limit, is_placed, way))| {
+        |((shape, (mut group, ranks)), (operation, combination, bytes, ends), options)| {
+            let (order, eager_limit, is_placed, way, is_open, lanes) = options;
             group.truncate(ranks as usize);
-            Asked { shape, group, operation, combination, bytes, ends, order, eager_limit, is_placed, way }
+            Asked {
+                shape,
+                group,
+                operation,
+                combination,
+                bytes,
+                ends,
+                order,
+                eager_limit,
+                is_placed,
+                way,
+                is_open,
+                lanes,
+            }
         },
     )
 }
@@ -100,6 +118,7 @@ impl Asked {
             order: self.order,
             eager_limit: self.eager_limit,
             placement: self.is_placed.then(placement),
+            relays: self.is_open.then(|| (0..self.shape.0 * self.shape.1).collect()),
             ..Request::new(operation.parse().unwrap(), self.group.clone(), bytes)
         };
         match expected {
@@ -186,18 +205,21 @@ struct Counts {
     in_other_order: u32,
     disconnected: u32,
     with_relays: u32,
+    /// Connected groups that others complete to a grid.
+    completed: u32,
     worst_percent: f64,
 }
 
 #[test]
 fn every_group_of_a_dragonfly_runs_every_operation() {
     let config = Config { cases: if is_full() { 10_000 } else { 150 }, failure_persistence: None, ..Config::default() };
-    let fabrics: RefCell<BTreeMap<(u32, u32), Sweep>> = RefCell::default();
+    let fabrics: RefCell<BTreeMap<(u32, u32, u32), Sweep>> = RefCell::default();
     let counts = RefCell::new(Counts::default());
     let result = TestRunner::new(config).run(&asked(), |asked| {
-        let (groups, size) = asked.shape;
+        let ((groups, size), lanes) = (asked.shape, asked.lanes);
         let mut fabrics = fabrics.borrow_mut();
-        let sweep = fabrics.entry(asked.shape).or_insert_with(|| Sweep::new(&format!("mock:optweb:{groups}x{size}")));
+        let open = || Sweep::new(&format!("mock:optweb:{groups}x{size}+lanes={lanes}"));
+        let sweep = fabrics.entry((groups, size, lanes)).or_insert_with(open);
         let capabilities = sweep.cluster.capabilities().clone();
         let expected = asked.expected();
         let request = asked.request(&expected);
@@ -222,7 +244,12 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
             counts.worst_percent = counts.worst_percent.max(percent.abs());
         }
         let is_apart = parts(&request.group, &capabilities) > 1;
-        prop_assert!(is_apart || plan.relays.is_empty(), "cards outside of a connected group relay: {:?}", plan.relays);
+        let is_inside = plan.relays.is_empty();
+        prop_assert!(
+            is_apart || is_inside || asked.is_open,
+            "cards outside of a connected group relay: {:?}",
+            plan.relays
+        );
         counts.groups += 1;
         let mut sorted = request.group.clone();
         sorted.sort_unstable();
@@ -230,7 +257,8 @@ fn every_group_of_a_dragonfly_runs_every_operation() {
         counts.in_other_order += u32::from(!is_in_rows && is_row_by_row(&capabilities, &sorted));
         counts.in_no_rows += u32::from(!is_row_by_row(&capabilities, &sorted));
         counts.disconnected += u32::from(is_apart);
-        counts.with_relays += u32::from(!plan.relays.is_empty());
+        counts.with_relays += u32::from(!is_inside);
+        counts.completed += u32::from(!is_apart && !is_inside);
         Ok(())
     });
     println!("{:?}", counts.borrow());

@@ -103,6 +103,9 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
         true => Source::Pattern { seed: arguments.seed },
         false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
     };
+    if arguments.repeat > 1 && plan.replaces_input() {
+        return Err(Failure::refused("--repeat: the output replaces the input, because a card has no room for both"));
+    }
     let partial = check_group(&plan.request.group, cards.capabilities().nodes, &cards.selector)?;
     let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
     let results = outputs(&plan, arguments.output.as_deref());

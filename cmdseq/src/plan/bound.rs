@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::renumbered::missing;
 use super::routing::Routes;
 use crate::Capabilities;
 use crate::capability::Timing;
@@ -65,7 +66,7 @@ impl Request {
         Some(bound)
     }
 
-    /// Nodes outside of the group that may relay. If the ranks have paths without them, no plan uses them.
+    /// Nodes outside of the group that may relay. If the ranks have paths without them, only those do that complete a grid.
     fn outside(&self, capabilities: &Capabilities) -> Option<Vec<u32>> {
         match Routes::of(self, capabilities).ok()? {
             Some(routes) if !routes.relays().is_empty() => {
@@ -73,7 +74,8 @@ impl Request {
                 let may_relay = |node: &u32| self.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
                 Some((0..capabilities.nodes).filter(|node| !group.contains(node) && may_relay(node)).collect())
             }
-            _ => Some(Vec::new()),
+            Some(_) => Some(missing(self, capabilities).unwrap_or_default()),
+            None => Some(Vec::new()),
         }
     }
 

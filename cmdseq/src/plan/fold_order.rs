@@ -2,7 +2,7 @@
 
 use super::factorisation::Factorisation;
 use super::folding::Folding;
-use super::lanes::{Halves, Trees};
+use super::lanes::{Halves, Trees, reduces_by_trees};
 use super::outcome::Plan;
 use super::renumbered::Renumbered;
 use super::rounds::Blocks;
@@ -48,8 +48,10 @@ impl FoldOrder {
         let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
-            Collective::Reduce => Trees::new(request, capabilities).ok().map(InLanes::Trees),
             Collective::Scan | Collective::Exscan => None,
+            Collective::Reduce if reduces_by_trees(capabilities) => {
+                Trees::new(request, capabilities).ok().map(InLanes::Trees)
+            }
             _ => Halves::new(request, capabilities).ok().map(InLanes::Halves),
         };
         let chunk = match &lanes {
@@ -78,7 +80,7 @@ impl FoldOrder {
         let end = number.saturating_add(1).saturating_mul(self.chunk);
         match &self.lanes {
             Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
-            Some(InLanes::Halves(halves)) => return Some((halves.folding(usize::from(number > 0)), end)),
+            Some(InLanes::Halves(halves)) => return Some((halves.folding(offset), end)),
             None => {}
         }
         let block = match self.collective {
@@ -120,14 +122,9 @@ impl FoldOrder {
     fn two_level(&self, rank: u32, prefix: u32) -> Folding {
         let size = self.row;
         let rows = self.ranks / size;
-        let row = |row: u32| Folding::left(row * size..(row + 1) * size);
         match self.collective {
-            Collective::ReduceScatter => {
-                let column = |column: u32| Folding::left((0..rows).map(|row| row * size + column));
-                Folding::Left((0..size).map(column).collect())
-            }
             Collective::Scan | Collective::Exscan => {
-                let before = Folding::Left((0..rank / size).map(row).collect());
+                let before = Folding::of_grid(rank / size, size, false);
                 let here = rank / size * size..prefix;
                 match (rank / size, here.is_empty()) {
                     (0, _) => Folding::left(here),
@@ -135,7 +132,7 @@ impl FoldOrder {
                     (_, false) => Folding::two(before, Folding::left(here)),
                 }
             }
-            _ => Folding::Left((0..rows).map(row).collect()),
+            of => Folding::of_grid(rows, size, of == Collective::ReduceScatter),
         }
     }
 }

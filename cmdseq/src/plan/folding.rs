@@ -26,6 +26,14 @@ impl Folding {
         Folding::Left(ranks.map(Folding::Rank).collect())
     }
 
+    /// A grid of `rows` rows of `size` ranks: the folds of the columns if `columns_first`, else of the rows.
+    pub(super) fn of_grid(rows: u32, size: u32, columns_first: bool) -> Folding {
+        Folding::Left(match columns_first {
+            true => (0..size).map(|column| Folding::left((0..rows).map(|row| row * size + column))).collect(),
+            false => (0..rows).map(|row| Folding::left(row * size..(row + 1) * size)).collect(),
+        })
+    }
+
     /// Each with what came of all before, rounded at each.
     pub(super) fn chain(ranks: impl Iterator<Item = u32>) -> Option<Folding> {
         ranks.map(Folding::Rank).reduce(Folding::two)

@@ -19,10 +19,10 @@ mod issues;
 mod lanes;
 mod moves;
 mod multipath;
+mod multipath_blocks;
 mod multipath_scan;
 mod order;
 mod outcome;
-mod pairwise;
 mod phases;
 mod placement;
 mod predict;
@@ -34,6 +34,7 @@ mod routing;
 mod signals;
 mod times;
 mod two_level;
+mod two_level_alltoall;
 mod two_level_reduce;
 mod two_level_scan;
 mod two_level_vector;
@@ -141,7 +142,8 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
     let does = [
         (
             Algorithm::Multipath,
-            collective.has_peer() || matches!(collective, Broadcast | Reduce | Allreduce | Scan | Exscan),
+            collective.has_peer()
+                || matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter | Scan | Exscan),
         ),
         (
             Algorithm::Binomial,
@@ -326,7 +328,7 @@ impl Search<'_> {
         if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
             notes.push(format!("{} ranks share {} memory I/Os", request.group.len(), capabilities.memory_channels / 2));
         }
-        Ok(Some(Plan {
+        let mut plan = Plan {
             request: request.clone(),
             algorithm,
             programs,
@@ -336,7 +338,11 @@ impl Search<'_> {
             busiest_link_bytes,
             bytes_per_destination,
             notes,
-        }))
+        };
+        if plan.replaces_input() {
+            plan.notes.push("the output replaces the input: a card has no room for both".into());
+        }
+        Ok(Some(plan))
     }
 }
 

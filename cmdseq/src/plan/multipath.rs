@@ -3,20 +3,26 @@
 //! Section 3.4 of the OPTWEB paper: a transfer between two cards is a scatter, then a gather. Broadcast is a scatter, then
 //! an allgather. In the same way an allreduce is a reduce_scatter, then an allgather, and a reduce ends with a gather. Among
 //! linked ranks each link carries twice the vector's Nth part, which is the least that N cards can do. On a Dragonfly both
-//! parts go along the rows and the columns. Scans are in `multipath_scan`.
+//! parts go along the rows and the columns. Scans are in `multipath_scan`, and a reduce_scatter in `multipath_blocks`.
 
 use super::draft::Draft;
 use super::factorisation::Factorisation;
-use super::multipath_scan;
 use super::phases::{self, Collect, Distribute, Way};
+use super::{multipath_blocks, multipath_scan};
 use crate::Capabilities;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 
 /// The programs of `request`, one draft for each layout of the data.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
-    if let (Collective::Scan | Collective::Exscan, Some(combine)) = (request.collective, request.combine) {
-        return multipath_scan::build(request, capabilities, combine).map(|draft| vec![draft]);
+    match (request.collective, request.combine) {
+        (Collective::Scan | Collective::Exscan, Some(combine)) => {
+            return multipath_scan::build(request, capabilities, combine).map(|draft| vec![draft]);
+        }
+        (Collective::ReduceScatter, Some(combine)) => {
+            return multipath_blocks::build(request, capabilities, combine).map(|draft| vec![draft]);
+        }
+        _ => {}
     }
     let is_transfer = request.collective.has_peer();
     let distribute = match (request.collective, request.combine) {
@@ -25,8 +31,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         _ if is_transfer => Distribute::Scatter(request.root),
         (other, _) => {
             return Err(Refusal::general(format!(
-                "multipath is for send, recv, broadcast, reduce, allreduce, scan and exscan, not for {other}, which uses all \
-                 links in any case"
+                "multipath is for send, recv, broadcast, reduce, allreduce, reduce_scatter, scan and exscan, not for {other}, which \
+                 uses all links in any case"
             )));
         }
     };

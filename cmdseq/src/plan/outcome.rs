@@ -1,8 +1,8 @@
 //! Plans and predictions.
 
 use crate::cost::Terms;
-use crate::program::{Communicator, Program};
-use crate::request::{Algorithm, Request};
+use crate::program::{Communicator, Piece, Program};
+use crate::request::{Algorithm, Collective, Request};
 
 /// Predicted times, in picoseconds from the issue of the first instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,8 +26,8 @@ pub struct Plan {
     pub algorithm: Algorithm,
     /// One program per rank of the request's group, then one per relay.
     pub programs: Vec<Program>,
-    /// Nodes outside of the group whose cards relay between ranks that are not linked. They have no input and no output, and
-    /// overwrite only the intermediate memory of the request's placement, if it has one.
+    /// Nodes outside of the group whose cards relay between ranks that are not linked, or complete a grid. They have no input and no
+    /// output, and overwrite only the intermediate memory of the request's placement, if it has one.
     pub relays: Vec<u32>,
     /// Communicators to define first, with the same id on all members, without the permanent
     /// [`WORLD`](crate::instruction::WORLD).
@@ -46,5 +46,14 @@ impl Plan {
     /// Returns the node of each program: those of the ranks, then the relays.
     pub fn nodes(&self) -> Vec<u32> {
         self.request.group.iter().chain(&self.relays).copied().collect()
+    }
+
+    /// Whether the planner has put the output in the place of the input, because a card has no room for both: then the programs
+    /// cannot run again before the input is written again.
+    pub fn replaces_input(&self) -> bool {
+        let begin = |pieces: &[Piece]| pieces.first().map(|piece| piece.address);
+        let in_place = |program: &Program| !program.input.is_empty() && begin(&program.input) == begin(&program.output);
+        let is_placed = self.request.placement.is_some();
+        self.request.collective == Collective::Alltoall && !is_placed && self.programs.first().is_some_and(in_place)
     }
 }

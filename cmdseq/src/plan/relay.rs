@@ -4,12 +4,11 @@
 //! [`binomial`](super::binomial) there, which go over other cards too.
 
 use super::draft::Draft;
-use super::pairwise;
 use super::placement::{Packed, unit, whole};
 use super::rounds::Move;
-use crate::Capabilities;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
+use crate::{Capabilities, Instruction, Operand};
 
 /// Least bytes of a segment of a block that goes over other cards: what its signals take is then little beside them.
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -60,8 +59,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
 /// Adds blocks that do not wait for each other. Own blocks are copied. Those that go over other cards follow in segments.
 fn add(blocks: &[Move], draft: &mut Draft, request: &Request, capabilities: &Capabilities) {
     for own in blocks.iter().filter(|one| one.from == one.to) {
-        let copy = pairwise::own((own.source, own.bytes), (own.destination, own.bytes));
-        draft.programs[own.from as usize].instructions.extend(copy);
+        let copy = Instruction::copy(Operand::card(own.source), Operand::card(own.destination), own.bytes);
+        draft.programs[own.from as usize].instructions.extend((own.bytes != 0).then_some(copy));
     }
     let Some(routed) = &mut draft.routed else { return };
     let routes = routed.timetable.routes();

@@ -6,13 +6,12 @@
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases::{self, Way};
-use super::placement::{Areas, pieces_of, whole};
-use super::{direct, two_level_reduce, two_level_scan, two_level_vector, vector};
+use super::placement::{Areas, whole};
+use super::{direct, two_level_alltoall, two_level_reduce, two_level_scan, two_level_vector};
 use crate::instruction::WORLD;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
-use crate::table::Entry;
-use crate::{Capabilities, Instruction, Operand, Operation, Table};
+use crate::{Capabilities, Instruction, Operand};
 
 /// The programs of `request`, with a phase in the rows and a phase in the columns: one draft for each layout of the data.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
@@ -25,10 +24,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         return phases::build(request, capabilities, &grid.in_rank_order(request), way);
     }
     let draft = match request.collective {
-        Collective::Alltoall => {
-            let drafts = [alltoall_in_stripes(request, capabilities, grid), alltoall(request, capabilities, grid)];
-            return phases::possible(drafts);
-        }
+        Collective::Alltoall => return two_level_alltoall::build(request, capabilities, grid),
         Collective::Scan | Collective::Exscan if in_any_order => {
             let in_blocks = two_level_scan::build(request, capabilities, grid);
             return phases::possible([in_blocks, two_level_reduce::build(request, capabilities, grid)]);
@@ -71,75 +67,6 @@ fn whole_vectors(request: &Request, capabilities: &Capabilities, grid: Grid) -> 
         };
         program.input = whole(input, request.input_bytes(rank));
         program.output = whole(output, request.output_bytes(rank));
-    }
-    Ok(draft)
-}
-
-/// Blocks go along the row to the column they are for, those for one row after those for another, and down the column all
-/// those for one card as one.
-fn alltoall(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let block = request.bytes.checked_next_multiple_of(capabilities.address_align.max(1).into()).unwrap_or(u64::MAX);
-    let row_bytes = block.saturating_mul(grid.size.into());
-    let all = row_bytes.saturating_mul(grid.groups.into());
-    let [source, destination, between] = Areas::place(request, capabilities, [all; 3])?;
-    let along = |row: u32| {
-        let [from, to] = [source, between].map(|area| Operand::card(area + u64::from(row) * row_bytes));
-        Instruction::alltoall(from, to, block).on(ROW)
-    };
-    let down = Instruction::alltoall(Operand::card(between), Operand::card(destination), row_bytes).on(COLUMN);
-    let mut draft = grid.draft(request);
-    for program in &mut draft.programs {
-        program.instructions = (0..grid.groups).map(along).chain([down]).collect();
-        let place = |area: u64| {
-            pieces_of((0..request.ranks().into()).map(|number: u64| (area + number * block, request.bytes)))
-        };
-        [program.input, program.output] = [source, destination].map(place);
-    }
-    Ok(draft)
-}
-
-/// The same blocks, with no two of an instruction in one stripe: what comes along the row from column c for row r lies in
-/// stripe r + c. An instruction for each row, and one for each column.
-fn alltoall_in_stripes(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let refuse = |cause: &str| Err(Refusal::general(format!("two-level in stripes {cause}")));
-    let (bytes, half, stripe) = (request.bytes, capabilities.stripe_half_bytes, capabilities.stripe_bytes());
-    let block = bytes.checked_next_multiple_of(capabilities.address_align.max(1).into()).unwrap_or(u64::MAX);
-    let of_rows = block.saturating_mul(grid.groups.into());
-    if request.placement.is_some() {
-        return refuse("has places of its own");
-    }
-    if stripe.saturating_mul((grid.groups + grid.size - 1).into()) > capabilities.memory_bytes {
-        return refuse("needs a stripe for each row and column");
-    }
-    // The input and then the output in the lower halves, what comes along the rows in the upper.
-    if of_rows.saturating_add(block.saturating_mul(grid.size.into())) > half {
-        return refuse("has no room for blocks that long");
-    }
-    if !capabilities.runs(Operation::Alltoallv) || capabilities.tables < 2 {
-        return refuse("needs alltoallv with two tables");
-    }
-    let at = |base: u64, stripes: u32, blocks: u32| base + stripe * u64::from(stripes) + block * u64::from(blocks);
-    let spread = |distance: u64| Table {
-        entries: (0..grid.groups).map(|row| Entry { displacement: distance * u64::from(row), bytes }).collect(),
-    };
-    let along = |row: u32| {
-        let (source, destination) =
-            (Operand::card(at(0, 0, row)).striped(), Operand::card(at(half, row, row)).striped());
-        Instruction::alltoall(source, destination, bytes).on(ROW)
-    };
-    let flags = vector::flags(request, capabilities, bytes);
-    let down = |column: u32| {
-        let (source, destination) = (Operand::card(at(half, column, 0)), Operand::card(at(of_rows, 0, column)));
-        Instruction::alltoallv(source, destination, 0, 1).with_flags(flags).on(COLUMN)
-    };
-    let mut draft = grid.draft(request);
-    for program in &mut draft.programs {
-        program.tables = [(0, spread(stripe + block)), (1, spread(stripe))].into();
-        program.instructions = (0..grid.groups).map(along).chain((0..grid.size).map(down)).collect();
-        let place = |rank: u32| grid.place(rank);
-        program.input = pieces_of((0..request.ranks()).map(place).map(|(row, column)| (at(0, column, row), bytes)));
-        program.output =
-            pieces_of((0..request.ranks()).map(place).map(|(row, column)| (at(of_rows, row, column), bytes)));
     }
     Ok(draft)
 }

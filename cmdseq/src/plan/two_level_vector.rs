@@ -4,9 +4,10 @@
 //! the columns as one block. How long these are, tables say.
 
 use super::draft::Draft;
-use super::grid::{COLUMN, Grid, ROW};
+use super::grid::{ALL, COLUMN, Grid, ROW};
 use super::placement::{Areas, Packed, whole};
-use super::{pairwise, vector};
+use super::rounds::Move;
+use super::vector;
 use crate::program::Program;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -22,12 +23,10 @@ const TAKEN: u16 = 1;
 
 /// The programs of `request`, which is for a vector form of all cards, with a phase in the rows and a phase in the columns.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let mut draft = grid.draft(request);
-    draft.programs = match request.collective {
-        Collective::Alltoallv => alltoallv(request, capabilities, grid)?,
-        _ => one_block_each(request, capabilities, grid)?,
-    };
-    Ok(draft)
+    match request.collective {
+        Collective::Alltoallv => alltoallv(request, capabilities, grid),
+        _ => Ok(Draft { programs: one_block_each(request, capabilities, grid)?, ..grid.draft(request) }),
+    }
 }
 
 /// Scatterv, gatherv and allgatherv: rank r has, or gets, block r.
@@ -96,8 +95,8 @@ fn one_block_each(request: &Request, capabilities: &Capabilities, grid: Grid) ->
 }
 
 /// Blocks go along the row to the column they are for, those for one row after those for another, and down the column all
-/// those for one card as one.
-fn alltoallv(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Program>, Refusal> {
+/// those for one card as one. If a card runs out of tables, the blocks for the remaining rows go in rounds along their row.
+fn alltoallv(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
     let ranks = request.ranks();
     let packed = |lengths: &mut dyn Iterator<Item = u64>| Packed::new(lengths, capabilities);
     let given = |rank: u32| packed(&mut (0..ranks).map(|to| request.given(rank, to)));
@@ -108,53 +107,47 @@ fn alltoallv(request: &Request, capabilities: &Capabilities, grid: Grid) -> Resu
         let from = |number: u32| (row * grid.size + number % grid.size, number / grid.size * grid.size + column);
         packed(&mut (0..ranks).map(from).map(|(from, to)| request.given(from, to)))
     };
-    let (mut sizes, mut longest_row) = ([0_u64; 3], 0);
-    for rank in 0..ranks {
-        let relayed = relayed(rank);
-        longest_row = grid.rows_of(&relayed).longest().max(longest_row);
-        for (size, packed) in sizes.iter_mut().zip([given(rank), taken(rank), relayed]) {
-            *size = packed.total().max(*size);
-        }
-    }
+    let blocks: Vec<[Packed; 3]> = (0..ranks).map(|rank| [given(rank), taken(rank), relayed(rank)]).collect();
+    let sizes = [0, 1, 2].map(|kind: usize| blocks.iter().map(|of_rank| of_rank[kind].total()).max().unwrap_or(0));
+    let longest_row = blocks.iter().map(|[.., relayed]| grid.rows_of(relayed).longest()).max().unwrap_or(0);
     let [input, output, room] = Areas::place(request, capabilities, sizes)?;
     let [source, destination, between] = [input, output, room].map(Operand::card);
     let within = vector::flags(request, capabilities, request.counts.iter().copied().max().unwrap_or(0));
     let across = vector::flags(request, capabilities, longest_row);
-    let program = |rank: u32| {
-        let (given, taken, relayed) = (given(rank), taken(rank), relayed(rank));
-        let mut tables = Tables::from([(ACROSS, grid.rows_of(&relayed)), (TAKEN, grid.rows_of(&taken))]);
-        let mut instructions = Vec::new();
-        for row in 0..grid.groups {
-            let numbers = row * grid.size..(row + 1) * grid.size;
-            let first = 2 * (row + 1);
-            match u16::try_from(first) {
-                Ok(sends) if first + 1 < capabilities.tables => {
-                    let receives = sends + 1;
-                    tables.insert(sends, given.table(numbers.clone()));
-                    tables.insert(receives, relayed.table(numbers));
-                    let one = Instruction::alltoallv(source, between, sends, receives);
-                    instructions.push(one.with_flags(within).on(ROW));
-                }
-                // The card has no more tables: a block at a time.
-                _ => {
-                    let block = |packed: &Packed, address: u64, column: u32| {
-                        let number = numbers.start + column;
-                        (address + packed.offset(number), packed.length(number))
-                    };
-                    let sends = |column| block(&given, input, column);
-                    let receives = |column| block(&relayed, room, column);
-                    let column = grid.place(rank).1;
-                    instructions.extend(pairwise::own(sends(column), receives(column)));
-                    let exchanged = pairwise::exchanges(column, grid.size, capabilities, sends, receives);
-                    instructions.extend(exchanged.map(|one| one.on(ROW)));
-                }
-            }
-        }
-        let last = Instruction::alltoallv(between, destination, ACROSS, TAKEN);
-        instructions.push(last.with_flags(across).on(COLUMN));
+    // Two tables for each row, behind those of the columns.
+    let rows = grid.groups.min((capabilities.tables.min(1 << 16) / 2).saturating_sub(1));
+    let in_rows = |[given, taken, relayed]: &[Packed; 3]| {
+        let mut tables = Tables::from([(ACROSS, grid.rows_of(relayed)), (TAKEN, grid.rows_of(taken))]);
+        let along = |row: u32| {
+            let (numbers, sends) = (row * grid.size..(row + 1) * grid.size, 2 * (row + 1) as u16);
+            tables.insert(sends, given.table(numbers.clone()));
+            tables.insert(sends + 1, relayed.table(numbers));
+            Instruction::alltoallv(source, between, sends, sends + 1).with_flags(within).on(ROW)
+        };
+        let instructions = (0..rows).map(along).collect();
         Program { instructions, input: given.pieces(input), output: taken.pieces(output), tables }
     };
-    Ok((0..ranks).map(program).collect())
+    let mut draft = Draft { programs: blocks.iter().map(in_rows).collect(), ..grid.draft(request) };
+    if rows < grid.groups {
+        draft = draft.with_all(ALL, request, capabilities);
+    }
+    for (row, step) in (rows..grid.groups).flat_map(|row| (0..grid.size).map(move |step| (row, step))) {
+        draft.round((0..ranks).map(|from| onward(&blocks, grid, from, (row, step), [input, room])), None);
+    }
+    let last = Instruction::alltoallv(between, destination, ACROSS, TAKEN).with_flags(across).on(COLUMN);
+    draft.programs.iter_mut().for_each(|program| program.instructions.push(last));
+    Ok(draft)
+}
+
+/// The block for row `row` of the card that is `step` places behind rank `from` in its row.
+fn onward(blocks: &[[Packed; 3]], grid: Grid, from: u32, (row, step): (u32, u32), [input, room]: [u64; 2]) -> Move {
+    let (own_row, column) = grid.place(from);
+    let to_column = (column + step) % grid.size;
+    let to = own_row * grid.size + to_column;
+    let ([given, ..], [.., relayed]) = (&blocks[from as usize], &blocks[to as usize]);
+    let (sent, comes) = (row * grid.size + to_column, row * grid.size + column);
+    let (source, destination) = (input + given.offset(sent), room + relayed.offset(comes));
+    Move { from, to, source, destination, bytes: given.length(sent), own: None }
 }
 
 impl Grid {

@@ -34,8 +34,8 @@ pub struct Request {
     pub algorithm: Option<Algorithm>,
     /// Largest piece sent eagerly, instead of the card's limit; 0 forces rendezvous.
     pub eager_limit: Option<u64>,
-    /// Nodes outside of the group whose cards may relay between ranks that are not linked; `None` allows all of the fabric. A group
-    /// whose cards have paths to each other needs none.
+    /// Nodes outside of the group whose cards may relay between ranks that are not linked; `None` allows all of the fabric, where
+    /// ranks have no path without them. Nodes that are named may also complete the group to a grid if that is faster.
     pub relays: Option<Vec<u32>>,
     /// Where the data is; `None` lets the planner choose. Algorithms that do not support the placement are refused.
     pub placement: Option<Placement>,

@@ -60,12 +60,19 @@ fn long_vectors_use_the_whole_memory_where_stripes_share_channels() {
         (mesh(1), Gather, 4 << 20, 1.15),
         (mesh(1), Allgather, 4 << 20, 1.15),
         (mesh(1), Alltoall, 4 << 20, 1.15),
-        // The result is a third stream where all channels have two.
-        (mesh(1), ReduceScatter, 4 << 20, 1.5),
+        (mesh(1), ReduceScatter, 4 << 20, 1.15),
         // Here it has a channel of its own.
         (connected(24), ReduceScatter, 4 << 20, 1.15),
         (grid.clone(), Send, 64 << 20, 1.5),
-        (grid, Broadcast, 64 << 20, 1.5),
+        (grid.clone(), Broadcast, 64 << 20, 1.5),
+        (grid.clone(), Reduce, 64 << 20, 1.5),
+        (grid.clone(), Allreduce, 64 << 20, 1.5),
+        // A channel has up to three of the blocks of a row.
+        (grid.clone(), Scatter, 4 << 20, 2.0),
+        (grid.clone(), Gather, 4 << 20, 2.0),
+        (grid.clone(), Allgather, 4 << 20, 2.0),
+        (grid.clone(), ReduceScatter, 4 << 20, 2.0),
+        (grid, Alltoall, 4 << 20, 2.5),
     ] {
         let mut request = request(collective, capabilities.nodes, bytes, None);
         request.peer = capabilities.nodes - 1;
@@ -91,7 +98,7 @@ fn cards_that_lack_something_get_other_plans() {
         (with_lanes(2, connected(2)), Collective::Broadcast, "needs three ranks"),
         (without_tables, Collective::Alltoall, "a table for each row and column"),
         (without_alltoallv, Collective::Alltoall, "a table for each row and column"),
-        (with_lanes(8, connected(64)), Collective::Reduce, "what the root reads"),
+        (with_lanes(8, connected(64)), Collective::Reduce, "these cards are fully connected"),
         (with_lanes(8, dragonfly(4, 32)), Collective::Alltoall, "needs 64 stripes, with pseudo channels of their own"),
         (narrow, Collective::Broadcast, "no room for 1048576 B over 7 links"),
     ] {

@@ -123,7 +123,8 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     };
     for (wrong, part) in [
         (forced(Algorithm::Binomial, Collective::Alltoall, 4), "binomial is for barrier, broadcast, scatter"),
-        (forced(Algorithm::Multipath, Collective::ReduceScatter, 4), "not for reduce_scatter"),
+        (forced(Algorithm::Multipath, Collective::Scatter, 4), "not for scatter"),
+        (forced(Algorithm::Multipath, Collective::ReduceScatter, 4), "no pseudo channel for the result: use direct"),
         (forced(Algorithm::Ring, Collective::Barrier, 4), "not for barrier"),
         (forced(Algorithm::Ring, Collective::Allgather, 1), "ring needs two ranks"),
         (forced(Algorithm::Ring, Collective::Gatherv, 4), "not for gatherv"),

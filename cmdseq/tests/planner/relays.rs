@@ -19,7 +19,9 @@ fn cases() -> impl Strategy<Value = (Capabilities, Request)> {
     });
     let bytes = prop_oneof![2 => Just(0_u64), 1 => 1_u64..200, 1 => 1_u64..70_000, 1 => 70_000_u64..900_000];
     let choice = (prop::sample::select(Collective::ALL), bytes, any::<(u32, u32)>(), any::<bool>(), 0..3_u8);
-    (group, choice).prop_map(|(((groups, size), mut group, ranks), (collective, bytes, (root, peer), order, place))| {
+    let relays = (any::<bool>(), prop::sample::select(&[1_u32, 6][..]));
+    (group, choice, relays).prop_map(|(((groups, size), mut group, ranks), choice, (is_open, lanes))| {
+        let (collective, bytes, (root, peer), order, place) = choice;
         group.truncate(ranks);
         let ranks = group.len() as u32;
         // Nothing is known of addresses within a block, so all are to be aligned.
@@ -30,9 +32,10 @@ fn cases() -> impl Strategy<Value = (Capabilities, Request)> {
             counts: counts(collective, ranks, bytes),
             order: if order { Order::Rank } else { Order::Any },
             placement: placement(place),
+            relays: is_open.then(|| (0..groups * size).collect()),
             ..Request::new(collective, group, bytes)
         };
-        (dragonfly(groups, size), request)
+        (Capabilities { lanes, ..dragonfly(groups, size) }, request)
     })
 }
 
@@ -63,5 +66,25 @@ proptest! {
             meant(&candidate, &capabilities);
             prop_assert!(bound <= candidate.predicted.arrival_ps, "{}: {} of {:?}", algorithm, bound, candidate.predicted);
         }
+    }
+}
+
+/// With the cards that complete them to a grid, groups send long vectors as grids do.
+#[test]
+fn long_vectors_go_over_cards_that_complete_a_grid() {
+    let (most, lanes) = (1.2, 6);
+    let capabilities = Capabilities { lanes, ..dragonfly(8, 8) };
+    let all: Vec<u32> = (0..64).collect();
+    for collective in [Collective::Send, Collective::Broadcast] {
+        let alone = Request { relays: Some(Vec::new()), ..Request::new(collective, all[..63].to_vec(), 64 << 20) };
+        let open = Request { relays: Some(all.clone()), ..alone.clone() };
+        let over_bound = |request: &Request| {
+            let plan = plan(request, &capabilities).unwrap();
+            let bound = request.lower_bound(&capabilities).unwrap().total_ps();
+            (plan.relays, plan.predicted.arrival_ps as f64 / bound as f64)
+        };
+        let (relays, ratio) = over_bound(&open);
+        assert!(relays == [63] && ratio < most, "{collective}: {ratio} with {relays:?}");
+        assert!(over_bound(&alone).0.is_empty());
     }
 }

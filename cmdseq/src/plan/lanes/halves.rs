@@ -2,9 +2,12 @@
 //!
 //! While the first part uses the links of the columns, the second uses those of the rows, and the reverse. The parts lie in
 //! different stripes. With G rows and R columns, the first phase of the parts takes as long if they are as G to R.
+//!
+//! Where stripes share pseudo channels, a reduction's vector is cut into fewer blocks than there are links, so that channels are left
+//! for what the blocks become along the second dimension. Blocks for all ranks have no second part there: all goes along the rows.
 
 use super::ticks::Ticks;
-use crate::plan::channels::has_stripes_apart;
+use crate::plan::channels::{Spread, are_apart, has_stripes_apart};
 use crate::plan::draft::Draft;
 use crate::plan::factorisation::{Dimension, Factorisation};
 use crate::plan::folding::Folding;
@@ -22,19 +25,25 @@ use crate::{Capabilities, Flags, Instruction, Operand, Operation, Table};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Halves {
     grid: Grid,
-    /// The request with the bytes of each part.
+    /// The request with the bytes of each part; the first may be empty.
     parts: [Request; 2],
     /// From the first stripe of one part to that of the other.
     stripes: u32,
+    /// Of each part.
+    layouts: Vec<Layout>,
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let halves = Halves::new(request, capabilities)?;
     let draft = match (request.collective, request.combine) {
         (Collective::Alltoall, _) => halves.alltoall(request, capabilities),
-        (Collective::Allreduce, Some(combine)) => {
-            let (distribute, collect) = (Some(Distribute::ReduceScatter(combine)), Some(Collect::Allgather));
-            halves.in_phases(request, capabilities, Way { distribute, collect })
+        (Collective::Allreduce | Collective::Reduce, Some(combine)) => {
+            let collect = match request.collective {
+                Collective::Reduce => Collect::Gather(request.root),
+                _ => Collect::Allgather,
+            };
+            let way = Way { distribute: Some(Distribute::ReduceScatter(combine)), collect: Some(collect) };
+            halves.in_phases(request, capabilities, way)
         }
         (other, _) => match Way::of_blocks(request) {
             Some(way) => halves.in_phases(request, capabilities, way),
@@ -48,26 +57,40 @@ impl Halves {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let grid = Grid::of(request, capabilities)?;
-        let stripes = grid.groups.max(grid.size);
-        if !has_stripes_apart(2 * stripes, capabilities) {
-            return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes));
-        }
         let unit = unit(request, capabilities);
         let of_columns = match request.collective {
             Collective::Alltoall => request.bytes / 2,
             _ => (u128::from(request.bytes) * u128::from(grid.groups) / u128::from(grid.groups + grid.size)) as u64,
         };
-        let first = of_columns / unit * unit;
-        if first == 0 {
+        let is_shared = !are_apart(capabilities);
+        let is_whole = is_shared && Way::of_blocks(request).is_some();
+        let first = if is_whole { 0 } else { of_columns / unit * unit };
+        if request.bytes == 0 || first == 0 && !is_whole {
             return refuse(format!("has two parts: {} B are too few", request.bytes));
         }
-        let part = |bytes| Request { bytes, ..request.clone() };
-        Ok(Halves { grid, parts: [part(first), part(request.bytes - first)], stripes })
+        let parts = [first, request.bytes - first].map(|bytes| Request { bytes, ..request.clone() });
+        let stripes = grid.groups.max(grid.size);
+        let is_cut = is_shared && matches!(request.collective, Collective::Allreduce | Collective::Reduce);
+        let layouts = match is_cut.then(|| Cut::new(grid, &parts, capabilities)).flatten() {
+            Some(cut) => cut.layouts(capabilities),
+            None if is_whole => vec![along_rows(grid, request.bytes, unit, capabilities)?; 2],
+            None if has_stripes_apart(2 * stripes, capabilities) => {
+                vec![Layout::Stripes { first: 0 }, Layout::Stripes { first: stripes }]
+            }
+            None => return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes)),
+        };
+        Ok(Halves { grid, parts, stripes, layouts })
     }
 
-    /// Bytes of the first part of a vector, or of each block.
+    /// Bytes of the first part of a vector, or of each block; all if there is one part only.
     pub(crate) fn first_bytes(&self) -> u64 {
-        self.parts[0].bytes
+        let [first, second] = [0, 1].map(|part: usize| self.parts[part].bytes);
+        if first == 0 { second } else { first }
+    }
+
+    /// How a reduction folds byte `offset` of a vector or of a block: along the first dimension of its part, then along the other.
+    pub(crate) fn folding(&self, offset: u64) -> Folding {
+        Folding::of_grid(self.grid.groups, self.grid.size, offset < self.parts[0].bytes)
     }
 
     /// The dimensions in the order of each part.
@@ -76,40 +99,28 @@ impl Halves {
         [[column, row], [row, column]]
     }
 
-    /// How a reduction folds a part: along its first dimension, then along the other.
-    pub(crate) fn folding(&self, part: usize) -> Folding {
-        let Grid { groups, size } = self.grid;
-        let left = |all: Vec<Folding>| Folding::Left(all);
-        let rank = |row: u32, column: u32| Folding::Rank(row * size + column);
-        match part {
-            0 => left((0..size).map(|column| left((0..groups).map(|row| rank(row, column)).collect())).collect()),
-            _ => left((0..groups).map(|row| left((0..size).map(|column| rank(row, column)).collect())).collect()),
-        }
-    }
-
     fn in_phases(&self, request: &Request, capabilities: &Capabilities, way: Way) -> Result<Draft, Refusal> {
         let communicators = self.grid.communicators(request);
         let factorisations = self
             .dimensions()
             .map(|dimensions| Factorisation { dimensions: dimensions.into(), communicators: communicators.clone() });
-        let phases = |part: usize| {
-            let layout = Layout::Stripes { first: part as u32 * self.stripes };
-            Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &layout)
-        };
-        let phases = [phases(0)?, phases(1)?];
+        let phases =
+            |part: usize| Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &self.layouts[part]);
+        let is_empty = |part: usize| self.parts[part].bytes == 0;
+        let parts = (0..2).filter(|part| !is_empty(*part)).map(phases).collect::<Result<Vec<_>, _>>()?;
         let mut ticks = Ticks::new(request, communicators);
-        for step in 0..phases[0].steps(way) {
+        for step in 0..parts.first().map_or(0, |phases| phases.steps(way)) {
             ticks.next();
             for rank in 0..request.ranks() {
-                ticks.by_turns(rank, phases.each_ref().map(|phases| phases.step(rank, way, step)));
+                ticks.by_turns(rank, parts.iter().map(|phases| phases.step(rank, way, step)));
             }
         }
         let is_cut = way.distribute.is_some() && way.collect.is_some();
         ticks.draft.lies(request, |rank| {
-            let [one, other] = phases.each_ref().map(|phases| phases.blocks_of(rank, way));
-            let [input, output] = std::array::from_fn(|side| match is_cut {
-                true => pieces_of(one[side].iter().chain(&other[side]).copied()),
-                false => joined(&one[side], &other[side]),
+            let blocks: Vec<[Vec<(u64, u64)>; 2]> = parts.iter().map(|phases| phases.blocks_of(rank, way)).collect();
+            let [input, output] = [0, 1].map(|side: usize| match is_cut {
+                true => pieces_of(blocks.iter().flat_map(|blocks| blocks[side].iter().copied())),
+                false => joined(&blocks, side),
             });
             (input, output)
         });
@@ -139,11 +150,11 @@ impl Halves {
         for step in 0..2 {
             ticks.next();
             for rank in 0..request.ranks() {
-                ticks.by_turns(rank, exchanges.each_ref().map(|exchange| exchange.step(rank, step)));
+                ticks.by_turns(rank, exchanges.iter().map(|exchange| exchange.step(rank, step)));
             }
         }
-        let [one, other] = exchanges.each_ref().map(|exchange| exchange.blocks_of(request.ranks()));
-        let [input, output] = [0, 1].map(|side| joined(&one[side], &other[side]));
+        let blocks = exchanges.each_ref().map(|exchange| exchange.blocks_of(request.ranks()));
+        let [input, output] = [0, 1].map(|side| joined(&blocks, side));
         for program in &mut ticks.draft.programs {
             program.tables = exchanges.iter().flat_map(Exchange::tables).collect();
             (program.input, program.output) = (input.clone(), output.clone());
@@ -152,9 +163,81 @@ impl Halves {
     }
 }
 
-/// Blocks of which each has a first and a second part.
-fn joined(one: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<Piece> {
-    pieces_of(one.iter().zip(other).flat_map(|(one, other)| [*one, *other]))
+/// How the parts of a vector are cut where stripes share pseudo channels: into as many blocks, of both parts together, as move
+/// fastest. Along the second dimension each becomes a few, in channels without blocks.
+struct Cut {
+    spread: Spread,
+    /// Blocks of each part.
+    counts: [u32; 2],
+    /// Blocks of each part along its second dimension.
+    then: u32,
+}
+
+impl Cut {
+    fn new(grid: Grid, parts: &[Request; 2], capabilities: &Capabilities) -> Option<Self> {
+        let held = u32::try_from(capabilities.memory_bytes.checked_div(capabilities.stripe_bytes())?).ok()?;
+        let one = |(first, then): (u32, u32)| {
+            let count = held.checked_sub(first + 2 * then)?.min(grid.groups + grid.size) / 2 * 2;
+            // No channel has blocks of both.
+            let of_columns = count * grid.groups / (grid.groups + grid.size) / 2 * 2;
+            let counts = [of_columns, count - of_columns];
+            let fits = (1..=grid.groups).contains(&counts[0]) && (1..=grid.size).contains(&counts[1]);
+            let block = |part: usize| {
+                let blocks = u64::from(counts[part] * then).max(1);
+                let bytes = parts[part].bytes.div_ceil(blocks).checked_next_multiple_of(capabilities.aligned_beat())?;
+                bytes.checked_mul(then.into())
+            };
+            let spread = Spread::new(first.into(), count, block(0)?.max(block(1)?), 2, capabilities)?;
+            let cut = Cut { spread, counts, then };
+            let channel = capabilities.channel_bytes();
+            let is_free = cut.spread.free.contains(&(cut.behind(capabilities) / channel * channel));
+            (fits && is_free).then_some(cut)
+        };
+        // Along the second dimension, the bytes of one block go as the blocks of both parts.
+        let time = |cut: &Cut| {
+            let all = u128::from(cut.spread.bytes) * u128::from(cut.then + 1) * 1_000_000;
+            all / (u128::from(cut.then) * u128::from(cut.spread.block_mbps(capabilities)).max(1))
+        };
+        let ways = (1..=grid.groups.min(grid.size)).flat_map(|then| [(0, then), (1, then)]);
+        ways.filter_map(one).min_by_key(time)
+    }
+
+    /// The first address behind the stripes of the blocks.
+    fn behind(&self, capabilities: &Capabilities) -> u64 {
+        self.spread.begin + capabilities.stripe_bytes() * u64::from(self.spread.count)
+    }
+
+    fn layouts(&self, capabilities: &Capabilities) -> Vec<Layout> {
+        let layout = |part: usize| {
+            let stripe = |number: u32| capabilities.stripe_bytes() * u64::from(number);
+            let begin = self.spread.begin + stripe(self.counts[0]) * part as u64;
+            let then = self.behind(capabilities) + stripe(self.then) * part as u64;
+            let addresses = vec![begin, then, begin + capabilities.stripe_half_bytes];
+            Layout::Shared { counts: vec![self.counts[part], self.then], addresses }
+        };
+        vec![layout(0), layout(1)]
+    }
+}
+
+/// Blocks of which each has all `parts`, of input (0) or output (1).
+fn joined(parts: &[[Vec<(u64, u64)>; 2]], side: usize) -> Vec<Piece> {
+    let count = parts.first().map_or(0, |blocks| blocks[side].len());
+    pieces_of((0..count).flat_map(|number| parts.iter().map(move |blocks| blocks[side][number])))
+}
+
+/// Blocks of all ranks, of `bytes` each, where stripes share pseudo channels: a row's in a stripe for each column, in the last stripes,
+/// and behind the first of these stripes, in the first ones, what becomes of them along the column.
+fn along_rows(grid: Grid, bytes: u64, unit: u64, capabilities: &Capabilities) -> Result<Layout, Refusal> {
+    let (stripe, Grid { groups, size }) = (capabilities.stripe_bytes(), grid);
+    let block = bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+    let held = block.saturating_mul(groups.into());
+    let fits = stripe.saturating_mul((groups - 1 + size).into()) <= capabilities.memory_bytes;
+    if !fits || held.saturating_add(block) > stripe || block > capabilities.stripe_half_bytes {
+        return Err(Refusal::general(format!("lanes has no room for blocks of {bytes} B in stripes of {stripe} B")));
+    }
+    let first = stripe * u64::from(groups - 1);
+    let last = first + stripe * u64::from(size - 1) + held;
+    Ok(Layout::Shared { counts: vec![size, groups], addresses: vec![first, held, last] })
 }
 
 /// An alltoall along one dimension and then along the other.

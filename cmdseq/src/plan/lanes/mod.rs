@@ -9,7 +9,7 @@ mod ticks;
 mod trees;
 
 pub(super) use halves::Halves;
-pub(super) use trees::Trees;
+pub(super) use trees::{Trees, reduces as reduces_by_trees};
 
 use super::draft::Draft;
 use crate::Capabilities;
@@ -26,7 +26,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         return refuse("places its data itself: a placement is not supported".into());
     }
     match request.collective {
-        Collective::Broadcast | Collective::Reduce => trees::build(request, capabilities),
+        Collective::Broadcast => trees::build(request, capabilities),
+        Collective::Reduce if trees::reduces(capabilities) => trees::build(request, capabilities),
         one if one.has_peer() => trees::build(request, capabilities),
         Collective::Scan | Collective::Exscan => scan::build(request, capabilities),
         _ => halves::build(request, capabilities),

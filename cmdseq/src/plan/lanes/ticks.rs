@@ -23,16 +23,12 @@ impl Ticks {
         self.has_begun.fill(false);
     }
 
-    /// Appends instructions of the first two lanes to the program of `rank`, one of each by turns.
-    pub(super) fn by_turns(&mut self, rank: u32, lanes: [Vec<Instruction>; 2]) {
-        let [mut one, mut other] = lanes.map(Vec::into_iter);
-        loop {
-            let next = [one.next(), other.next()];
-            if next == [None; 2] {
-                return;
-            }
-            for (lane, instruction) in (0..).zip(next) {
-                instruction.into_iter().for_each(|instruction| self.push(rank, lane, instruction));
+    /// Appends instructions of the first lanes to the program of `rank`, one of each by turns.
+    pub(super) fn by_turns(&mut self, rank: u32, lanes: impl Iterator<Item = Vec<Instruction>>) {
+        let lanes: Vec<Vec<Instruction>> = lanes.collect();
+        for turn in 0..lanes.iter().map(Vec::len).max().unwrap_or(0) {
+            for (lane, instruction) in (0..).zip(lanes.iter().map(|instructions| instructions.get(turn))) {
+                instruction.into_iter().for_each(|instruction| self.push(rank, lane, *instruction));
             }
         }
     }

@@ -73,6 +73,11 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     Ok(vec![trees.draft()])
 }
 
+/// Whether trees are for a reduce: its root needs other pseudo channels for what it reads than for what it writes at once.
+pub(crate) fn reduces(capabilities: &Capabilities) -> bool {
+    are_apart(capabilities)
+}
+
 impl Trees {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
@@ -87,10 +92,6 @@ impl Trees {
         let lanes = if size[0] == 1 { 2 } else { 6 };
         if capabilities.lanes < lanes {
             return refuse(format!("needs {lanes} lanes: these cards have {}", capabilities.lanes));
-        }
-        let is_reduce = request.collective == Collective::Reduce;
-        if is_reduce && !are_apart(capabilities) {
-            return refuse("needs other pseudo channels for what the root reads than for what it writes".into());
         }
         let links = size[1] - 1 + size[0] - 1;
         let Some(Room { spread, buffers, buffer, is_in_place }) = Room::of(request, size, links, capabilities) else {
