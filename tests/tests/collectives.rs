@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use cmdseq::plan::{Algorithm, Collective, Plan, Request, candidates, plan};
+use fpga_mock::Profile;
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
+use fpga_tests::run::open;
 use fpga_tests::sweep::{Sweep, is_full, run};
 use groups::{fabrics, groups};
 use proptest::prelude::*;
@@ -191,4 +193,20 @@ fn one_wrong_bit_is_seen() {
         assert!(run(&mut cluster, &plan, &data, true).is_err(), "{operation}");
         assert!(run(&mut cluster, &plan, &data, false).is_ok(), "{operation}");
     }
+}
+
+/// Where a card has no room for input and output beside what lies between, the output of an alltoall replaces the input.
+#[test]
+fn an_alltoall_without_room_runs_in_place() {
+    let (_fabric, mut cluster) = open(Profile { memory_bytes: 32 << 20, ..Profile::optweb_dragonfly(2, 15) });
+    let case = |bytes| Case { operation: "alltoall", ranks: 30, bytes, root: 0, peer: 0 };
+    let planned = |bytes| plan(&request(&case(bytes), (0..30).collect(), None), cluster.capabilities());
+    assert!(!planned(100_000).unwrap().replaces_input() && planned(700_000).is_err());
+    // Two passes, of which the last is shorter.
+    let plan = planned(420_000).unwrap();
+    assert!(plan.replaces_input());
+    let report = run(&mut cluster, &plan, &Moving { case: case(420_000), seed: 7 }, false).unwrap();
+    let counted_ps = report.arrival_cycles * 1_000_000_000 / u64::from(report.clock_khz);
+    let difference = plan.predicted.arrival_ps.abs_diff(counted_ps);
+    assert!(difference * 50 < counted_ps, "{counted_ps} ps, predicted {}", plan.predicted.arrival_ps);
 }

@@ -507,6 +507,24 @@ fn rows_beyond_the_tables_of_a_card_go_in_rounds() {
 
 /// 64 MiB, worked out by hand for links of 45 Gb/s: on 8 cards, 2 * 7/8 * 2^29 bits over 7 links are 2982.616 us; on 8x8, a
 /// root sends 2^29 bits over 14 links in 852.176 us. A hop is 61 cycles of 5 ns and 390 ns.
+/// Cards with no room for input and output beside what lies between: the output of an alltoall replaces the input, in passes.
+#[test]
+fn an_alltoall_without_room_runs_in_place() {
+    for (rows, columns, bytes) in [(3, 5, 320), (3, 5, 384), (2, 5, 416), (2, 5, 410)] {
+        let mut narrow = dragonfly(rows, columns);
+        narrow.stripe_half_bytes = 1024;
+        narrow.memory_bytes = 2048 * u64::from(rows + columns - 1);
+        let request = request(Collective::Alltoall, rows * columns, bytes, None);
+        let chosen = plan(&request, &narrow).unwrap();
+        check(&chosen, &narrow);
+        assert!(chosen.replaces_input() && chosen.notes.iter().any(|note| note.contains("replaces the input")));
+        let input = data(&request);
+        assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input), "{rows}x{columns}, {bytes} B");
+        narrow.memory_bytes *= 4;
+        assert!(!plan(&request, &narrow).unwrap().replaces_input());
+    }
+}
+
 #[test]
 fn lower_bounds_by_hand() {
     let bound = |collective, capabilities: &Capabilities| {
