@@ -387,23 +387,26 @@ impl Step<'_> {
         let mut streams = Streams::default();
         let mut together = Vec::new();
         for send in &part.moved.sends {
-            let mut over = vec![self.link(part, send.peer_rank)];
+            let link = self.link(part, send.peer_rank);
+            // No list: there are as many as pairs of ranks.
+            let (mut written, mut folded) = (None, None);
             if part.is_rendezvous
                 && let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank)
             {
                 let moved = &parts[place].moved;
                 // The contributions to a fold pass together: one of them stands for the result of all, if it has one only.
                 if moved.reduced.is_none() || receive == 0 || !moved.partials.is_empty() {
-                    over.push(at(place, moved.receives[receive].address));
+                    written = Some(at(place, moved.receives[receive].address));
                 }
                 if moved.reduced.is_some() && receive == 0 {
-                    over.push(passes[place].fold);
+                    folded = Some(passes[place].fold);
                 }
             }
+            let over = [Some(link), written, folded].into_iter().flatten();
             if part.moved.multicast {
                 together.extend(over);
             } else {
-                over.push(at(own, send.address));
+                let over = over.chain([at(own, send.address)]);
                 streams.sends.push(self.flows.stream(header, clock.whole_beats(send.bytes), over));
             }
         }
