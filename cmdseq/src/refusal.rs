@@ -1,26 +1,15 @@
 //! Refusals of the planner and the verifier: a reason for programs, a message for people.
 
-use std::fmt;
+use crate::named::named;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $item:ident = $text:literal,)*) => {
-        /// The kind of a refusal.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Reason {
-            $($(#[doc = $doc])* $item,)*
+        named! {
+            /// The kind of a refusal. Its name is that in `--json` output and in `docs/verifier.md`.
+            Reason { $($(#[doc = $doc])* $item, $text;)* }
         }
 
         impl Reason {
-            /// All of them.
-            pub const ALL: &[Reason] = &[$(Reason::$item,)*];
-
-            /// Name in `--json` output and in `docs/verifier.md`.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Reason::$item => $text,)*
-                }
-            }
-
             /// One sentence, as in `docs/verifier.md`.
             pub const fn meaning(self) -> &'static str {
                 match self {
@@ -98,12 +87,6 @@ reasons! {
     TooLong = "too-long",
     /// The programs do not have the expected result.
     Expectation = "expectation",
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Why nothing was planned or launched, with rank and instruction if it concerns one.

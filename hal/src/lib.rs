@@ -79,7 +79,8 @@ mod error;
 pub mod function;
 pub mod in_process;
 pub mod interrupt;
-#[cfg(all(test, feature = "vfio-user-server"))]
+#[cfg(feature = "vfio-user-server")]
+#[cfg(test)]
 #[path = "../tests/vfio_user/logged.rs"]
 mod logged;
 pub mod memory;

@@ -1,32 +1,21 @@
 //! Operations, and the fields that each reads.
 
-use std::fmt;
+use crate::named::named;
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $text:literal, uses($($field:ident)*);)*) => {
-        /// The operation of an instruction.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum Operation {
-            $($(#[doc = $doc])* $name = $code,)*
+        named! {
+            /// The operation of an instruction.
+            #[repr(u8)]
+            Operation { $($(#[doc = $doc])* $name = $code, $text;)* }
         }
 
         impl Operation {
-            /// Every operation that this version defines, by code.
-            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
-
             /// Returns the operation with this code.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some(Operation::$name),)*
                     _ => None,
-                }
-            }
-
-            /// Name in programs, messages and documents.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Operation::$name => $text,)*
                 }
             }
 
@@ -177,12 +166,6 @@ operations! {
     Close = 39, "close", uses(window);
     /// Connects the changeover switch to the user logic, which accesses card memory until it is done.
     User = 40, "user", uses(source destination bytes extent);
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Whether all ranks of the communicator run the operation together.

@@ -9,7 +9,7 @@ mod tests;
 
 use std::fmt;
 
-use crate::named::by_name;
+use crate::named::{named, parsed};
 
 pub use accumulator::Accumulator;
 
@@ -18,29 +18,20 @@ macro_rules! coded {
         $(#[$doc:meta])* $name:ident($what:literal, $error:ident)
         { $($(#[doc = $item_doc:literal])* $item:ident = $code:literal, $text:literal;)* }
     ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum $name {
-            $($(#[doc = $item_doc])* $item = $code,)*
+        named! {
+            $(#[$doc])*
+            #[repr(u8)]
+            $name { $($(#[doc = $item_doc])* $item = $code, $text;)* }
         }
 
-        impl $name {
-            /// All values that this version defines, by code.
-            pub const ALL: &[$name] = &[$($name::$item,)*];
+        parsed! { $name($what, $error) }
 
+        impl $name {
             /// Returns the value with this code; 0 is none.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some($name::$item),)*
                     _ => None,
-                }
-            }
-
-            /// Name in programs, on the command line and in messages.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $($name::$item => $text,)*
                 }
             }
 
@@ -56,8 +47,6 @@ macro_rules! coded {
                 1 << self as u8
             }
         }
-
-        by_name! { $name($what, $error) { $($text),* } }
     };
 }
 

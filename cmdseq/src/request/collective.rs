@@ -1,30 +1,6 @@
 //! The collectives and the algorithms, by name.
 
-use crate::named::by_name;
-
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident($what:literal, $error:ident) { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$item_doc])* $item,)*
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &[$name] = &[$($name::$item,)*];
-
-            /// Name on the command line and in messages.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $($name::$item => $text,)*
-                }
-            }
-        }
-
-        by_name! { $name($what, $error) { $($text),* } }
-    };
-}
+use crate::named::{named, parsed};
 
 named! {
     /// A collective or point-to-point operation of the planner.
@@ -54,65 +30,69 @@ named! {
     /// C is [`Request::counts`](super::Request::counts), which only the vector forms have.
     ///
     /// send and recv are the same transfer: the root sends and the peer receives.
-    Collective("collective", UnknownCollective) {
+    Collective {
         /// No rank continues before all have arrived.
-        Barrier = "barrier",
+        Barrier, "barrier";
         /// From the root to the peer.
-        Send = "send",
+        Send, "send";
         /// The same transfer as [`Collective::Send`].
-        Recv = "recv",
+        Recv, "recv";
         /// The shift by one: rank r sends to r + 1 and receives from r - 1, modulo N.
-        Sendrecv = "sendrecv",
+        Sendrecv, "sendrecv";
         /// The root sends a block to each rank.
-        Scatter = "scatter",
+        Scatter, "scatter";
         /// The root receives a block from each rank.
-        Gather = "gather",
+        Gather, "gather";
         /// The root sends the same data to all ranks.
-        Broadcast = "broadcast",
+        Broadcast, "broadcast";
         /// Every rank sends a block to each rank.
-        Alltoall = "alltoall",
+        Alltoall, "alltoall";
         /// Every rank receives a block from each rank.
-        Allgather = "allgather",
+        Allgather, "allgather";
         /// The root sends a block to each rank, of different lengths.
-        Scatterv = "scatterv",
+        Scatterv, "scatterv";
         /// The root receives a block from each rank, of different lengths.
-        Gatherv = "gatherv",
+        Gatherv, "gatherv";
         /// Every rank receives a block from each rank, of different lengths.
-        Allgatherv = "allgatherv",
+        Allgatherv, "allgatherv";
         /// Every rank sends a block to each rank, of different lengths.
-        Alltoallv = "alltoallv",
+        Alltoallv, "alltoallv";
         /// The root receives the fold of all ranks.
-        Reduce = "reduce",
+        Reduce, "reduce";
         /// Every rank receives the fold of all ranks.
-        Allreduce = "allreduce",
+        Allreduce, "allreduce";
         /// Every rank receives the fold of one block of all ranks.
-        ReduceScatter = "reduce_scatter",
+        ReduceScatter, "reduce_scatter";
         /// Every rank receives the fold of the ranks up to it.
-        Scan = "scan",
+        Scan, "scan";
         /// Every rank receives the fold of the ranks before it.
-        Exscan = "exscan",
+        Exscan, "exscan";
     }
 }
 
 named! {
     /// An algorithm for collectives.
-    Algorithm("algorithm", UnknownAlgorithm) {
+    Algorithm {
         /// One instruction, one hop.
-        Direct = "direct",
+        Direct, "direct";
         /// Over all links: the data is distributed over all ranks, then collected (OPTWEB paper, section 3.4).
-        Multipath = "multipath",
+        Multipath, "multipath";
         /// Within the groups of a Dragonfly, then across them, or the reverse.
-        TwoLevel = "two-level",
+        TwoLevel, "two-level";
         /// Over all links at once, by exchanges in several lanes of a card.
-        Lanes = "lanes",
+        Lanes, "lanes";
         /// A binomial tree.
-        Binomial = "binomial",
+        Binomial, "binomial";
         /// From each rank to the next.
-        Ring = "ring",
+        Ring, "ring";
         /// From rank to rank, over other cards where there is no link.
-        Relay = "relay",
+        Relay, "relay";
     }
 }
+
+parsed! { Collective("collective", UnknownCollective) }
+
+parsed! { Algorithm("algorithm", UnknownAlgorithm) }
 
 impl Collective {
     /// Whether the collective uses [`Request::root`](super::Request::root).

@@ -33,8 +33,8 @@ pub(super) type Kind = (usize, u16, Rights);
 /// Refuses what needs more windows than `rank` has free.
 pub(super) fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
     let cause = format!(
-        "other ranks reach its memory and signals by one-sided operations of {needed} kinds (communicator and rights), but only \
-         {room} windows are free on its card"
+        "the one-sided operations of other ranks need {needed} windows of its card, one for each communicator and combination of \
+         rights, but only {room} are free"
     );
     Refusal::of(rank, cause).because(Reason::Window)
 }
@@ -113,7 +113,7 @@ impl<'a> Windows<'a> {
         };
         if let Some((user, index)) = open.uses.iter().find(|(user, index)| !clocks.is_over(**user, **index, rank)) {
             return Err(format!(
-                "instruction {index} of rank {user} may still go through window {}; add a barrier before the close",
+                "instruction {index} of rank {user} may still use window {}; add a barrier before the close",
                 window.slot
             ));
         }
@@ -136,7 +136,8 @@ impl<'a> Windows<'a> {
         let Some((opened, open)) = known.filter(|(opened, open)| opens(opened) && is_open(open)) else {
             return Err(match job.programs[peer].instructions.iter().any(opens) {
                 true => format!(
-                    "window {slot} of rank {peer} may be closed then; add a barrier after its open, and one before its close"
+                    "window {slot} of rank {peer} may be closed when this instruction runs; add a barrier after its open, and one \
+                     before its close"
                 ),
                 false => format!("rank {peer} opens no window {slot} with key {:#x}", window.key),
             });

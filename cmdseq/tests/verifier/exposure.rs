@@ -184,7 +184,7 @@ fn the_verifier_counts_windows() {
     for (windows, other) in [(1, vec![]), (2, vec![open, close, open, close])] {
         let refusal = check(windows, other).unwrap_err();
         assert_eq!((refusal.rank, refusal.reason), (Some(1), Reason::Window), "{refusal}");
-        assert!(refusal.cause.contains("of 2 kinds") && refusal.cause.contains("only 1 windows"), "{refusal}");
+        assert!(refusal.cause.contains("need 2 windows") && refusal.cause.contains("only 1 are free"), "{refusal}");
     }
 }
 

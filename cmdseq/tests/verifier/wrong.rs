@@ -156,17 +156,17 @@ const WRONG: &[Wrong] = wrong! {
         "if rank == 1\n rdma_write peer 2, source 0, destination 0x8000, bytes 64\nend\nscatter root 0, source 0, destination 0x1000, bytes 64\nif rank == 2\n fill destination 0x8000, bytes 64, extent 7\nend";
     "a window that nobody opens": 2 ranks, 0 at 0, Window, "rank 1 opens no window 3 with key 0x7",
         "if rank == 0\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\nend";
-    "a window that may not be open yet": 2 ranks, 0 at 0, Window, "window 3 of rank 1 may be closed then",
+    "a window that may not be open yet": 2 ranks, 0 at 0, Window, "window 3 of rank 1 may be closed when this instruction runs",
         "if rank == 0\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
-    "a window opened after the access": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed then",
+    "a window opened after the access": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed when this instruction runs",
         "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\n barrier\nelse\n barrier\n barrier\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
-    "a window closed too early": 2 ranks, 0 at 2, Window, "instruction 1 of rank 1 may still go through window 3",
+    "a window closed too early": 2 ranks, 0 at 2, Window, "instruction 1 of rank 1 may still use window 3",
         "if rank == 1\n barrier\n rdma_write peer 0, source 0, destination 0x1000, bytes 64, window 3, key 7\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\nend";
-    "a window closed before the access": 2 ranks, 0 at 2, Window, "window 3 of rank 1 may be closed then",
+    "a window closed before the access": 2 ranks, 0 at 2, Window, "window 3 of rank 1 may be closed when this instruction runs",
         "if rank == 0\n barrier\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n close window 3, key 7\n barrier\nend";
     "another key": 2 ranks, 0 at 1, Window, "rank 1 opens no window 3 with key 0x8",
         "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 8\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nend";
-    "the key of the window before": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed then",
+    "the key of the window before": 2 ranks, 0 at 1, Window, "window 3 of rank 1 may be closed when this instruction runs",
         "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights write, destination 0x1000, bytes 64\n close window 3, key 7\n open window 3, key 9, rights write, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 9\nend";
     "a write into a window to read": 2 ranks, 0 at 1, Window, "window 3 of rank 1 has no right write",
         "if rank == 0\n barrier\n rdma_write peer 1, source 0, destination 0x1000, bytes 64, window 3, key 7\n barrier\nelse\n open window 3, key 7, rights read, destination 0x1000, bytes 64\n barrier\n barrier\n close window 3, key 7\nend";

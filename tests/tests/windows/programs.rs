@@ -92,7 +92,7 @@ fn too_few_windows_are_refused_before_anything_runs() {
     let error = cluster.run(&[0, 1, 2], &bound(&everyone(3, 4)), LONG).unwrap_err();
     let Error::Refused(refusal) = &error else { panic!("{error}") };
     assert_eq!((refusal.rank, refusal.reason), (Some(0), Reason::Window));
-    assert!(refusal.cause.contains("of 3 kinds") && refusal.cause.contains("only 2 windows"), "{refusal}");
+    assert!(refusal.cause.contains("need 3 windows") && refusal.cause.contains("only 2 are free"), "{refusal}");
     assert!((0..3).all(|node| cluster.cards()[node].retired().unwrap() < 10));
     all_are_closed(&mut cluster);
 }
