@@ -95,11 +95,8 @@ fn reached(job: Job<'_>, origin: impl Fn(usize, usize) -> usize) -> Reached {
     reached
 }
 
-/// The smallest range around both.
+/// The smallest range around both. Of one kind, either all ranges have bytes or none has.
 fn hull(one: Range, other: Range) -> Range {
-    if one.bytes == 0 || other.bytes == 0 {
-        return if one.bytes == 0 { other } else { one };
-    }
     let (address, end) = (one.address.min(other.address), one.end().max(other.end()));
     Range { address, bytes: end - address }
 }
@@ -127,7 +124,7 @@ fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
 fn gaps(kind: Kind, ranges: &[(Range, (usize, usize))]) -> Vec<(u64, Kind, u64)> {
     let mut end = ranges.first().map_or(0, |(range, _)| range.address);
     let mut gaps = Vec::new();
-    for (range, _) in ranges.iter().filter(|(range, _)| range.bytes > 0) {
+    for (range, _) in ranges {
         if range.address > end {
             gaps.push((range.address - end, kind, range.address));
         }
@@ -142,9 +139,10 @@ fn add(exposure: &mut Exposure, kind: Kind, ranges: &[(Range, (usize, usize))], 
     let first = exposure.windows.len();
     for (range, (user, index)) in ranges {
         let is_first = exposure.windows.len() == first;
-        let begins = range.bytes > 0 && starts.contains(&range.address);
         match exposure.windows.last_mut() {
-            Some(window) if !is_first && (!begins || window.range.end() > range.address) => {
+            Some(window)
+                if !is_first && (window.range.address == range.address || !starts.contains(&range.address)) =>
+            {
                 window.range = hull(window.range, *range);
             }
             _ => exposure.windows.push(Exposed { rank, communicator, range: *range, rights }),

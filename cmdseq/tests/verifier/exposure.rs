@@ -85,6 +85,8 @@ proptest! {
         }
         let exact = exposure(&set, None, &capabilities, &[100; 3]).unwrap();
         prop_assert_eq!(&opened(&exact), &expected);
+        // What touches is one window.
+        prop_assert_eq!(exact.windows.len(), expected.values().map(|bytes| gaps(bytes).len() + 1).sum::<usize>());
 
         let kinds = |rank: usize| expected.keys().filter(|kind| kind.0 == rank).count();
         let found = exposure(&set, None, &capabilities, &[room; 3]);
@@ -151,6 +153,8 @@ fn what_cannot_be_reached_is_not_opened() {
     ] {
         assert_eq!(of(vec![nothing]), Exposure::default(), "{nothing:?}");
     }
+    let end = Instruction::rdma_write(1, at(0), at((8 << 30) - 8), 8);
+    assert_eq!(windows(&of(vec![end])), [(1, 0, (8 << 30) - 8, 8)]);
     // By rank of the communicator, and where a stripe places it.
     let exposed = of(vec![Instruction::rdma_write(0, at(0), at(64).striped(), 8).on(4)]);
     assert_eq!(windows(&exposed), [(2, 4, 64 + stripe, 8)]);

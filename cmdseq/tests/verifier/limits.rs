@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cmdseq::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
 use cmdseq::meaning::expect;
-use cmdseq::plan::{Collective, Piece, Program, ProgramSet, Request};
+use cmdseq::plan::{Collective, Communicator, Piece, Program, ProgramSet, Request};
 use cmdseq::{Instruction, Operand, Reason, Refusal, verify};
 
 use crate::cards::connected;
@@ -43,6 +43,32 @@ fn what_puts_know_is_bounded() {
     let programs =
         vec![each(&learning), each(&[Instruction::send(0, at(0), 8)]), each(&[Instruction::wait_signal(0, 1)])];
     assert_limit(&refused(ranks as u32, programs), "KNOWN_MAX");
+}
+
+/// Rank 0 exchanges with half of the others in each lane. Blocks of one lane lie between those of the other, so that they are looked
+/// at one by one.
+#[test]
+fn blocks_of_several_lanes_are_bounded() {
+    let members: u32 = 5000;
+    let ranks = 2 * members - 1;
+    let mut capabilities = connected(ranks);
+    (capabilities.communicator_ranks, capabilities.lanes) = (ranks, 2);
+    let halves = [(1..members).collect::<Vec<_>>(), (members..ranks).collect()];
+    let communicators =
+        (1..).zip(halves).map(|(id, half)| Communicator { id, members: [0].into_iter().chain(half).collect() });
+    let communicators: Vec<Communicator> = communicators.collect();
+    let table = cmdseq::Table::packed((0..members).map(|_| 8), 16);
+    let exchange = |number: u64| {
+        let (lane, place) = ((number % 2) as u8, number % 2 * 8);
+        Instruction { lane, ..Instruction::alltoallv(at(place), at((1 << 30) + place), 0, 0).on(1 + u16::from(lane)) }
+    };
+    // Each reads a block of every member and writes one.
+    let most = BLOCKS_MAX / u64::from(2 * members);
+    let first = (0..=most).map(exchange).collect::<Vec<_>>();
+    let mut programs = vec![Program::default(); ranks as usize];
+    programs[0] = Program { tables: [(0, table)].into(), ..first.into() };
+    let set = ProgramSet::new((0..ranks).collect::<Vec<_>>(), programs).with(communicators);
+    assert_limit(&verify(&set, &capabilities).unwrap_err(), "BLOCKS_MAX");
 }
 
 #[test]

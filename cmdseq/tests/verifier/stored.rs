@@ -3,7 +3,7 @@
 use cmdseq::limits::EXPANDED_MAX;
 use cmdseq::plan::ProgramSet;
 use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
-use cmdseq::{Flags, Instruction, Operand, Reason, Refusal};
+use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, Refusal};
 
 use crate::cards::connected;
 
@@ -137,6 +137,23 @@ fn launches_run_what_is_stored() {
     let refusal = launching(2, 8 << 30).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(1), Reason::Memory));
     assert_eq!(launching(1, 0).unwrap_err().reason, Reason::Stored);
+}
+
+/// The driver opens windows for what it launches; nobody does for a launch in a program.
+#[test]
+fn stored_programs_that_are_launched_name_their_windows() {
+    let launching = |windows, instructions: Vec<Instruction>| {
+        let stored = [vec![Stored { slot: 2, instructions }], vec![]];
+        let set = ProgramSet::new([0, 1], [vec![Instruction::launch(2, [0; 3])], vec![]]);
+        verify_launches(&set, &stored, &Capabilities { windows, ..connected(2) })
+    };
+    let write = Instruction::rdma_write(1, at(0), at(64), 8);
+    let refusal = launching(1, vec![Instruction::nop(), write]).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Window), "{refusal}");
+    assert!(refusal.cause.contains("instruction 1 of the stored program (rdma_write)"), "{refusal}");
+    launching(1, vec![Instruction::copy(at(0), at(64), 8)]).unwrap();
+    // Cards without windows ask for none.
+    launching(0, vec![write]).unwrap();
 }
 
 #[test]

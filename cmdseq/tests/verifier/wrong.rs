@@ -212,6 +212,8 @@ const WRONG: &[Wrong] = wrong! {
         "nop\ncopy source 0, destination 32, bytes 64";
     "a fold over a part of its operand": 2 ranks, 1 at 1, Overlap, "fold: 64 B at 0x0 and 64 B at 0x20 overlap, and one of them is written",
         "nop\nif rank == 1\n fold source 0, extent 64, destination 32, bytes 64, element f32, reduction sum\nend";
+    "a fold of nothing, from beyond the memory": 2 ranks, 0 at 0, Memory, "0x240000000",
+        "fold source 0, extent 0x240000000, destination 64, bytes 0, element f32, reduction sum";
     "a fold of what a neighbour writes": 2 ranks, 0 at 0, Race, "(fold) reads",
         "if rank == 0\n rdma_write peer 1, source 0, destination 64, bytes 64\nelse\n fold source 0, extent 64, destination 128, bytes 64, element u8, reduction max\nend";
     "a ring that writes what it sends": 3 ranks, 0 at 0, Overlap, "overlap",
