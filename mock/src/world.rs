@@ -7,7 +7,6 @@ use cmdseq::Tables;
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
-use crate::card::frames::Contents;
 use crate::card::host_jobs::HostDma;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
@@ -114,8 +113,8 @@ pub(crate) struct Core {
     pub(crate) watches: Vec<Fault>,
     /// Bytes read and written since the lock was taken.
     pub(crate) hold_bytes: u64,
-    /// Card memory to be freed after the lock is released.
-    pub(crate) discarded: Vec<Contents>,
+    /// Card memory, and blocks that were the last to hold some, to be freed after the lock is released.
+    pub(crate) discarded: Vec<Box<dyn Send>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) has_failed: bool,
     pub(crate) world: Members,

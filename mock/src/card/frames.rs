@@ -4,10 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::card::budget::{Budget, Charge};
-use crate::net::payload::{FRAME, Frame};
-
-/// Frames of a table.
-const TABLE: usize = 512;
+use crate::net::payload::{FRAME, Frame, Payload, TABLE, Table};
 
 /// What was written. The frames are freed before their charge.
 #[derive(Debug)]
@@ -15,9 +12,6 @@ pub(crate) struct Contents {
     pub(crate) tables: Vec<Option<Table>>,
     pub(crate) charge: Charge,
 }
-
-/// Frames that follow each other; `None` was never written.
-type Table = Box<[Option<Frame>]>;
 
 impl Contents {
     pub(crate) fn new(budget: &Arc<Budget>, node: u32) -> Self {
@@ -33,8 +27,22 @@ impl Contents {
         if self.tables.len() <= place {
             self.tables.resize_with(place + 1, || None);
         }
-        let table = self.tables[place].get_or_insert_with(|| vec![None; TABLE].into_boxed_slice());
-        &mut table[number % TABLE]
+        let table = self.tables[place].get_or_insert_with(|| Arc::new(vec![None; TABLE]));
+        &mut Arc::make_mut(table)[number % TABLE]
+    }
+
+    /// Returns `bytes` bytes at `address`, at least one, as they are now. Of many frames the tables are shared, because the fabric's
+    /// lock is held.
+    pub(crate) fn share(&self, address: u64, bytes: u64) -> Payload {
+        let [begin, last] = [address, address + bytes - 1].map(|at| (at / FRAME as u64) as usize);
+        let (tables, first) = if last - begin < TABLE {
+            let frames = (begin..=last).map(|number| self.frame(number).cloned()).collect();
+            ([Some(Arc::new(frames))].into(), begin)
+        } else {
+            let places = begin / TABLE..=last / TABLE;
+            (places.map(|place| self.tables.get(place).cloned().flatten()).collect(), begin / TABLE * TABLE)
+        };
+        Payload::Shared { tables, offset: address as usize - first * FRAME, bytes }
     }
 }
 

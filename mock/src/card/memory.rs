@@ -165,8 +165,7 @@ impl CardMemory {
         if Payload::is_small(bytes) && parts(address, bytes).any(is_written) {
             return Ok(Payload::Copied(self.read(address, bytes)?.into()));
         }
-        let frames = parts(address, bytes).map(|part| self.contents.frame(part.frame).cloned()).collect();
-        Ok(Payload::Shared { frames, offset: (address % FRAME as u64) as usize, bytes })
+        Ok(self.contents.share(address, bytes))
     }
 
     /// Writes the bytes of `range` of a payload at `address`.
@@ -289,6 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::net::payload::TABLE;
 
     const GIB: u64 = 1 << 30;
     const FRAME_BYTES: u64 = FRAME as u64;
@@ -339,6 +339,25 @@ mod tests {
         assert_eq!(memory.payload(u64::MAX, 2).unwrap_err(), outside);
         let payload = memory.payload(0, 2).unwrap();
         assert_eq!(memory.write_payload(u64::MAX, &payload, 0..2).unwrap_err(), outside);
+    }
+
+    /// Of a block of many frames, tables of frames are shared.
+    #[test]
+    fn a_long_block_stays_as_it_was_when_it_left() {
+        let bytes = 5 * (TABLE as u64) * FRAME_BYTES / 2 + 77;
+        for address in [0, 5, FRAME_BYTES, GIB - 3 * FRAME_BYTES - 1, 7 * GIB] {
+            let mut memory = memory(8 * GIB);
+            memory.fill(address, bytes / 3, 0x0807_0605_0403_0201).unwrap();
+            memory.write(address + bytes - 5, &[9; 4]).unwrap();
+            let before = memory.read(address, bytes).unwrap();
+            let payload = memory.payload(address, bytes).unwrap();
+            memory.fill(address.saturating_sub(9), bytes + 20, 3).unwrap();
+            let mut carried = Vec::new();
+            payload.append_to(0..bytes, &mut carried);
+            assert!(carried == before, "{address:#x}");
+            memory.write_payload(address + 1, &payload, 0..bytes).unwrap();
+            assert!(memory.read(address + 1, bytes).unwrap() == before, "{address:#x}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Core {
         };
         let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
         let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
-        self.discarded.push(contents);
+        self.discarded.push(Box::new(contents));
         peers.into_iter().for_each(|peer| self.transfer_ended(peer));
     }
 

@@ -9,6 +9,7 @@ use crate::card::memory::MemoryError;
 use crate::card::running::memory_refusal;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, HOLD_BYTES, Move, Then};
+use crate::proto::refusal::Refusal;
 use crate::world::Core;
 
 impl Core {
@@ -23,37 +24,47 @@ impl Core {
     /// Continues the current move. Returns `false` if the lock must be released first.
     pub(crate) fn go_on_moving(&mut self) -> bool {
         let Some(mut this) = self.moving.take() else { return true };
+        let Some(ended) = self.move_pieces(&mut this) else {
+            self.moving = Some(this);
+            return false;
+        };
+        if let Data::Block { payload, .. } = this.data
+            && payload.len() > HOLD_BYTES
+        {
+            self.discarded.push(Box::new(payload));
+        }
+        match (ended, this.then) {
+            (Err(refusal), _) => self.fail(this.at, refusal),
+            (Ok(false), _) => {}
+            (Ok(true), Then::Received { port, place }) => self.received(this.at, port, place),
+            (Ok(true), Then::OwnKept) => self.own_kept(this.at),
+            (Ok(true), Then::LocalDone) => self.timed_finish(this.at),
+            (Ok(true), Then::RdmaMoved) => self.rdma_moved(this.at),
+            (Ok(true), Then::Folded) => self.all_received(this.at),
+        }
+        true
+    }
+
+    /// Moves piece after piece: to the end, or until a host has ended the instruction (`false`). `None` if the lock must be released
+    /// first.
+    fn move_pieces(&mut self, this: &mut Move) -> Option<Result<bool, Refusal>> {
         if self.lane(this.at).epoch != this.epoch {
-            // A host ended the instruction.
-            return true;
+            return Some(Ok(false));
         }
         if self.cards[this.card].memory.clears() != this.clears {
             // The card was reset during the move.
-            let peer = self.cards[this.card].node;
-            self.fail(this.at, (Status::Mismatch, peer as u16));
-            return true;
+            return Some(Err((Status::Mismatch, self.cards[this.card].node as u16)));
         }
         while this.done < this.data.bytes() {
             if self.has_held_enough() {
-                self.moving = Some(this);
-                return false;
+                return None;
             }
-            match self.move_piece(&mut this) {
+            match self.move_piece(this) {
                 Ok(bytes) => this.done += bytes,
-                Err(error) => {
-                    self.fail(this.at, memory_refusal(error));
-                    return true;
-                }
+                Err(error) => return Some(Err(memory_refusal(error))),
             }
         }
-        match this.then {
-            Then::Received { port, place } => self.received(this.at, port, place),
-            Then::OwnKept => self.own_kept(this.at),
-            Then::LocalDone => self.timed_finish(this.at),
-            Then::RdmaMoved => self.rdma_moved(this.at),
-            Then::Folded => self.all_received(this.at),
-        }
-        true
+        Some(Ok(true))
     }
 
     /// Moves the next piece, and returns its bytes.

@@ -10,6 +10,12 @@ pub(crate) const FRAME: usize = 4 << 10;
 /// One frame of memory. Whoever writes a shared one gets a copy of its own.
 pub(crate) type Frame = Arc<Vec<u8>>;
 
+/// Frames of a table.
+pub(crate) const TABLE: usize = 512;
+
+/// Frames that follow each other; `None` was never written. Whoever changes a shared one gets a copy of its own.
+pub(crate) type Table = Arc<Vec<Option<Frame>>>;
+
 /// Fewer bytes than this are copied: sharing their frame would cost its next writer more.
 const SMALL: u64 = FRAME as u64;
 
@@ -18,9 +24,9 @@ const SMALL: u64 = FRAME as u64;
 pub(crate) enum Payload {
     Copied(Arc<[u8]>),
     Shared {
-        /// The frames that hold the bytes; `None` reads as zeros.
-        frames: Arc<[Option<Frame>]>,
-        /// Of the first byte in the first frame.
+        /// The tables with the frames that hold the bytes; what they do not have reads as zeros.
+        tables: Arc<[Option<Table>]>,
+        /// Of the first byte in the first table.
         offset: usize,
         bytes: u64,
     },
@@ -66,11 +72,12 @@ impl Payload {
     pub(crate) fn piece(&self, range: Range<u64>) -> Piece<'_> {
         match self {
             Payload::Copied(data) => Piece::Bytes(&data[range.start as usize..range.end as usize]),
-            Payload::Shared { frames, offset, .. } => {
+            Payload::Shared { tables, offset, .. } => {
                 let (start, bytes) = (range.start as usize + offset, (range.end - range.start) as usize);
                 let (number, start) = (start / FRAME, start % FRAME);
                 let end = FRAME.min(start + bytes);
-                match &frames[number] {
+                let table = tables[number / TABLE].as_ref();
+                match table.and_then(|table| table.get(number % TABLE)?.as_ref()) {
                     None => Piece::Zeros(end - start),
                     Some(frame) if end - start == FRAME => Piece::Frame(frame),
                     Some(frame) => Piece::Bytes(&frame[start..end]),
