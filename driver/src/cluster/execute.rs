@@ -1,4 +1,4 @@
-//! RepeatedRun programs that the planner makes, or such as it makes: the same start for all ranks, one doorbell per card, one deadline.
+//! Runs program sets, such as those of plans, once or many times: the same start for all ranks, one doorbell per card, one deadline.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
