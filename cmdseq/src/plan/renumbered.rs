@@ -137,7 +137,8 @@ pub(super) fn missing(request: &Request, capabilities: &Capabilities) -> Option<
     let place = |node: &u32| capabilities.topology.place(*node, capabilities.nodes);
     let rows: BTreeSet<u32> = request.group.iter().filter_map(place).map(|(row, _)| row).collect();
     let columns: BTreeSet<u32> = request.group.iter().filter_map(place).map(|(_, column)| column).collect();
-    let count = rows.len() * columns.len() - request.group.len();
+    // Bounds are asked of any request: a group that names a card twice may have more ranks than its grid has cards.
+    let count = (rows.len() * columns.len()).checked_sub(request.group.len())?;
     let is_possible = !request.collective.reduces() && request.placement.is_none() && count <= request.group.len();
     if count == 0 || !is_possible {
         return (count == 0).then(Vec::new);

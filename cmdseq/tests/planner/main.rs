@@ -523,6 +523,15 @@ fn an_alltoall_without_room_runs_in_place() {
     }
 }
 
+/// Bounds are asked of requests that nobody has checked.
+#[test]
+fn groups_that_name_a_card_often_have_a_bound() {
+    let grid = dragonfly(8, 8);
+    let request = Request::new(Collective::Broadcast, vec![0, 1, 9, 9, 9], 64);
+    assert!(request.lower_bound(&grid).is_some());
+    assert!(plan(&request, &grid).is_err());
+}
+
 /// 64 MiB, worked out by hand for links of 45 Gb/s: on 8 cards, 2 * 7/8 * 2^29 bits over 7 links are 2982.616 us; on 8x8, a
 /// root sends 2^29 bits over 14 links in 852.176 us. A hop is 61 cycles of 5 ns and 390 ns.
 #[test]
