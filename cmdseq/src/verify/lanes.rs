@@ -10,8 +10,9 @@ use crate::ranges::{Range, card_ranges};
 use crate::refusal::{Reason, Refusal};
 use crate::{Context, Instruction};
 
-/// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes.
-pub(super) fn check(job: Job<'_>) -> Result<(), Refusal> {
+/// Refuses exchanges that may run at once on a card if one writes bytes that the other reads or writes. `spans` are
+/// the bounds of the tables, by rank.
+pub(super) fn check(job: Job<'_>, spans: &[Spans]) -> Result<(), Refusal> {
     let mut lanes = Lanes::new(job);
     if lanes.count() == 1 {
         return Ok(());
@@ -23,7 +24,6 @@ pub(super) fn check(job: Job<'_>) -> Result<(), Refusal> {
     }
     let mut blocks = 0;
     for (rank, program) in job.programs.iter().enumerate() {
-        let spans = Spans::new(&program.tables);
         let mut running: Vec<Running<'_>> = Vec::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
             let claim = lanes.claim(rank, index);
@@ -32,7 +32,7 @@ pub(super) fn check(job: Job<'_>) -> Result<(), Refusal> {
                 continue;
             }
             let context = job.context(rank, instruction);
-            let sides = Sides::of(instruction, &context, &spans);
+            let sides = Sides::of(instruction, &context, &spans[rank]);
             let mut it = Running { index, instruction, claim, context, sides, accesses: None };
             for earlier in &mut running {
                 if it.is_plainly_apart_from(earlier) {

@@ -82,12 +82,12 @@ fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
     let count = programs.iter().map(|program| program.instructions.len()).sum();
     let mut instructions = Instructions::new(members, capabilities, count);
     let mut has_one_sided = false;
+    let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
     for (rank, program) in programs.iter().enumerate() {
         check_tables(rank, program, capabilities)?;
-        let spans = Spans::new(&program.tables);
         let mut slots = Slots::default();
         for (index, instruction) in program.instructions.iter().enumerate() {
-            let checked = instructions.check(rank, instruction, &program.tables, &spans);
+            let checked = instructions.check(rank, instruction, &program.tables, &spans[rank]);
             let occupant = |id| members.occupant(rank, id);
             checked.and_then(|()| slots.step(index, instruction, occupant)).map_err(|fault| {
                 let lane = if instruction.lane == 0 { String::new() } else { format!(" in lane {}", instruction.lane) };
@@ -98,10 +98,10 @@ fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
         }
     }
     drop(instructions);
-    lanes::check(job)?;
+    lanes::check(job, &spans)?;
     if has_one_sided {
         windows::check_room(job)?;
-        Races::check(job)?;
+        Races::check(job, &spans)?;
     }
     Ok(has_one_sided)
 }

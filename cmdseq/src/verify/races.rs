@@ -29,13 +29,12 @@ pub(super) struct Races<'a> {
 }
 
 impl<'a> Races<'a> {
-    /// Runs the programs to their ends.
+    /// Runs the programs to their ends. `spans` are the bounds of their tables, by rank.
     ///
     /// # Errors
     /// As [`Matching::step`]; and a race, a use before a signal, or an overflow of a signal.
-    pub(super) fn check(job: Job<'a>) -> Result<(), Refusal> {
+    pub(super) fn check(job: Job<'a>, spans: &'a [Spans]) -> Result<(), Refusal> {
         check_size(job.programs)?;
-        let spans: Vec<Spans> = job.programs.iter().map(|program| Spans::new(&program.tables)).collect();
         let signals = Signals::new(job);
         if let Some(((rank, signal), putter, index)) = signals.overflow() {
             let cause =
@@ -43,7 +42,7 @@ impl<'a> Races<'a> {
             return Err(Refusal::at(putter, index, cause).because(Reason::SignalOverflow));
         }
         let found = run::until_none(signals, |signals| {
-            let mut races = Races::new(job, &spans);
+            let mut races = Races::new(job, spans);
             let mut windows = Windows::of(job);
             let mut found = None;
             run::clocks(job, signals, |rank, index, clocks| {
