@@ -184,8 +184,7 @@ impl Core {
                 self.stream_over(at);
             }
             StreamPurpose::Multicast { at } => {
-                let sends = self.transfer(at).map_or(0, |transfer| transfer.sends.len());
-                (0..sends).for_each(|send| self.counted_out(at, send));
+                (0..self.sends(at)).for_each(|send| self.counted_out(at, send));
                 self.own_through_switch(at);
                 self.stream_over(at);
             }
