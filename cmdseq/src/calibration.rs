@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::capability::{Capabilities, Timing, TimingField, Topology};
+use crate::Topology;
+use crate::capability::{Capabilities, Timing, TimingField};
 use crate::cost::CostModel;
 
 /// One parameter of a cost model, measured.
@@ -79,14 +80,16 @@ impl Calibration {
 /// Returns what identifies a fabric for a calibration: its shape and all reported times, without settings of the host such as
 /// the eager limit.
 pub fn facts(capabilities: &Capabilities) -> BTreeMap<String, u64> {
-    let groups = match capabilities.topology {
-        Topology::FullyConnected => 0,
-        Topology::Dragonfly { groups } => groups,
+    let (groups, rows) = match capabilities.topology {
+        Topology::FullyConnected => (0, 0),
+        Topology::Dragonfly { groups } => (groups, 0),
+        Topology::Torus { rows } => (0, rows),
     };
     let fixed = [
         ("clock_khz", u64::from(capabilities.clock_khz)),
         ("nodes", capabilities.nodes.into()),
         ("dragonfly_groups", groups.into()),
+        ("torus_rows", rows.into()),
         ("ports", capabilities.ports.into()),
         ("memory_bytes", capabilities.memory_bytes),
         ("memory_channels", capabilities.memory_channels.into()),

@@ -1,65 +1,6 @@
 //! Capabilities that a card reports: the only facts about cards that planner and verifier use.
 
-use crate::{Combine, Operation};
-
-/// The links of a fabric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Topology {
-    /// A link between every two cards.
-    FullyConnected,
-    /// `groups` groups of equal size, linked fully inside, and the cards of equal place in all groups linked fully (OPTWEB
-    /// paper, section 5.3 and figure 20). Node `g * size + i` is card i of group g.
-    Dragonfly {
-        /// Groups.
-        groups: u32,
-    },
-}
-
-impl Topology {
-    /// Returns the row and the column of `node` in a fabric of `nodes` cards: two cards of one row, or of one column, are
-    /// linked. `None` if the fabric has no such node.
-    pub fn place(self, node: u32, nodes: u32) -> Option<(u32, u32)> {
-        let row_nodes = match self {
-            Topology::FullyConnected => nodes,
-            Topology::Dragonfly { groups } => nodes / groups.max(1),
-        };
-        (node < nodes && row_nodes != 0).then(|| (node / row_nodes, node % row_nodes))
-    }
-
-    /// Whether a link leads from node `a` to node `b` in a fabric of `nodes` cards.
-    pub fn linked(self, a: u32, b: u32, nodes: u32) -> bool {
-        let (Some(one), Some(other)) = (self.place(a, nodes), self.place(b, nodes)) else { return false };
-        a != b && (one.0 == other.0 || one.1 == other.1)
-    }
-
-    /// Whether all `members` are linked to each other, in a fabric of `nodes` cards.
-    pub fn all_linked(self, members: &[u32], nodes: u32) -> bool {
-        match self {
-            Topology::FullyConnected => members.iter().all(|node| *node < nodes),
-            Topology::Dragonfly { .. } => {
-                let linked = |(place, a): (usize, &u32)| {
-                    members[place + 1..].iter().all(|b| a == b || self.linked(*a, *b, nodes))
-                };
-                members.iter().enumerate().all(linked)
-            }
-        }
-    }
-
-    /// Returns the number of links of one card in a fabric of `nodes` cards.
-    pub fn ports(self, nodes: u32) -> u32 {
-        match self {
-            Topology::FullyConnected => nodes.saturating_sub(1),
-            Topology::Dragonfly { groups } => (nodes / groups.max(1)).saturating_sub(1) + groups.saturating_sub(1),
-        }
-    }
-
-    /// Returns the number of cards of a Dragonfly of g groups whose cards have k links: g(k - g + 2), with k - g + 2 in each group.
-    /// `None` with too few links.
-    pub fn dragonfly_nodes(groups: u32, ports: u32) -> Option<u32> {
-        let size = (ports + 2).checked_sub(groups).filter(|size| *size > 0)?;
-        (groups > 0).then(|| groups.checked_mul(size)).flatten()
-    }
-}
+use crate::{Combine, Operation, Topology};
 
 /// Capabilities of a card and of the fabric it is in, as read from its registers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -165,6 +106,8 @@ pub struct Timing {
     pub data_ps: u32,
     /// Picoseconds from the last beat counted in until the source is notified.
     pub acknowledge_ps: u32,
+    /// Picoseconds that each link after the first adds to these three, where routers lead over several.
+    pub hop_ps: u32,
     /// Effective rate of a link, Mb/s.
     pub link_mbps: u32,
     /// Rate of a pseudo channel, Mb/s.
@@ -229,6 +172,7 @@ fields! {
     control_ps false,
     data_ps false,
     acknowledge_ps false,
+    hop_ps false,
     link_mbps true,
     channel_mbps true,
     host_mbps true,

@@ -35,7 +35,7 @@
 //! #     reductions_extend: false, extrapolated: false,
 //! #     timing: cmdseq::capability::Timing {
 //! #         dispatch_cycles: 1, memory_read_cycles: 1, handover_cycles: 1, switch_cycles: 1, control_ps: 1, data_ps: 1,
-//! #         acknowledge_ps: 1, link_mbps: 1, channel_mbps: 1, host_mbps: 1, beat_bytes: 32, reduce_beat_cycles: 1,
+//! #         acknowledge_ps: 1, hop_ps: 0, link_mbps: 1, channel_mbps: 1, host_mbps: 1, beat_bytes: 32, reduce_beat_cycles: 1,
 //! #         reduce_unit_cycles: 1,
 //! #     },
 //! # };
@@ -87,9 +87,10 @@ pub mod reduction;
 mod refusal;
 mod request;
 pub mod table;
+mod topology;
 pub mod verify;
 
-pub use capability::{Capabilities, Topology};
+pub use capability::Capabilities;
 pub use completion::{Completion, Status};
 pub use cost::CostModel;
 pub use encoded::Encoded;
@@ -98,4 +99,5 @@ pub use ranges::{AddressOverflow, Context, OwnBlock, RangeError, Transfer, Trans
 pub use reduction::{Combine, Element, Reduction};
 pub use refusal::{Reason, Refusal};
 pub use table::{Table, Tables};
+pub use topology::{Hop, Topology};
 pub use verify::verify;

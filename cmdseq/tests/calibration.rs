@@ -23,6 +23,7 @@ fn every_field_of_a_timing_has_a_name_of_its_own() {
         control_ps: 0,
         data_ps: 0,
         acknowledge_ps: 0,
+        hop_ps: 0,
         link_mbps: 0,
         channel_mbps: 0,
         host_mbps: 0,
@@ -34,7 +35,7 @@ fn every_field_of_a_timing_has_a_name_of_its_own() {
         field.set(&mut timing, value);
     }
     let values: Vec<u32> = Timing::FIELDS.iter().map(|field| field.of(&timing)).collect();
-    assert_eq!(values, (1..=13).collect::<Vec<_>>());
-    assert_eq!(timing.reduce_unit_cycles, 13);
+    assert_eq!(values, (1..=14).collect::<Vec<_>>());
+    assert_eq!(timing.reduce_unit_cycles, 14);
     assert!(TimingField::named("link_mbps").is_some() && TimingField::named("links").is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cmdseq::Tables;
+use cmdseq::{Hop, Tables};
 
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::communicators::{Communicators, Members};
@@ -15,7 +15,7 @@ use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::windows::Windows;
 use crate::card::{Card, RESIDENT_PROGRAMS};
-use crate::engine::streams::{End, Rates, StreamId};
+use crate::engine::streams::{End, Rates, ResourceId, StreamId};
 use crate::engine::{Agenda, Time};
 use crate::fault::Fault;
 use crate::net::link::Link;
@@ -141,9 +141,17 @@ impl Core {
     pub(crate) fn new(profile: Profile) -> Self {
         let mut rates = Rates::new();
         let ports = Ports::new(profile.topology, profile.nodes);
+        let wires = 0..ports.links() as usize * profile.nodes as usize;
+        let wires: Vec<ResourceId> = wires.map(|_| rates.add_resource(profile.link_mbps.into())).collect();
+        let wire = |hop: Hop| wires[(hop.node * ports.links() + hop.port) as usize];
+        let way = |node, port| ports.way(node, port as usize).into_iter().map(wire).collect();
+        let links = |node| {
+            (0..ports.count()).map(|port| Link::new(way(node, port), profile.hop_ps, profile.lanes as usize)).collect()
+        };
         let world: Members = (0..profile.nodes).collect();
         let budget = Budget::new(of_this_machine(), profile.nodes);
-        let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, &budget, node)).collect();
+        let mut card = |node| Core::card(&profile, links(node), &mut rates, &world, &budget, node);
+        let cards = (0..profile.nodes).map(&mut card).collect();
         Core {
             profile,
             ports,
@@ -168,20 +176,20 @@ impl Core {
 
     pub(crate) fn card(
         profile: &Profile,
+        links: Vec<Link>,
         rates: &mut Rates<StreamPurpose>,
         world: &Members,
         budget: &Arc<Budget>,
         node: u32,
     ) -> Card {
         let lanes = profile.lanes as usize;
-        let link = |out| Link::new(out, lanes);
         let mut card = Card {
             node,
             config: ConfigSpace::new(),
             msix: Msix::new(),
             bus: None,
             memory: CardMemory::new(profile.memory_bytes, node, budget),
-            links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
+            links,
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
             local: (0..lanes).map(|_| rates.add_resource(profile.loop_back_mbps())).collect(),
             fold: (0..lanes).map(|_| rates.add_resource(profile.reduce_mbps())).collect(),

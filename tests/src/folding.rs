@@ -33,14 +33,16 @@ impl From<(u32, u32)> for Grid {
     }
 }
 
-/// Returns rows and ranks of each, of a group that needs both; else all ranks are in one row.
+/// Returns rows and ranks of each, of a group on a Dragonfly or torus that has both; else all ranks are in one row.
 pub fn grid(capabilities: &Capabilities, group: &[u32]) -> Grid {
     let ranks = group.len() as u32;
     let channel_bytes = capabilities.memory_bytes / u64::from(capabilities.memory_channels);
     let shares_channels = capabilities.stripe_half_bytes < channel_bytes;
     let in_one_row = Grid { rows: 1, size: ranks, shares_channels };
-    let Topology::Dragonfly { groups } = capabilities.topology else { return in_one_row };
-    let row = |node: &u32| node / (capabilities.nodes / groups);
+    if capabilities.topology == Topology::FullyConnected {
+        return in_one_row;
+    }
+    let row = |node: &u32| node / (capabilities.nodes / capabilities.topology.rows());
     let rows = group.iter().map(row).collect::<BTreeSet<u32>>().len() as u32;
     if rows == ranks { in_one_row } else { Grid { rows, size: ranks / rows, shares_channels } }
 }

@@ -163,6 +163,35 @@ fn dragonfly_runs_every_operation() {
 }
 
 #[test]
+fn tori_run_every_operation() {
+    for (selector, ranks) in [("mock:circus:1x5", 5), ("mock:circus:3x4", 12), ("mock:bluelink:2x2", 4)] {
+        let mut sweep = Sweep::new(selector);
+        for operation in OPERATIONS {
+            for bytes in [0, 1, 4095, 16385] {
+                for root in [0, ranks - 1] {
+                    let case = Case { operation, ranks, bytes, root, peer: (root + 2) % ranks };
+                    check_all(&mut sweep, case, (0..ranks).collect());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_on_a_torus_in_any_order() {
+    let mut sweep = Sweep::new("mock:circus:4x4");
+    for group in [vec![5, 2], vec![15, 0, 7], vec![0, 1, 4, 5], vec![9, 8, 3, 1, 14], vec![12, 8, 4, 0, 3, 7, 11, 15]] {
+        let ranks = group.len() as u32;
+        for operation in OPERATIONS {
+            for bytes in [1, 65568] {
+                let case = Case { operation, ranks, bytes, root: ranks - 1, peer: 0 };
+                check_all(&mut sweep, case, group.clone());
+            }
+        }
+    }
+}
+
+#[test]
 fn large_blocks() {
     let (ranks, bytes) = (4, if is_full() { 128 * MIB } else { 8 * MIB + 3 });
     let mut sweep = Sweep::new("mock:optweb:4");

@@ -67,6 +67,7 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
     let capabilities = match profile.topology {
         Topology::FullyConnected => cards::connected(profile.nodes),
         Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
+        Topology::Torus { rows } => cards::circus(rows, profile.nodes / rows),
     };
     let capabilities = Capabilities { lanes: profile.lanes, ..capabilities };
     let planned: Vec<(Plan, Vec<Plan>)> = requests
@@ -138,6 +139,16 @@ fn the_same_on_dragonflies() {
     let shapes: &[(u32, u32)] = if is_full() { &[(2, 2), (2, 8), (3, 5), (4, 4), (8, 8)] } else { &[(2, 3), (4, 4)] };
     for (groups, size) in shapes {
         let profile = Profile::optweb_dragonfly(*groups, *size);
+        check(&profile, &requests(&profile));
+    }
+}
+
+#[test]
+fn the_same_on_tori() {
+    let shapes: &[(u32, u32)] =
+        if is_full() { &[(1, 2), (1, 7), (2, 2), (3, 4), (4, 4), (5, 5), (8, 8)] } else { &[(1, 5), (2, 3), (4, 4)] };
+    for (rows, columns) in shapes {
+        let profile = Profile::circus(*rows, *columns);
         check(&profile, &requests(&profile));
     }
 }

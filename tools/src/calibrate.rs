@@ -21,6 +21,11 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     input_file::check_outputs::<&Path, _>(&[], &[&arguments.output])?;
     let mut written = AtomicFile::create(&arguments.output)?;
     let mut cards = Cards::selected(cli)?;
+    if cards.capabilities().topology.has_routers() {
+        let cause =
+            "cannot calibrate these cards: ways over routers share links, and no program tells how fast each link is";
+        return Err(Failure::refused(cause));
+    }
     let bar = progress::count(STEPS);
     let mut begin = |what: &str| {
         bar.set_message(what.to_owned());

@@ -1,6 +1,6 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
-use cmdseq::{Capabilities, Element, Operation, Reduction, Topology};
+use cmdseq::{Capabilities, Element, Operation, Reduction};
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
@@ -83,10 +83,6 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
 }
 
 fn described(capabilities: &Capabilities) -> Described {
-    let (topology, groups) = match capabilities.topology {
-        Topology::FullyConnected => ("fully-connected", 1),
-        Topology::Dragonfly { groups } => ("dragonfly", groups),
-    };
     let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
     let is_unknown =
         |code: &u32| Operation::from_code(*code as u8).is_none() && capabilities.operations >> code & 1 == 1;
@@ -96,8 +92,8 @@ fn described(capabilities: &Capabilities) -> Described {
         instruction_version: capabilities.isa,
         clock_khz: capabilities.clock_khz,
         nodes: capabilities.nodes,
-        topology,
-        groups,
+        topology: capabilities.topology.name(),
+        groups: capabilities.topology.rows(),
         ports: capabilities.ports,
         memory_bytes: capabilities.memory_bytes,
         memory_channels: capabilities.memory_channels,
@@ -139,7 +135,11 @@ fn components(selector: &Selector) -> Vec<Component> {
 fn text(printed: &Printed<'_>) -> String {
     let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let groups = if of.topology == "dragonfly" { format!(" of {} groups", of.groups) } else { String::new() };
+    let groups = match of.topology {
+        "dragonfly" => format!(" of {} groups", of.groups),
+        "torus" => format!(" of {} rows", of.groups),
+        _ => String::new(),
+    };
     let mut rows = vec![
         row("registers", format!("version {register_version}")),
         row("instructions", format!("version {}", of.instruction_version)),

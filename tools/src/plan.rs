@@ -6,7 +6,7 @@ use cmdseq::Refusal;
 use cmdseq::asm::{self, Assembly};
 use cmdseq::cost::Bound;
 use cmdseq::instruction::has_address_in_extent;
-use cmdseq::plan::{self, Algorithm, Piece, Plan, Program};
+use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, SharedLinks};
 use cmdseq::table::{Entry, Table};
 use cmdseq::{Capabilities, Instruction, Layout, Operand};
 use serde::Serialize;
@@ -32,6 +32,8 @@ struct Printed<'a> {
     predicted: Times,
     bound_us: Option<f64>,
     busiest_link_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_links: Option<Shared>,
     bytes_per_destination: u64,
     notes: &'a [String],
     #[serde(skip_serializing_if = "<[u32]>::is_empty")]
@@ -40,6 +42,13 @@ struct Printed<'a> {
     programs: Vec<PrintedProgram>,
     #[serde(skip_serializing_if = "Option::is_none")]
     candidates: Option<Vec<Candidate>>,
+}
+
+/// What ranks share of the links between routers.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Shared {
+    farthest: u32,
+    pairs: u32,
 }
 
 /// Predicted times.
@@ -181,6 +190,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         predicted: plan.into(),
         bound_us: bound_us(plan, cards.capabilities()),
         busiest_link_bytes: plan.busiest_link_bytes,
+        shared_links: plan.shared_links.map(|SharedLinks { farthest, pairs }| Shared { farthest, pairs }),
         bytes_per_destination: plan.bytes_per_destination,
         notes: &plan.notes,
         relays: plan.relays(),
@@ -300,6 +310,12 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
     );
     if let Some(bound) = bound_us(plan, cards.capabilities()) {
         let _ = writeln!(text, "bound: {bound:.3} us; the plan takes {:.2} times that", times.arrival_us / bound);
+    }
+    if let Some(SharedLinks { farthest, pairs }) = plan.shared_links {
+        let _ = writeln!(
+            text,
+            "routers: at most {farthest} links from a card to one it sends to; at most {pairs} pairs of cards share a link"
+        );
     }
     for note in &plan.notes {
         let _ = writeln!(text, "note: {note}");

@@ -91,10 +91,7 @@ fn fabric(cli: &Cli) -> Result<()> {
             (of.topology, of.nodes, of.ports, of.extrapolated, cards.are_mock())
         }
     };
-    let (name, groups) = match topology {
-        Topology::FullyConnected => ("fully-connected", 1),
-        Topology::Dragonfly { groups } => ("dragonfly", groups.max(1)),
-    };
+    let groups = topology.rows();
     let size = nodes / groups;
     let linked = |a: u32, b: u32| topology.linked(a, b, nodes);
     let printed = Printed {
@@ -102,7 +99,7 @@ fn fabric(cli: &Cli) -> Result<()> {
         selector: &selected,
         kind: selector.kind().name(),
         mock,
-        topology: name,
+        topology: topology.name(),
         cards: nodes,
         links_per_card,
         extrapolated,
@@ -124,7 +121,8 @@ fn text(printed: &Printed<'_>) -> String {
         text += "extrapolated: larger than the published system\n";
     }
     if *cards <= NEIGHBOURS_SHOWN_UP_TO {
-        let mut rows = vec![["CARD", "GROUP", "LINKED TO"].map(String::from).to_vec()];
+        let group = if *topology == "torus" { "ROW" } else { "GROUP" };
+        let mut rows = vec![["CARD", group, "LINKED TO"].map(String::from).to_vec()];
         for (group, members) in groups.iter().enumerate() {
             for card in members {
                 let other = |link: &[u32; 2]| match link {
@@ -140,7 +138,8 @@ fn text(printed: &Printed<'_>) -> String {
     }
     for (group, members) in groups.iter().enumerate() {
         if let (Some(first), Some(last)) = (members.first(), members.last()) {
-            let _ = writeln!(text, "group {group}: cards {first} to {last}");
+            let name = if *topology == "torus" { "row" } else { "group" };
+            let _ = writeln!(text, "{name} {group}: cards {first} to {last}");
         }
     }
     text

@@ -119,7 +119,7 @@ impl Members {
             }
             self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
         }
-        let is_linked = capabilities.topology.all_linked(&nodes, capabilities.nodes);
+        let is_linked = capabilities.topology.all_reach(&nodes, capabilities.nodes);
         let absent = ranks.iter().position(Option::is_none);
         self.tables.push(Table { nodes, ranks, absent, is_linked });
         Ok(())

@@ -11,7 +11,7 @@ use crate::request::{Collective, Request};
 /// A time that no plan of a request can be below, in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LowerBound {
-    /// The hops of the first byte: one, or two if some ranks are not linked.
+    /// The hops of the first byte: one instruction over the links to the farthest rank, or two if some ranks do not reach each other.
     pub latency_ps: u64,
     /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
     /// links.
@@ -40,7 +40,11 @@ impl Request {
         let links = self.links(&[], capabilities);
         let linked_pairs = links.iter().sum();
         let links = if outside.is_empty() { links } else { self.links(&outside, capabilities) };
-        let all_links: u64 = links.iter().sum();
+        // Routers of all cards carry what passes them.
+        let all_links: u64 = match capabilities.topology.has_routers() {
+            true => u64::from(capabilities.topology.ports(capabilities.nodes)) * u64::from(capabilities.nodes),
+            false => links.iter().sum(),
+        };
         let mut bound = LowerBound::default();
         if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
             bound.latency_ps = self.latency_ps(capabilities);
@@ -56,12 +60,13 @@ impl Request {
             let moved = u128::from(out) + u128::from(into) + u128::from(self.only_folded(rank));
             bound.memory_ps = bound.memory_ps.max(picoseconds(moved, memory_mbps));
         }
-        if self.collective == Collective::Alltoall {
+        let hop_bytes = self.hop_bytes(linked_pairs, capabilities);
+        if self.collective == Collective::Alltoall && !capabilities.topology.has_routers() {
             // Each block is read and written once for each link that it crosses.
-            let together = 2 * self.hop_bytes(linked_pairs) / links.len() as u128;
+            let together = 2 * hop_bytes / links.len() as u128;
             bound.memory_ps = bound.memory_ps.max(picoseconds(together, memory_mbps));
         }
-        let together = picoseconds(self.hop_bytes(linked_pairs), all_links * u64::from(timing.link_mbps));
+        let together = picoseconds(hop_bytes, all_links * u64::from(timing.link_mbps));
         bound.link_ps = bound.link_ps.max(together);
         Some(bound)
     }
@@ -81,6 +86,9 @@ impl Request {
 
     /// The links of each rank, then of each of `outside`, to all of these.
     fn links(&self, outside: &[u32], capabilities: &Capabilities) -> Vec<u64> {
+        if capabilities.topology.has_routers() {
+            return vec![capabilities.topology.ports(capabilities.nodes).into(); self.group.len()];
+        }
         let place = |node: &u32| capabilities.topology.place(*node, capabilities.nodes);
         let (mut rows, mut columns) = (BTreeMap::new(), BTreeMap::new());
         for (row, column) in self.group.iter().chain(outside).filter_map(place) {
@@ -141,11 +149,15 @@ impl Request {
     }
 
     /// Bytes over all links together, where that is more than what each rank sends or receives.
-    fn hop_bytes(&self, linked_pairs: u64) -> u128 {
+    fn hop_bytes(&self, linked_pairs: u64, capabilities: &Capabilities) -> u128 {
         let (ranks, bytes) = (u128::from(self.ranks()), u128::from(self.bytes));
         match self.collective {
             // Of each element, every rank but one must send a part of the sum, and be sent the sum.
             Collective::Allreduce => 2 * (ranks - 1) * bytes,
+            Collective::Alltoall if capabilities.topology.has_routers() => {
+                let all = |from: &u32| self.group.iter().map(|to| self.hops(*from, *to, capabilities)).sum::<u128>();
+                self.group.iter().map(all).sum::<u128>() * bytes
+            }
             // Unlinked ranks are two hops apart.
             Collective::Alltoall => (2 * ranks * (ranks - 1) - u128::from(linked_pairs)) * bytes,
             _ => 0,
@@ -155,28 +167,45 @@ impl Request {
     fn latency_ps(&self, capabilities: &Capabilities) -> u64 {
         let timing = &capabilities.timing;
         let cycles = |cycles: u32| picoseconds_of_cycles(cycles.into(), capabilities.clock_khz);
-        let is_linked = |a: u32, b: u32| {
-            let node = |rank: u32| self.group.get(rank as usize).copied().unwrap_or(0);
-            capabilities.topology.linked(node(a), node(b), capabilities.nodes)
-        };
-        let ranks = self.ranks();
-        let is_one_hop = match self.collective {
-            _ if self.collective.has_peer() => is_linked(self.root, self.peer),
-            // Empty blocks go nowhere.
-            one if one.has_counts() => (0..ranks)
-                .all(|from| (0..ranks).all(|to| from == to || self.given(from, to) == 0 || is_linked(from, to))),
-            one if one.has_root() => (0..ranks).all(|rank| rank == self.root || is_linked(self.root, rank)),
-            Collective::Sendrecv => (0..ranks).all(|rank| is_linked(rank, (rank + 1) % ranks)),
-            _ => capabilities.topology.all_linked(&self.group, capabilities.nodes),
-        };
-        let hop = match self.collective {
+        let before = match self.collective {
             Collective::Barrier => cycles(timing.dispatch_cycles).saturating_add(timing.control_ps.into()),
             _ => {
                 let before = cycles(timing.dispatch_cycles.saturating_add(timing.memory_read_cycles));
                 before.saturating_add(timing.data_ps.into())
             }
         };
-        hop.saturating_mul(if is_one_hop { 1 } else { 2 })
+        match self.farthest(capabilities) {
+            // Not over any number of links: another card relays.
+            None => before.saturating_mul(2),
+            Some(links) => before.saturating_add(links.saturating_sub(1).saturating_mul(timing.hop_ps.into())),
+        }
+    }
+
+    /// The most links between two ranks of which one needs data of the other; `None` if one does not reach the other.
+    fn farthest(&self, capabilities: &Capabilities) -> Option<u64> {
+        let ranks = self.ranks();
+        let node = |rank: u32| self.group.get(rank as usize).copied().unwrap_or(0);
+        let farthest = |most: u64, (from, to): (u32, u32)| match self.hops(node(from), node(to), capabilities) {
+            0 if from != to => None,
+            hops => Some(most.max(hops as u64)),
+        };
+        let all_pairs = || (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
+        match self.collective {
+            one if one.has_peer() => farthest(0, (self.root, self.peer)),
+            // Empty blocks go nowhere.
+            one if one.has_counts() => {
+                all_pairs().filter(|(from, to)| self.given(*from, *to) > 0).try_fold(0, farthest)
+            }
+            one if one.has_root() => (0..ranks).map(|rank| (self.root, rank)).try_fold(0, farthest),
+            Collective::Sendrecv => (0..ranks).map(|rank| (rank, (rank + 1) % ranks)).try_fold(0, farthest),
+            _ if capabilities.topology.has_routers() => all_pairs().try_fold(0, farthest),
+            _ => capabilities.topology.all_reach(&self.group, capabilities.nodes).then_some(1),
+        }
+    }
+
+    /// Links between two nodes; 0 if one does not reach the other.
+    fn hops(&self, from: u32, to: u32, capabilities: &Capabilities) -> u128 {
+        capabilities.topology.hops(from, to, capabilities.nodes).into()
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Factorisation {
 impl Factorisation {
     /// One dimension if all ranks are linked, else the rows and the columns of a Dragonfly.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
-        if capabilities.topology.all_linked(&request.group, capabilities.nodes) {
+        if capabilities.topology.all_reach(&request.group, capabilities.nodes) {
             let Draft { communicator, communicators, .. } = Draft::on_one_communicator(request, capabilities);
             let all = Dimension { communicator, size: request.ranks(), stride: 1 };
             return Ok(Factorisation { dimensions: vec![all], communicators });

@@ -1,7 +1,7 @@
 //! Streams that share links, pseudo channels and reduction units: when each ends.
 //!
 //! Each stream goes at the lowest of the equal shares it has of what it passes; what it leaves unused of a share, nobody
-//! gets. All starts are known before: nothing that moves waits for another stream of the same step.
+//! gets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,7 +34,7 @@ struct Stream {
     end: Option<Moment>,
 }
 
-/// The streams of one step. Cleared and filled again for the next.
+/// Streams. More may be added while they move.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     resources: Vec<Resource>,
@@ -43,7 +43,11 @@ pub(super) struct Flows {
     passes: Vec<u32>,
     touched: Vec<u32>,
     pass: u32,
+    now: u64,
+    starts: BinaryHeap<Reverse<(u64, u32)>>,
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Streams that have ended and were not taken.
+    ended: Vec<u32>,
 }
 
 impl Flows {
@@ -52,7 +56,10 @@ impl Flows {
         self.streams.clear();
         self.passes.clear();
         self.touched.clear();
+        self.now = 0;
+        self.starts.clear();
         self.ends.clear();
+        self.ended.clear();
         self.pass = 0;
     }
 
@@ -70,10 +77,12 @@ impl Flows {
         number as u32
     }
 
-    /// A stream of `bytes` from `start` on over all of `passes`; its number.
+    /// A stream of `bytes` over all of `passes`, from `start` on or from now on if that is past; its number.
     pub(super) fn stream(&mut self, start: Moment, bytes: u64, passes: impl IntoIterator<Item = u32>) -> usize {
+        let start = start.later(self.now.saturating_sub(start.ps));
         let from = self.passes.len() as u32;
         self.passes.extend(passes);
+        self.starts.push(Reverse((start.ps, self.streams.len() as u32)));
         self.streams.push(Stream {
             start,
             passes: (from, self.passes.len() as u32),
@@ -88,33 +97,42 @@ impl Flows {
         self.streams.len() - 1
     }
 
-    /// When stream `number` ends, once all were run. A stream over what has no rate never does: then it ends at the end of
-    /// time.
+    /// When stream `number` has ended. Before that, and over what has no rate, the end of time; also of a number that is
+    /// none yet.
     pub(super) fn end(&self, number: usize) -> Moment {
-        let stream = &self.streams[number];
-        stream.end.unwrap_or(Moment { ps: u64::MAX, ..stream.start })
+        let never = Moment { ps: u64::MAX, ..Moment::default() };
+        self.streams.get(number).and_then(|stream| stream.end).unwrap_or(never)
+    }
+
+    /// Returns the streams that have ended since the last call.
+    pub(super) fn take_ended(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Runs all streams to their ends.
     pub(super) fn run(&mut self) {
-        let mut starts: Vec<u32> = (0..self.streams.len() as u32).collect();
-        starts.sort_by_key(|number| self.streams[*number as usize].start.ps);
-        let mut starts = starts.into_iter().peekable();
-        loop {
-            let next_start = starts.peek().map(|number| self.streams[*number as usize].start.ps);
-            let next_end = self.ends.peek().map(|Reverse((at, ..))| *at);
-            let Some(now) = next_start.into_iter().chain(next_end).min() else { return };
-            while let Some(number) = starts.next_if(|number| self.streams[*number as usize].start.ps == now) {
-                self.begin(number);
-            }
-            while let Some(Reverse((_, number, changes))) = self.ends.peek().filter(|end| end.0.0 == now).copied() {
-                self.ends.pop();
-                if self.streams[number as usize].changes == changes && self.streams[number as usize].end.is_none() {
-                    self.finish(number, now);
-                }
-            }
-            self.settle(now);
+        while self.advance() {}
+    }
+
+    /// Advances to the next start or end of a stream; false if there is none.
+    pub(super) fn advance(&mut self) -> bool {
+        let next_start = self.starts.peek().map(|Reverse((at, _))| *at);
+        let next_end = self.ends.peek().map(|Reverse((at, ..))| *at);
+        let Some(now) = next_start.into_iter().chain(next_end).min() else { return false };
+        self.now = now;
+        while let Some(Reverse((_, number))) = self.starts.peek().filter(|start| start.0.0 == now).copied() {
+            self.starts.pop();
+            self.begin(number);
         }
+        while let Some(Reverse((_, number, changes))) = self.ends.peek().filter(|end| end.0.0 == now).copied() {
+            self.ends.pop();
+            if self.streams[number as usize].changes == changes && self.streams[number as usize].end.is_none() {
+                self.finish(number, now);
+                self.ended.push(number);
+            }
+        }
+        self.settle(now);
+        true
     }
 
     fn passes(&self, number: u32) -> std::ops::Range<usize> {

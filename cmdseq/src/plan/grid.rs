@@ -1,4 +1,4 @@
-//! Rows and columns of a Dragonfly.
+//! Rows and columns of a Dragonfly or a torus.
 
 use crate::program::Communicator;
 use crate::refusal::Refusal;
@@ -12,7 +12,7 @@ pub(super) const COLUMN: u16 = 2;
 /// Id of the communicator of all ranks, where they are not all cards in order.
 pub(super) const ALL: u16 = 3;
 
-/// A group that is some rows of a Dragonfly and in each the same columns, row by row.
+/// A group that is some rows of a Dragonfly or a torus, and in each the same columns, row by row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
     /// Rows.
@@ -26,7 +26,7 @@ impl Grid {
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: &str| Err(Refusal::general(cause.to_owned()));
         if capabilities.topology == Topology::FullyConnected {
-            return refuse("two-level is for a Dragonfly: these cards are fully connected");
+            return refuse("two-level is for a Dragonfly or a torus: these cards are fully connected");
         }
         let places = request.group.iter().map_while(|node| capabilities.topology.place(*node, capabilities.nodes));
         let places: Vec<(u32, u32)> = places.collect();
@@ -39,7 +39,7 @@ impl Grid {
             row.len() == size && row.iter().zip(&places).all(same)
         };
         if !places.chunks(size).all(is_like_the_first) {
-            return refuse("two-level needs a grid: row by row the same columns of a Dragonfly, in the same order");
+            return refuse("two-level needs a grid: row by row the same columns, in the same order");
         }
         let groups = places.len() / size;
         if groups < 2 || size < 2 {

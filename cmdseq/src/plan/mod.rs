@@ -18,6 +18,7 @@ mod folding;
 mod grid;
 mod issues;
 mod lanes;
+mod links;
 mod moves;
 mod multipath;
 mod multipath_blocks;
@@ -40,12 +41,13 @@ mod two_level_reduce;
 mod two_level_scan;
 mod two_level_vector;
 mod vector;
+mod wires;
 
 use std::collections::HashMap;
 
 use crate::cost::CostModel;
 use crate::instruction::takes_tables;
-use crate::matching::{Job, Members, Recent, takes_partners};
+use crate::matching::{Job, Members, takes_partners};
 use crate::refusal::Refusal;
 use crate::{Capabilities, Flags, Topology, verify};
 
@@ -59,7 +61,7 @@ pub use crate::request::{
 pub use bound::LowerBound;
 pub use fold_order::FoldOrder;
 pub use folding::Folding;
-pub use outcome::{Plan, Prediction};
+pub use outcome::{Plan, Prediction, SharedLinks};
 pub use predict::{predict, predict_ends, predict_with};
 
 /// Plans `request` for cards with `capabilities`. The result is verified.
@@ -126,7 +128,7 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
         ReduceScatter, Scan, Scatter, Scatterv, Sendrecv,
     };
     let mut ways = vec![Algorithm::Direct];
-    if matches!(capabilities.topology, Topology::Dragonfly { .. }) {
+    if capabilities.topology != Topology::FullyConnected {
         ways.push(Algorithm::TwoLevel);
     }
     let collective = request.collective;
@@ -297,7 +299,7 @@ impl Search<'_> {
         if best.is_some_and(|best| earliest::at_least(job, model) > best.arrival_ps) {
             return Ok(None);
         }
-        let predicted = predict::predict_steps(job, &set.nodes, model, is_barrier)?;
+        let predicted = predict::predict_steps(job, model, is_barrier)?;
         let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
         if best.is_some_and(|best| times(predicted) >= times(best)) {
             return Ok(None);
@@ -307,7 +309,8 @@ impl Search<'_> {
         if let Some(placement) = &request.placement {
             placement.check_honoured(request, job)?;
         }
-        let (busiest_link_bytes, bytes_per_destination) = (busiest_link(job), from_others(request));
+        let (busiest_link_bytes, shared_links) = links::used(job);
+        let bytes_per_destination = from_others(request);
         let mut notes = Vec::new();
         if capabilities.extrapolated {
             notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
@@ -336,6 +339,7 @@ impl Search<'_> {
             set,
             predicted,
             busiest_link_bytes,
+            shared_links,
             bytes_per_destination,
             notes,
         };
@@ -344,31 +348,6 @@ impl Search<'_> {
         }
         Ok(Some(plan))
     }
-}
-
-/// Bytes over the link, in one direction, that carries most.
-fn busiest_link(job: Job<'_>) -> u64 {
-    let mut busiest = 0;
-    // Of one rank, by the node at the other end.
-    let mut sent: Vec<u64> = Vec::new();
-    for (rank, program) in job.programs.iter().enumerate() {
-        sent.clear();
-        sent.resize(job.capabilities.nodes as usize, 0);
-        let mut known: Recent<Vec<(u32, u64)>> = Recent::default();
-        for instruction in &program.instructions {
-            let Some(membership) = job.membership(rank, instruction) else { continue };
-            let sends = known.of(instruction, || {
-                let moved = job.moved(rank, instruction);
-                moved.sends.iter().map(|send| (membership.nodes()[send.peer_rank as usize], send.bytes)).collect()
-            });
-            for (node, bytes) in sends {
-                let link = &mut sent[*node as usize];
-                *link = link.saturating_add(*bytes);
-            }
-        }
-        busiest = busiest.max(sent.iter().copied().max().unwrap_or(0));
-    }
-    busiest
 }
 
 /// Bytes from other ranks at the rank that gets most.

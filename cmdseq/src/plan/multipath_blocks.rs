@@ -15,7 +15,7 @@ use crate::{Capabilities, Combine, Instruction, Operand};
 pub(super) fn build(request: &Request, capabilities: &Capabilities, combine: Combine) -> Result<Draft, Refusal> {
     let refuse = |cause: &str| Err(Refusal::general(format!("multipath {cause}")));
     let (ranks, bytes) = (request.ranks(), request.bytes);
-    if request.placement.is_some() || !capabilities.topology.all_linked(&request.group, capabilities.nodes) {
+    if request.placement.is_some() || !capabilities.topology.all_reach(&request.group, capabilities.nodes) {
         return refuse("reduces blocks of linked ranks, and places them itself");
     }
     if are_apart(capabilities) || Spread::new(0, ranks, bytes, 1, capabilities).is_none_or(|all| !all.free.is_empty()) {

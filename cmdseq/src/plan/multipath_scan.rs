@@ -23,7 +23,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, combine: Com
     if request.placement.is_some() {
         return refuse(format!("multipath places a {} in stripes: a placement is not supported", request.collective));
     }
-    if !capabilities.topology.all_linked(&request.group, capabilities.nodes) {
+    if !capabilities.topology.all_reach(&request.group, capabilities.nodes) {
         return refuse(format!("multipath needs a link between every two cards for a {}", request.collective));
     }
     let blocks = Blocks::of(request, capabilities)?;

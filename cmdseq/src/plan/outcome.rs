@@ -17,6 +17,15 @@ pub struct Prediction {
     pub terms: Terms,
 }
 
+/// What ranks share of the links between routers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedLinks {
+    /// Most links on the way from one card to another that it sends to.
+    pub farthest: u32,
+    /// Most pairs of cards, sender and receiver, whose way leads over one link in one direction.
+    pub pairs: u32,
+}
+
 /// The plan of a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -30,6 +39,8 @@ pub struct Plan {
     pub predicted: Prediction,
     /// Bytes that cross the busiest link in one direction.
     pub busiest_link_bytes: u64,
+    /// What the ranks share of the links between routers; `None` without routers.
+    pub shared_links: Option<SharedLinks>,
     /// Bytes from other ranks at the destination that receives most.
     pub bytes_per_destination: u64,
     /// Notes for users, such as extrapolated times.

@@ -27,7 +27,7 @@ impl Renumbered {
     /// Numbers the ranks of `request` by their nodes, with those that complete a grid; `None` if they are a grid already, or have to
     /// stay in their order, or if too many are missing.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Option<Self> {
-        let is_linked = capabilities.topology.all_linked(&request.group, capabilities.nodes);
+        let is_linked = capabilities.topology.all_reach(&request.group, capabilities.nodes);
         if is_linked || Grid::of(request, capabilities).is_ok() {
             return None;
         }

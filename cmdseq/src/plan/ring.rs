@@ -42,11 +42,11 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
     Ok(draft)
 }
 
-/// Refuses a group in which a rank has no link to the next, before there are rounds: there would be many.
+/// Refuses a group in which a rank does not reach the next, before there are rounds: there would be many.
 fn check_links(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> {
     let next = request.group.iter().cycle().skip(1);
     for (rank, (here, there)) in request.group.iter().zip(next).enumerate() {
-        if !capabilities.topology.linked(*here, *there, capabilities.nodes) {
+        if !capabilities.topology.reaches(*here, *there, capabilities.nodes) {
             let cause = format!("no link from node {here} to node {there}, the next on the ring");
             return Err(Refusal::of(rank, cause));
         }

@@ -200,7 +200,7 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
 fn is_pair_linked(instruction: &Instruction, membership: &Membership<'_>, capabilities: &Capabilities) -> bool {
     let nodes = membership.nodes();
     let here = nodes[membership.own as usize];
-    let is_linked = |partner: u32| capabilities.topology.linked(here, nodes[partner as usize], capabilities.nodes);
+    let is_linked = |partner: u32| capabilities.topology.reaches(here, nodes[partner as usize], capabilities.nodes);
     let mut partners = directions(instruction, membership.own).into_iter().flatten();
     is_paired(instruction.operation) && partners.all(|(_, partner)| is_linked(partner))
 }
@@ -415,7 +415,7 @@ fn check_links(
     let here = nodes[own as usize];
     for partner in partners {
         let there = nodes[partner as usize];
-        if !capabilities.topology.linked(here, there, capabilities.nodes) {
+        if !capabilities.topology.reaches(here, there, capabilities.nodes) {
             let cause = format!(
                 "no link from node {here} to node {there} (rank {partner}); use an algorithm over other cards, such as two-level"
             );

@@ -22,6 +22,7 @@ pub(crate) fn card(nodes: u32) -> Capabilities {
         control_ps: 1,
         data_ps: 1,
         acknowledge_ps: 1,
+        hop_ps: 0,
         link_mbps: 1,
         channel_mbps: 1,
         host_mbps: 1,

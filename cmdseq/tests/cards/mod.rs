@@ -13,6 +13,7 @@ pub(crate) const TIMING: Timing = Timing {
     control_ps: 360_000,
     data_ps: 390_000,
     acknowledge_ps: 390_000,
+    hop_ps: 0,
     link_mbps: 45_000,
     channel_mbps: 51_200,
     host_mbps: 100_000,
@@ -27,6 +28,32 @@ pub(crate) fn connected(nodes: u32) -> Capabilities {
 
 pub(crate) fn dragonfly(groups: u32, size: u32) -> Capabilities {
     fabric(groups * size, Topology::Dragonfly { groups })
+}
+
+/// A torus with the links of CIRCUS.
+pub(crate) fn circus(rows: u32, columns: u32) -> Capabilities {
+    let nodes = rows * columns;
+    let fabric = fabric(nodes, Topology::Torus { rows });
+    let router_and_link_ps = 23_437 + 225_000;
+    let timing = Timing {
+        control_ps: 42 * 3_381 + 23_437 + router_and_link_ps,
+        data_ps: 48 * 3_381 + 23_437 + router_and_link_ps,
+        acknowledge_ps: 48 * 3_381 + 23_437 + router_and_link_ps,
+        hop_ps: router_and_link_ps,
+        link_mbps: 90_762,
+        channel_mbps: 153_600,
+        beat_bytes: 64,
+        ..TIMING
+    };
+    Capabilities {
+        clock_khz: 295_770,
+        memory_bytes: 32 << 30,
+        memory_channels: 4,
+        stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(2)))) >> 20 << 20,
+        extrapolated: nodes > 64,
+        timing,
+        ..fabric
+    }
 }
 
 fn fabric(nodes: u32, topology: Topology) -> Capabilities {

@@ -10,7 +10,7 @@ mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use cards::{combine, connected, counts, dragonfly, request};
+use cards::{circus, combine, connected, counts, dragonfly, request};
 use cmdseq::plan::{Algorithm, Collective, Piece, Placement, Plan, Request, candidates, plan};
 use cmdseq::ranges::{Context, Range, card_ranges};
 use cmdseq::{
@@ -203,7 +203,7 @@ fn cases() -> impl Strategy<Value = Case> {
     cases_of(prop_oneof![1 => Just(0_u64), 6 => 1_u64..200, 1 => 4_000_u64..20_000])
 }
 
-/// Requests of so many bytes, on fully connected cards and on grids of a Dragonfly.
+/// Requests of so many bytes, on fully connected cards, on grids of a Dragonfly, and on tori.
 fn cases_of(bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Case> {
     // Some order of the nodes, so that ranks are not nodes.
     let some = |nodes: u32, count: u32, order: u64| {
@@ -224,12 +224,19 @@ fn cases_of(bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Case> {
             let group = grid(size, &some(groups, rows, row_order), &some(size, columns, column_order));
             (dragonfly(groups, size), group)
         }),
+        (1_u32..4, 2_u32..5, 1_u32..12, any::<u64>()).prop_map(move |(rows, columns, count, order)| {
+            let nodes = rows * columns;
+            (circus(rows, columns), some(nodes, count.min(nodes), order))
+        }),
     ];
     let align = (prop::sample::select(&[1_u32, 32][..]), prop::sample::select(&[1_u32, 2, 8][..]));
     let collective = prop::sample::select(Collective::ALL);
     (fabrics, collective, bytes, any::<[u32; 2]>(), align, prop::option::of(0_u64..20_000)).prop_map(
         |((mut capabilities, group), collective, bytes, [root, peer], (align, lanes), limit)| {
             (capabilities.address_align, capabilities.lanes) = (align, lanes);
+            if capabilities.topology.has_routers() {
+                capabilities.lanes = 1;
+            }
             let ranks = group.len() as u32;
             let request = Request {
                 root: root % ranks,

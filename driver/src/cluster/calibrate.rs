@@ -387,7 +387,7 @@ impl Measuring<'_> {
         let is_whole = nodes.iter().copied().eq(0..self.capabilities.nodes);
         let (topology, all) = (self.capabilities.topology, self.capabilities.nodes);
         let linked = |a: u32, b: u32| topology.linked(a, b, all);
-        if !is_whole && !topology.all_linked(nodes, all) {
+        if !is_whole && !topology.all_reach(nodes, all) {
             // There is no barrier over all of them.
             return Ok(BTreeMap::new());
         }

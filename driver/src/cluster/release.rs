@@ -67,7 +67,7 @@ pub(crate) fn trees(nodes: &[u32], capabilities: &Capabilities) -> Vec<Tree> {
         let mut parent_of = BTreeMap::from([(first, None)]);
         let mut reached = VecDeque::from([first]);
         while let Some(at) = reached.pop_front() {
-            let is_linked = |other: &usize| capabilities.topology.linked(nodes[at], nodes[*other], capabilities.nodes);
+            let is_linked = |other: &usize| capabilities.topology.reaches(nodes[at], nodes[*other], capabilities.nodes);
             let (linked, others): (VecDeque<usize>, _) = left.into_iter().partition(is_linked);
             left = others;
             parent_of.extend(linked.iter().map(|place| (*place, Some(at))));

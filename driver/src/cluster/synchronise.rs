@@ -12,7 +12,8 @@ use crate::cluster::release::{along_a_tree, trees};
 /// those that only the start needs.
 ///
 /// If all cards are linked, a barrier over all of them. Otherwise one within and one across the groups of the Dragonfly, which
-/// together hold nobody back and let nobody through early. If the cards are no grid, signals along a tree.
+/// together hold nobody back and let nobody through early. If the cards are no grid, signals along a tree. Over routers, a barrier and
+/// a delay of each card's own.
 pub(crate) fn synchronise(set: &ProgramSet, capabilities: &Capabilities, times: usize) -> ProgramSet {
     let mut start = once(set, capabilities);
     for program in &mut start.programs {
@@ -30,7 +31,7 @@ fn once(set: &ProgramSet, capabilities: &Capabilities) -> ProgramSet {
     if members.len() < 2 {
         return none();
     }
-    if topology.all_linked(&set.nodes, nodes) {
+    if topology.all_reach(&set.nodes, nodes) {
         if members.len() as u32 == nodes {
             return barriers(Vec::new(), &|_| vec![WORLD]);
         }
@@ -43,7 +44,7 @@ fn once(set: &ProgramSet, capabilities: &Capabilities) -> ProgramSet {
     }
     // A communicator may be for point-to-point alone: a barrier needs a link between every two of its members.
     let has_barrier = |one: &&Communicator| {
-        one.members.iter().all(|node| members.contains(node)) && topology.all_linked(&one.members, nodes)
+        one.members.iter().all(|node| members.contains(node)) && topology.all_reach(&one.members, nodes)
     };
     let mut within: Vec<_> = set.communicators.iter().filter(has_barrier).collect();
     // One that some ranks are in and others not would hold back those that are.
@@ -85,12 +86,20 @@ fn barriers(
         let mut program = Program::default();
         for id in ids(*node) {
             let barrier = Instruction::barrier().on(id);
-            let communicator = start.communicator(*node, id);
-            let size = communicator.map_or(capabilities.nodes as usize, |one| one.members.len());
-            let is_first = communicator.map_or(*node == 0, |one| one.members.first() == Some(node));
-            match size == 2 && capabilities.runs(Operation::Delay) {
-                true => program.instructions.extend(level(barrier, is_first, capabilities)),
-                false => program.instructions.push(barrier),
+            let members = start.communicator(*node, id).map(|one| &one.members);
+            let size = members.map_or(capabilities.nodes as usize, Vec::len);
+            let last = members.map_or(capabilities.nodes.checked_sub(1), |members| members.last().copied());
+            // Over routers, signals of one barrier take different times.
+            match last.filter(|_| size == 2 || capabilities.topology.has_routers()) {
+                Some(last) if capabilities.runs(Operation::Delay) => {
+                    let of = |other| way_cycles(last, other, capabilities);
+                    let all = members.map_or_else(
+                        || (0..capabilities.nodes).map(of).max(),
+                        |members| members.iter().map(|one| of(*one)).max(),
+                    );
+                    program.instructions.extend(level(barrier, (*node != last).then(|| of(*node)), all.unwrap_or(0)));
+                }
+                _ => program.instructions.push(barrier),
             }
         }
         start.programs.push(program);
@@ -98,15 +107,22 @@ fn barriers(
     start
 }
 
-/// A barrier that two cards leave together. Among more than two, whoever came last waits for nobody and the next barrier
-/// makes up for that; two would leave every barrier a signal's way apart. So it is made sure who comes last, and that one
-/// waits for as long as its own signal takes.
-fn level(barrier: Instruction, is_first: bool, capabilities: &Capabilities) -> Vec<Instruction> {
-    let cycles = u64::from(capabilities.timing.control_ps) * u64::from(capabilities.clock_khz) / 1_000_000_000;
-    match is_first {
-        true => vec![barrier, Instruction::delay(1)],
-        false => vec![Instruction::delay(2 * cycles), barrier, Instruction::delay(1 + cycles)],
+/// A barrier that all cards leave together, although signals do not take the same time between all of them. Otherwise whoever came
+/// last waits for nobody, and who is near to that one leaves early. So it is made sure who comes last, and every card waits for as
+/// long as the last one's signal still takes to the `farthest`. `way`: cycles of that signal to this card; `None` for the last.
+fn level(barrier: Instruction, way: Option<u64>, farthest: u64) -> Vec<Instruction> {
+    match way {
+        Some(way) => vec![barrier, Instruction::delay(1 + farthest.saturating_sub(way))],
+        None => vec![Instruction::delay(2 * farthest), barrier, Instruction::delay(1 + farthest)],
     }
+}
+
+/// Cycles of a control signal from one card to another.
+fn way_cycles(from: u32, to: u32, capabilities: &Capabilities) -> u64 {
+    let links = capabilities.topology.hops(from, to, capabilities.nodes);
+    let timing = &capabilities.timing;
+    let ps = u64::from(timing.control_ps) + u64::from(links.saturating_sub(1)) * u64::from(timing.hop_ps);
+    if links == 0 { 0 } else { ps * u64::from(capabilities.clock_khz) / 1_000_000_000 }
 }
 
 /// Signals along a tree of the cards that have paths to each other. Others do not meet.

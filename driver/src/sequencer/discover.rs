@@ -200,6 +200,7 @@ fn timing(check: &Checked<'_>) -> Result<Timing> {
         control_ps: check.count("CONTROL_PS", registers::CONTROL_PS)?,
         data_ps: check.count("DATA_PS", registers::DATA_PS)?,
         acknowledge_ps: check.count("ACKNOWLEDGE_PS", registers::ACKNOWLEDGE_PS)?,
+        hop_ps: check.count("HOP_PS", registers::HOP_PS)?,
         link_mbps: check.count("LINK_MBPS", registers::LINK_MBPS)?,
         channel_mbps: check.count("CHANNEL_MBPS", registers::CHANNEL_MBPS)?,
         host_mbps: check.count("HOST_MBPS", registers::HOST_MBPS)?,
@@ -219,17 +220,17 @@ fn dma_bits(check: &Checked<'_>) -> Result<u8> {
 }
 
 fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
-    let value = check.value("TOPOLOGY", registers::TOPOLOGY, "fully connected (1) or Dragonfly (2)", |value| {
-        matches!(value & 0xff, 1 | 2)
-    })?;
-    if value & 0xff == 1 {
-        return Ok(Topology::FullyConnected);
+    let expected = "fully connected (1), Dragonfly (2) or torus (3)";
+    let value = check.value("TOPOLOGY", registers::TOPOLOGY, expected, |value| matches!(value & 0xff, 1..=3))?;
+    let rows = value >> 16;
+    let is_grid = rows != 0 && nodes % rows == 0;
+    match value & 0xff {
+        1 => Ok(Topology::FullyConnected),
+        2 if is_grid => Ok(Topology::Dragonfly { groups: rows }),
+        2 => Err(check.bad("TOPOLOGY", value, "a Dragonfly whose groups divide NODES")),
+        _ if is_grid => Ok(Topology::Torus { rows }),
+        _ => Err(check.bad("TOPOLOGY", value, "a torus whose rows divide NODES")),
     }
-    let groups = value >> 16;
-    if groups == 0 || nodes % groups != 0 {
-        return Err(check.bad("TOPOLOGY", value, "a Dragonfly whose groups divide NODES"));
-    }
-    Ok(Topology::Dragonfly { groups })
 }
 
 fn mebibytes(value: u32) -> u64 {

@@ -87,12 +87,12 @@ impl Fabric {
         self.shared.access(|core| core.cards.iter_mut().for_each(|card| card.memory.hollow_out()));
     }
 
-    /// Sets the rate of the link from node `a` to node `b`, in this direction.
+    /// Sets the rate of the links on the way from node `a` to node `b`, in this direction.
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
         self.shared.access(|core| {
             if let Some(port) = core.ports.toward(a, b) {
-                let out = core.cards[a as usize].links[port].out;
-                core.rates.set_rate(out, mbps.into());
+                let out = core.cards[a as usize].links[port].out.clone();
+                out.iter().for_each(|wire| core.rates.set_rate(*wire, mbps.into()));
             }
         });
     }

@@ -1,8 +1,11 @@
 //! Resets of cards, and planted faults.
 
+use std::iter;
+
 use crate::card::lane::Lane;
 use crate::card::running::Work;
 use crate::fault::{Fault, When};
+use crate::net::link::Link;
 use crate::world::{Core, Event};
 
 impl Core {
@@ -52,17 +55,34 @@ impl Core {
             Fault::Reset { .. } => {}
             Fault::Slow { mbps } => {
                 let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
-                links.for_each(|link| self.rates.set_rate(link.out, mbps.into()));
+                links.flat_map(|link| &link.out).for_each(|wire| self.rates.set_rate(*wire, mbps.into()));
             }
             Fault::Cut { a, b, .. } => {
-                for (from, to) in [(a, b), (b, a)] {
-                    let Some(port) = self.ports.toward(from, to) else { continue };
-                    let link = &mut self.cards[from as usize].links[port];
-                    link.is_up = false;
-                    link.begin_session();
-                    self.rates.set_rate(link.out, 0);
-                    self.lost_link(from as usize, port);
-                }
+                self.cut(a, b);
+                self.cut(b, a);
+            }
+        }
+    }
+
+    /// Cuts the link from card `from` to card `to`, and with it all ways over it, both from and to their cards.
+    fn cut(&mut self, from: u32, to: u32) {
+        let Some(port) = self.ports.toward(from, to) else { return };
+        let [wire] = *self.cards[from as usize].links[port].out else { return };
+        self.rates.set_rate(wire, 0);
+        let mut lost = Vec::new();
+        for card in &self.cards {
+            let passes = |(_, link): &(usize, &Link)| link.is_up && link.out.contains(&wire);
+            lost.extend(card.links.iter().enumerate().filter(passes).map(|(port, _)| (card.node, port)));
+        }
+        for (node, port) in lost {
+            let peer = self.ports.peer(node, port);
+            // Without routers the other direction is a link of its own, and cut by itself.
+            let back = self.ports.toward(peer, node).filter(|_| self.profile.topology.has_routers());
+            for (card, port) in iter::once((node as usize, port)).chain(back.map(|back| (peer as usize, back))) {
+                let link = &mut self.cards[card].links[port];
+                link.is_up = false;
+                link.begin_session();
+                self.lost_link(card, port);
             }
         }
     }

@@ -40,14 +40,16 @@ impl Core {
         let signal = (instruction.operation == Operation::PutSignal).then(|| Signal::of(instruction)).transpose()?;
         let (source, destination) = if is_read { (peer, at.card) } else { (at.card, peer) };
         let (_, back) = self.far_end(at, port).ok_or((Status::LinkDown, peer as u16))?;
-        let out = if is_read { self.cards[peer].links[back].out } else { self.cards[at.card].links[port].out };
+        let link = if is_read { &self.cards[peer].links[back] } else { &self.cards[at.card].links[port] };
+        let (out, farther_ps) = (link.out.clone(), link.farther_ps);
         let dispatch = self.profile.dispatch_cycles;
         let (window, rights, bytes) = (instruction.window(), instruction.needed_rights(), instruction.bytes);
         let rdma = Rdma {
             is_read,
             source: (source, if is_read { remote } else { own }),
             destination: (destination, if is_read { own } else { remote }),
-            link: out,
+            out,
+            farther_ps,
             data: None,
             port,
             session: self.cards[at.card].links[port].session,
@@ -77,12 +79,15 @@ impl Core {
         let epoch = self.lane(at).epoch;
         match self.rdma(at) {
             // Without data the beat with address and size carries the signal.
-            Some((Rdma { signal: Some(_), .. }, 0)) => {
-                self.schedule_in(self.profile.control_ps(), Event::RdmaCounted { issuer: at, epoch });
+            Some((rdma @ Rdma { signal: Some(_), .. }, 0)) => {
+                self.schedule_in(self.profile.control_ps() + rdma.farther_ps, Event::RdmaCounted { issuer: at, epoch });
             }
             Some((_, 0)) => self.finish(at),
-            Some(_) => {
-                self.schedule_in(self.profile.control_ps(), Event::RdmaRequested { reader: at, epoch });
+            Some((rdma, _)) => {
+                self.schedule_in(
+                    self.profile.control_ps() + rdma.farther_ps,
+                    Event::RdmaRequested { reader: at, epoch },
+                );
             }
             None => {}
         }
@@ -130,9 +135,10 @@ impl Core {
     pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
         self.fail_if_lost(reader);
         let Some((rdma, _)) = self.rdma(reader) else { return };
+        let refused_ps = self.profile.control_ps() + rdma.farther_ps;
         if !self.cards[rdma.source.0].is_frozen {
             if !self.admit(reader) {
-                return self.refuse_rdma(reader, self.profile.control_ps());
+                return self.refuse_rdma(reader, refused_ps);
             }
             let cycles = self.profile.memory_read_cycles + BEAT_CYCLES;
             self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
@@ -142,13 +148,15 @@ impl Core {
     pub(crate) fn start_rdma_stream(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (from, to, is_read) = (rdma.source, rdma.destination, rdma.is_read);
-        let passes = vec![self.cards[from.0].channel(from.1), rdma.link, self.cards[to.0].channel(to.1)];
+        let channels = [self.cards[from.0].channel(from.1), self.cards[to.0].channel(to.1)];
+        let passes = channels.iter().chain(&rdma.out).copied().collect();
+        let announced_ps = self.profile.control_ps() + rdma.farther_ps;
         self.statistics.transfers = self.statistics.transfers.wrapping_add(1);
         self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
         self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
         if !is_read {
             let epoch = self.lane(issuer).epoch;
-            self.schedule_in(self.profile.control_ps(), Event::RdmaAnnounced { writer: issuer, epoch });
+            self.schedule_in(announced_ps, Event::RdmaAnnounced { writer: issuer, epoch });
         }
     }
 
@@ -159,6 +167,7 @@ impl Core {
             Ok(payload) => payload,
             Err(error) => return self.fail(issuer, memory_refusal(error)),
         };
+        let counted_ps = self.profile.data_ps() + rdma.farther_ps;
         if let Some(Running { work: Work::Rdma(Rdma { is_read, data, .. }), counted_out, .. }) =
             self.running_mut(issuer)
         {
@@ -167,7 +176,7 @@ impl Core {
                 *counted_out = now;
             }
         }
-        self.schedule_in(self.profile.data_ps(), Event::RdmaCounted { issuer, epoch });
+        self.schedule_in(counted_ps, Event::RdmaCounted { issuer, epoch });
     }
 
     pub(crate) fn rdma_counted(&mut self, issuer: LaneId) {
@@ -177,6 +186,7 @@ impl Core {
             return;
         }
         let (peer, is_read, admitted, to) = (rdma.peer, rdma.is_read, rdma.admitted, rdma.destination);
+        let acknowledge_ps = self.profile.acknowledge_ps() + rdma.farther_ps;
         let is_admitted = match admitted {
             // The window may be gone: closed although the transfer had not ended, or by a reset.
             Some(admission) => self.cards[peer].windows.holds(admission),
@@ -192,7 +202,7 @@ impl Core {
                 let payload = data.unwrap_or_else(Payload::empty);
                 self.start_move(issuer, to.0, Data::Block { payload, to: to.1 }, Then::RdmaMoved);
             }
-            false => self.refuse_rdma(issuer, if is_read { 0 } else { self.profile.acknowledge_ps() }),
+            false => self.refuse_rdma(issuer, if is_read { 0 } else { acknowledge_ps }),
         }
     }
 
@@ -200,6 +210,7 @@ impl Core {
     pub(crate) fn rdma_moved(&mut self, issuer: LaneId) {
         let Some((rdma, bytes)) = self.rdma(issuer) else { return };
         let (is_read, to, signal) = (rdma.is_read, rdma.destination.0, rdma.signal);
+        let acknowledge_ps = self.profile.acknowledge_ps() + rdma.farther_ps;
         let now = self.now;
         let signalled = signal.map_or(Ok(()), |signal| self.add_signal(to, signal));
         if let Some(running) = self.running_mut(issuer) {
@@ -212,7 +223,7 @@ impl Core {
                 self.finish(issuer);
             } else {
                 running.work = Work::Timed;
-                self.schedule_step(issuer, self.profile.acknowledge_ps(), Step::Acknowledged);
+                self.schedule_step(issuer, acknowledge_ps, Step::Acknowledged);
                 self.transfer_ended(to);
             }
         }

@@ -113,6 +113,7 @@ impl Core {
             sequencer::TOPOLOGY => match profile.topology {
                 Topology::FullyConnected => 1,
                 Topology::Dragonfly { groups } => 2 | groups << 16,
+                Topology::Torus { rows } => 3 | rows << 16,
             },
             sequencer::MEMORY_MIB => mib(profile.memory_bytes),
             sequencer::MEMORY_CHANNELS => profile.memory_channels,
@@ -141,6 +142,7 @@ impl Core {
             sequencer::CONTROL_PS => profile.control_ps() as u32,
             sequencer::DATA_PS => profile.data_ps() as u32,
             sequencer::ACKNOWLEDGE_PS => profile.acknowledge_ps() as u32,
+            sequencer::HOP_PS => profile.hop_ps as u32,
             sequencer::LINK_MBPS => profile.link_mbps,
             sequencer::CHANNEL_MBPS => profile.channel_mbps,
             sequencer::HOST_MBPS => profile.host_mbps,

@@ -1,13 +1,15 @@
-//! One link of a card.
+//! What a card has at one of its ports.
 
 use crate::engine::streams::ResourceId;
 use crate::net::buffer::Inbound;
 
-/// One link of a card.
+/// One port of a card: the end of a link, or of a way over routers.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The direction away from this card.
-    pub(crate) out: ResourceId,
+    /// The links on the way, away from this card.
+    pub(crate) out: Box<[ResourceId]>,
+    /// Picoseconds that the links after the first add.
+    pub(crate) farther_ps: u64,
     pub(crate) is_up: bool,
     /// Number of times the link was trained or cut: what was on it before is lost.
     pub(crate) session: u32,
@@ -19,8 +21,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
-        Link { out, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
+    pub(crate) fn new(out: Box<[ResourceId]>, hop_ps: u64, lanes: usize) -> Self {
+        let farther_ps = out.len().saturating_sub(1) as u64 * hop_ps;
+        Link { out, farther_ps, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
     }
 
     /// Loses what is on the link, toward this card.

@@ -1,5 +1,7 @@
 //! Profiles: the components of a published system, each with the source of its value.
 
+mod optweb;
+mod torus;
 pub(crate) mod version;
 
 use cmdseq::Topology;
@@ -53,6 +55,16 @@ pub enum ProfileError {
         /// Links of a card.
         ports: u32,
     },
+    /// Too few or too many cards on a torus.
+    #[error("invalid torus of {rows} x {columns} cards (a torus has 2 to {most} cards)")]
+    Torus {
+        /// Requested rows.
+        rows: u32,
+        /// Requested cards of a row.
+        columns: u32,
+        /// Largest number of cards.
+        most: u32,
+    },
     /// No lane, or too many lanes.
     #[error("invalid number of lanes: {lanes} (a card has 1 to {most})")]
     Lanes {
@@ -87,31 +99,49 @@ pub enum ProfileError {
 
 /// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
 const PORTS_MAX: u32 = 64;
+/// Maximum number of cards of a torus: 16 x 16. The published headers of CIRCUS name 64.
+const TORUS_NODES_MAX: u32 = 256;
 /// Maximum number of lanes of one card: exchanges that run at once use different links.
 const LANES_MAX: u32 = PORTS_MAX;
-/// Window slots of a card: the published system has no one-sided operations.
-const WINDOWS: u32 = 16;
 /// Maximum number of window slots: a slot is named by 16 bits, and each has comparators of its own.
 const WINDOWS_MAX: u32 = 1024;
-/// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
-const MEMORY_IOS: u32 = 16;
 /// Cycles of a control signal, and of the beat that announces data: the first beat of an active line tells them apart.
 pub(crate) const BEAT_CYCLES: u64 = 1;
 /// Cycles in which a one-sided operation is announced: a beat, and one with address and size.
 pub(crate) const ONE_SIDED_CYCLES: u64 = 2;
-const BEAT: &str =
-    "OPTWEB 3.1.1 and 4.1: a control signal is one active cycle, more are data; the paths of a card have 256 lanes";
-const ONE_SIDED: &str = "extension: the published beats carry no address, so a second one does";
-const REDUCTION_BEAT: &str =
-    "extension: behind the receiving side of the switch, as MPI-FPGA 4.3: fully pipelined units of 256 bits";
-const REDUCTION_UNIT: &str = "extension: no latency published; a pipelined f64 adder, in a chain as MPI-FPGA 4.3";
-const LANES: &str = "extension: published times are of one instruction at a time; each lane has a loop-back and reduction units of its own";
 
-/// A named fabric: shape and components.
+/// A published system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// Mizutani et al., OPTWEB.
+    Optweb,
+    /// Fujita et al., CIRCUS: its links and routers, with OPTWEB's command sequencer.
+    Circus,
+    /// Markettos et al., BlueLink: its links and hop-by-hop routing, with OPTWEB's command sequencer.
+    Bluelink,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [System; 3] = [System::Optweb, System::Circus, System::Bluelink];
+
+    /// Returns the name in selectors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            System::Optweb => "optweb",
+            System::Circus => "circus",
+            System::Bluelink => "bluelink",
+        }
+    }
+}
+
+/// A fabric of a published system: shape and components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Name in selectors.
-    pub name: &'static str,
+    /// The system.
+    pub system: System,
+    /// Cards of the largest fabric that was published, or designed for.
+    pub published_nodes: u32,
     /// Cards.
     pub nodes: u32,
     /// Topology of the links.
@@ -126,8 +156,10 @@ pub struct Profile {
     pub switch_cycles: u64,
     /// Cycles of link management between switch and link block, both cards together.
     pub link_management_cycles: u64,
-    /// Latency of the link block and the fibre.
+    /// Latency of the link block and the fibre, and of the routers at both ends.
     pub link_ps: u64,
+    /// Latency that each link after the first adds, with its router; 0 without routers.
+    pub hop_ps: u64,
     /// Cycles of the size check, before a transfer counts or is acknowledged.
     pub size_check_cycles: u64,
     /// Cycles from the end of an instruction to the issue of the next.
@@ -162,42 +194,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// OPTWEB: `nodes` cards with a link between every two. The published prototype has 4 and is designed for 8; past 16
-    /// cards the memory I/Os are shared and everything is an extrapolation.
-    pub fn optweb(nodes: u32) -> Self {
-        Profile {
-            name: "optweb",
-            nodes,
-            topology: Topology::FullyConnected,
-            cycle_ps: 5_000,
-            dispatch_cycles: 7,
-            memory_read_cycles: 54,
-            switch_cycles: 10,
-            link_management_cycles: 22,
-            link_ps: 150_000,
-            size_check_cycles: 6,
-            handover_cycles: 12,
-            link_mbps: 45_000,
-            channel_mbps: 51_200,
-            host_mbps: 100_000,
-            beat_bytes: 32,
-            receive_buffer_bytes: 16 * 1024,
-            memory_bytes: 8 << 30,
-            memory_channels: 2 * MEMORY_IOS,
-            reduce_beat_cycles: 1,
-            reduce_unit_cycles: 8,
-            reductions_extend: true,
-            lanes: 1,
-            version: version::CURRENT,
-            windows: WINDOWS,
-        }
-    }
-
-    /// OPTWEB's Dragonfly: `groups` groups of `size` cards (section 5.3 and figure 20).
-    pub fn optweb_dragonfly(groups: u32, size: u32) -> Self {
-        Profile { topology: Topology::Dragonfly { groups }, nodes: groups.saturating_mul(size), ..Profile::optweb(0) }
-    }
-
     /// Checks that the fabric can be built: enough cards and lanes, and no more than the links reach.
     ///
     /// # Errors
@@ -206,12 +202,15 @@ impl Profile {
         if self.windows > WINDOWS_MAX {
             return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
         }
-        if !(1..=LANES_MAX).contains(&self.lanes) {
-            return Err(ProfileError::Lanes { lanes: self.lanes, most: LANES_MAX });
+        // What several lanes send over shared links is not predicted.
+        let most = if self.topology.has_routers() { 1 } else { LANES_MAX };
+        if !(1..=most).contains(&self.lanes) {
+            return Err(ProfileError::Lanes { lanes: self.lanes, most });
         }
-        let is_possible = (version::OLDEST..=version::CURRENT).contains(&self.version);
+        let oldest = if self.topology.has_routers() { version::ROUTERS } else { version::OLDEST };
+        let is_possible = (oldest..=version::CURRENT).contains(&self.version);
         if !is_possible || (self.lanes > 1 && self.version < version::LANES) {
-            let (oldest, current, lanes) = (version::OLDEST, version::CURRENT, version::LANES);
+            let (current, lanes) = (version::CURRENT, version::LANES);
             return Err(ProfileError::Version { minor: self.version, oldest, current, lanes });
         }
         match self.topology {
@@ -224,6 +223,13 @@ impl Profile {
                 let needed = groups.saturating_add(size).saturating_sub(2);
                 if groups < 2 || size < 2 || needed > PORTS_MAX {
                     return Err(ProfileError::Links { groups, size, needed, ports: PORTS_MAX });
+                }
+                Ok(())
+            }
+            Topology::Torus { rows } => {
+                let columns = self.nodes.checked_div(rows).unwrap_or(0);
+                if !(2..=TORUS_NODES_MAX).contains(&self.nodes) || rows * columns != self.nodes {
+                    return Err(ProfileError::Torus { rows, columns, most: TORUS_NODES_MAX });
                 }
                 Ok(())
             }
@@ -240,15 +246,15 @@ impl Profile {
         self.topology.ports(self.nodes)
     }
 
-    /// Returns whether the fabric is larger than the published prototype and its design.
+    /// Returns whether the fabric is larger than the published system and its design.
     pub fn is_extrapolated(&self) -> bool {
-        self.nodes > MEMORY_IOS
+        self.nodes > self.published_nodes
     }
 
     /// K of equation 1, in whole MiB: what lies behind one memory interface if every peer has a memory I/O, and the
     /// share of a peer if there are more peers than that.
     pub(crate) fn stripe_half_bytes(&self) -> u64 {
-        let peers = u64::from((self.ports() + 1).max(self.memory_channels / 2));
+        let peers = u64::from((self.topology.reached(self.nodes) + 1).max(self.memory_channels / 2));
         (self.memory_bytes / (2 * peers)) >> 20 << 20
     }
 
@@ -299,33 +305,40 @@ impl Profile {
 
     /// Returns every component with its source.
     pub fn components(&self) -> Vec<Component> {
-        use Basis::{Assumed, Fitted, Source};
-        let line = |name, value, unit, basis| Component { name, value, unit, basis };
+        let basis = match self.system {
+            System::Optweb => optweb::basis,
+            System::Circus => torus::circus_basis,
+            System::Bluelink => torus::bluelink_basis,
+        };
+        let line = |name, value, unit| Component { name, value, unit, basis: basis(name) };
         let mut components = vec![
-            line("clock period", self.cycle_ps, "ps", Source("OPTWEB 4.1: 200 MHz")),
-            line("control signal", BEAT_CYCLES, "cycles", Source(BEAT)),
-            line("announcing beat", BEAT_CYCLES, "cycles", Source(BEAT)),
-            line("one-sided announcement", ONE_SIDED_CYCLES, "cycles", Assumed(ONE_SIDED)),
-            line("dispatch", self.dispatch_cycles, "cycles", Fitted("barrier configuration 0.04 us")),
-            line("memory read", self.memory_read_cycles, "cycles", Fitted("eager configuration 0.32 us")),
-            line("distributed switch", self.switch_cycles, "cycles", Source("OPTWEB 4.1: about ten cycles")),
-            line("link management", self.link_management_cycles, "cycles", Fitted("barrier migration 0.36 us")),
-            line("SerialLite III", self.link_ps, "ps", Source("OPTWEB 4.3.2: 0.15 us")),
-            line("size check", self.size_check_cycles, "cycles", Fitted("eager migration 0.39 us")),
-            line("hand-over", self.handover_cycles, "cycles", Fitted("multipath start-up 1.87 us")),
-            line("link rate", self.link_mbps.into(), "Mb/s", Fitted("effective link bandwidth 45 Gb/s")),
-            line("pseudo channel rate", self.channel_mbps.into(), "Mb/s", Source("OPTWEB 4.1: 256 lanes at 200 MHz")),
-            line("loop-back rate", self.loop_back_mbps(), "Mb/s", Source("OPTWEB 4.1: 256 lanes at 200 MHz")),
-            line("host link rate", self.host_mbps.into(), "Mb/s", Assumed("about PCIe 3.0 x16; in no published row")),
-            line("beat", self.beat_bytes, "bytes", Source("OPTWEB 4.1: 256 lanes")),
-            line("receive buffer", self.receive_buffer_bytes, "bytes", Source("OPTWEB 4.1: 16 KiB")),
-            line("card memory", self.memory_bytes, "bytes", Source("OPTWEB 4.1: 8 GiB")),
-            line("pseudo channels", self.memory_channels.into(), "", Source("OPTWEB 4.1: 16 memory I/Os of two")),
-            line("reduction beat", self.reduce_beat_cycles, "cycles", Assumed(REDUCTION_BEAT)),
-            line("reduction unit", self.reduce_unit_cycles, "cycles", Assumed(REDUCTION_UNIT)),
+            line("clock period", self.cycle_ps, "ps"),
+            line("control signal", BEAT_CYCLES, "cycles"),
+            line("announcing beat", BEAT_CYCLES, "cycles"),
+            line("one-sided announcement", ONE_SIDED_CYCLES, "cycles"),
+            line("dispatch", self.dispatch_cycles, "cycles"),
+            line("memory read", self.memory_read_cycles, "cycles"),
+            line("distributed switch", self.switch_cycles, "cycles"),
+            line("link management", self.link_management_cycles, "cycles"),
+            line(optweb::LINK, self.link_ps, "ps"),
+            line("size check", self.size_check_cycles, "cycles"),
+            line("hand-over", self.handover_cycles, "cycles"),
+            line("link rate", self.link_mbps.into(), "Mb/s"),
+            line("pseudo channel rate", self.channel_mbps.into(), "Mb/s"),
+            line("loop-back rate", self.loop_back_mbps(), "Mb/s"),
+            line("host link rate", self.host_mbps.into(), "Mb/s"),
+            line("beat", self.beat_bytes, "bytes"),
+            line("receive buffer", self.receive_buffer_bytes, "bytes"),
+            line("card memory", self.memory_bytes, "bytes"),
+            line("pseudo channels", self.memory_channels.into(), ""),
+            line("reduction beat", self.reduce_beat_cycles, "cycles"),
+            line("reduction unit", self.reduce_unit_cycles, "cycles"),
         ];
+        if self.topology.has_routers() {
+            components.push(line("hop", self.hop_ps, "ps"));
+        }
         if self.lanes > 1 {
-            components.push(line("lanes", self.lanes.into(), "", Assumed(LANES)));
+            components.push(line("lanes", self.lanes.into(), ""));
         }
         components
     }

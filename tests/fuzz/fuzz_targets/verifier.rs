@@ -145,6 +145,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
             control_ps: 360_000,
             data_ps: 390_000,
             acknowledge_ps: 390_000,
+            hop_ps: 0,
             link_mbps: 45_000,
             channel_mbps: 51_200,
             host_mbps: 100_000,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Moved, Profile, When};
+use fpga_mock::{Fault, Moved, Profile, System, When};
 
 use crate::error::Error;
 
@@ -68,17 +68,31 @@ impl MockCards {
         if words.next().is_some() {
             return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
         }
-        if profile != Some("optweb") {
-            return Err(syntax(&format!("unknown profile {:?} (available: optweb)", profile.unwrap_or_default())));
-        }
-        let shape = shape.ok_or_else(|| syntax("missing shape: expected a number of cards or GROUPSxSIZE"))?;
-        let number = |text: &str| {
-            text.parse::<u32>()
-                .map_err(|_| syntax(&format!("invalid shape {text:?}: expected a number of cards or GROUPSxSIZE")))
+        let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
+            let known = System::ALL.map(System::name).join(", ");
+            return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
         };
-        let profile = match shape.split_once('x') {
-            Some((groups, size)) => Profile::optweb_dragonfly(number(groups)?, number(size)?),
-            None => Profile::optweb(number(shape)?),
+        let expected = match system {
+            System::Optweb => "expected a number of cards or GROUPSxSIZE",
+            System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
+        };
+        let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
+        let number =
+            |text: &str| text.parse::<u32>().map_err(|_| syntax(&format!("invalid shape {text:?}: {expected}")));
+        let grid = match shape.split_once('x') {
+            Some((rows, columns)) => Some((number(rows)?, number(columns)?)),
+            None => None,
+        };
+        // One row of a torus is a ring.
+        let on_torus = |of: fn(u32, u32) -> Profile| match grid {
+            Some((rows, columns)) => Ok(of(rows, columns)),
+            None => number(shape).map(|cards| of(1, cards)),
+        };
+        let profile = match (system, grid) {
+            (System::Optweb, Some((groups, size))) => Profile::optweb_dragonfly(groups, size),
+            (System::Optweb, None) => Profile::optweb(number(shape)?),
+            (System::Circus, _) => on_torus(Profile::circus)?,
+            (System::Bluelink, _) => on_torus(Profile::bluelink)?,
         };
         let mut mock =
             MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };

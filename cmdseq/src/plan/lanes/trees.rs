@@ -82,7 +82,7 @@ impl Trees {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
         let ranks = request.ranks();
-        let size = match capabilities.topology.all_linked(&request.group, capabilities.nodes) {
+        let size = match capabilities.topology.all_reach(&request.group, capabilities.nodes) {
             true => [1, ranks],
             false => Grid::of(request, capabilities).map(|grid| [grid.groups, grid.size])?,
         };

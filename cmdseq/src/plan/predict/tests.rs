@@ -1,4 +1,4 @@
-//! Steps of one shape take as long.
+//! Steps of one shape take as long, and those that share nothing take as long together as one by one.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::capability::Timing;
 use crate::program::Program;
 use crate::verify::sample::{card, members, programs};
-use crate::{Combine, Element, Operand, Reduction, Tables};
+use crate::{Combine, Element, Instruction, Operand, Reduction, Tables};
 
 const RANKS: u32 = 4;
 /// Pseudo channels, and bytes of each.
@@ -25,6 +25,7 @@ fn cards() -> Capabilities {
         control_ps: 360,
         data_ps: 390,
         acknowledge_ps: 391,
+        hop_ps: 0,
         link_mbps: 450,
         channel_mbps: 512,
         host_mbps: 1000,
@@ -91,12 +92,11 @@ proptest! {
         let (capabilities, model) = (cards(), CostModel::stated(&cards()));
         let clock = Clock { capabilities: &capabilities, model: &model };
         let members = members(&capabilities, &[]);
-        let group: Vec<u32> = (0..RANKS).collect();
         let found = places.map(|places| {
             let programs = step(number, root, bytes, are_striped, &places);
             let mut ends = Vec::new();
             let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
-            each_step(job, &group, &model, |rank, times| {
+            each_step(job, &model, |rank, times| {
                 ends.push((rank, times.t1, times.t2, times.arrival));
             }).unwrap();
             let mut matching = Matching::new(job);
@@ -115,5 +115,35 @@ proptest! {
         if one.0 == other.0 {
             prop_assert_eq!(&one.1, &other.1);
         }
+    }
+
+    #[test]
+    fn steps_that_share_nothing_take_as_long_together(
+        steps in prop::collection::vec((0..14_usize, 0..RANKS as u16, 0..300_u64, any::<[bool; 2]>(), any_places()), 1..4),
+        delays in prop::collection::vec(0..60_u64, RANKS as usize),
+        eager_limit in prop::sample::select(&[0, 100, 10_000][..]),
+    ) {
+        let capabilities = Capabilities { eager_limit, ..cards() };
+        let model = CostModel::stated(&capabilities);
+        let clock = Clock { capabilities: &capabilities, model: &model };
+        let members = members(&capabilities, &[]);
+        let delay = |cycles: &u64| vec![Instruction::delay(*cycles)];
+        let mut all: Vec<Vec<Instruction>> = delays.iter().map(delay).collect();
+        for (number, root, bytes, are_striped, [places, _]) in steps {
+            for (all, one) in all.iter_mut().zip(step(number, root, bytes, are_striped, &places)) {
+                all.extend(one.instructions);
+            }
+        }
+        let programs = programs(all.into_iter().map(|instructions| (instructions, Tables::new())));
+        let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
+        let mut ends = [Vec::new(), Vec::new()];
+        let [one_by_one, together] = &mut ends;
+        let note = |ends: &mut Vec<_>, rank: usize, times: &Times| {
+            ends.push((rank, times.t2.ps, times.t1.ps, times.arrival.map(|arrival| arrival.ps)));
+        };
+        each_step(job, &model, |rank, times| note(one_by_one, rank, times)).unwrap();
+        together::each_step(job, &clock, |rank, times| note(together, rank, times)).unwrap();
+        ends.iter_mut().for_each(|ends| ends.sort_unstable());
+        prop_assert_eq!(&ends[0], &ends[1]);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use crate::Capabilities;
 use crate::plan::grid::Grid;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
-use crate::{Capabilities, Topology};
 
 /// The cards of a plan, and their links.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Routes {
     /// If two ranks need a path, and no cards that may relay make one.
     pub(crate) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
         let (topology, all) = (capabilities.topology, capabilities.nodes);
-        if topology.all_linked(&request.group, all) || Grid::of(request, capabilities).is_ok() {
+        if topology.all_reach(&request.group, all) || Grid::of(request, capabilities).is_ok() {
             return Ok(None);
         }
         let relays = Lines::new(request, capabilities).relays(request)?;
@@ -90,10 +90,7 @@ struct Lines {
 impl Lines {
     fn new(request: &Request, capabilities: &Capabilities) -> Self {
         let nodes = capabilities.nodes;
-        let rows = match capabilities.topology {
-            Topology::FullyConnected => 1,
-            Topology::Dragonfly { groups } => groups.max(1),
-        };
+        let rows = capabilities.topology.rows();
         let columns = nodes / rows;
         let lines = (rows + columns) as usize;
         let mut found = Lines { rows, columns, joined: vec![Vec::new(); lines], to_join: vec![Vec::new(); lines] };

@@ -130,8 +130,14 @@ impl Core {
         self.ports.toward(link, node).map(|back| (LaneId { card: peer as usize, ..at }, back))
     }
 
-    /// Sends something over the link at `port`, to arrive after `delay`. A link that is down loses it.
+    /// Picoseconds that the links after the first add on the way out of `port`.
+    pub(crate) fn farther_ps(&self, card: usize, port: usize) -> u64 {
+        self.cards[card].links[port].farther_ps
+    }
+
+    /// Sends something out of `port`, to arrive after `delay` if the way is one link. A link that is down loses it.
     pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
+        let delay = delay + self.farther_ps(at.card, port);
         if let Some((at, port)) = self.far_end(at, port) {
             let session = self.cards[at.card].links[port].session;
             self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });

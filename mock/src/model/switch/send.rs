@@ -125,7 +125,7 @@ impl Core {
         for (place, send) in sends.iter().enumerate() {
             let card = &self.cards[at.card];
             let Way(way) = send.way;
-            let mut passes = vec![card.links[send.port].out];
+            let mut passes = card.links[send.port].out.to_vec();
             passes.extend(way.into_iter().flatten());
             if is_multicast {
                 together.extend(passes);

@@ -32,7 +32,9 @@ pub(crate) struct Rdma {
     pub(crate) source: (usize, u64),
     /// Destination card and address.
     pub(crate) destination: (usize, u64),
-    pub(crate) link: ResourceId,
+    pub(crate) out: Box<[ResourceId]>,
+    /// Picoseconds that the links after the first add.
+    pub(crate) farther_ps: u64,
     /// Port of the issuer, and session of its link when the transfer began.
     pub(crate) port: usize,
     pub(crate) session: u32,
