@@ -116,8 +116,8 @@ pub trait Clocked<W> {
 pub struct Region<M> {
     clock: Clock,
     modules: Vec<M>,
-    /// The cycle for which an event is under way.
-    next: Option<Cycle>,
+    /// The next cycle to run and its edge, for which an event is under way.
+    next: Option<(Cycle, Time)>,
     /// The first cycle that was not run.
     first_left: Cycle,
 }
@@ -148,11 +148,12 @@ impl<M> Region<M> {
         self.next.is_none()
     }
 
-    /// Notes that something came to the region from outside at the time `now`, which its modules see from the next edge on.
+    /// Notes that there is something for the region at the time `at`: its modules run at the first edge that is not before it.
     ///
-    /// Returns the time for a new call of [`Region::run`]; `None` if one comes in time anyhow.
-    pub fn wake(&mut self, now: Time) -> Option<Time> {
-        let cycle = self.clock.cycle_at_or_after(now).max(self.first_left);
+    /// If they run earlier for another reason, they have to return that cycle from [`Clocked::produce`]. Returns the time for a
+    /// new call of [`Region::run`]; `None` if one comes in time anyhow.
+    pub fn wake(&mut self, at: Time) -> Option<Time> {
+        let cycle = self.clock.cycle_at_or_after(at).max(self.first_left);
         self.plan(cycle)
     }
 
@@ -163,7 +164,7 @@ impl<M> Region<M> {
     where
         M: Clocked<W>,
     {
-        let cycle = self.next.filter(|cycle| self.clock.edge(*cycle) == now)?;
+        let (cycle, _) = self.next.filter(|(_, edge)| *edge == now)?;
         (self.next, self.first_left) = (None, cycle + 1);
         self.modules.iter_mut().for_each(|module| module.consume(cycle, wires));
         let wanted = self.modules.iter_mut().filter_map(|module| module.produce(cycle, wires)).min()?;
@@ -171,11 +172,12 @@ impl<M> Region<M> {
     }
 
     fn plan(&mut self, cycle: Cycle) -> Option<Time> {
-        if self.next.is_some_and(|next| next <= cycle) {
+        if self.next.is_some_and(|(next, _)| next <= cycle) {
             return None;
         }
-        self.next = Some(cycle);
-        Some(self.clock.edge(cycle))
+        let edge = self.clock.edge(cycle);
+        self.next = Some((cycle, edge));
+        Some(edge)
     }
 }
 
@@ -231,11 +233,12 @@ mod tests {
         }
 
         fn produce(&mut self, cycle: Cycle, fifos: &mut Fifos) -> Option<Cycle> {
-            if let Some((_, number)) = self.held.pop_front_if(|held| held.0 <= cycle) {
-                fifos[self.from + 1].push_back(number);
-                return Some(cycle + 1);
+            let next = self.held.front()?.0;
+            if next > cycle {
+                return Some(next);
             }
-            self.held.front().map(|held| held.0)
+            fifos[self.from + 1].extend(self.held.pop_front().map(|held| held.1));
+            Some(cycle + 1)
         }
     }
 
