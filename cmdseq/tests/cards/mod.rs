@@ -34,13 +34,13 @@ pub(crate) fn dragonfly(groups: u32, size: u32) -> Capabilities {
 pub(crate) fn circus(rows: u32, columns: u32) -> Capabilities {
     let nodes = rows * columns;
     let fabric = fabric(nodes, Topology::Torus { rows });
-    let router_and_link_ps = 23_437 + 225_000;
+    let router_and_link_ps = 23_437 + 200_000;
     let timing = Timing {
         control_ps: 42 * 3_381 + 23_437 + router_and_link_ps,
         data_ps: 48 * 3_381 + 23_437 + router_and_link_ps,
         acknowledge_ps: 48 * 3_381 + 23_437 + router_and_link_ps,
         hop_ps: router_and_link_ps,
-        link_mbps: 90_762,
+        link_mbps: 90_752,
         channel_mbps: 153_600,
         beat_bytes: 64,
         ..TIMING

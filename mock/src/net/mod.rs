@@ -1,6 +1,14 @@
-//! The network between cards: who is linked with whom, what a link carries, and what waits at its end.
+//! Networks between cards: who is linked with whom, what a link carries, what waits at its end, and routers.
 
+pub(crate) mod arbiter;
 pub(crate) mod buffer;
+pub(crate) mod cables;
+pub(crate) mod flit;
 pub(crate) mod link;
 pub(crate) mod payload;
+pub(crate) mod replay;
+pub(crate) mod route;
+pub(crate) mod router;
+pub(crate) mod serial;
+pub(crate) mod torus;
 pub(crate) mod wiring;

@@ -5,34 +5,25 @@
 
 use cmdseq::Topology;
 
-use super::{Basis, Profile, System, optweb};
+use super::{Basis, Profile, System, circus, optweb};
 
 const SEQUENCER: &str = "extension: OPTWEB's command sequencer, in the cycles of this card";
-/// Cycles of a router of CIRCUS (4.3).
-const ROUTER_CYCLES: u64 = 9;
-/// Clock of the router, MHz (4.3).
-const ROUTER_MHZ: u64 = 384;
-/// From router to router, picoseconds (6.1.3).
-const CIRCUS_LINK_PS: u64 = 225_000;
-/// Shares of the physical rate that table 4 leaves after each layer, in thousandths: coding, meta frames, bursts.
-const CIRCUS_SHARES: [u64; 3] = [955, 998, 985];
-/// Bytes of a packet, and of its payload (6.1.3).
-const CIRCUS_PACKET: (u64, u64) = (64, 60);
-
 impl Profile {
     /// Cards on the links and routers of CIRCUS, on a torus of `rows` x `columns`. The published one is 8 x 8. A destination is
     /// named by 6 bits there; more than 64 cards need a wider field.
     pub fn circus(rows: u32, columns: u32) -> Self {
-        let router_ps = ROUTER_CYCLES * 1_000_000 / ROUTER_MHZ;
+        let published = circus::Profile::published();
+        let router_cycles = published.lookup_cycles + published.arbiter_cycles + published.crossbar_cycles;
+        let router_ps = router_cycles * 1_000_000_000_000 / published.router_hertz;
         Profile {
             system: System::Circus,
             published_nodes: 64,
             nodes: rows.saturating_mul(columns),
             topology: Topology::Torus { rows },
-            cycle_ps: 3_381,
-            link_ps: router_ps + CIRCUS_LINK_PS + router_ps,
-            hop_ps: CIRCUS_LINK_PS + router_ps,
-            link_mbps: circus_payload_mbps(),
+            cycle_ps: 1_000_000_000_000u64.div_ceil(published.kernel_hertz),
+            link_ps: router_ps + published.link_ps + router_ps,
+            hop_ps: published.link_ps + router_ps,
+            link_mbps: payload_mbps(&published),
             channel_mbps: 153_600,
             beat_bytes: 64,
             memory_bytes: 32 << 30,
@@ -64,22 +55,28 @@ impl Profile {
     }
 }
 
-/// Payload of a link of CIRCUS, Mb/s: four lanes of 25 781.25 Mb/s, and what table 4 leaves of them.
-fn circus_payload_mbps() -> u32 {
-    let (packet, payload) = CIRCUS_PACKET;
-    let physical_kbps = 4 * 25_781_250;
-    let packets = CIRCUS_SHARES.iter().fold(physical_kbps, |rate, share| rate * share / 1000);
-    (packets * payload / packet / 1000) as u32
+/// Payload of a link of CIRCUS, Mb/s: what line code, meta frames, control words behind bursts, and headers leave.
+fn payload_mbps(of: &circus::Profile) -> u32 {
+    let shares = [
+        (64, of.coded_bits),
+        (of.meta_frame_words - of.meta_overhead_words, of.meta_frame_words),
+        (of.burst_words, of.burst_words + 1),
+        ((circus::PACKET_BYTES - circus::HEADER_BYTES) as u64, circus::PACKET_BYTES as u64),
+    ];
+    let rate = shares.into_iter().fold(of.lanes * of.lane_hertz, |rate, (part, of)| {
+        (u128::from(rate) * u128::from(part) / u128::from(of)) as u64
+    });
+    (rate / 1_000_000) as u32
 }
 
 /// Returns the source of a component of CIRCUS.
 pub(super) fn circus_basis(component: &str) -> Basis {
-    use Basis::Source;
+    use Basis::{Fitted, Source};
     match component {
         "clock period" => Source("CIRCUS 6.1.2: 295.8 MHz"),
-        optweb::LINK => Source("CIRCUS 4.3 and 6.1.3: two routers of 9 cycles at 384 MHz, and 225 ns between them"),
-        "hop" => Source("CIRCUS 4.3 and 6.1.3: a router of 9 cycles at 384 MHz, and 225 ns"),
-        "link rate" => Source("CIRCUS table 4: 103.125 Gb/s, less coding, meta frames, bursts and headers"),
+        optweb::LINK => Fitted("CIRCUS, latency at seven hops 1.87 us: a link between two routers of 9 cycles"),
+        "hop" => Fitted("CIRCUS, latency at seven hops 1.87 us: a link and a router of 9 cycles"),
+        "link rate" => Fitted("CIRCUS table 4: 103.125 Gb/s, less line code, meta frames, bursts and headers"),
         "pseudo channel rate" => Source("CIRCUS table 2: DDR4-2400, 64 bits"),
         "card memory" | "pseudo channels" => Source("CIRCUS table 2: 4 x 8 GB"),
         "beat" | "loop-back rate" => Source("CIRCUS 6.2: I/O channels of 512 bits"),

@@ -14,14 +14,18 @@ const PANEL: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
 const TEXT: i32 = 15;
 /// Colours that are distinct in print and for the colour-blind (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
+    RGBColor(200, 190, 40),
 ];
+
+/// Most series with rings around each other: the outermost ring of more would hide its neighbours.
+const RINGS_MAX: u32 = 6;
 
 /// The drawing area of a panel.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -158,8 +162,8 @@ impl SizeChart {
         for ((line, colour), number) in self.lines.iter().zip(COLOURS).zip(0..) {
             let points = || line.points.iter().copied();
             let colour = if line.is_dotted { BLACK } else { colour };
-            // Series can overlap: shrinking rings show all of them.
-            let later = solid.saturating_sub(number + 1);
+            // Series can overlap: shrinking rings show all of them, unless there are too many.
+            let later = if solid > RINGS_MAX { 0 } else { solid.saturating_sub(number + 1) };
             let mark = if later == 0 { colour.filled() } else { colour.stroke_width(2) };
             if line.is_dotted {
                 chart

@@ -1,6 +1,7 @@
 //! `fpgactl bench`: published systems beside their mocks, and plans beside their bounds.
 
 mod chart;
+mod circus;
 mod comparison;
 mod optweb;
 mod planner;
@@ -10,6 +11,7 @@ use crate::exit::Result;
 
 pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
+        System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }

@@ -27,6 +27,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("run-ring-json", &["run", "tests/command/programs/ring.seq", "--json"]),
     ("help-bench", &["bench", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
+    ("help-bench-circus", &["bench", "circus", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
     ("help-topo", &["topo", "--help"]),
     ("help-completions", &["completions", "--help"]),
@@ -65,6 +66,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("coll-barrier-json", &["coll", "barrier", "--json"]),
     ("bench-barrier", &["bench", "optweb", "--row", "barrier"]),
     ("bench-barrier-json", &["bench", "optweb", "--row", "barrier", "--json"]),
+    ("bench-circus", &["bench", "circus", "--row", "router"]),
+    ("bench-circus-json", &["bench", "circus", "--row", "router", "--json"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
 ];
 
@@ -121,6 +124,11 @@ fn start_up_rows_are_within_their_tolerance() {
     for row in ["multipath-start-up", "striping", "dragonfly", "cards-spread"] {
         stdout(&["bench", "optweb", "--check", "--row", row]);
     }
+}
+
+#[test]
+fn rows_of_circus_are_within_their_tolerance() {
+    stdout(&["bench", "circus", "--check"]);
 }
 
 #[test]
