@@ -41,5 +41,7 @@ pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
+pub use net::noise;
 pub use profile::{Basis, Component, Profile, ProfileError};
+pub use proto::bluelink;
 pub use world::Statistics;

@@ -2,5 +2,6 @@
 
 pub(crate) mod buffer;
 pub(crate) mod link;
+pub mod noise;
 pub(crate) mod payload;
 pub(crate) mod wiring;
