@@ -493,6 +493,13 @@ pub(crate) struct Optweb {
     #[arg(long, value_name = "N", requires = "svg", value_parser = clap::value_parser!(u32).range(10..=15))]
     pub(crate) figure: Vec<u32>,
 
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+/// Rows of a comparison with published figures.
+#[derive(Debug, Args)]
+pub(crate) struct Rows {
     /// Measure only row ID, or all rows ID/..; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) row: Vec<String>,

@@ -8,7 +8,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, SegmentValue, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::exit::{Exit, Failure, Result};
-use crate::size;
+use crate::{progress, size};
 
 const PANEL: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
@@ -25,6 +25,42 @@ const COLOURS: [RGBColor; 6] = [
 
 /// The drawing area of a panel.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Name of a file, and the function that draws into it what it measures in a laboratory `L`.
+pub(super) type Figure<L> = (&'static str, fn(&mut L, &Path) -> Result<()>);
+
+/// Draws `figures` into `directory`, which is created if it is missing, and returns their paths.
+pub(super) fn draw<L>(lab: &mut L, directory: &Path, figures: &[Figure<L>]) -> Result<Vec<String>> {
+    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+    let bar = progress::count(figures.len() as u64);
+    let mut paths = Vec::with_capacity(figures.len());
+    for (name, figure) in figures {
+        bar.set_message(*name);
+        let path = directory.join(name);
+        figure(lab, &path)?;
+        paths.push(path.display().to_string());
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(paths)
+}
+
+/// Draws a file of one panel.
+pub(super) fn one_panel(path: &Path, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
+    file(path, 1, |areas| areas.iter().next().map_or(Ok(()), draw))
+}
+
+/// Draws a file of two panels.
+pub(super) fn two_panels(
+    path: &Path,
+    upper: impl FnOnce(&Area<'_>) -> Result<()>,
+    lower: impl FnOnce(&Area<'_>) -> Result<()>,
+) -> Result<()> {
+    file(path, 2, |areas| match areas {
+        [first, second, ..] => upper(first).and_then(|()| lower(second)),
+        _ => Ok(()),
+    })
+}
 
 /// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

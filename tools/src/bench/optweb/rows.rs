@@ -3,29 +3,7 @@
 
 use cmdseq::plan::Collective;
 
-/// Tolerance of a row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Accept {
-    /// Largest deviation in percent, in both directions.
-    Percent(f64),
-    /// Inclusive range, in the row's unit.
-    Between(f64, f64),
-    /// Exclusive upper limit, in the row's unit.
-    Below(f64),
-    /// No published value.
-    Anything,
-}
-
-/// What agreement with the row says about the mock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// It follows from no fitted value alone. Rows with the same fact say one thing about several operations or sizes.
-    Predicted { fact: &'static str },
-    /// It is a sum or a multiple of fitted values.
-    Derived,
-    /// A component was fitted to it.
-    Fitted,
-}
+use super::super::comparison::{self, Accept, Basis};
 
 /// Part of a start-up latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,18 +65,8 @@ pub(super) const RENDEZVOUS: Curve = Curve { is_rendezvous: true, start_up_us: 0
 /// The corresponding line for eager transfers.
 pub(super) const EAGER: Curve = Curve { is_rendezvous: false, start_up_us: 0.71, gbps: 45.0 };
 
-/// A row of the comparison.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
-    pub(super) id: String,
-    pub(super) what: String,
-    pub(super) unit: &'static str,
-    /// `None` without a published value, and for a curve, whose published value depends on the size.
-    pub(super) published: Option<f64>,
-    pub(super) accept: Accept,
-    pub(super) basis: Basis,
-    pub(super) quantity: Quantity,
-}
+/// A row of the OPTWEB comparison.
+pub(super) type Row = comparison::Row<Quantity>;
 
 /// The paper's operations that move data, in the order of its figures.
 pub(super) const MOVING: [Collective; 7] = [
@@ -145,16 +113,6 @@ fn row(
 ) -> Row {
     let (id, what, published) = (id.into(), what.into(), published.into());
     Row { id, what, unit, published, accept, basis: Basis::Derived, quantity }
-}
-
-impl Row {
-    fn fitted(self) -> Self {
-        Row { basis: Basis::Fitted, ..self }
-    }
-
-    fn predicted(self, fact: &'static str) -> Self {
-        Row { basis: Basis::Predicted { fact }, ..self }
-    }
 }
 
 /// The start-up of rendezvous overlaps the memory access: it is no sum of fitted values.

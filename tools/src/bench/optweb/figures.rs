@@ -4,17 +4,14 @@ use std::path::Path;
 
 use cmdseq::plan::Collective;
 
-use super::chart::{self, Area, Bars, Scale, Series, SizeChart};
+use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel, two_panels};
 use super::measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
-use crate::exit::{Failure, Result};
-use crate::progress;
+use crate::exit::Result;
 use crate::topo::dragonflies;
 use crate::units::gbps;
 
-type Draw = fn(&mut Lab, &Path) -> Result<()>;
-
-const FIGURES: [(&str, Draw); 7] = [
+const FIGURES: [chart::Figure<Lab>; 7] = [
     ("figure-10.svg", link_bandwidth),
     ("figure-11.svg", bandwidth_over_size),
     ("figure-12.svg", start_up_by_operation),
@@ -32,35 +29,10 @@ const DRAGONFLY_STEP: u32 = 3;
 /// Draws the figures with these numbers, by default all, into `directory`, and returns their paths. Creates a missing
 /// directory.
 pub(super) fn draw(lab: &mut Lab, directory: &Path, numbers: &[u32]) -> Result<Vec<String>> {
-    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
     let is_selected =
         |name: &str| numbers.is_empty() || numbers.iter().any(|number| name == format!("figure-{number}.svg"));
-    let bar = progress::count(FIGURES.len() as u64);
-    let mut paths = Vec::new();
-    for (name, figure) in FIGURES.into_iter().filter(|(name, _)| is_selected(name)) {
-        bar.set_message(name);
-        let path = directory.join(name);
-        figure(lab, &path)?;
-        paths.push(path.display().to_string());
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(paths)
-}
-
-fn one_panel(path: &Path, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
-    chart::file(path, 1, |areas| areas.iter().next().map_or(Ok(()), draw))
-}
-
-fn two_panels(
-    path: &Path,
-    upper: impl FnOnce(&Area<'_>) -> Result<()>,
-    lower: impl FnOnce(&Area<'_>) -> Result<()>,
-) -> Result<()> {
-    chart::file(path, 2, |areas| match areas {
-        [first, second, ..] => upper(first).and_then(|()| lower(second)),
-        _ => Ok(()),
-    })
+    let selected: Vec<_> = FIGURES.into_iter().filter(|(name, _)| is_selected(name)).collect();
+    chart::draw(lab, directory, &selected)
 }
 
 /// Returns a series with a point for every power of two up to `most`.

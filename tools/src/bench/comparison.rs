@@ -1,0 +1,266 @@
+//! Compares published figures with measured ones: rows, their tolerances, what agreement means, and the output of it.
+
+use std::collections::BTreeSet;
+
+use fpga_select::{Basis as Origin, Component};
+use serde::Serialize;
+
+use crate::cli::{Cli, Rows};
+use crate::exit::{Exit, Failure, Result};
+use crate::units::rounded;
+use crate::{output, progress, size};
+
+/// Tolerance of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Accept {
+    /// Largest deviation in percent, in both directions.
+    Percent(f64),
+    /// Inclusive range, in the row's unit.
+    Between(f64, f64),
+    /// Exclusive upper limit, in the row's unit.
+    Below(f64),
+    /// No published value.
+    Anything,
+}
+
+/// What agreement with the row says about the mock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// It follows from no fitted value alone. Rows with the same fact say one thing about several operations or sizes.
+    Predicted { fact: &'static str },
+    /// It is a sum or a multiple of fitted values.
+    Derived,
+    /// A component was fitted to it.
+    Fitted,
+}
+
+/// A row of the comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row<Q> {
+    pub(super) id: String,
+    pub(super) what: String,
+    pub(super) unit: &'static str,
+    /// `None` without a published value, and for a curve, whose published value depends on the size.
+    pub(super) published: Option<f64>,
+    pub(super) accept: Accept,
+    pub(super) basis: Basis,
+    pub(super) quantity: Q,
+}
+
+impl<Q> Row<Q> {
+    pub(super) fn fitted(self) -> Self {
+        Row { basis: Basis::Fitted, ..self }
+    }
+
+    pub(super) fn predicted(self, fact: &'static str) -> Self {
+        Row { basis: Basis::Predicted { fact }, ..self }
+    }
+}
+
+/// A measured value; for a row over several sizes, also the size and its published value.
+pub(super) struct Value {
+    pub(super) ours: f64,
+    pub(super) at_bytes: Option<u64>,
+    pub(super) published: Option<f64>,
+}
+
+impl From<f64> for Value {
+    fn from(ours: f64) -> Self {
+        Value { ours, at_bytes: None, published: None }
+    }
+}
+
+/// A published system beside its mock.
+#[derive(Serialize)]
+pub(super) struct Comparison {
+    schema: &'static str,
+    profile: &'static str,
+    kind: &'static str,
+    rows: Vec<PrintedRow>,
+    summary: Summary,
+    not_reproduced: &'static [&'static str],
+    /// Paths of the figures drawn.
+    pub(super) figures: Vec<String>,
+    /// First line of the text.
+    #[serde(skip)]
+    title: &'static str,
+}
+
+/// What the rows say about the mock, against what was fitted.
+#[derive(Serialize, Default)]
+struct Summary {
+    predicted: usize,
+    derived: usize,
+    fitted: usize,
+    /// Different facts among the predicted rows.
+    independent_facts: usize,
+    /// Components of the profile that were fitted.
+    fitted_values: usize,
+}
+
+#[derive(Serialize)]
+struct PrintedRow {
+    id: String,
+    what: String,
+    unit: &'static str,
+    published: Option<f64>,
+    ours: f64,
+    difference_percent: Option<f64>,
+    within: bool,
+    basis: &'static str,
+    accept: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_bytes: Option<u64>,
+}
+
+/// Returns the rows named: a row by its id, or all rows `id/..`; without names all.
+pub(super) fn choose<Q>(all: Vec<Row<Q>>, rows: &Rows) -> Result<Vec<Row<Q>>> {
+    let is_selected = |row: &Row<Q>, id: &String| {
+        row.id.strip_prefix(id.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(unknown) = rows.row.iter().find(|id| !all.iter().any(|row| is_selected(row, id))) {
+        return Err(Failure::usage(format!("unknown row {unknown:?}; without --row all rows are printed")));
+    }
+    let is_chosen = |row: &Row<Q>| rows.row.is_empty() || rows.row.iter().any(|id| is_selected(row, id));
+    Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+impl Comparison {
+    /// Measures `rows` on the mock of `profile`, whose values are `components`.
+    pub(super) fn measure<Q>(
+        (profile, title): (&'static str, &'static str),
+        components: &[Component],
+        not_reproduced: &'static [&'static str],
+        rows: Vec<Row<Q>>,
+        mut measure: impl FnMut(&Q) -> Result<Value>,
+    ) -> Result<Self> {
+        let summary = Summary::new(&rows, components);
+        let bar = progress::count(rows.len() as u64);
+        let mut printed_rows = Vec::with_capacity(rows.len());
+        for row in rows {
+            bar.set_message(row.id.clone());
+            let value = measure(&row.quantity)?;
+            printed_rows.push(printed(row, &value));
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let (schema, kind, figures) = ("fpgactl.bench/1", "mock", Vec::new());
+        Ok(Comparison { schema, profile, kind, rows: printed_rows, summary, not_reproduced, figures, title })
+    }
+
+    /// Prints the comparison.
+    ///
+    /// # Errors
+    /// [`Exit::Verification`] if `check` is set and a row is outside its tolerance.
+    pub(super) fn print(&self, cli: &Cli, check: bool) -> Result<()> {
+        if cli.json {
+            output::json(self)?;
+        } else {
+            output::write(text(self).as_bytes())?;
+        }
+        let out: Vec<&str> = self.rows.iter().filter(|row| !row.within).map(|row| row.id.as_str()).collect();
+        if check && !out.is_empty() {
+            return Err(Failure::new(Exit::Verification, format!("out of tolerance: {}", out.join(", "))));
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn new<Q>(rows: &[Row<Q>], components: &[Component]) -> Self {
+        let count = |is_one: fn(&Basis) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
+        let fact = |row: &Row<Q>| match row.basis {
+            Basis::Predicted { fact } => Some(fact),
+            Basis::Derived | Basis::Fitted => None,
+        };
+        Summary {
+            predicted: count(|basis| matches!(basis, Basis::Predicted { .. })),
+            derived: count(|basis| matches!(basis, Basis::Derived)),
+            fitted: count(|basis| matches!(basis, Basis::Fitted)),
+            independent_facts: rows.iter().filter_map(fact).collect::<BTreeSet<_>>().len(),
+            fitted_values: components.iter().filter(|one| matches!(one.basis, Origin::Fitted(_))).count(),
+        }
+    }
+}
+
+fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
+    let published = row.published.or(value.published);
+    let ours = rounded(value.ours);
+    let difference = published.filter(|published| *published != 0.0).map(|right| 100.0 * (ours / right - 1.0));
+    let (within, accept) = match row.accept {
+        Accept::Percent(most) => (difference.is_some_and(|off| off.abs() <= most), format!("{most} %")),
+        Accept::Between(low, high) if low == high => (ours == low, "exact".to_owned()),
+        Accept::Between(low, high) => ((low..=high).contains(&ours), format!("{low} to {high}")),
+        Accept::Below(limit) => (ours < limit, format!("below {limit}")),
+        Accept::Anything => (true, "not published".to_owned()),
+    };
+    PrintedRow {
+        id: row.id,
+        what: row.what,
+        unit: row.unit,
+        published: published.map(rounded),
+        ours,
+        // Adding zero turns minus zero into zero.
+        difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
+        within,
+        basis: match row.basis {
+            Basis::Predicted { .. } => "predicted",
+            Basis::Derived => "derived",
+            Basis::Fitted => "fitted",
+        },
+        accept,
+        at_bytes: value.at_bytes,
+    }
+}
+
+fn text(printed: &Comparison) -> String {
+    let header = ["ROW", "UNIT", "PUBLISHED", "OURS", "DIFFERENCE", "ACCEPT", "WITHIN", "BASIS", "WHAT"];
+    let mut table = vec![header.map(String::from).to_vec()];
+    for row in &printed.rows {
+        let at = row.at_bytes.map(|bytes| format!(" (at {})", size::show(bytes))).unwrap_or_default();
+        table.push(vec![
+            row.id.clone(),
+            row.unit.to_owned(),
+            row.published.map_or("-".to_owned(), figure),
+            figure(row.ours),
+            row.difference_percent.map_or("-".to_owned(), |off| format!("{:+.2} %", (off * 1e2).round() / 1e2 + 0.0)),
+            row.accept.clone(),
+            if row.within { "yes" } else { "NO" }.to_owned(),
+            row.basis.to_owned(),
+            format!("{}{at}", row.what),
+        ]);
+    }
+    let mut text = format!("{}, published and ours\n\n{}", printed.title, output::table(&table));
+    let Summary { predicted, derived, fitted, independent_facts, fitted_values } = printed.summary;
+    text += &format!(
+        "\n{predicted} rows predicted, of {independent_facts} independent facts; {derived} rows derived, sums or multiples of \
+         fitted values; {fitted} rows fitted. The profile has {fitted_values} fitted values.\n"
+    );
+    text += "\nnot reproduced here:\n";
+    printed.not_reproduced.iter().for_each(|line| text += &format!("  {line}\n"));
+    if !printed.figures.is_empty() {
+        text += "\ndrawn:\n";
+        printed.figures.iter().for_each(|path| text += &format!("  {path}\n"));
+    }
+    text
+}
+
+/// Formats a value with four significant digits; a whole number keeps all digits.
+fn figure(value: f64) -> String {
+    let decimals =
+        if value.fract() == 0.0 || value >= 1000.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
+    format!("{value:.*}", decimals.max(0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits() {
+        assert_eq!(figure(0.705), "0.7050");
+        assert_eq!(figure(44.99871), "45.00");
+        assert_eq!(figure(968.0), "968");
+        assert_eq!(figure(0.0), "0");
+    }
+}
