@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod bluelink;
 mod card;
 pub mod engine;
 mod fabric;
@@ -43,5 +44,4 @@ pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
 pub use profile::{Basis, Component, Profile, ProfileError};
-pub use proto::bluelink;
 pub use world::Statistics;

@@ -72,7 +72,8 @@ impl Line {
     }
 
     fn arrived(&mut self, now: u64) -> Option<[u8; 16]> {
-        self.flying.pop_front_if(|flit| flit.0 <= now).map(|flit| flit.1)
+        self.flying.front().filter(|flit| flit.0 <= now)?;
+        self.flying.pop_front().map(|flit| flit.1)
     }
 }
 
@@ -111,11 +112,11 @@ impl Pair {
             self.is_plugged = !self.is_plugged;
             self.lines.iter_mut().for_each(|line| line.flying.clear());
         }
-        for side in 0..2 {
+        for (side, has_input) in input.into_iter().enumerate() {
             // A payload is its number in the stream, and the address follows from it: a mix-up shows.
             let number = self.streams[side].sent;
             let address = Address::new((number % 4096) as u16).unwrap();
-            if input[side] && self.ends[side].send(Datum { address, payload: number }).is_ok() {
+            if has_input && self.ends[side].send(Datum { address, payload: number }).is_ok() {
                 self.streams[side].sent += 1;
             }
             if !self.dice.hits(faults.idle_per_mille)
@@ -447,5 +448,21 @@ fn a_foreign_neighbour_is_named() {
         assert_eq!((end.transmit(11), end.wakes_at()), (None, None));
         other.send(datum(6)).unwrap();
         assert_eq!(end.receive(12, other.transmit(12).unwrap()), Err(violation), "a stopped end takes nothing more");
+    }
+}
+
+/// A flit that breaks the protocol changes nothing, whatever else it says.
+#[test]
+fn nothing_of_a_foreign_flit_counts() {
+    let replay = Sequence::from_bits(12);
+    let never_sent = Acknowledgement { last: Sequence::from_bits(5), no_more: false };
+    for (sequence, acknowledgement) in
+        [(replay, Acknowledgement { last: Sequence::FIRST, no_more: true }), (Sequence::FIRST, never_sent)]
+    {
+        let [mut end, _] = up(CONFIG);
+        end.send(datum(5)).unwrap();
+        assert!(end.transmit(10).is_some());
+        assert!(end.receive(11, Flit::Data { datum: datum(1), sequence, acknowledgement }).is_err());
+        assert_eq!((end.pending(), end.take()), (1, None));
     }
 }

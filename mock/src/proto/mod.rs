@@ -1,5 +1,5 @@
 //! Protocols: what a transfer is while it runs, and what it waits for.
 
-pub mod bluelink;
+pub(crate) mod bluelink;
 pub(crate) mod optweb;
 pub(crate) mod refusal;

@@ -162,16 +162,16 @@ impl<P: Payload> End<P> {
     /// Takes a flit that arrived undamaged at `now`.
     ///
     /// # Errors
-    /// [`Violation`]; this end then stays stopped until it is made anew.
+    /// [`Violation`]. The flit has changed nothing else, and this end stays stopped until it is made anew.
     pub fn receive(&mut self, now: u64, flit: Flit<P>) -> Result<Event, Violation> {
         match (self.state, flit) {
             (State::Failed(violation), _) => Err(violation),
             (_, Flit::Restart { own, heard, has_joined }) => Ok(self.receive_restart(now, own, heard, has_joined)),
             (State::Joining { .. }, _) => Ok(Event::Joining),
             (State::Up, Flit::Data { datum, sequence, acknowledgement }) => {
+                self.receiver.check(sequence).inspect_err(|violation| self.fail(*violation))?;
                 self.acknowledge(now, acknowledgement)?;
-                let received = self.receiver.receive(sequence, datum);
-                received.map(Event::Data).inspect_err(|violation| self.fail(*violation))
+                Ok(Event::Data(self.receiver.receive(sequence, datum)))
             }
             (State::Up, Flit::Empty(acknowledgement)) => {
                 self.acknowledge(now, acknowledgement)?;

@@ -41,6 +41,10 @@ pub trait Payload: Copy + Eq + std::fmt::Debug {
     fn write(self, bytes: &mut [u8]);
     /// Reads what [`Payload::write`] wrote.
     fn read(bytes: &[u8]) -> Self;
+    /// Returns a payload whose lowest 64 bits are `low`, and the others 0.
+    fn from_low(low: u64) -> Self;
+    /// Returns the lowest 64 bits.
+    fn to_low(self) -> u64;
 }
 
 macro_rules! payload {
@@ -56,6 +60,15 @@ macro_rules! payload {
 
             fn read(bytes: &[u8]) -> Self {
                 bytes.iter().rev().fold(0, |value, byte| value << 8 | <$integer>::from(*byte))
+            }
+
+            fn from_low(low: u64) -> Self {
+                low.into()
+            }
+
+            fn to_low(self) -> u64 {
+                // Cuts the others off.
+                self as u64
             }
         }
     };

@@ -49,30 +49,35 @@ impl<P: Payload> Receiver<P> {
         self.has_said_no_more = false;
     }
 
-    /// Takes a flit with payload and good CRC.
+    /// Checks the number of a flit with payload.
     ///
     /// # Errors
     /// [`Violation::NoReplay`].
-    pub fn receive(&mut self, sequence: Sequence, datum: Datum<P>) -> Result<Received, Violation> {
+    pub fn check(&self, sequence: Sequence) -> Result<(), Violation> {
+        let is_old = sequence.since(self.next) >= WINDOW;
+        if is_old && self.next.since(sequence) > self.accepted {
+            return Err(Violation::NoReplay { sequence, expected: self.next, accepted: self.accepted });
+        }
+        Ok(())
+    }
+
+    /// Takes a flit with payload and good CRC, whose number was checked.
+    pub fn receive(&mut self, sequence: Sequence, datum: Datum<P>) -> Received {
         let ahead = sequence.since(self.next);
         if (1..WINDOW).contains(&ahead) {
-            return Ok(Received::Early);
-        }
-        if ahead >= WINDOW {
-            if self.next.since(sequence) > self.accepted {
-                return Err(Violation::NoReplay { sequence, expected: self.next, accepted: self.accepted });
-            }
-            self.is_owed = true;
-            return Ok(Received::Repeated);
+            return Received::Early;
         }
         self.is_owed = true;
+        if ahead >= WINDOW {
+            return Received::Repeated;
+        }
         if self.buffer.len() == self.capacity {
-            return Ok(Received::NoRoom);
+            return Received::NoRoom;
         }
         self.buffer.push_back(datum);
         self.next = self.next.after(1);
         self.accepted = WINDOW.min(self.accepted + 1);
-        Ok(Received::Accepted)
+        Received::Accepted
     }
 
     /// Removes and returns the oldest flit of the receive buffer.
