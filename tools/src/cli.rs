@@ -471,6 +471,8 @@ pub(crate) struct Bench {
 pub(crate) enum System {
     /// Compare every network figure of the OPTWEB paper with the mock
     Optweb(Optweb),
+    /// Compare the figures of the BlueLink paper with the mock
+    Bluelink(Bluelink),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
 }
@@ -492,6 +494,17 @@ pub(crate) struct Optweb {
     /// With --svg, draw only figure N; may be repeated
     #[arg(long, value_name = "N", requires = "svg", value_parser = clap::value_parser!(u32).range(10..=15))]
     pub(crate) figure: Vec<u32>,
+
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bluelink {
+    /// Draw figures 3 and 4 of the paper into this directory, and tables I and II
+    /// as published
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) rows: Rows,

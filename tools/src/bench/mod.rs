@@ -1,5 +1,6 @@
 //! `fpgactl bench`: published systems beside their mocks, and plans beside their bounds.
 
+mod bluelink;
 mod chart;
 mod comparison;
 mod optweb;
@@ -11,6 +12,7 @@ use crate::exit::Result;
 pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
         System::Optweb(arguments) => optweb::run(cli, arguments),
+        System::Bluelink(arguments) => bluelink::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }
 }

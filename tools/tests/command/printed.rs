@@ -27,6 +27,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("run-ring-json", &["run", "tests/command/programs/ring.seq", "--json"]),
     ("help-bench", &["bench", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
+    ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
     ("help-topo", &["topo", "--help"]),
     ("help-completions", &["completions", "--help"]),
@@ -65,6 +66,11 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("coll-barrier-json", &["coll", "barrier", "--json"]),
     ("bench-barrier", &["bench", "optweb", "--row", "barrier"]),
     ("bench-barrier-json", &["bench", "optweb", "--row", "barrier", "--json"]),
+    (
+        "bench-bluelink",
+        &["bench", "bluelink", "--check", "--row", "crossing", "--row", "latency", "--row", "unplugged"],
+    ),
+    ("bench-bluelink-json", &["bench", "bluelink", "--row", "latency", "--json"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
 ];
 
