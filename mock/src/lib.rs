@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod bluelink;
 mod card;
 pub mod engine;
 mod fabric;
@@ -41,6 +42,7 @@ pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
+pub use net::noise;
 pub use profile::{Basis, Component, Profile, ProfileError, System};
 pub use proto::circus;
 pub use world::Statistics;

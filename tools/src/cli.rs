@@ -473,6 +473,8 @@ pub(crate) enum System {
     Optweb(Optweb),
     /// Compare every network figure of the CIRCUS paper with the mock
     Circus(Circus),
+    /// Compare the figures of the BlueLink paper with the mock
+    Bluelink(Bluelink),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
 }
@@ -503,6 +505,17 @@ pub(crate) struct Optweb {
 pub(crate) struct Circus {
     /// Draw latency and throughput over message size, and the latencies of other
     /// systems, into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bluelink {
+    /// Draw figures 3 and 4 of the paper into this directory, and tables I and II
+    /// as published
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 

@@ -50,9 +50,9 @@ fn rules(cli: &Cli) -> Rules {
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
         Command::Asm(_) | Command::Disasm(_) => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
-        Command::Bench(cli::Bench { system: cli::System::Optweb(_) | cli::System::Circus(_) }) => {
-            no_machine("the command opens its own mock fabrics")
-        }
+        Command::Bench(cli::Bench {
+            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
+        }) => no_machine("the command opens its own mock fabrics"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
         Command::Mock { .. } => no_machine("SELECTOR selects the fabric"),
         Command::Completions { .. } => {

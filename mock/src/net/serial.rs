@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use crate::engine::{Clock, Cycle, Time};
 use crate::net::flit::{FLIT_BYTES, Flit};
+use crate::net::noise::Failures;
 
 /// What a serial link is made of. All lanes together carry one row at a time: a word of 64 bits on each lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,50 +84,26 @@ impl Transmitter {
     }
 }
 
-/// Bit errors at random places, as often as a rate says.
+/// Bit errors of a link.
 #[derive(Debug, Clone)]
-pub(crate) struct BitErrors {
-    rate: f64,
-    state: u64,
-    /// Good bits before the next error; `None` if there is none.
-    left: Option<u64>,
-}
+pub(crate) struct BitErrors(Failures);
 
 impl BitErrors {
     /// Errors at `rate` a bit, which is at most 1.
     pub(crate) fn new(rate: f64, seed: u64) -> Self {
-        let mut errors = BitErrors { rate, state: seed, left: None };
-        errors.draw();
-        errors
+        BitErrors(Failures::new(rate, seed))
     }
 
     /// Turns bits of a flit that crosses the link; returns whether there was an error.
     pub(crate) fn disturb(&mut self, flit: &mut Flit) -> bool {
         const BITS: u64 = 8 * FLIT_BYTES as u64;
-        let Some(mut place) = self.left else { return false };
-        let mut is_disturbed = false;
-        while place < BITS {
+        let mut next = 0;
+        while let Some(good) = self.0.first_within(BITS - next) {
+            let place = next + good;
             flit.word[place as usize / 8] ^= 1 << (place % 8);
-            is_disturbed = true;
-            self.draw();
-            place = self.left.map_or(u64::MAX, |left| left.saturating_add(place + 1));
+            next = place + 1;
         }
-        self.left = Some(place - BITS);
-        is_disturbed
-    }
-
-    /// Draws the distance to the next error: geometric, by the inverse of its distribution.
-    fn draw(&mut self) {
-        if self.rate > 0.0 {
-            // SplitMix64.
-            self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut random = self.state;
-            random = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            random = (random ^ (random >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            random ^= random >> 31;
-            let uniform = ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-            self.left = Some((uniform.ln() / (-self.rate).ln_1p()) as u64);
-        }
+        next > 0
     }
 }
 

@@ -1,5 +1,6 @@
 //! Profiles: the components of a published system, each with the source of its value.
 
+pub(crate) mod bluelink;
 pub(crate) mod circus;
 mod optweb;
 mod torus;

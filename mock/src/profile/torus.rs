@@ -5,8 +5,11 @@
 
 use cmdseq::Topology;
 
-use super::{Basis, Profile, System, circus, optweb};
+use super::{Basis, Profile, System, bluelink, circus, optweb};
 
+/// Bits of a flit of BlueLink, and of its payload (VI).
+const FLIT_BITS: u64 = 128;
+const PAYLOAD_BITS: u64 = 64;
 const SEQUENCER: &str = "extension: OPTWEB's command sequencer, in the cycles of this card";
 impl Profile {
     /// Cards on the links and routers of CIRCUS, on a torus of `rows` x `columns`. The published one is 8 x 8. A destination is
@@ -35,17 +38,22 @@ impl Profile {
     /// Cards on the links of BlueLink at 10 Gb/s, on a torus of `rows` x `columns`; one row is a ring. The published system has
     /// 16 boards in a box.
     pub fn bluelink(rows: u32, columns: u32) -> Self {
-        let cycle_ps = 5_000;
+        let published = bluelink::Parameters::published();
+        let line = published.line;
+        let cycle_ps = 1_000_000_000_000 / published.clock_hz;
+        let (data, coded) = line.coding.ratio();
+        let coded_mbps = line.lane_bps / 1_000_000 * u64::from(line.lanes) * data / coded;
+        let flit_ps = FLIT_BITS * 1_000_000 / coded_mbps;
+        let link_ps = line.latency_ps + flit_ps + 2 * (published.crc_cycles + published.crossing_cycles) * cycle_ps;
         Profile {
             system: System::Bluelink,
             published_nodes: 16,
             nodes: rows.saturating_mul(columns),
             topology: Topology::Torus { rows },
             cycle_ps,
-            link_ps: 15 * cycle_ps,
-            hop_ps: 15 * cycle_ps,
-            // 8b10b leaves 8 of 10 Gb/s, and a flit of 128 bits carries 64.
-            link_mbps: 10_000 * 8 / 10 * 64 / 128,
+            link_ps,
+            hop_ps: link_ps,
+            link_mbps: (coded_mbps * PAYLOAD_BITS / FLIT_BITS) as u32,
             channel_mbps: 51_200,
             beat_bytes: 8,
             memory_bytes: 8 << 30,
@@ -86,10 +94,12 @@ pub(super) fn circus_basis(component: &str) -> Basis {
 
 /// Returns the source of a component of BlueLink.
 pub(super) fn bluelink_basis(component: &str) -> Basis {
-    use Basis::{Assumed, Source};
+    use Basis::{Assumed, Fitted, Source};
     match component {
-        "clock period" => Assumed("200 MHz: no clock published"),
-        optweb::LINK | "hop" => Source("BlueLink VI-B: 10 to 20 cycles over an on-chip FIFO; 15"),
+        "clock period" => Assumed("250 MHz: no clock published; that of the words of the transceivers"),
+        optweb::LINK | "hop" => {
+            Fitted("BlueLink, 10 to 20 cycles over an on-chip FIFO: line, flit, CRC and clock crossing")
+        }
         "link rate" => Source("BlueLink VI: 10 Gb/s, 8b10b, 64 bits in flits of 128"),
         "pseudo channel rate" => Source("BlueLink VIII-A: DDR2-800, 64 bits"),
         "pseudo channels" => Source("BlueLink VIII-A: two memory channels"),

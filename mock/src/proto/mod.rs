@@ -1,5 +1,6 @@
 //! Protocols: what a transfer is while it runs, and what it waits for.
 
+pub(crate) mod bluelink;
 pub mod circus;
 pub(crate) mod optweb;
 pub(crate) mod refusal;

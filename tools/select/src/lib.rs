@@ -36,7 +36,7 @@ mod sockets;
 mod tests;
 mod vfio_card;
 
-pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, circus};
+pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus};
 
 pub use crate::error::Error;
 pub use crate::selection::{Kind, Selection};

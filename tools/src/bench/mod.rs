@@ -1,5 +1,6 @@
 //! `fpgactl bench`: published systems beside their mocks, and plans beside their bounds.
 
+mod bluelink;
 mod chart;
 mod circus;
 mod comparison;
@@ -13,6 +14,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
+        System::Bluelink(arguments) => bluelink::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }
 }

@@ -51,6 +51,7 @@ fn options_without_effect_are_refused() {
         &["run", "x.seq", "--repeat", "2"],
         &["bench", "optweb", "--cards", "mock:optweb:2"],
         &["bench", "optweb", "--figure", "12"],
+        &["bench", "bluelink", "--cards", "mock:optweb:2"],
         &["topo", "--dragonfly", "6", "--cards", "mock:optweb:2"],
         &["mock", "serve", "--socket-dir", "x", "--cards", "mock:optweb:2"],
         &["completions", "bash", "--cards", "mock:optweb:2"],
@@ -164,6 +165,7 @@ fn a_missing_file_is_4() {
         &["run", "/nowhere/x"],
         &["mock", "serve", "--socket-dir", "/nowhere/x"],
         &["bench", "optweb", "--row", "barrier/total", "--svg", "/dev/null/x"],
+        &["bench", "bluelink", "--row", "latency/fifo", "--svg", "/dev/null/x"],
     ] {
         let output = run(&[arguments, &["--json"]].concat());
         let text = String::from_utf8(output.stderr).unwrap();

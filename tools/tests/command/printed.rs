@@ -28,6 +28,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-bench", &["bench", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
     ("help-bench-circus", &["bench", "circus", "--help"]),
+    ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
     ("help-topo", &["topo", "--help"]),
     ("help-completions", &["completions", "--help"]),
@@ -68,6 +69,11 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("bench-barrier-json", &["bench", "optweb", "--row", "barrier", "--json"]),
     ("bench-circus", &["bench", "circus", "--row", "router"]),
     ("bench-circus-json", &["bench", "circus", "--row", "router", "--json"]),
+    (
+        "bench-bluelink",
+        &["bench", "bluelink", "--check", "--row", "crossing", "--row", "latency", "--row", "unplugged"],
+    ),
+    ("bench-bluelink-json", &["bench", "bluelink", "--row", "latency", "--json"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
 ];
 
