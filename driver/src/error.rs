@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cmdseq::completion::OUT_OF_MEMORY;
+use cmdseq::completion::{OUT_OF_MEMORY, READ_POISONED, READ_TIMED_OUT};
 use cmdseq::graph::GraphError;
 use cmdseq::{Operation, Refusal, Status};
 
@@ -243,6 +243,11 @@ fn about(operation: Operation, status: Status, detail: u16) -> String {
         Status::LinkDown | Status::Mismatch | Status::BadRank | Status::BadWindow => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
         Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
+        Status::HostReadFault if detail == 0 => " (the bus refused it)".to_owned(),
+        Status::HostReadFault if detail == READ_TIMED_OUT => {
+            " (not answered before the card's completion timeout)".to_owned()
+        }
+        Status::HostReadFault if detail == READ_POISONED => " (the answer was poisoned, and not used)".to_owned(),
         _ if detail != 0 => format!(" (detail {detail:#x})"),
         _ => String::new(),
     }
@@ -271,6 +276,10 @@ mod tests {
             (Status::BadField, 0, " (byte 0 of the word)"),
             (Status::OutOfRange, OUT_OF_MEMORY, " (the machine has no memory left for mock cards)"),
             (Status::OutOfRange, OUT_OF_MEMORY + 1, " (detail 0x"),
+            (Status::HostReadFault, 0, " (the bus refused it)"),
+            (Status::HostReadFault, READ_TIMED_OUT, " (not answered"),
+            (Status::HostReadFault, READ_POISONED, " (the answer was poisoned"),
+            (Status::HostWriteFault, READ_POISONED, " (detail 0x2)"),
             (Status::BadProgram, 3, " (detail 0x3)"),
             (Status::Aborted, 0, ""),
             (Status::OutOfRange, 0, ""),

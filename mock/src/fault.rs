@@ -31,6 +31,20 @@ pub enum Fault {
         /// Megabits a second.
         mbps: u32,
     },
+    /// Never answers a read of host memory: the card's completion timeout ends it.
+    Unanswered {
+        /// The card.
+        node: u32,
+        /// How many reads it makes before.
+        after: u64,
+    },
+    /// Answers a read of host memory with poisoned data.
+    Poisoned {
+        /// The card.
+        node: u32,
+        /// How many reads it makes before.
+        after: u64,
+    },
     /// Removes the card: reads return all-ones, writes are dropped.
     Vanish {
         /// The card.
@@ -67,7 +81,7 @@ impl Fault {
     pub(crate) fn when(&self) -> When {
         match *self {
             Fault::Freeze { when, .. } | Fault::Cut { when, .. } | Fault::Reset { when, .. } => when,
-            Fault::Slow { .. } | Fault::Vanish { .. } => When::Now,
+            Fault::Slow { .. } | Fault::Unanswered { .. } | Fault::Poisoned { .. } | Fault::Vanish { .. } => When::Now,
         }
     }
 }

@@ -41,5 +41,5 @@ pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
-pub use profile::{Basis, Component, Profile, ProfileError};
+pub use profile::{Basis, Component, Hardware, Profile, ProfileError};
 pub use world::Statistics;

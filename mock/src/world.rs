@@ -5,12 +5,14 @@ use std::sync::Arc;
 use cmdseq::Tables;
 
 use crate::card::budget::{Budget, of_this_machine};
+use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
-use crate::card::host_jobs::HostDma;
+use crate::card::host_dma::HostDma;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
+use crate::card::posted::Posted;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::windows::Windows;
@@ -66,6 +68,10 @@ pub(crate) enum Event {
     RdmaCounted { issuer: LaneId, epoch: u64 },
     /// A planted fault strikes.
     Strike(Fault),
+    /// A read of host memory has not been answered for the completion timeout.
+    Unanswered { number: u64 },
+    /// The posted writes of a card up to this one act, if they have not.
+    Posted { card: usize, number: u64 },
 }
 
 /// Steps of a running instruction.
@@ -144,13 +150,14 @@ impl Core {
         let world: Members = (0..profile.nodes).collect();
         let budget = Budget::new(of_this_machine(), profile.nodes);
         let cards = (0..profile.nodes).map(|node| Core::card(&profile, &mut rates, &world, &budget, node)).collect();
+        let host = HostDma::new(profile.hardware.split_dma.unwrap_or(0));
         Core {
             profile,
             ports,
             now: 0,
             cards,
             rates,
-            host: HostDma::default(),
+            host,
             statistics: Statistics::default(),
             next_burst: 0,
             moving: None,
@@ -177,9 +184,11 @@ impl Core {
         let link = |out| Link::new(out, lanes);
         let mut card = Card {
             node,
+            clock: Clock::new(profile.cycle_ps, node, profile.nodes, profile.hardware.drift_ppm),
             config: ConfigSpace::new(),
             msix: Msix::new(),
             bus: None,
+            posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),
             links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
@@ -205,13 +214,6 @@ impl Core {
         };
         card.reset(profile.receive_buffer_bytes, world);
         card
-    }
-
-    /// Returns the card's free-running counter. Counters of different cards are unrelated.
-    pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
-        // A register: it wraps.
-        let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
-        cycles.wrapping_add(u64::from(self.cards[index].node) * 1_000_003)
     }
 
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {

@@ -1,5 +1,6 @@
 //! Resets of cards, and planted faults.
 
+use crate::card::host_jobs::Misanswer;
 use crate::card::lane::Lane;
 use crate::card::running::Work;
 use crate::fault::{Fault, When};
@@ -50,6 +51,8 @@ impl Core {
             }
             Fault::Reset { node, .. } if (node as usize) < self.cards.len() => self.reset(node as usize),
             Fault::Reset { .. } => {}
+            Fault::Unanswered { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Never)),
+            Fault::Poisoned { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Poisoned)),
             Fault::Slow { mbps } => {
                 let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
                 links.for_each(|link| self.rates.set_rate(link.out, mbps.into()));

@@ -1,8 +1,11 @@
 //! Profiles: the components of a published system, each with the source of its value.
 
+mod hardware;
 pub(crate) mod version;
 
 use cmdseq::Topology;
+
+pub use hardware::Hardware;
 
 /// Source of a component's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +86,14 @@ pub enum ProfileError {
         /// Largest number of windows.
         most: u32,
     },
+    /// A switch of [`Hardware`] is out of its range.
+    #[error("{what} out of range (at most {most})")]
+    Hardware {
+        /// The switch.
+        what: &'static str,
+        /// Its largest value.
+        most: u32,
+    },
 }
 
 /// Maximum number of links of one card (OPTWEB paper, section 2.2: up to 64 cards are connected fully; section 5.3: k = 64).
@@ -159,6 +170,8 @@ pub struct Profile {
     pub version: u32,
     /// Window slots of each card from version 1.5 on, an extension. Without, a card serves one-sided operations at any address.
     pub windows: u32,
+    /// What the cards do as hardware does: tests turn it on.
+    pub hardware: Hardware,
 }
 
 impl Profile {
@@ -190,6 +203,7 @@ impl Profile {
             lanes: 1,
             version: version::CURRENT,
             windows: WINDOWS,
+            hardware: Hardware::default(),
         }
     }
 
@@ -203,6 +217,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
+        self.hardware.check().map_err(|(what, most)| ProfileError::Hardware { what, most })?;
         if self.windows > WINDOWS_MAX {
             return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
         }

@@ -1,8 +1,8 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`.
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Moved, Profile, When};
+use fpga_mock::{Fault, Hardware, Moved, Profile, When};
 
 use crate::error::Error;
 
@@ -56,7 +56,7 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
@@ -86,12 +86,15 @@ impl MockCards {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known = "expected +lanes=N, +windows=N, +stop=NODE@WHEN, +cut=A-B@WHEN, +slow=GBPS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +stop=NODE@WHEN, +cut=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
                 Some(("late", us)) => {
                     mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
+                }
+                Some((name @ ("posted" | "split" | "drift"), value)) => {
+                    parse_hardware(&mut mock.profile.hardware, name, value).ok_or_else(|| syntax(known))?;
                 }
                 _ => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
             }
@@ -111,15 +114,20 @@ impl MockCards {
         format!("mock:{}/{node}{}", self.shape, self.profile_options())
     }
 
-    /// Returns `+lanes=N` and `+windows=N`, each only if it is not the profile's.
+    /// Returns the options of the cards, each only if it is not the profile's.
     fn profile_options(&self) -> String {
         let published = Profile::optweb(self.profile.nodes);
         let option = |name: &str, value: u32, known: u32| match value == known {
             true => String::new(),
             false => format!("+{name}={value}"),
         };
+        let Hardware { posted_writes, split_dma, drift_ppm } = self.profile.hardware;
+        let switch = |name: &str, value: Option<u64>| value.map_or(String::new(), |value| format!("+{name}={value}"));
         option("lanes", self.profile.lanes, published.lanes)
             + &option("windows", self.profile.windows, published.windows)
+            + &switch("posted", posted_writes.map(u64::from))
+            + &switch("split", split_dma)
+            + &option("drift", drift_ppm, 0)
     }
 
     /// Checks that all named cards and links exist; `Err` names the missing one.
@@ -136,7 +144,9 @@ impl MockCards {
                 exists(moved.node)?;
             }
             match *fault {
-                Fault::Freeze { node, .. } => exists(node)?,
+                Fault::Freeze { node, .. } | Fault::Unanswered { node, .. } | Fault::Poisoned { node, .. } => {
+                    exists(node)?;
+                }
                 Fault::Cut { a, b, .. } => {
                     exists(a)?;
                     exists(b)?;
@@ -170,6 +180,16 @@ fn parse_when(text: &str) -> Option<When> {
     }
 }
 
+/// Turns on what `name=value` names.
+fn parse_hardware(hardware: &mut Hardware, name: &str, value: &str) -> Option<()> {
+    match name {
+        "posted" => hardware.posted_writes = Some(value.parse().ok()?),
+        "split" => hardware.split_dma = Some(value.parse().ok()?),
+        _ => hardware.drift_ppm = value.parse().ok()?,
+    }
+    Some(())
+}
+
 fn parse_fault(text: &str) -> Option<Fault> {
     let (kind, rest) = text.split_once('=')?;
     if kind == "slow" {
@@ -177,6 +197,13 @@ fn parse_fault(text: &str) -> Option<Fault> {
         return Some(Fault::Slow { mbps });
     }
     let (who, when) = rest.split_once('@').unwrap_or((rest, "0"));
+    if let "unanswered" | "poisoned" = kind {
+        let (node, after) = (who.parse().ok()?, when.parse().ok()?);
+        return Some(match kind {
+            "unanswered" => Fault::Unanswered { node, after },
+            _ => Fault::Poisoned { node, after },
+        });
+    }
     let when = parse_when(when)?;
     match kind {
         "stop" => Some(Fault::Freeze { node: who.parse().ok()?, when }),
