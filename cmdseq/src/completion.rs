@@ -97,6 +97,10 @@ statuses! {
     /// The window does not exist, is closed, or does not allow the access. The detail is the node of the peer; of an open or close,
     /// the slot.
     BadWindow = 20, "the window does not exist, is closed, or does not allow the access";
+    /// Data for the instruction came over a link with a wrong checksum, and was lost. The detail is the node of the peer.
+    LinkError = 21, "data came over a link with a bit error, and was lost";
+    /// A word of card memory has more bit errors than its code corrects. The detail is the node of the card.
+    MemoryError = 22, "card memory has an error that cannot be corrected";
 }
 
 /// One word from the sequencer.

@@ -240,7 +240,12 @@ fn about(operation: Operation, status: Status, detail: u16) -> String {
     match status {
         _ if detail == NO_DETAIL => String::new(),
         Status::BadWindow if matches!(operation, Operation::Open | Operation::Close) => format!(" (slot {detail})"),
-        Status::LinkDown | Status::Mismatch | Status::BadRank | Status::BadWindow => format!(" (node {detail})"),
+        Status::LinkDown
+        | Status::LinkError
+        | Status::MemoryError
+        | Status::Mismatch
+        | Status::BadRank
+        | Status::BadWindow => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
         Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
         Status::HostReadFault if detail == 0 => " (the bus refused it)".to_owned(),
@@ -271,6 +276,8 @@ mod tests {
         for (status, detail, expected) in [
             (Status::LinkDown, 5, " (node 5)"),
             (Status::Mismatch, 0, " (node 0)"),
+            (Status::LinkError, 0, " (node 0)"),
+            (Status::MemoryError, 2, " (node 2)"),
             (Status::BadRank, 7, " (node 7)"),
             (Status::BadWindow, 3, " (node 3)"),
             (Status::BadField, 0, " (byte 0 of the word)"),

@@ -8,6 +8,7 @@ use crate::card::budget::{Budget, of_this_machine};
 use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
+use crate::card::dice::Dice;
 use crate::card::host_dma::HostDma;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
@@ -68,6 +69,8 @@ pub(crate) enum Event {
     RdmaCounted { issuer: LaneId, epoch: u64 },
     /// A planted fault strikes.
     Strike(Fault),
+    /// The link between two cards comes up again.
+    LinkUp { a: u32, b: u32 },
     /// A read of host memory has not been answered for the completion timeout.
     Unanswered { number: u64 },
     /// The posted writes of a card up to this one act, if they have not.
@@ -111,6 +114,8 @@ pub(crate) struct Core {
     pub(crate) cards: Vec<Card>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
+    /// Chooses what bit errors hit.
+    pub(crate) link_dice: Dice,
     pub(crate) statistics: Statistics,
     pub(crate) next_burst: u64,
     /// Data that moves at this instant; all other events wait for it.
@@ -158,6 +163,7 @@ impl Core {
             cards,
             rates,
             host,
+            link_dice: Dice::default(),
             statistics: Statistics::default(),
             next_burst: 0,
             moving: None,
@@ -181,7 +187,7 @@ impl Core {
         node: u32,
     ) -> Card {
         let lanes = profile.lanes as usize;
-        let link = |out| Link::new(out, lanes);
+        let mbps = u64::from(profile.link_mbps);
         let mut card = Card {
             node,
             clock: Clock::new(profile.cycle_ps, node, profile.nodes, profile.hardware.drift_ppm),
@@ -190,7 +196,7 @@ impl Core {
             bus: None,
             posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),
-            links: (0..profile.ports()).map(|_| link(rates.add_resource(profile.link_mbps.into()))).collect(),
+            links: (0..profile.ports()).map(|_| Link::new(rates.add_resource(mbps), mbps, lanes)).collect(),
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
             local: (0..lanes).map(|_| rates.add_resource(profile.loop_back_mbps())).collect(),
             fold: (0..lanes).map(|_| rates.add_resource(profile.reduce_mbps())).collect(),
@@ -204,6 +210,7 @@ impl Core {
             windows: Windows::new(profile.windows()),
             user_logic: None,
             errors: fpga_regs::bits::Errors::empty(),
+            link_errors: 0,
             eager_limit: 0,
             scratch: 0,
             latched_cycles: 0,

@@ -20,8 +20,8 @@ const UNCORRECTABLE: u16 = 0x104;
 const POISONED_TLP: u32 = 1 << 12;
 const COMPLETION_TIMEOUT: u32 = 1 << 14;
 
-const PLAIN: Hardware = Hardware { posted_writes: None, split_dma: None, drift_ppm: 0 };
-const ALL: Hardware = Hardware { posted_writes: Some(3), split_dma: Some(5), drift_ppm: 300 };
+const PLAIN: Hardware = Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None };
+const ALL: Hardware = Hardware { posted_writes: Some(3), split_dma: Some(5), drift_ppm: 300, ..PLAIN };
 
 /// A card, and host memory with other bytes than its own.
 fn card(hardware: Hardware) -> (Fabric, Card, Arc<DmaBuffer>) {
@@ -34,19 +34,42 @@ fn card(hardware: Hardware) -> (Fabric, Card, Arc<DmaBuffer>) {
     (fabric, card, buffer)
 }
 
-/// Every kind of fault that a read may have: how it is planted, the detail of the status, the bits of ERROR and of the function.
-fn faults() -> [(fn(u64) -> Fault, u16, Errors, u32); 2] {
-    let never = |after| Fault::Unanswered { node: 0, after };
-    let poisoned = |after| Fault::Poisoned { node: 0, after };
-    [
-        (never, READ_TIMED_OUT, Errors::COMPLETION_TIMEOUT, COMPLETION_TIMEOUT),
-        (poisoned, READ_POISONED, Errors::POISONED_DATA, POISONED_TLP),
-    ]
+/// A fault that a read may have, and what tells it.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// The fault of a read after so many others.
+    fault: fn(u64) -> Fault,
+    /// Detail of the status.
+    detail: u16,
+    /// Bit of ERROR, if the read was a fetch.
+    error: Errors,
+    /// Bit of advanced error reporting.
+    reported: u32,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        fault: |after| Fault::Unanswered { node: 0, after },
+        detail: READ_TIMED_OUT,
+        error: Errors::COMPLETION_TIMEOUT,
+        reported: COMPLETION_TIMEOUT,
+    },
+    Kind {
+        fault: |after| Fault::Poisoned { node: 0, after },
+        detail: READ_POISONED,
+        error: Errors::POISONED_DATA,
+        reported: POISONED_TLP,
+    },
+];
+
+/// Every kind, on a plain card and on one with all that hardware does.
+fn cases() -> impl Iterator<Item = (Kind, Hardware)> {
+    KINDS.into_iter().flat_map(|kind| [(kind, PLAIN), (kind, ALL)])
 }
 
 #[test]
 fn an_instruction_whose_read_fails_says_why_and_uses_nothing() {
-    for ((fault, detail, _, bit), hardware) in faults().into_iter().flat_map(|fault| [(fault, PLAIN), (fault, ALL)]) {
+    for (Kind { fault, detail, reported, .. }, hardware) in cases() {
         let (fabric, mut card, buffer) = card(hardware);
         // The fetch is one read; of the copy, a split one is many.
         let after = if hardware == ALL { 100 } else { 1 };
@@ -59,7 +82,7 @@ fn an_instruction_whose_read_fails_says_why_and_uses_nothing() {
         }
         let waited = fabric.statistics().now_ps - began;
         assert_eq!(waited >= TIMEOUT_PS, detail == READ_TIMED_OUT, "{waited} ps");
-        assert_eq!(card.function().config_read_u32(UNCORRECTABLE).unwrap(), bit);
+        assert_eq!(card.function().config_read_u32(UNCORRECTABLE).unwrap(), reported);
         let mut kept = vec![1; BYTES];
         card.read_memory(0, &mut kept).unwrap();
         assert!(kept.iter().all(|byte| *byte == 0), "a failed read was used");
@@ -72,19 +95,19 @@ fn an_instruction_whose_read_fails_says_why_and_uses_nothing() {
 
 #[test]
 fn a_fetch_that_fails_halts_the_card_and_the_driver_says_why() {
-    for ((fault, _, error, bit), hardware) in faults().into_iter().flat_map(|fault| [(fault, PLAIN), (fault, ALL)]) {
+    for (Kind { fault, error, reported, .. }, hardware) in cases() {
         let (fabric, mut card, _buffer) = card(hardware);
         fabric.plant(fault(0));
-        match card.run(&[Instruction::nop()], LONG) {
+        match card.run([Instruction::nop()], LONG) {
             Err(Error::Halted { health, .. }) => {
                 assert_eq!(health.errors, Errors::FETCH_FAULT | error);
-                assert_eq!(health.pcie.map(|pcie| pcie.uncorrectable), Some(bit));
+                assert_eq!(health.pcie.map(|pcie| pcie.uncorrectable), Some(reported));
             }
             other => panic!("{hardware:?}: {other:?}"),
         }
         card.reset().unwrap();
         assert_eq!(card.function().config_read_u32(UNCORRECTABLE).unwrap(), 0);
-        card.run(&[Instruction::nop()], LONG).unwrap();
+        card.run([Instruction::nop()], LONG).unwrap();
     }
 }
 
@@ -99,7 +122,7 @@ fn a_card_that_waits_for_an_answer_is_busy_and_others_go_on() {
         fabric.plant(Fault::Unanswered { node: 0, after: 1 });
         let copy = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), 64);
         let token = card.queue_mut().submit(Bound::covered_by(&copy, &[Arc::clone(&buffer)])).unwrap();
-        other.run(&[Instruction::nop()], LONG).unwrap();
+        other.run([Instruction::nop()], LONG).unwrap();
         let completion = card.queue_mut().wait(&token, LONG).unwrap();
         assert_eq!((completion.status, completion.detail), (Status::HostReadFault, READ_TIMED_OUT));
         // Its own clock counts the time: 10 ms are two million cycles.

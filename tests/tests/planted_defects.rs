@@ -27,7 +27,7 @@ const POLLS: u32 = 3;
 const SOON: Duration = Duration::from_secs(1);
 
 /// A card whose register writes act late: no more than these are ever pending here.
-const POSTED: Hardware = Hardware { posted_writes: Some(16), split_dma: None, drift_ppm: 0 };
+const POSTED: Hardware = Hardware { posted_writes: Some(16), split_dma: None, drift_ppm: 0, bits_per_error: None };
 const PLAIN: Hardware = Hardware { posted_writes: None, ..POSTED };
 const SPLIT: Hardware = Hardware { split_dma: Some(1), ..PLAIN };
 const ALL: Hardware = Hardware { split_dma: Some(1), drift_ppm: 100, ..POSTED };
@@ -266,7 +266,7 @@ fn abort_and_go_on(hardware: Hardware, has_read_back: bool) -> Result<(), Error>
     for _ in 0..3 {
         card.queue_mut().submit(Instruction::nop())?.abandon();
         card.abort()?;
-        card.run(&[Instruction::nop(), Instruction::nop()], SOON)?;
+        card.run([Instruction::nop(), Instruction::nop()], SOON)?;
     }
     Ok(())
 }

@@ -52,5 +52,6 @@ flags! {
         UNEXPECTED_DATA = 4, "Data arrived that no instruction expected, and was dropped.";
         COMPLETION_TIMEOUT = 5, "Beside FETCH_FAULT: the read was not answered within the completion timeout.";
         POISONED_DATA = 6, "Beside FETCH_FAULT: the read was answered with poisoned data, which was not used.";
+        LINK_ERROR = 7, "Something came over a link with a wrong checksum, and was lost: see LINK_ERRORS.";
     }
 }

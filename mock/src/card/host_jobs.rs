@@ -1,8 +1,12 @@
 //! Jobs of the cards on host memory.
 
-use cmdseq::completion::{Completion, READ_POISONED, READ_TIMED_OUT};
+use cmdseq::completion::{Completion, READ_POISONED, READ_TIMED_OUT, Status};
 use fpga_hal::endpoint::DmaFault;
 use fpga_regs::bits::Errors;
+
+use crate::card::memory::MemoryError;
+use crate::card::running::memory_refusal;
+use crate::proto::refusal::Refusal;
 
 /// Most bytes that one job moves.
 pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
@@ -37,22 +41,26 @@ pub(crate) enum HostFault {
     TimedOut,
     /// A read was answered with poisoned data, which was not used.
     Poisoned,
+    /// Card memory that is to be written to the host cannot be read.
+    Unreadable(MemoryError),
 }
 
 impl HostFault {
-    /// Detail of the status of an instruction that fails by it.
-    pub(crate) fn detail(self) -> u16 {
+    /// How an instruction fails by it, if it was a write or a read.
+    pub(crate) fn refusal(self, is_write: bool) -> Refusal {
         match self {
-            HostFault::Refused(_) => 0,
-            HostFault::TimedOut => READ_TIMED_OUT,
-            HostFault::Poisoned => READ_POISONED,
+            HostFault::Refused(_) if is_write => (Status::HostWriteFault, 0),
+            HostFault::Refused(_) => (Status::HostReadFault, 0),
+            HostFault::TimedOut => (Status::HostReadFault, READ_TIMED_OUT),
+            HostFault::Poisoned => (Status::HostReadFault, READ_POISONED),
+            HostFault::Unreadable(error) => memory_refusal(error),
         }
     }
 
     /// Bits of ERROR that tell the cause, if no instruction does.
     pub(crate) fn errors(self) -> Errors {
         match self {
-            HostFault::Refused(_) => Errors::empty(),
+            HostFault::Refused(_) | HostFault::Unreadable(_) => Errors::empty(),
             HostFault::TimedOut => Errors::COMPLETION_TIMEOUT,
             HostFault::Poisoned => Errors::POISONED_DATA,
         }

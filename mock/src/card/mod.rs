@@ -95,6 +95,8 @@ pub(crate) struct Card {
     pub(crate) windows: Windows,
     pub(crate) user_logic: Option<Box<dyn UserLogic>>,
     pub(crate) errors: Errors,
+    /// What came over links with a wrong checksum.
+    pub(crate) link_errors: u32,
     pub(crate) eager_limit: u64,
     pub(crate) scratch: u32,
     /// High halves of the counters as of the last read of their low halves.
@@ -129,6 +131,7 @@ impl Card {
         self.tables.clear();
         self.windows.reset();
         self.errors = Errors::empty();
+        self.link_errors = 0;
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;

@@ -91,8 +91,11 @@ impl Fabric {
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
         self.shared.access(|core| {
             if let Some(port) = core.ports.toward(a, b) {
-                let out = core.cards[a as usize].links[port].out;
-                core.rates.set_rate(out, mbps.into());
+                let link = &mut core.cards[a as usize].links[port];
+                link.mbps = mbps.into();
+                if link.is_up {
+                    core.rates.set_rate(link.out, link.mbps);
+                }
             }
         });
     }

@@ -76,8 +76,10 @@ impl Core {
         match result {
             Ok(()) if is_last => self.schedule_step(at, dispatch.saturating_add(piece), Step::Finish),
             Ok(()) => self.schedule_step(at, piece, Step::HostPiece),
-            Err((fault, true)) => self.fail_after(at, Status::HostWriteFault, fault.detail(), dispatch),
-            Err((fault, false)) => self.fail_after(at, Status::HostReadFault, fault.detail(), dispatch),
+            Err((fault, is_write)) => {
+                let (status, detail) = fault.refusal(is_write);
+                self.fail_after(at, status, detail, dispatch);
+            }
         }
     }
 

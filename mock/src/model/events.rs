@@ -77,6 +77,7 @@ impl Core {
             Event::RdmaAnnounced { writer, epoch } if is_current(self, writer, epoch) => self.rdma_announced(writer),
             Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
             Event::Strike(fault) => self.strike(fault),
+            Event::LinkUp { a, b } => self.link_up(a, b),
             Event::Unanswered { number } => self.completion_timeout(number),
             Event::Posted { card, number } => self.posted_due(card, number),
             Event::Issue { .. }

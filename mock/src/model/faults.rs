@@ -53,19 +53,60 @@ impl Core {
             Fault::Reset { .. } => {}
             Fault::Unanswered { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Never)),
             Fault::Poisoned { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Poisoned)),
-            Fault::Slow { mbps } => {
-                let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
-                links.for_each(|link| self.rates.set_rate(link.out, mbps.into()));
-            }
-            Fault::Cut { a, b, .. } => {
-                for (from, to) in [(a, b), (b, a)] {
-                    let Some(port) = self.ports.toward(from, to) else { continue };
-                    let link = &mut self.cards[from as usize].links[port];
-                    link.is_up = false;
-                    link.begin_session();
-                    self.rates.set_rate(link.out, 0);
-                    self.lost_link(from as usize, port);
+            Fault::Garble { from, to, after } => {
+                if let Some(port) = self.ports.toward(from, to) {
+                    self.cards[from as usize].links[port].garbles.push(after);
                 }
+            }
+            Fault::FlipBits { node, address, bits } => {
+                if let Some(card) = self.cards.get_mut(node as usize) {
+                    card.memory.flip_bits(address, bits);
+                }
+            }
+            Fault::Slow { mbps } => {
+                for link in self.cards.iter_mut().flat_map(|card| &mut card.links) {
+                    link.mbps = mbps.into();
+                    if link.is_up {
+                        self.rates.set_rate(link.out, link.mbps);
+                    }
+                }
+            }
+            Fault::Cut { a, b, .. } => self.link_down(a, b, true),
+            Fault::Flap { a, b, when, down_ps, count } => {
+                self.link_down(a, b, false);
+                self.schedule_in(down_ps, Event::LinkUp { a, b });
+                let again = Fault::Flap { a, b, when, down_ps, count: count.saturating_sub(1) };
+                if count > 1 && !matches!(when, When::Now | When::After(0)) {
+                    self.plant(again);
+                }
+            }
+        }
+    }
+
+    /// Takes a link down, in both directions: what is on it is lost.
+    fn link_down(&mut self, a: u32, b: u32, is_cut: bool) {
+        for (from, to) in [(a, b), (b, a)] {
+            let Some(port) = self.ports.toward(from, to) else { continue };
+            let link = &mut self.cards[from as usize].links[port];
+            link.is_up = false;
+            link.is_cut |= is_cut;
+            link.begin_session();
+            self.rates.set_rate(link.out, 0);
+            self.lost_link(from as usize, port);
+        }
+    }
+
+    /// Brings a link up again, unless it is cut. It is trained: what its ends have received and not used is of exchanges that have
+    /// failed.
+    pub(crate) fn link_up(&mut self, a: u32, b: u32) {
+        for (from, to) in [(a, b), (b, a)] {
+            let Some(port) = self.ports.toward(from, to) else { continue };
+            let link = &mut self.cards[from as usize].links[port];
+            if !link.is_cut && !link.is_up {
+                link.is_up = true;
+                link.begin_session();
+                link.inbound.clear();
+                self.rates.set_rate(link.out, link.mbps);
             }
         }
     }

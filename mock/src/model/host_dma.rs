@@ -134,13 +134,11 @@ impl Core {
             Ok(iova) => iova,
             Err(result) => return Asked::Done(result),
         };
-        match active.writes() {
-            false if !self.host.misanswers.is_empty() => match self.host.misanswer(active.card) {
-                Some(Misanswer::Never) => return Asked::Unanswered,
-                Some(Misanswer::Poisoned) => return Asked::Done(Err(HostFault::Poisoned)),
-                None => {}
-            },
-            _ => {}
+        let misanswer = if active.writes() { None } else { self.host.misanswer(active.card) };
+        match misanswer {
+            Some(Misanswer::Never) => return Asked::Unanswered,
+            Some(Misanswer::Poisoned) => return Asked::Done(Err(HostFault::Poisoned)),
+            None => {}
         }
         let tag = self.host.next_tag();
         let card = &self.cards[active.card];
@@ -176,8 +174,7 @@ impl Core {
             Job::Out { address, iova, bytes } => {
                 active.buffer.clear();
                 let read = card.memory.append_to(address, bytes, &mut active.buffer);
-                // The range was checked before.
-                return read.map(|()| Iova(iova)).map_err(|_| Err(HostFault::Refused(DmaFault::NotMaster)));
+                return read.map(|()| Iova(iova)).map_err(|error| Err(HostFault::Unreadable(error)));
             }
             Job::Through { to, .. } if active.is_writing => return Ok(Iova(to)),
             Job::Through { from, bytes, .. } => (from, bytes as usize),
@@ -239,7 +236,7 @@ impl Core {
         match result {
             Err((HostFault::TimedOut, _)) => self.cards[card].config.report(Uncorrectable::CompletionTimeout),
             Err((HostFault::Poisoned, _)) => self.cards[card].config.report(Uncorrectable::PoisonedTlp),
-            Ok(()) | Err((HostFault::Refused(_), _)) => {}
+            Ok(()) | Err((HostFault::Refused(_) | HostFault::Unreadable(_), _)) => {}
         }
         if is_current {
             let at = LaneId::first(card);

@@ -4,6 +4,7 @@ mod copy;
 mod events;
 mod faults;
 mod fold;
+mod garbled;
 mod host_dma;
 mod moves;
 mod posted;

@@ -61,3 +61,54 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fpga_regs::sequencer;
+
+    use super::*;
+    use crate::model::registers::SEQUENCER_OFFSET;
+    use crate::profile::{Hardware, Profile};
+
+    fn core(posted_writes: Option<u32>) -> Core {
+        Core::new(Profile { hardware: Hardware { posted_writes, ..Hardware::default() }, ..Profile::optweb(2) })
+    }
+
+    fn write(core: &mut Core, card: usize, value: u32) {
+        let offset = SEQUENCER_OFFSET + u64::from(sequencer::SCRATCH);
+        core.post_write(card, Write { bar: pci::REGISTERS_BAR, offset, value });
+    }
+
+    #[test]
+    fn writes_act_at_once_or_late_and_in_order() {
+        for (posted, acted) in [(None, [1, 2, 3, 4]), (Some(0), [1, 2, 3, 4]), (Some(2), [0, 0, 1, 2])] {
+            let mut core = core(posted);
+            let seen = [1, 2, 3, 4].map(|value| {
+                write(&mut core, 0, value);
+                core.cards[0].scratch
+            });
+            assert_eq!(seen, acted, "{posted:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_pushes_the_writes_of_its_card_alone_and_time_pushes_all() {
+        let mut core = core(Some(8));
+        for card in 0..2 {
+            write(&mut core, card, 1);
+            write(&mut core, card, 2);
+        }
+        core.push_posted(0);
+        assert_eq!([0, 1].map(|card| core.cards[card].scratch), [2, 0]);
+        core.run();
+        assert_eq!((core.cards[1].scratch, core.now), (2, LATEST_PS.into()));
+        // What a reset drops stays dropped when its time comes, and what comes after it acts.
+        write(&mut core, 1, 3);
+        core.reset(1);
+        write(&mut core, 1, 4);
+        assert!(core.run_some(1));
+        assert_eq!(core.cards[1].scratch, 0);
+        core.run();
+        assert_eq!(core.cards[1].scratch, 4);
+    }
+}

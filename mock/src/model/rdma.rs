@@ -130,7 +130,8 @@ impl Core {
     pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
         self.fail_if_lost(reader);
         let Some((rdma, _)) = self.rdma(reader) else { return };
-        if !self.cards[rdma.source.0].is_frozen {
+        let source = rdma.source.0;
+        if !self.cards[source].is_frozen && !self.one_sided_is_hit(reader.card, source, 0) {
             if !self.admit(reader) {
                 return self.refuse_rdma(reader, self.profile.control_ps());
             }
@@ -177,6 +178,13 @@ impl Core {
             return;
         }
         let (peer, is_read, admitted, to) = (rdma.peer, rdma.is_read, rdma.admitted, rdma.destination);
+        if self.one_sided_is_hit(rdma.source.0, to.0, bytes) {
+            // Of a write the issuer hears nothing, as of one to a card that is gone.
+            if is_read {
+                self.fail(issuer, (Status::LinkError, peer as u16));
+            }
+            return;
+        }
         let is_admitted = match admitted {
             // The window may be gone: closed although the transfer had not ended, or by a reset.
             Some(admission) => self.cards[peer].windows.holds(admission),

@@ -89,6 +89,8 @@ impl Core {
             }
             sequencer::RETIRED_HI => card.latched_retired,
             sequencer::PENDING => card.msix.pending(),
+            sequencer::LINK_ERRORS => card.link_errors,
+            sequencer::MEMORY_CORRECTED => card.memory.corrected(),
             _ => 0,
         }
     }

@@ -151,3 +151,116 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+
+    use cmdseq::{Instruction, Operand};
+    use fpga_hal::endpoint::{DmaPort, InterruptPort};
+    use fpga_regs::sequencer::queue;
+
+    use super::*;
+    use crate::card::BusPorts;
+    use crate::profile::{Hardware, Profile};
+    use crate::world::Pace;
+
+    const BYTES: u64 = 20_000;
+    /// Most bytes of a request, after a reset.
+    const MOST: u64 = 128;
+
+    /// What a card does to its host.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Done {
+        Read(u64, u64),
+        Wrote(u64, u64),
+        Raised,
+    }
+
+    /// A host that records what the card at a node does to it, in the order of all cards.
+    struct Recorder(u32, Arc<Mutex<Vec<(u32, Done)>>>);
+
+    impl Recorder {
+        fn note(&self, done: Done) -> DmaProgress {
+            self.1.lock().unwrap().push((self.0, done));
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl DmaPort for Recorder {
+        fn read(&self, _: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+            self.note(Done::Read(iova.0, data.len() as u64))
+        }
+
+        fn write(&self, _: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+            self.note(Done::Wrote(iova.0, data.len() as u64))
+        }
+    }
+
+    impl InterruptPort for Recorder {
+        fn raise(&self, _: u16) {
+            let _ = self.note(Done::Raised);
+        }
+
+        fn set_intx(&self, _: bool) {}
+    }
+
+    /// Has two cards copy host memory to host memory, and returns what they did.
+    fn copies(seed: u64) -> Vec<(u32, Done)> {
+        let hardware = Hardware { split_dma: Some(seed), ..Hardware::default() };
+        let mut core = Core::new(Profile { hardware, ..Profile::optweb(2) });
+        core.pace = Pace::Due;
+        let all = Arc::<Mutex<Vec<_>>>::default();
+        for node in 0..2 {
+            let host = Arc::new(Recorder(node, Arc::clone(&all)));
+            let card = &mut core.cards[node as usize];
+            card.bus = Some(BusPorts::new(Arc::clone(&host) as _, host as _));
+            card.config.write(4, &[6, 0]);
+            // MSI-X is on, and its first vector is not masked.
+            card.config.write(0x82, &[0, 0x80]);
+            card.msix.write(12, 0);
+            card.rings[0].configure(queue::COMPLETION_BASE_LO, 1 << 20);
+            card.rings[0].configure(queue::DEPTH, 4);
+            card.rings[0].configure(queue::ENABLE, 1);
+            card.rings[0].arm(0);
+            let copy = Instruction::copy(Operand::host(100), Operand::host(50_000), BYTES);
+            core.begin_alone(node as usize, copy);
+        }
+        while core.run_some(1) {}
+        all.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn reads_are_answered_in_any_order_and_all_else_is_in_order() {
+        let mut orders = BTreeSet::new();
+        for seed in 0..20 {
+            let all = copies(seed);
+            for node in 0..2 {
+                let of_card: Vec<Done> = all.iter().filter(|(of, _)| *of == node).map(|(_, done)| *done).collect();
+                let reads: Vec<_> = of_card
+                    .iter()
+                    .filter_map(|done| if let Done::Read(at, bytes) = *done { Some((at, bytes)) } else { None })
+                    .collect();
+                let mut sorted = reads.clone();
+                sorted.sort_unstable();
+                assert!(sorted.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "each byte is read once");
+                assert_eq!((sorted[0].0, reads.iter().map(|read| read.1).sum()), (100, BYTES));
+                assert_ne!(reads, sorted, "different reads pass each other");
+                // After them the writes, in order, the completion, and then the interrupt.
+                let mut next = 50_000;
+                let mut after = of_card[reads.len()..].iter();
+                while next < 50_000 + BYTES {
+                    let Some(Done::Wrote(at, bytes)) = after.next() else { panic!("{of_card:?}") };
+                    assert!(*at == next && *bytes <= MOST && at / 4096 == (at + bytes - 1) / 4096);
+                    next += bytes;
+                }
+                assert_eq!(after.collect::<Vec<_>>(), [&Done::Wrote(1 << 20, 32), &Done::Raised]);
+                orders.insert(reads);
+            }
+            assert!(all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count() > 10, "cards take turns");
+            assert_eq!(all, copies(seed), "the same seed");
+        }
+        assert!(orders.len() > 30, "{} orders", orders.len());
+    }
+}

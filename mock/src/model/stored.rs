@@ -26,7 +26,7 @@ impl Core {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         let Some(instruction) = self.running(at).map(|running| running.instruction) else { return };
         let kept = match (table, instruction.operation) {
-            (Err(fault), _) => Err((Status::HostReadFault, fault.detail())),
+            (Err(fault), _) => Err(fault.refusal(false)),
             (Ok(table), Operation::Store) => self.store(at.card, &instruction, table),
             (Ok(table), Operation::Table) => self.keep_table(at.card, &instruction, table),
             (Ok(table), _) => self.define(at.card, &instruction, table),

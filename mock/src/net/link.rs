@@ -8,7 +8,13 @@ use crate::net::buffer::Inbound;
 pub(crate) struct Link {
     /// The direction away from this card.
     pub(crate) out: ResourceId,
+    /// Its rate while it is up.
+    pub(crate) mbps: u64,
     pub(crate) is_up: bool,
+    /// It does not come up again.
+    pub(crate) is_cut: bool,
+    /// Planted bit errors: each with the number of things that the link carries before.
+    pub(crate) garbles: Vec<u64>,
     /// Number of times the link was trained or cut: what was on it before is lost.
     pub(crate) session: u32,
     /// Signals and bursts that arrived and were not used yet.
@@ -19,8 +25,26 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(out: ResourceId, lanes: usize) -> Self {
-        Link { out, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
+    pub(crate) fn new(out: ResourceId, mbps: u64, lanes: usize) -> Self {
+        Link {
+            out,
+            mbps,
+            is_up: true,
+            is_cut: false,
+            garbles: Vec::new(),
+            session: 0,
+            inbound: Inbound::new(lanes),
+            send: None,
+            receive: None,
+        }
+    }
+
+    /// Counts what the link carries next, and returns whether a planted bit error hits it.
+    pub(crate) fn take_garble(&mut self) -> bool {
+        let before = self.garbles.len();
+        self.garbles.retain(|left| *left > 0);
+        self.garbles.iter_mut().for_each(|left| *left -= 1);
+        self.garbles.len() < before
     }
 
     /// Loses what is on the link, toward this card.

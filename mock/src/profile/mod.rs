@@ -362,7 +362,9 @@ mod tests {
         assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
-        for (version, lanes, is_possible) in [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, false)] {
+        for (version, lanes, is_possible) in
+            [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, true), (7, 1, false)]
+        {
             let profile = Profile { version, lanes, ..Profile::optweb(4) };
             assert_eq!(profile.check().is_ok(), is_possible, "version 1.{version} with {lanes} lanes");
         }

@@ -132,7 +132,9 @@ impl Core {
 
     /// Sends something over the link at `port`, to arrive after `delay`. A link that is down loses it.
     pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
-        if let Some((at, port)) = self.far_end(at, port) {
+        if let Some((to, back)) = self.far_end(at, port) {
+            let what = self.hit(at.card, port, what);
+            let (at, port) = (to, back);
             let session = self.cards[at.card].links[port].session;
             self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });
         }
@@ -148,6 +150,7 @@ impl Core {
             Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
             Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
             Carried::Block(block) => self.block_counted(at, port, *block),
+            Carried::Garbled { is_data } => self.garbled_came(at, port, is_data),
         }
     }
 
