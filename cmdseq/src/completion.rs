@@ -75,8 +75,8 @@ statuses! {
     Overlap = 9, "source and destination overlap";
     /// A forced eager transfer exceeds the receive buffer.
     EagerOverrun = 10, "an eager piece exceeds the receive buffer";
-    /// The host bus refused a read.
-    HostReadFault = 11, "the host bus refused a read";
+    /// A read of host memory failed: the bus refused it, or the detail is [`READ_TIMED_OUT`] or [`READ_POISONED`].
+    HostReadFault = 11, "a read of host memory failed";
     /// The host bus refused a write.
     HostWriteFault = 12, "the host bus refused a write";
     /// The link to the peer is missing or down.
@@ -97,6 +97,10 @@ statuses! {
     /// The window does not exist, is closed, or does not allow the access. The detail is the node of the peer; of an open or close,
     /// the slot.
     BadWindow = 20, "the window does not exist, is closed, or does not allow the access";
+    /// Data for the instruction came over a link with a wrong checksum, and was lost. The detail is the node of the peer.
+    LinkError = 21, "data came over a link with a bit error, and was lost";
+    /// A word of card memory has more bit errors than its code corrects. The detail is the node of the card.
+    MemoryError = 22, "card memory has an error that cannot be corrected";
 }
 
 /// One word from the sequencer.
@@ -167,6 +171,12 @@ impl Completion {
 
 /// Detail of [`Status::OutOfRange`] if the memory budget of the mock fabric is exceeded.
 pub const OUT_OF_MEMORY: u16 = 1;
+/// Detail of [`Status::HostReadFault`] if the read was not answered within the card's completion timeout (PCI Express Base 5.0,
+/// section 2.8).
+pub const READ_TIMED_OUT: u16 = 1;
+/// Detail of [`Status::HostReadFault`] if the data of the answer was poisoned (PCI Express Base 5.0, section 2.7.2). It was not
+/// used.
+pub const READ_POISONED: u16 = 2;
 
 /// Offset of the word with the phase bit, which the card writes last.
 pub const PHASE_WORD: usize = 24;

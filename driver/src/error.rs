@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cmdseq::completion::OUT_OF_MEMORY;
+use cmdseq::completion::{OUT_OF_MEMORY, READ_POISONED, READ_TIMED_OUT};
 use cmdseq::graph::GraphError;
 use cmdseq::{Operation, Refusal, Status};
 
@@ -240,9 +240,19 @@ fn about(operation: Operation, status: Status, detail: u16) -> String {
     match status {
         _ if detail == NO_DETAIL => String::new(),
         Status::BadWindow if matches!(operation, Operation::Open | Operation::Close) => format!(" (slot {detail})"),
-        Status::LinkDown | Status::Mismatch | Status::BadRank | Status::BadWindow => format!(" (node {detail})"),
+        Status::LinkDown
+        | Status::LinkError
+        | Status::MemoryError
+        | Status::Mismatch
+        | Status::BadRank
+        | Status::BadWindow => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
         Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
+        Status::HostReadFault if detail == 0 => " (the bus refused it)".to_owned(),
+        Status::HostReadFault if detail == READ_TIMED_OUT => {
+            " (not answered before the card's completion timeout)".to_owned()
+        }
+        Status::HostReadFault if detail == READ_POISONED => " (the answer was poisoned, and not used)".to_owned(),
         _ if detail != 0 => format!(" (detail {detail:#x})"),
         _ => String::new(),
     }
@@ -266,11 +276,17 @@ mod tests {
         for (status, detail, expected) in [
             (Status::LinkDown, 5, " (node 5)"),
             (Status::Mismatch, 0, " (node 0)"),
+            (Status::LinkError, 0, " (node 0)"),
+            (Status::MemoryError, 2, " (node 2)"),
             (Status::BadRank, 7, " (node 7)"),
             (Status::BadWindow, 3, " (node 3)"),
             (Status::BadField, 0, " (byte 0 of the word)"),
             (Status::OutOfRange, OUT_OF_MEMORY, " (the machine has no memory left for mock cards)"),
             (Status::OutOfRange, OUT_OF_MEMORY + 1, " (detail 0x"),
+            (Status::HostReadFault, 0, " (the bus refused it)"),
+            (Status::HostReadFault, READ_TIMED_OUT, " (not answered"),
+            (Status::HostReadFault, READ_POISONED, " (the answer was poisoned"),
+            (Status::HostWriteFault, READ_POISONED, " (detail 0x2)"),
             (Status::BadProgram, 3, " (detail 0x3)"),
             (Status::Aborted, 0, ""),
             (Status::OutOfRange, 0, ""),

@@ -19,6 +19,19 @@ pub enum Fault {
         /// When.
         when: When,
     },
+    /// Takes the link between two cards down and up again. What is on it is lost; what needs it fails.
+    Flap {
+        /// One end.
+        a: u32,
+        /// The other end.
+        b: u32,
+        /// When, and when again: so much later each time, or in the middle of the next such transfer.
+        when: When,
+        /// For how many picoseconds.
+        down_ps: u64,
+        /// How often.
+        count: u32,
+    },
     /// Resets the card, as a function level reset does, without its host's knowledge.
     Reset {
         /// The card.
@@ -30,6 +43,38 @@ pub enum Fault {
     Slow {
         /// Megabits a second.
         mbps: u32,
+    },
+    /// Never answers a read of host memory: the card's completion timeout ends it.
+    Unanswered {
+        /// The card.
+        node: u32,
+        /// How many reads it makes before.
+        after: u64,
+    },
+    /// Answers a read of host memory with poisoned data.
+    Poisoned {
+        /// The card.
+        node: u32,
+        /// How many reads it makes before.
+        after: u64,
+    },
+    /// Hits something that the link from one card to another carries with a bit error, in this direction.
+    Garble {
+        /// The card that sends.
+        from: u32,
+        /// The card that it comes to.
+        to: u32,
+        /// How many blocks, bursts, signals and requests the link carries before.
+        after: u64,
+    },
+    /// Flips bits of a word of card memory, whatever is written there, until the card is reset.
+    FlipBits {
+        /// The card.
+        node: u32,
+        /// An address in the word of 32 bytes.
+        address: u64,
+        /// How many bits: one is corrected, more are not.
+        bits: u8,
     },
     /// Removes the card: reads return all-ones, writes are dropped.
     Vanish {
@@ -66,8 +111,16 @@ pub struct Moved {
 impl Fault {
     pub(crate) fn when(&self) -> When {
         match *self {
-            Fault::Freeze { when, .. } | Fault::Cut { when, .. } | Fault::Reset { when, .. } => when,
-            Fault::Slow { .. } | Fault::Vanish { .. } => When::Now,
+            Fault::Freeze { when, .. }
+            | Fault::Cut { when, .. }
+            | Fault::Flap { when, .. }
+            | Fault::Reset { when, .. } => when,
+            Fault::Slow { .. }
+            | Fault::Unanswered { .. }
+            | Fault::Poisoned { .. }
+            | Fault::Garble { .. }
+            | Fault::FlipBits { .. }
+            | Fault::Vanish { .. } => When::Now,
         }
     }
 }

@@ -43,6 +43,6 @@ pub use card::user_logic::{UserCall, UserLogic};
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
-pub use profile::{Basis, Component, Profile, ProfileError, System};
+pub use profile::{Basis, Component, Hardware, Profile, ProfileError, System};
 pub use proto::circus;
 pub use world::Statistics;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use cmdseq::{Hop, Tables};
 
 use crate::card::budget::{Budget, of_this_machine};
+use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
-use crate::card::host_jobs::HostDma;
+use crate::card::host_dma::HostDma;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
+use crate::card::posted::Posted;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::windows::Windows;
@@ -19,6 +21,7 @@ use crate::engine::streams::{End, Rates, ResourceId, StreamId};
 use crate::engine::{Agenda, Time};
 use crate::fault::Fault;
 use crate::net::link::Link;
+use crate::net::noise::Dice;
 use crate::net::wiring::Ports;
 use crate::profile::Profile;
 use crate::proto::optweb::lane::LaneId;
@@ -66,6 +69,12 @@ pub(crate) enum Event {
     RdmaCounted { issuer: LaneId, epoch: u64 },
     /// A planted fault strikes.
     Strike(Fault),
+    /// The link between two cards comes up again.
+    LinkUp { a: u32, b: u32 },
+    /// A read of host memory has not been answered for the completion timeout.
+    Unanswered { number: u64 },
+    /// The posted writes of a card up to this one act, if they have not.
+    Posted { card: usize, number: u64 },
 }
 
 /// Steps of a running instruction.
@@ -101,10 +110,14 @@ pub(crate) enum Step {
 pub(crate) struct Core {
     pub(crate) profile: Profile,
     pub(crate) ports: Ports,
+    /// Links that are down.
+    pub(crate) down: Vec<ResourceId>,
     pub(crate) now: Time,
     pub(crate) cards: Vec<Card>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
+    /// Chooses what bit errors hit.
+    pub(crate) link_dice: Dice,
     pub(crate) statistics: Statistics,
     pub(crate) next_burst: u64,
     /// Data that moves at this instant; all other events wait for it.
@@ -145,20 +158,23 @@ impl Core {
         let wires: Vec<ResourceId> = wires.map(|_| rates.add_resource(profile.link_mbps.into())).collect();
         let wire = |hop: Hop| wires[(hop.node * ports.links() + hop.port) as usize];
         let way = |node, port| ports.way(node, port as usize).into_iter().map(wire).collect();
-        let links = |node| {
-            (0..ports.count()).map(|port| Link::new(way(node, port), profile.hop_ps, profile.lanes as usize)).collect()
-        };
+        let (mbps, lanes) = (u64::from(profile.link_mbps), profile.lanes as usize);
+        let link = |node, port| Link::new(way(node, port), mbps, profile.hop_ps, lanes);
+        let links = |node| (0..ports.count()).map(|port| link(node, port)).collect();
         let world: Members = (0..profile.nodes).collect();
         let budget = Budget::new(of_this_machine(), profile.nodes);
         let mut card = |node| Core::card(&profile, links(node), &mut rates, &world, &budget, node);
         let cards = (0..profile.nodes).map(&mut card).collect();
+        let host = HostDma::new(profile.hardware.split_dma.unwrap_or(0));
         Core {
             profile,
             ports,
+            down: Vec::new(),
             now: 0,
             cards,
             rates,
-            host: HostDma::default(),
+            host,
+            link_dice: Dice::default(),
             statistics: Statistics::default(),
             next_burst: 0,
             moving: None,
@@ -185,9 +201,11 @@ impl Core {
         let lanes = profile.lanes as usize;
         let mut card = Card {
             node,
+            clock: Clock::new(profile.cycle_ps, node, profile.nodes, profile.hardware.drift_ppm),
             config: ConfigSpace::new(),
             msix: Msix::new(),
             bus: None,
+            posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),
             links,
             channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
@@ -203,6 +221,7 @@ impl Core {
             windows: Windows::new(profile.windows()),
             user_logic: None,
             errors: fpga_regs::bits::Errors::empty(),
+            link_errors: 0,
             eager_limit: 0,
             scratch: 0,
             latched_cycles: 0,
@@ -213,13 +232,6 @@ impl Core {
         };
         card.reset(profile.receive_buffer_bytes, world);
         card
-    }
-
-    /// Returns the card's free-running counter. Counters of different cards are unrelated.
-    pub(crate) fn counter(&self, index: usize, at: Time) -> u64 {
-        // A register: it wraps.
-        let cycles = (at / Time::from(self.profile.cycle_ps)) as u64;
-        cycles.wrapping_add(u64::from(self.cards[index].node) * 1_000_003)
     }
 
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {

@@ -7,15 +7,65 @@ use std::time::Duration;
 
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
-use fpga_mock::{Fabric, LateDma, Profile};
+use fpga_mock::{Fabric, Hardware, LateDma, Profile};
 use fpga_tests::conformance::{Bus, CARDS, CASES};
+use fpga_tests::sweep::is_full;
 use libtest_mimic::{Arguments, Trial};
 
-/// The cards of a new fabric.
-fn endpoints() -> (Fabric, Vec<Arc<dyn Endpoint>>) {
-    let fabric = Fabric::new(Profile::optweb(CARDS)).expect("a fabric");
-    let endpoints = (0..CARDS).map(|node| fabric.endpoint(node)).collect();
-    (fabric, endpoints)
+/// All that hardware does. A bit error hits once in longer than the suite runs.
+const ALL: Hardware =
+    Hardware { posted_writes: Some(3), split_dma: Some(7), drift_ppm: 300, bits_per_error: Some(1 << 60) };
+const OFF: Hardware = Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None };
+
+/// The switches of [`Hardware`], alone and together.
+const SWITCHES: &[(&str, Hardware)] = &[
+    ("posted writes", Hardware { posted_writes: ALL.posted_writes, ..OFF }),
+    ("split DMA", Hardware { split_dma: ALL.split_dma, ..OFF }),
+    ("clocks that drift", Hardware { drift_ppm: ALL.drift_ppm, ..OFF }),
+    ("bit errors", Hardware { bits_per_error: ALL.bits_per_error, ..OFF }),
+    ("all of hardware", ALL),
+];
+
+/// How the cards of a trial are reached.
+#[derive(Clone, Copy)]
+struct Way {
+    /// On sockets, or in process.
+    is_served: bool,
+    /// The fabric advances on a clock of its own, as it always does on sockets.
+    has_clock: bool,
+    /// Requests to host memory are late.
+    is_late: bool,
+    hardware: Hardware,
+}
+
+impl Way {
+    const IN_PROCESS: Way = Way { is_served: false, has_clock: false, is_late: false, hardware: OFF };
+    const ON_SOCKETS: Way = Way { is_served: true, has_clock: true, ..Way::IN_PROCESS };
+
+    /// Runs a case on the cards of a new fabric.
+    fn run(self, case: fn(&Bus<'_>)) {
+        let profile = Profile { hardware: self.hardware, ..Profile::optweb(CARDS) };
+        let fabric = Fabric::new(profile).expect("a fabric");
+        let mut cards: Vec<_> = (0..CARDS).map(|node| fabric.endpoint(node)).collect();
+        let _clock = self.has_clock.then(|| fabric.start_clock().expect("a thread"));
+        if self.is_late {
+            cards = late(&cards);
+        }
+        let drift_ppm = self.hardware.drift_ppm;
+        if !self.is_served {
+            return case(&Bus { open: &|| attach(&cards), drift_ppm });
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = |node: usize| directory.path().join(format!("{node}.sock"));
+        let serve = |(node, card)| Server::bind(socket(node), card).and_then(Server::spawn).expect("a server");
+        let servers: Vec<_> = cards.into_iter().enumerate().map(serve).collect();
+        let open = || {
+            let domain = Domain::vfio_user();
+            let connect = |node| vfio_user::connect(&socket(node), &domain).expect("a card");
+            (0..servers.len()).map(connect).collect()
+        };
+        case(&Bus { open: &open, drift_ppm });
+    }
 }
 
 fn late(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Arc<dyn Endpoint>> {
@@ -31,66 +81,32 @@ fn attach(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Function> {
     endpoints.iter().map(attach).collect::<Result<_, _>>().expect("cards")
 }
 
-fn in_process(case: fn(&Bus<'_>)) {
-    let (_fabric, cards) = endpoints();
-    case(&Bus { open: &|| attach(&cards) });
+/// All ways, by name: those of a plain mock, and those with all of hardware. With `FPGA_TESTS_FULL=1`, also with each switch alone,
+/// and with all and late DMA.
+fn ways() -> Vec<(String, Way)> {
+    let clocked = Way { has_clock: true, ..Way::IN_PROCESS };
+    let buses = [("in process, the fabric on a clock of its own", clocked), ("vfio-user", Way::ON_SOCKETS)];
+    let mut ways = vec![("in process".to_owned(), Way::IN_PROCESS)];
+    for (bus, way) in buses {
+        ways.push((bus.to_owned(), way));
+        ways.push((format!("{bus}, late DMA"), Way { is_late: true, ..way }));
+        for (switch, hardware) in SWITCHES.iter().filter(|(_, hardware)| is_full() || *hardware == ALL) {
+            ways.push((format!("{bus}, {switch}"), Way { hardware: *hardware, ..way }));
+            if is_full() && *hardware == ALL {
+                let late = Way { hardware: *hardware, is_late: true, ..way };
+                ways.push((format!("{bus}, {switch}, late DMA"), late));
+            }
+        }
+    }
+    ways
 }
-
-fn in_process_with_a_clock(case: fn(&Bus<'_>)) {
-    let (fabric, cards) = endpoints();
-    let _clock = fabric.start_clock().expect("a thread");
-    case(&Bus { open: &|| attach(&cards) });
-}
-
-fn in_process_late(case: fn(&Bus<'_>)) {
-    let (fabric, cards) = endpoints();
-    let _clock = fabric.start_clock().expect("a thread");
-    let cards = late(&cards);
-    case(&Bus { open: &|| attach(&cards) });
-}
-
-/// The cards behind sockets, their fabric on a clock of its own.
-fn served(fabric: &Fabric, cards: Vec<Arc<dyn Endpoint>>, case: fn(&Bus<'_>)) {
-    let _clock = fabric.start_clock().expect("a thread");
-    let directory = tempfile::tempdir().expect("a directory");
-    let socket = |node: usize| directory.path().join(format!("{node}.sock"));
-    let serve = |(node, card)| Server::bind(socket(node), card).and_then(Server::spawn).expect("a server");
-    let servers: Vec<_> = cards.into_iter().enumerate().map(serve).collect();
-    let open = || {
-        let domain = Domain::vfio_user();
-        let connect = |node| vfio_user::connect(&socket(node), &domain).expect("a card");
-        (0..servers.len()).map(connect).collect()
-    };
-    case(&Bus { open: &open });
-}
-
-fn vfio_user(case: fn(&Bus<'_>)) {
-    let (fabric, cards) = endpoints();
-    served(&fabric, cards, case);
-}
-
-fn vfio_user_late(case: fn(&Bus<'_>)) {
-    let (fabric, cards) = endpoints();
-    let cards = late(&cards);
-    served(&fabric, cards, case);
-}
-
-type OnABus = (&'static str, fn(fn(&Bus<'_>)));
-
-const BUSES: &[OnABus] = &[
-    ("in process", in_process),
-    ("in process, the fabric on a clock of its own", in_process_with_a_clock),
-    ("in process, late DMA", in_process_late),
-    ("vfio-user", vfio_user),
-    ("vfio-user, late DMA", vfio_user_late),
-];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = BUSES.iter().flat_map(|&(bus, on)| {
-        CASES.iter().map(move |&(name, case)| {
-            Trial::test(format!("{bus}: {name}"), move || {
-                on(case);
+    let trials = ways().into_iter().flat_map(|(name, way)| {
+        CASES.iter().map(move |&(case_name, case)| {
+            Trial::test(format!("{name}: {case_name}"), move || {
+                way.run(case);
                 Ok(())
             })
         })

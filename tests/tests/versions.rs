@@ -16,7 +16,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 const SUM: Combine = Combine::new(Reduction::Sum, Element::F32);
 /// The minor versions of cards that are older than this host.
 const OLDER: [u32; 2] = [3, 4];
-const CURRENT: u32 = 5;
+const CURRENT: u32 = 6;
 
 fn card_of(version: u32) -> Profile {
     Profile { version, ..Profile::optweb(4) }
@@ -39,7 +39,7 @@ fn announced(host: &RawHost) -> u64 {
 
 #[test]
 fn cards_say_their_version_and_what_came_with_it() {
-    for version in [3, 4, CURRENT] {
+    for version in [3, 4, 5, CURRENT] {
         let (_fabric, cluster) = open(card_of(version));
         let card = &cluster.cards()[0];
         assert_eq!(card.version(), (1, version as u16));

@@ -46,9 +46,12 @@ flags! {
     /// Bits of [`crate::sequencer::ERROR`].
     Errors {
         BAD_DOORBELL = 0, "A doorbell announced more entries than the ring has, or went backwards.";
-        FETCH_FAULT = 1, "The bus refused a read of the submission ring.";
+        FETCH_FAULT = 1, "A read of the submission ring failed: the bus refused it, unless another bit tells why.";
         COMPLETION_FAULT = 2, "The bus refused a write to the completion ring.";
         RECEIVE_OVERRUN = 3, "Data arrived on a link while its receive buffer was full, and was lost.";
         UNEXPECTED_DATA = 4, "Data arrived that no instruction expected, and was dropped.";
+        COMPLETION_TIMEOUT = 5, "Beside FETCH_FAULT: the read was not answered within the completion timeout.";
+        POISONED_DATA = 6, "Beside FETCH_FAULT: the read was answered with poisoned data, which was not used.";
+        LINK_ERROR = 7, "Something came over a link with a wrong checksum, and was lost: see LINK_ERRORS.";
     }
 }

@@ -84,7 +84,9 @@ registers! {
     RETIRED_LO = 0x128, ReadOnly, Some(0), "Instructions completed since reset, bits 31:0. Reading it latches RETIRED_HI.";
     RETIRED_HI = 0x12c, ReadOnly, Some(0), "Instructions completed since reset, bits 63:32, as of the last read of RETIRED_LO.";
     PENDING = 0x130, WriteOneToClear, Some(0), "Bit n: vector n was raised and not delivered. If MSI-X is off, INTx is asserted while a bit is set. Since version 1.1.";
-    reserved 0x134..0x400;
+    LINK_ERRORS = 0x134, ReadOnly, Some(0), "Blocks, bursts, signals and requests that came over links with a wrong checksum since reset, modulo 2^32. They are lost: there is no retry. Since version 1.6.";
+    MEMORY_CORRECTED = 0x138, ReadOnly, Some(0), "Words of card memory with an error that was corrected, each time that they were read since reset, modulo 2^32. Since version 1.6.";
+    reserved 0x13c..0x400;
 }
 
 /// The registers of one queue pair; queue `n` lies at [`queue::base`]`(n)` in the sequencer's block.

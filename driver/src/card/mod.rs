@@ -218,6 +218,15 @@ impl Card {
         self.block.read_pair(sequencer::RETIRED_LO, sequencer::RETIRED_HI)
     }
 
+    /// Words of card memory with an error that was corrected, each time that they were read since the card was reset, modulo
+    /// 2^32. 0 if the card does not count them.
+    ///
+    /// # Errors
+    /// The bus's.
+    pub fn corrected_memory_errors(&self) -> Result<u32> {
+        self.block.read(sequencer::MEMORY_CORRECTED)
+    }
+
     /// Reads what the sequencer is doing from its registers: not for a hot path.
     ///
     /// # Errors

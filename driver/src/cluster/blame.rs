@@ -49,7 +49,7 @@ impl Seen<'_> {
 }
 
 /// The error of a wait for `unfinished`, at least one, of a group of these nodes by rank: it names the rank that the others
-/// wait for. Reads six registers of each of their cards. `undefined` is what the timeout leaves undefined.
+/// wait for. Reads seven registers of each of their cards. `undefined` is what the timeout leaves undefined.
 pub(crate) fn timeout(
     cards: &[Card],
     group: &[u32],
@@ -68,11 +68,12 @@ pub(crate) fn timeout(
     let card = &cards[card];
     let index = instruction.map_or(String::new(), |index| format!("instruction {index}, "));
     let what = format!(
-        "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}; {undefined}",
+        "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}{}; {undefined}",
         card.name(),
         unfinished.len(),
         group.len(),
         waiting(&seen, group),
+        errors(&seen, rank),
     );
     let last_seen = card.queue().last_seen(&blamed.state);
     Error::Timeout { what, node: Some(card.node()), rank: Some(rank), instruction, waited, last_seen }
@@ -119,6 +120,16 @@ fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
         }
     }
     seen.iter().zip(is_in).filter_map(|(one, is_in)| is_in.then_some(one)).collect()
+}
+
+/// Formats the errors that the cards of other ranks than the `blamed` one report: what a card lost is why others wait.
+fn errors(seen: &[Seen<'_>], blamed: u32) -> String {
+    let mut text = String::new();
+    let others = seen.iter().filter(|one| one.unfinished.rank != blamed && !one.state.health.is_good());
+    for Seen { unfinished, state, .. } in others.take(NAMED) {
+        let _ = write!(text, "; rank {} reports {}", unfinished.rank, state.health);
+    }
+    text
 }
 
 /// Formats the waits: "; ranks 0, 1 wait for rank 2".

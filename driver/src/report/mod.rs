@@ -67,7 +67,7 @@ pub struct Report {
     pub clock_khz: u32,
     /// For each of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions: the largest difference between ranks
     /// in when they were done, each counted on its own card from the end of the last barrier before the program. Empty if no
-    /// barrier ran before.
+    /// barrier ran before. Clocks that are 100 millionths apart add 0.1 ns for each microsecond since that barrier.
     pub skew_cycles: Vec<u64>,
     /// Times of the first [`REPETITIONS_KEPT`](crate::REPETITIONS_KEPT) repetitions.
     pub repetitions: Vec<Times>,

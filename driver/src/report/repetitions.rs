@@ -10,6 +10,10 @@ pub const REPETITIONS_KEPT: usize = 1 << 16;
 /// Repetitions that a rank may be ahead of the slowest: more than any ring holds.
 const AHEAD: u64 = 1 << 14;
 
+/// How far the clock of a card is off at most, in millionths: the reference clock of PCIe (PCI Express Base 5.0, section 8.6.3);
+/// serial links allow less.
+const CLOCK_PPM: u64 = 300;
+
 /// The repetition in which a rank was done the longest before the last one had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
@@ -17,7 +21,8 @@ pub struct Release {
     pub rank: u32,
     /// Which repetition.
     pub repetition: u64,
-    /// Cycles from there to the beginning of the last rank; 0 if that had begun.
+    /// Cycles from there to the beginning of the last rank; 0 if that had begun, or may have: both are counted from the common
+    /// start, on clocks of which each may be off by 300 millionths.
     pub early_cycles: u64,
 }
 
@@ -92,7 +97,8 @@ impl Repetitions {
             if self.skew.len() < REPETITIONS_KEPT {
                 self.skew.push(last - first);
             }
-            let early_cycles = last_came.saturating_sub(first);
+            let off = last_came.saturating_add(first).saturating_mul(CLOCK_PPM) / 1_000_000;
+            let early_cycles = last_came.saturating_sub(first.saturating_add(off));
             if self.earliest_release.is_none_or(|known| known.early_cycles < early_cycles) {
                 self.earliest_release = Some(Release { rank, repetition: self.done, early_cycles });
             }
@@ -144,6 +150,19 @@ mod tests {
         }
         assert_eq!((all.times.len(), all.skew.len()), (65_536, 65_536));
         assert_eq!((all.t2_summary.count(), all.skew_summary.count()), (count, count));
+    }
+
+    #[test]
+    fn clocks_that_drift_release_nobody() {
+        let released = |drift: u64| {
+            let mut all = Repetitions::new(2);
+            // 20 ms on both clocks, the second of which runs ahead.
+            all.add(0, 0, Some(0), &run(100, 5, 4_000_000, 0));
+            all.add(1, 0, Some(0), &run(4_000_000 + 100 + drift, 5, 6, 0));
+            all.earliest_release.map(|release| release.early_cycles)
+        };
+        // Each of the clocks is off by 300 millionths of 4 000 100 cycles at most.
+        assert_eq!((released(0), released(2400), released(2401)), (Some(0), Some(0), Some(1)));
     }
 
     #[test]

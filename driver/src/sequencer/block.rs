@@ -137,7 +137,8 @@ impl Block {
     /// Reads the errors that the card reports. Clears nothing.
     pub(crate) fn health(&self) -> Result<Health> {
         let errors = Errors::from_bits_retain(self.read_present(sequencer::ERROR)?);
-        Ok(Health { errors, pcie: self.aer.and_then(|offset| PcieErrors::read(&self.function, offset)) })
+        let link_errors = self.read(sequencer::LINK_ERRORS)?;
+        Ok(Health { errors, link_errors, pcie: self.aer.and_then(|offset| PcieErrors::read(&self.function, offset)) })
     }
 }
 

@@ -61,6 +61,8 @@ impl fmt::Display for PcieErrors {
 pub struct Health {
     /// The sequencer's ERROR register.
     pub errors: Errors,
+    /// What came over links with a bit error since the card was reset, and was lost.
+    pub link_errors: u32,
     /// The errors of the PCIe function, if it has advanced error reporting.
     pub pcie: Option<PcieErrors>,
 }
@@ -68,13 +70,18 @@ pub struct Health {
 impl Health {
     /// Whether nothing went wrong.
     pub fn is_good(&self) -> bool {
-        self.errors.is_empty() && self.pcie.is_none_or(|pcie| (pcie.uncorrectable, pcie.correctable) == (0, 0))
+        self.errors.is_empty()
+            && self.link_errors == 0
+            && self.pcie.is_none_or(|pcie| (pcie.uncorrectable, pcie.correctable) == (0, 0))
     }
 }
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "errors {:?}", self.errors)?;
+        if self.link_errors != 0 {
+            write!(f, "; lost on links by bit errors: {}", self.link_errors)?;
+        }
         match self.pcie {
             Some(pcie) if (pcie.uncorrectable, pcie.correctable) != (0, 0) => write!(f, "; {pcie}"),
             _ => Ok(()),
@@ -90,6 +97,7 @@ mod tests {
     fn only_what_went_wrong_is_told() {
         let health = |bits, pcie: Option<(u32, u32)>| Health {
             errors: Errors::from_bits_retain(bits),
+            link_errors: 0,
             pcie: pcie.map(|(uncorrectable, correctable)| PcieErrors { uncorrectable, correctable }),
         };
         for (health, is_good, pcie) in [

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use cmdseq::Operation;
-use fpga_regs::bits::{Errors, Status};
+use fpga_regs::bits::Status;
 use fpga_regs::sequencer;
 
 use crate::error::Result;
 use crate::sequencer::block::{ALL_ONES, Block};
-use crate::sequencer::health::{Health, PcieErrors};
+use crate::sequencer::health::Health;
 
 /// The part of the counter that completions carry: 48 bits.
 pub(crate) const CYCLES_MASK: u64 = (1 << 48) - 1;
@@ -27,10 +27,8 @@ pub struct Current {
 pub struct SequencerState {
     /// What it does.
     pub status: Status,
-    /// The errors outside of any instruction.
-    pub errors: Errors,
-    /// The errors of the PCIe function, if it has advanced error reporting.
-    pub pcie: Option<PcieErrors>,
+    /// The errors that the card reports outside of any instruction.
+    pub health: Health,
     /// What it is running.
     pub current: Option<Current>,
     /// The node that the instruction waits for.
@@ -44,7 +42,7 @@ pub struct SequencerState {
 impl SequencerState {
     pub(crate) fn read(block: &Block) -> Result<Self> {
         let status = Status::from_bits_retain(block.read_present(sequencer::STATUS)?);
-        let Health { errors, pcie } = block.health()?;
+        let health = block.health()?;
         let current = block.read(sequencer::CURRENT)?;
         let waiting_peer = block.read(sequencer::WAITING_PEER)?;
         let queue = sequencer::queue::base(0);
@@ -56,8 +54,7 @@ impl SequencerState {
         }
         Ok(SequencerState {
             status,
-            errors,
-            pcie,
+            health,
             current: (current >> 24 & 1 == 1).then_some(Current { tag: current as u16, code: (current >> 16) as u8 }),
             waiting_peer: (waiting_peer != sequencer::NO_PEER).then_some(waiting_peer),
             fetched,
@@ -81,13 +78,14 @@ impl fmt::Display for SequencerState {
             write!(f, ", waiting for node {peer}")?;
         }
         write!(f, "; {} fetched, {} completed", self.fetched, self.completed)?;
-        let health = Health { errors: self.errors, pcie: self.pcie };
-        if health.is_good() { Ok(()) } else { write!(f, "; {health}") }
+        if self.health.is_good() { Ok(()) } else { write!(f, "; {}", self.health) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fpga_regs::bits::Errors;
+
     use super::*;
 
     #[test]
@@ -99,8 +97,7 @@ mod tests {
         ] {
             let state = SequencerState {
                 status,
-                errors: Errors::empty(),
-                pcie: None,
+                health: Health { errors: Errors::empty(), link_errors: 0, pcie: None },
                 current: None,
                 waiting_peer: None,
                 fetched: 3,

@@ -153,7 +153,7 @@ fn a_block_that_leaves_the_bar_is_refused() {
 #[test]
 fn other_versions_are_refused() {
     let error = refused(|fake| fake.set(BLOCK + 0x24, 0x0002_0000));
-    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0005, .. }), "{error}");
+    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0006, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x28, 2));
     assert!(matches!(error, Error::Version { found: 2, known: 1, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x20, 0x1234));

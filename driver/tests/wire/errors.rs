@@ -107,7 +107,7 @@ fn error_reporting_is_found_wherever_the_list_has_it() {
         let fake = Fake::new(4);
         entries.iter().for_each(|(offset, word)| fake.set_config(*offset, *word));
         let card = fake.open().unwrap();
-        card.sequencer_state().unwrap().pcie.map(|pcie| (pcie.uncorrectable, pcie.correctable))
+        card.sequencer_state().unwrap().health.pcie.map(|pcie| (pcie.uncorrectable, pcie.correctable))
     };
     // A serial number first; the two lowest bits of a pointer are reserved.
     let serial = |next: u32| (0x100, next << 20 | 0x0001_0003);
@@ -148,7 +148,7 @@ fn errors_of_sequencer_and_bus_are_in_what_fails() {
 #[test]
 fn a_function_without_error_reporting_has_none_to_tell() {
     let card = Fake::new(4).open().unwrap();
-    assert_eq!(card.sequencer_state().unwrap().pcie, None);
+    assert_eq!(card.sequencer_state().unwrap().health.pcie, None);
 }
 
 #[test]

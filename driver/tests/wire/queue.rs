@@ -44,9 +44,11 @@ fn every_status_planted_on_the_wire_is_seen() {
         (18, Status::BadTable),
         (19, Status::BadSignal),
         (20, Status::BadWindow),
+        (21, Status::LinkError),
+        (22, Status::MemoryError),
     ];
     assert_eq!(by_hand.len() + 1, Status::ALL.len());
-    let unknown = (21..=255).map(|code| (code, Status::Unknown(code)));
+    let unknown = (23..=255).map(|code| (code, Status::Unknown(code)));
     let fake = Fake::new(64);
     let mut card = fake.open().unwrap();
     for (count, (code, expected)) in by_hand.into_iter().chain(unknown).enumerate() {

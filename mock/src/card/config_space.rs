@@ -13,6 +13,11 @@ const EXPRESS_DEVICE_CONTROL: usize = EXPRESS + 8;
 const MSIX: usize = 0x80;
 const MSIX_CONTROL: usize = MSIX + 2;
 
+/// Advanced error reporting, version 2 (PCI Express Base 5.0, section 7.8.4).
+const AER: usize = 0x100;
+const AER_UNCORRECTABLE: usize = AER + 4;
+const AER_CORRECTABLE: usize = AER + 16;
+
 /// Interrupt pin: INTA.
 const INTERRUPT_PIN: usize = 0x3d;
 /// Status: Interrupt Status, whether or not it is disabled.
@@ -31,6 +36,13 @@ pub(crate) enum Effect {
     FunctionReset,
     /// Interrupts may have been enabled, disabled or masked.
     Interrupts,
+}
+
+/// Errors of the function that were not corrected: bits of the status register of advanced error reporting (section 7.8.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uncorrectable {
+    PoisonedTlp = 12,
+    CompletionTimeout = 14,
 }
 
 #[derive(Debug)]
@@ -60,6 +72,7 @@ impl ConfigSpace {
         space.bar(pci::MSIX_BAR, pci::MSIX_BAR_BYTES);
         space.express();
         space.msix();
+        space.put(AER, &0x0002_0001_u32.to_le_bytes());
         space
     }
 
@@ -109,6 +122,9 @@ impl ConfigSpace {
         for (at, byte) in (usize::from(offset)..).zip(data) {
             let Some(mask) = self.writable.get(at) else { break };
             self.bytes[at] = self.bytes[at] & !mask | byte & mask;
+            if is_error_status(at) {
+                self.bytes[at] &= !byte;
+            }
             if at == EXPRESS_DEVICE_CONTROL + 1 && byte & 0x80 != 0 {
                 effect = Effect::FunctionReset;
             } else if (at == MSIX_CONTROL + 1 || at == COMMAND + 1) && effect == Effect::None {
@@ -116,6 +132,22 @@ impl ConfigSpace {
             }
         }
         effect
+    }
+
+    /// Sets the bit of an error that was not corrected.
+    pub(crate) fn report(&mut self, error: Uncorrectable) {
+        let bit = error as usize;
+        self.bytes[AER_UNCORRECTABLE + bit / 8] |= 1 << (bit % 8);
+    }
+
+    /// Returns the most bytes of one write of host memory: Max_Payload_Size of Device Control.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        128 << (self.bytes[EXPRESS_DEVICE_CONTROL] >> 5)
+    }
+
+    /// Returns the most bytes of one read of host memory: Max_Read_Request_Size of Device Control.
+    pub(crate) fn read_request_bytes(&self) -> u64 {
+        128 << (self.bytes[EXPRESS_DEVICE_CONTROL + 1] >> 4 & 7)
     }
 
     pub(crate) fn decodes_memory(&self) -> bool {
@@ -139,6 +171,12 @@ impl ConfigSpace {
     }
 }
 
+/// Whether the byte at `offset` has bits that are cleared by writing ones.
+fn is_error_status(offset: usize) -> bool {
+    let is_in = |register: usize| (register..register + 4).contains(&offset);
+    is_in(AER_UNCORRECTABLE) || is_in(AER_CORRECTABLE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +195,24 @@ mod tests {
         assert_eq!(u32_at(&space, 0x14), 0xffff_ffff);
         space.write(0x18, &[0xff; 4]);
         assert_eq!(u32_at(&space, 0x18), 0);
+    }
+
+    #[test]
+    fn errors_stay_until_their_bits_are_written() {
+        let mut space = ConfigSpace::new();
+        space.report(Uncorrectable::CompletionTimeout);
+        space.report(Uncorrectable::PoisonedTlp);
+        assert_eq!((u32_at(&space, 0x100), u32_at(&space, 0x104)), (0x0002_0001, 0x5000));
+        space.write(0x104, &[0, 0x10, 0xff, 0]);
+        assert_eq!(u32_at(&space, 0x104), 0x4000);
+    }
+
+    #[test]
+    fn requests_are_as_large_as_device_control_says() {
+        let mut space = ConfigSpace::new();
+        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (128, 128));
+        space.write(0x48, &[0x30, 0x20]);
+        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (256, 512));
     }
 
     #[test]

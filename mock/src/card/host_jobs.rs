@@ -1,10 +1,14 @@
 //! Jobs of the cards on host memory.
 
-use std::collections::VecDeque;
+use cmdseq::completion::{Completion, READ_POISONED, READ_TIMED_OUT, Status};
+use fpga_hal::endpoint::DmaFault;
+use fpga_regs::bits::Errors;
 
-use cmdseq::completion::Completion;
+use crate::card::memory::MemoryError;
+use crate::card::running::memory_refusal;
+use crate::proto::refusal::Refusal;
 
-/// Most bytes that one request asks for.
+/// Most bytes that one job moves.
 pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
 /// Most instructions that are fetched at once.
 pub(crate) const FETCH_WORDS: u32 = 64;
@@ -26,6 +30,48 @@ pub(crate) enum Job {
     Through { from: u64, to: u64, bytes: u64 },
     /// Read a table that an instruction names.
     Table { iova: u64, bytes: u64 },
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostFault {
+    /// The bus refused a request.
+    Refused(DmaFault),
+    /// A read was not answered within the card's completion timeout.
+    TimedOut,
+    /// A read was answered with poisoned data, which was not used.
+    Poisoned,
+    /// Card memory that is to be written to the host cannot be read.
+    Unreadable(MemoryError),
+}
+
+impl HostFault {
+    /// How an instruction fails by it, if it was a write or a read.
+    pub(crate) fn refusal(self, is_write: bool) -> Refusal {
+        match self {
+            HostFault::Refused(_) if is_write => (Status::HostWriteFault, 0),
+            HostFault::Refused(_) => (Status::HostReadFault, 0),
+            HostFault::TimedOut => (Status::HostReadFault, READ_TIMED_OUT),
+            HostFault::Poisoned => (Status::HostReadFault, READ_POISONED),
+            HostFault::Unreadable(error) => memory_refusal(error),
+        }
+    }
+
+    /// Bits of ERROR that tell the cause, if no instruction does.
+    pub(crate) fn errors(self) -> Errors {
+        match self {
+            HostFault::Refused(_) | HostFault::Unreadable(_) => Errors::empty(),
+            HostFault::TimedOut => Errors::COMPLETION_TIMEOUT,
+            HostFault::Poisoned => Errors::POISONED_DATA,
+        }
+    }
+}
+
+/// What becomes of a read, other than an answer with data: a planted fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misanswer {
+    Never,
+    Poisoned,
 }
 
 /// A job at work.
@@ -51,14 +97,9 @@ impl Active {
             Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
         }
     }
-}
 
-/// Waiting jobs, and the outstanding one.
-#[derive(Debug, Default)]
-pub(crate) struct HostDma {
-    pub(crate) waiting: VecDeque<Active>,
-    pub(crate) outstanding: Option<Active>,
-    pub(crate) tag: u64,
-    /// Buffer of the last job, for the next.
-    pub(crate) spare: Vec<u8>,
+    /// Whether the job writes host memory now.
+    pub(crate) fn writes(&self) -> bool {
+        self.is_writing || matches!(self.job, Job::Out { .. } | Job::Complete { .. })
+    }
 }

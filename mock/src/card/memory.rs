@@ -3,6 +3,8 @@
 //! What leaves a card for another shares its frames until one of the two writes: a block that fills whole frames of both costs
 //! no copy, and what is in flight stays as it was when it left.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -14,7 +16,10 @@ use crate::net::payload::{FRAME, Frame, Payload, Piece};
 
 static ZEROS: LazyLock<Frame> = LazyLock::new(|| Arc::new(vec![0; FRAME]));
 
-/// Error of an access to card memory. An instruction ends with [`Status::OutOfRange`] in both cases.
+/// Bytes that share an error-correcting code: a beat of a pseudo channel.
+const WORD: u64 = 32;
+
+/// Error of an access to card memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// The range is outside card memory.
@@ -33,11 +38,22 @@ pub enum MemoryError {
         /// Length.
         bytes: u64,
     },
+    /// A word has more bit errors than its code corrects.
+    #[error("uncorrectable error in the memory of card {node} at {address:#x}")]
+    Uncorrectable {
+        /// The card.
+        node: u32,
+        /// First byte of the word.
+        address: u64,
+    },
 }
 
 impl From<MemoryError> for Status {
-    fn from(_: MemoryError) -> Self {
-        Status::OutOfRange
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::OutOfRange { .. } | MemoryError::Exhausted { .. } => Status::OutOfRange,
+            MemoryError::Uncorrectable { .. } => Status::MemoryError,
+        }
     }
 }
 
@@ -54,13 +70,28 @@ pub struct CardMemory {
     is_hollow: bool,
     /// The lack of memory was logged.
     is_reported: bool,
+    /// Flipped bits of words, by number.
+    flipped: BTreeMap<u64, u8>,
+    /// Words that were read with an error that was corrected.
+    corrected: Cell<u32>,
 }
 
 impl CardMemory {
     pub(crate) fn new(bytes: u64, node: u32, budget: &Arc<Budget>) -> Self {
         let contents = Contents::new(budget, node);
         let budget = Arc::clone(budget);
-        CardMemory { bytes, node, budget, contents, clears: 0, is_hollow: false, is_reported: false }
+        let (flipped, corrected) = Default::default();
+        CardMemory {
+            bytes,
+            node,
+            budget,
+            contents,
+            clears: 0,
+            is_hollow: false,
+            is_reported: false,
+            flipped,
+            corrected,
+        }
     }
 
     /// Discards, from now on, what cards write: blocks, folds, copies and fills.
@@ -90,6 +121,8 @@ impl CardMemory {
     /// Clears the memory to zeros. Returns what was in it: freeing that takes long, so the caller frees it where nobody waits.
     pub(crate) fn clear(&mut self) -> Contents {
         self.clears += 1;
+        self.flipped.clear();
+        self.corrected.set(0);
         std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node))
     }
 
@@ -98,10 +131,36 @@ impl CardMemory {
         self.clears
     }
 
+    /// Flips bits of the word at `address`, whatever is written there, until the memory is cleared.
+    pub(crate) fn flip_bits(&mut self, address: u64, bits: u8) {
+        self.flipped.insert(address / WORD, bits);
+    }
+
+    /// Returns the number of words that were read with an error that was corrected, modulo 2^32.
+    pub(crate) fn corrected(&self) -> u32 {
+        self.corrected.get()
+    }
+
+    /// Checks a range that is read.
+    fn check_read(&self, address: u64, bytes: u64) -> Result<(), MemoryError> {
+        self.check(address, bytes)?;
+        if self.flipped.is_empty() || bytes == 0 {
+            return Ok(());
+        }
+        for (word, bits) in self.flipped.range(address / WORD..=(address + bytes - 1) / WORD) {
+            match bits {
+                0 => {}
+                1 => self.corrected.set(self.corrected.get().wrapping_add(1)),
+                _ => return Err(MemoryError::Uncorrectable { node: self.node, address: word * WORD }),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads `bytes` bytes at `address`.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfRange`] if the range is outside.
+    /// [`MemoryError::OutOfRange`] if the range is outside, [`MemoryError::Uncorrectable`] if it cannot be read.
     pub fn read(&self, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
         self.check(address, bytes)?;
         let mut data = Vec::with_capacity(bytes as usize);
@@ -126,7 +185,7 @@ impl CardMemory {
 
     /// Appends `bytes` bytes at `address` to `data`.
     pub(crate) fn append_to(&self, address: u64, bytes: u64, data: &mut Vec<u8>) -> Result<(), MemoryError> {
-        self.check(address, bytes)?;
+        self.check_read(address, bytes)?;
         for part in parts(address, bytes) {
             match self.contents.frame(part.frame) {
                 Some(frame) => data.extend_from_slice(&frame[part.range()]),
@@ -147,6 +206,7 @@ impl CardMemory {
         if let Some(part) = parts(address, bytes).next().filter(|part| part.bytes as u64 == bytes)
             && let Some(frame) = self.contents.frame(part.frame)
         {
+            self.check_read(address, bytes)?;
             return Ok(&frame[part.range()]);
         }
         scratch.clear();
@@ -165,6 +225,7 @@ impl CardMemory {
         if Payload::is_small(bytes) && parts(address, bytes).any(is_written) {
             return Ok(Payload::Copied(self.read(address, bytes)?.into()));
         }
+        self.check_read(address, bytes)?;
         Ok(self.contents.share(address, bytes))
     }
 

@@ -1,20 +1,24 @@
 //! The state of one card.
 
 pub(crate) mod budget;
+pub(crate) mod clock;
 pub mod communicator_table;
 pub(crate) mod communicators;
 pub(crate) mod config_space;
 pub(crate) mod decode;
 pub(crate) mod frames;
+pub(crate) mod host_dma;
 pub(crate) mod host_jobs;
 pub(crate) mod in_flight;
 pub(crate) mod lane;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod msix;
+pub(crate) mod posted;
 pub(crate) mod rings;
 pub(crate) mod running;
 pub(crate) mod sequencer;
+pub(crate) mod split;
 pub(crate) mod user_logic;
 pub(crate) mod windows;
 
@@ -25,12 +29,14 @@ use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
 use fpga_regs::bits::Errors;
 
+use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
 use crate::card::frames::Contents;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
+use crate::card::posted::Posted;
 use crate::card::rings::Rings;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
@@ -65,9 +71,11 @@ impl BusPorts {
 
 pub(crate) struct Card {
     pub(crate) node: u32,
+    pub(crate) clock: Clock,
     pub(crate) config: ConfigSpace,
     pub(crate) msix: Msix,
     pub(crate) bus: Option<BusPorts>,
+    pub(crate) posted: Posted,
     pub(crate) memory: CardMemory,
     pub(crate) links: Vec<Link>,
     /// Pseudo channels of the memory.
@@ -86,6 +94,8 @@ pub(crate) struct Card {
     pub(crate) windows: Windows,
     pub(crate) user_logic: Option<Box<dyn UserLogic>>,
     pub(crate) errors: Errors,
+    /// What came over links with a wrong checksum.
+    pub(crate) link_errors: u32,
     pub(crate) eager_limit: u64,
     pub(crate) scratch: u32,
     /// High halves of the counters as of the last read of their low halves.
@@ -105,6 +115,7 @@ impl Card {
     pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
         self.config = ConfigSpace::new();
         self.msix = Msix::new();
+        self.posted.clear();
         let contents = self.memory.clear();
         for link in &mut self.links {
             link.inbound.clear();
@@ -119,6 +130,7 @@ impl Card {
         self.tables.clear();
         self.windows.reset();
         self.errors = Errors::empty();
+        self.link_errors = 0;
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;

@@ -73,5 +73,6 @@ pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
     match error {
         MemoryError::OutOfRange { .. } => (error.into(), 0),
         MemoryError::Exhausted { .. } => (error.into(), OUT_OF_MEMORY),
+        MemoryError::Uncorrectable { node, .. } => (error.into(), node as u16),
     }
 }

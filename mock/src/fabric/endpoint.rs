@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::{pci, sequencer};
+use fpga_regs::pci;
 
 use crate::card::BusPorts;
 use crate::card::config_space::Effect;
+use crate::card::posted::Write;
 use crate::fabric::clock::Shared;
-use crate::model::registers::{SEQUENCER_OFFSET, feature_byte};
+use crate::model::registers::{feature_byte, sequencer_offset};
 use crate::world::Core;
 
 /// One card of a fabric, as an endpoint of a bus.
@@ -23,8 +24,16 @@ impl CardEndpoint {
         CardEndpoint { shared, index }
     }
 
-    /// Runs `access` on the fabric if the card answers.
+    /// Runs `access`, which posted writes are ordered before, on the fabric if the card answers.
     fn answering<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        self.unordered(|core| {
+            core.push_posted(self.index);
+            access(core)
+        })
+    }
+
+    /// Runs `access` on the fabric if the card answers.
+    fn unordered<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
         self.shared.try_access(|core| (!core.cards[self.index].is_gone).then(|| access(core))).flatten()
     }
 
@@ -37,12 +46,6 @@ impl CardEndpoint {
 /// Checks that a register access is 32 bits wide and aligned.
 fn register_offset(offset: u64, length: usize) -> Option<u64> {
     (length == 4 && offset % 4 == 0).then_some(offset)
-}
-
-/// Returns the offset in the sequencer's block, if the access is inside.
-fn sequencer_offset(offset: u64) -> Option<u32> {
-    let offset = offset.checked_sub(SEQUENCER_OFFSET)?;
-    (offset < u64::from(sequencer::BLOCK_BYTES)).then_some(offset as u32)
 }
 
 impl Endpoint for CardEndpoint {
@@ -100,18 +103,12 @@ impl Endpoint for CardEndpoint {
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.decoding(|core| {
-            let offset = register_offset(offset, data.len())?;
-            let value = u32::from_le_bytes(data.try_into().ok()?);
-            match bar.index() as u8 {
-                pci::REGISTERS_BAR => core.write_register(self.index, sequencer_offset(offset)?, value),
-                pci::MSIX_BAR => {
-                    core.cards[self.index].msix.write(offset, value);
-                    core.cards[self.index].deliver_interrupts();
-                }
-                _ => {}
+        let Some(offset) = register_offset(offset, data.len()) else { return };
+        let Ok(value) = data.try_into().map(u32::from_le_bytes) else { return };
+        self.unordered(|core| {
+            if core.cards[self.index].config.decodes_memory() {
+                core.post_write(self.index, Write { bar: bar.index() as u8, offset, value });
             }
-            Some(())
         });
     }
 

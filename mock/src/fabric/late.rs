@@ -8,6 +8,8 @@ use std::time::Duration;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Iova, SharedMemory};
 
+use crate::net::noise::Dice;
+
 /// A card whose DMA requests complete late: each after a random delay, in the order of the requests. A request still delayed
 /// when its host goes is dropped; it never reaches the next host.
 pub struct LateDma {
@@ -83,7 +85,7 @@ fn start(card: &Arc<dyn Endpoint>, seed: u64, longest: Duration) -> Arc<Mutex<Se
     let card = Arc::downgrade(card);
     let started = thread::Builder::new()
         .name("late dma".into())
-        .spawn(move || answer(&receiver, &card, Delays { state: seed, longest }));
+        .spawn(move || answer(&receiver, &card, Delays { dice: Dice::new(seed), longest }));
     if let Err(error) = started {
         log::error!("cannot start the thread for late DMA, all requests stay pending: {error}");
     }
@@ -138,20 +140,16 @@ fn answer(requests: &Receiver<Request>, card: &Weak<dyn Endpoint>, mut delays: D
     }
 }
 
-/// Random delays: a Weyl sequence through the finaliser of MurmurHash3.
+/// Random delays.
 struct Delays {
-    state: u64,
+    dice: Dice,
     longest: Duration,
 }
 
 impl Delays {
     fn next(&mut self) -> Duration {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.state;
-        x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        let nanoseconds = u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Duration::from_nanos((x ^ x >> 33) % nanoseconds)
+        let nanoseconds = u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.dice.below(nanoseconds))
     }
 }
 

@@ -91,8 +91,7 @@ impl Fabric {
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
         self.shared.access(|core| {
             if let Some(port) = core.ports.toward(a, b) {
-                let out = core.cards[a as usize].links[port].out.clone();
-                out.iter().for_each(|wire| core.rates.set_rate(*wire, mbps.into()));
+                core.set_link_rate(a as usize, port, mbps.into());
             }
         });
     }

@@ -2,9 +2,8 @@
 
 use cmdseq::completion::Status;
 use cmdseq::{AddressSpace, Instruction};
-use fpga_hal::endpoint::DmaFault;
 
-use crate::card::host_jobs::{Job, REQUEST_BYTES};
+use crate::card::host_jobs::{HostFault, Job, REQUEST_BYTES};
 use crate::card::running::{Running, Work, memory_refusal};
 use crate::profile::BEAT_CYCLES;
 use crate::proto::optweb::lane::LaneId;
@@ -62,7 +61,7 @@ impl Core {
     }
 
     /// A piece has moved between host and card; its time on the host link is still to pass.
-    pub(crate) fn host_copied(&mut self, at: LaneId, result: Result<(), (DmaFault, bool)>) {
+    pub(crate) fn host_copied(&mut self, at: LaneId, result: Result<(), (HostFault, bool)>) {
         let host_mbps = u128::from(self.profile.host_mbps.max(1));
         let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = self.running_mut(at) else {
             return;
@@ -77,8 +76,10 @@ impl Core {
         match result {
             Ok(()) if is_last => self.schedule_step(at, dispatch.saturating_add(piece), Step::Finish),
             Ok(()) => self.schedule_step(at, piece, Step::HostPiece),
-            Err((_, true)) => self.fail_after(at, Status::HostWriteFault, 0, dispatch),
-            Err((_, false)) => self.fail_after(at, Status::HostReadFault, 0, dispatch),
+            Err((fault, is_write)) => {
+                let (status, detail) = fault.refusal(is_write);
+                self.fail_after(at, status, detail, dispatch);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Advances virtual time, from event to event.
 
 use crate::engine::Agenda;
+use crate::model::host_dma::HostWork;
 use crate::proto::optweb::lane::LaneId;
 use crate::world::{Core, Event, Pace};
 
@@ -35,8 +36,10 @@ impl Core {
             if !self.go_on_moving() || self.has_held_enough() {
                 return true;
             }
-            if !self.run_host_dma() {
-                return false;
+            match self.run_host_dma() {
+                HostWork::None => {}
+                HostWork::More => continue,
+                HostWork::Pending => return false,
             }
             let next = self.agenda.next_at();
             if self.rates.is_unsettled() && next.is_none_or(|at| at > self.now) {
@@ -74,6 +77,9 @@ impl Core {
             Event::RdmaAnnounced { writer, epoch } if is_current(self, writer, epoch) => self.rdma_announced(writer),
             Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
             Event::Strike(fault) => self.strike(fault),
+            Event::LinkUp { a, b } => self.link_up(a, b),
+            Event::Unanswered { number } => self.completion_timeout(number),
+            Event::Posted { card, number } => self.posted_due(card, number),
             Event::Issue { .. }
             | Event::Step { .. }
             | Event::BufferedCounted { .. }

@@ -1,11 +1,12 @@
 //! Resets of cards, and planted faults.
 
-use std::iter;
+use std::collections::BTreeSet;
 
+use crate::card::host_jobs::Misanswer;
 use crate::card::lane::Lane;
 use crate::card::running::Work;
+use crate::engine::streams::ResourceId;
 use crate::fault::{Fault, When};
-use crate::net::link::Link;
 use crate::world::{Core, Event};
 
 impl Core {
@@ -53,37 +54,111 @@ impl Core {
             }
             Fault::Reset { node, .. } if (node as usize) < self.cards.len() => self.reset(node as usize),
             Fault::Reset { .. } => {}
-            Fault::Slow { mbps } => {
-                let links = self.cards.iter().flat_map(|card| &card.links).filter(|link| link.is_up);
-                links.flat_map(|link| &link.out).for_each(|wire| self.rates.set_rate(*wire, mbps.into()));
+            Fault::Unanswered { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Never)),
+            Fault::Poisoned { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Poisoned)),
+            Fault::Garble { from, to, after } => {
+                if let Some(port) = self.ports.toward(from, to) {
+                    self.cards[from as usize].links[port].garbles.push(after);
+                }
             }
-            Fault::Cut { a, b, .. } => {
-                self.cut(a, b);
-                self.cut(b, a);
+            Fault::FlipBits { node, address, bits } => {
+                if let Some(card) = self.cards.get_mut(node as usize) {
+                    card.memory.flip_bits(address, bits);
+                }
+            }
+            Fault::Slow { mbps } => {
+                for card in 0..self.cards.len() {
+                    (0..self.cards[card].links.len()).for_each(|port| self.set_link_rate(card, port, mbps.into()));
+                }
+            }
+            Fault::Cut { a, b, .. } => self.link_down(a, b, true),
+            Fault::Flap { a, b, when, down_ps, count } => {
+                self.link_down(a, b, false);
+                self.schedule_in(down_ps, Event::LinkUp { a, b });
+                let again = Fault::Flap { a, b, when, down_ps, count: count.saturating_sub(1) };
+                if count > 1 && !matches!(when, When::Now | When::After(0)) {
+                    self.plant(again);
+                }
             }
         }
     }
 
-    /// Cuts the link from card `from` to card `to`, and with it all ways over it, both from and to their cards.
-    fn cut(&mut self, from: u32, to: u32) {
-        let Some(port) = self.ports.toward(from, to) else { return };
-        let [wire] = *self.cards[from as usize].links[port].out else { return };
-        self.rates.set_rate(wire, 0);
-        let mut lost = Vec::new();
-        for card in &self.cards {
-            let passes = |(_, link): &(usize, &Link)| link.is_up && link.out.contains(&wire);
-            lost.extend(card.links.iter().enumerate().filter(passes).map(|(port, _)| (card.node, port)));
+    /// Sets the rate of the links on the way out of a port, once they are up.
+    pub(crate) fn set_link_rate(&mut self, card: usize, port: usize, mbps: u64) {
+        let link = &mut self.cards[card].links[port];
+        link.mbps = mbps;
+        if link.is_up {
+            link.out.iter().for_each(|wire| self.rates.set_rate(*wire, mbps));
         }
-        for (node, port) in lost {
-            let peer = self.ports.peer(node, port);
-            // Without routers the other direction is a link of its own, and cut by itself.
-            let back = self.ports.toward(peer, node).filter(|_| self.profile.topology.has_routers());
-            for (card, port) in iter::once((node as usize, port)).chain(back.map(|back| (peer as usize, back))) {
+    }
+
+    /// Takes the link between two cards down, in both directions, and with it all ways over it: what is on them is lost.
+    fn link_down(&mut self, a: u32, b: u32, is_cut: bool) {
+        for (from, to) in [(a, b), (b, a)] {
+            let Some((card, port, wire)) = self.wire(from, to) else { continue };
+            self.cards[card].links[port].is_cut |= is_cut;
+            self.rates.set_rate(wire, 0);
+            self.down.push(wire);
+            for (card, port) in self.ways_over(wire) {
                 let link = &mut self.cards[card].links[port];
                 link.is_up = false;
                 link.begin_session();
                 self.lost_link(card, port);
             }
         }
+    }
+
+    /// Brings a link up again, unless it is cut, and all ways over it that have no other link down. They are trained: what their ends
+    /// have received and not used is of exchanges that have failed.
+    pub(crate) fn link_up(&mut self, a: u32, b: u32) {
+        for (from, to) in [(a, b), (b, a)] {
+            let Some((card, port, wire)) = self.wire(from, to) else { continue };
+            let link = &self.cards[card].links[port];
+            if link.is_cut || !self.down.contains(&wire) {
+                continue;
+            }
+            self.rates.set_rate(wire, link.mbps);
+            self.down.retain(|down| *down != wire);
+            for (card, port) in self.ways_over(wire) {
+                let back = self.back(card, port).filter(|_| self.profile.topology.has_routers());
+                let is_down = |(card, port): (usize, usize)| {
+                    self.cards[card].links[port].out.iter().any(|wire| self.down.contains(wire))
+                };
+                if !is_down((card, port)) && !back.is_some_and(is_down) {
+                    let link = &mut self.cards[card].links[port];
+                    link.is_up = true;
+                    link.begin_session();
+                    link.inbound.clear();
+                }
+            }
+        }
+    }
+
+    /// Card, port and resource of the link from one card to another; `None` if they have none.
+    fn wire(&self, from: u32, to: u32) -> Option<(usize, usize, ResourceId)> {
+        let port = self.ports.toward(from, to)?;
+        match *self.cards[from as usize].links[port].out {
+            [wire] => Some((from as usize, port, wire)),
+            _ => None,
+        }
+    }
+
+    /// Card and port at the other end.
+    fn back(&self, card: usize, port: usize) -> Option<(usize, usize)> {
+        let node = self.cards[card].node;
+        let peer = self.ports.peer(node, port);
+        self.ports.toward(peer, node).map(|back| (peer as usize, back))
+    }
+
+    /// Cards and ports whose way leads over a link. Over routers, an exchange needs the way back too, which may be another.
+    fn ways_over(&self, wire: ResourceId) -> BTreeSet<(usize, usize)> {
+        let mut ways = BTreeSet::new();
+        for (card, of) in self.cards.iter().enumerate() {
+            for (port, _) in of.links.iter().enumerate().filter(|(_, link)| link.out.contains(&wire)) {
+                ways.insert((card, port));
+                ways.extend(self.back(card, port).filter(|_| self.profile.topology.has_routers()));
+            }
+        }
+        ways
     }
 }

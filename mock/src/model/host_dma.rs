@@ -1,4 +1,4 @@
-//! DMA of the cards to host memory: one request at a time; the fabric's clock stops meanwhile.
+//! DMA of the cards to host memory; the fabric's clock stops meanwhile. Here one request at a time; `split_dma` makes many.
 //!
 //! A job is one request, or two for a copy within host memory, of at most 1 MiB, so that others wait for at most that.
 
@@ -8,9 +8,32 @@ use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaProgress, DmaTag};
 
 use crate::card::Card;
-use crate::card::host_jobs::{Active, FETCH_WORDS, Job, TABLE_BYTES};
+use crate::card::config_space::Uncorrectable;
+use crate::card::host_jobs::{Active, FETCH_WORDS, HostFault, Job, Misanswer, TABLE_BYTES};
 use crate::proto::optweb::lane::LaneId;
-use crate::world::Core;
+use crate::world::{Core, Event};
+
+/// How long a card waits for the answer to a read: the default range of PCIe is 50 us to 50 ms, and less than 10 ms is advised
+/// against (PCI Express Base 5.0, section 2.8).
+const COMPLETION_TIMEOUT_PS: u64 = 10_000_000_000;
+
+/// What is left to do with host memory at this instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostWork {
+    /// Nothing: time may advance.
+    None,
+    /// More requests.
+    More,
+    /// Nothing until the bus completes a request.
+    Pending,
+}
+
+/// State of a request.
+enum Asked {
+    Done(Result<(), HostFault>),
+    Pending,
+    Unanswered,
+}
 
 impl Core {
     /// Starts a job for `card`, or queues it. The job ends before the clock advances, perhaps before this returns, so callers
@@ -23,7 +46,8 @@ impl Core {
         // What waits from before the card's last reset is void.
         let cards = &self.cards;
         self.host.waiting.retain(|other| other.card != card || other.epoch == cards[card].job_epoch(&other.job));
-        if self.host.outstanding.is_some() || !self.host.waiting.is_empty() {
+        let is_split = self.profile.hardware.split_dma.is_some();
+        if is_split || self.host.outstanding.is_some() || !self.host.waiting.is_empty() {
             self.host.waiting.push_back(active);
         } else {
             self.drive(active);
@@ -32,25 +56,34 @@ impl Core {
 
     /// Returns whether a card has an unfinished job. A host may free memory once the card reports that it is not busy.
     pub(crate) fn uses_host(&self, card: usize) -> bool {
-        self.host.waiting.iter().chain(&self.host.outstanding).any(|active| active.card == card)
+        let mut unanswered = self.host.unanswered.iter().map(|(_, active)| active);
+        self.host.jobs().any(|active| active.card == card)
+            || unanswered.any(|active| active.card == card && self.is_current(active))
     }
 
-    /// Runs the waiting jobs. Returns `false` if one is pending.
-    pub(crate) fn run_host_dma(&mut self) -> bool {
+    /// Runs the waiting jobs.
+    pub(crate) fn run_host_dma(&mut self) -> HostWork {
+        if self.profile.hardware.split_dma.is_some() {
+            return self.run_split_dma();
+        }
         if self.host.outstanding.is_some() {
-            return false;
+            return HostWork::Pending;
         }
         while let Some(active) = self.host.waiting.pop_front() {
             if self.is_current(&active) && !self.drive(active) {
-                return false;
+                return HostWork::Pending;
             }
         }
-        true
+        HostWork::None
     }
 
-    /// Completes the outstanding request.
+    /// Completes a pending request.
     pub(crate) fn host_dma_completed(&mut self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        if tag.0 != self.host.tag {
+        if self.profile.hardware.split_dma.is_some() {
+            self.part_completed(tag, result);
+            return self.run();
+        }
+        if !self.host.is_last(tag) {
             return;
         }
         let Some(mut active) = self.host.outstanding.take() else { return };
@@ -59,7 +92,7 @@ impl Core {
             self.host.spare = active.buffer;
             return self.run();
         }
-        let went_well = result.map(|data| self.take_answer(&mut active, data));
+        let went_well = result.map(|data| self.take_answer(&mut active, data)).map_err(HostFault::Refused);
         if let Some(result) = self.after_request(&mut active, went_well) {
             self.job_ended(active, result);
         } else if !self.drive(active) {
@@ -69,7 +102,7 @@ impl Core {
     }
 
     /// Whether what a job belongs to still runs.
-    fn is_current(&self, active: &Active) -> bool {
+    pub(super) fn is_current(&self, active: &Active) -> bool {
         self.cards[active.card].job_epoch(&active.job) == active.epoch
     }
 
@@ -77,11 +110,15 @@ impl Core {
     fn drive(&mut self, mut active: Active) -> bool {
         loop {
             match self.request(&mut active) {
-                DmaProgress::Pending => {
+                Asked::Pending => {
                     self.host.outstanding = Some(active);
                     return false;
                 }
-                DmaProgress::Done(result) => {
+                Asked::Unanswered => {
+                    self.leave_unanswered(active);
+                    return true;
+                }
+                Asked::Done(result) => {
                     if let Some(result) = self.after_request(&mut active, result) {
                         self.job_ended(active, result);
                         return true;
@@ -91,104 +128,130 @@ impl Core {
         }
     }
 
-    fn request(&mut self, active: &mut Active) -> DmaProgress {
-        self.host.tag = self.host.tag.wrapping_add(1);
-        let tag = DmaTag(self.host.tag);
+    fn request(&mut self, active: &mut Active) -> Asked {
         self.hold_bytes += active.bytes();
+        let iova = match self.prepare(active) {
+            Ok(iova) => iova,
+            Err(result) => return Asked::Done(result),
+        };
+        let misanswer = if active.writes() { None } else { self.host.misanswer(active.card) };
+        match misanswer {
+            Some(Misanswer::Never) => return Asked::Unanswered,
+            Some(Misanswer::Poisoned) => return Asked::Done(Err(HostFault::Poisoned)),
+            None => {}
+        }
+        let tag = self.host.next_tag();
+        let card = &self.cards[active.card];
+        let progress = match active.writes() {
+            true => card.write_host(tag, iova, &active.buffer),
+            false => card.read_host(tag, iova, &mut active.buffer),
+        };
+        match progress {
+            DmaProgress::Pending => Asked::Pending,
+            DmaProgress::Done(result) => Asked::Done(result.map_err(HostFault::Refused)),
+        }
+    }
+
+    /// Makes the buffer that the job reads into, or writes, and returns where it lies in host memory. `Err` is the result of a
+    /// job that has nothing to move.
+    pub(super) fn prepare(&mut self, active: &mut Active) -> Result<Iova, Result<(), HostFault>> {
         let card = &mut self.cards[active.card];
-        match active.job {
+        let (iova, bytes) = match active.job {
             Job::Fetch { queue } => {
                 // The host may have disabled the queue, or disabled and enabled it, since the job was queued.
                 let next =
                     card.rings[queue].next_fetch(FETCH_WORDS).filter(|_| card.rings[queue].life() == active.life);
-                let Some((address, words)) = next else { return DmaProgress::Done(Ok(())) };
-                active.buffer.resize(words as usize * instruction::BYTES, 0);
-                card.read_host(tag, Iova(address), &mut active.buffer)
+                let (address, words) = next.ok_or(Ok(()))?;
+                (address, words as usize * instruction::BYTES)
             }
             Job::Complete { queue, completion, .. } => {
-                let next = card.rings[queue].begin_completion(active.life);
-                let Some((address, phase)) = next else { return DmaProgress::Done(Ok(())) };
+                let (address, phase) = card.rings[queue].begin_completion(active.life).ok_or(Ok(()))?;
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
-                card.write_host(tag, Iova(address), &word)
-            }
-            Job::In { iova, address, bytes } => {
-                active.buffer.resize(bytes as usize, 0);
-                let progress = card.read_host(tag, Iova(iova), &mut active.buffer);
-                if progress == DmaProgress::Done(Ok(())) {
-                    card.keep(address, &active.buffer);
-                }
-                progress
+                active.buffer.clear();
+                active.buffer.extend(word);
+                return Ok(Iova(address));
             }
             Job::Out { address, iova, bytes } => {
                 active.buffer.clear();
-                match card.memory.append_to(address, bytes, &mut active.buffer) {
-                    Ok(()) => card.write_host(tag, Iova(iova), &active.buffer),
-                    // The range was checked before.
-                    Err(_) => DmaProgress::Done(Err(DmaFault::NotMaster)),
-                }
+                let read = card.memory.append_to(address, bytes, &mut active.buffer);
+                return read.map(|()| Iova(iova)).map_err(|error| Err(HostFault::Unreadable(error)));
             }
-            Job::Through { to, .. } if active.is_writing => card.write_host(tag, Iova(to), &active.buffer),
-            Job::Through { from, bytes, .. } => {
-                active.buffer.resize(bytes as usize, 0);
-                card.read_host(tag, Iova(from), &mut active.buffer)
-            }
-            Job::Table { iova, bytes } => {
-                active.buffer.resize((bytes as usize).min(TABLE_BYTES), 0);
-                card.read_host(tag, Iova(iova), &mut active.buffer)
-            }
-        }
+            Job::Through { to, .. } if active.is_writing => return Ok(Iova(to)),
+            Job::Through { from, bytes, .. } => (from, bytes as usize),
+            Job::In { iova, bytes, .. } => (iova, bytes as usize),
+            Job::Table { iova, bytes } => (iova, (bytes as usize).min(TABLE_BYTES)),
+        };
+        active.buffer.resize(bytes, 0);
+        Ok(Iova(iova))
     }
 
     /// Stores the data of a pending read where an immediate read would have stored it.
     fn take_answer(&mut self, active: &mut Active, data: &[u8]) {
         self.hold_bytes += active.bytes();
-        match active.job {
-            Job::In { address, bytes, .. } if data.len() as u64 == bytes => {
-                self.cards[active.card].keep(address, data);
-            }
-            Job::Fetch { .. } | Job::Through { .. } | Job::Table { .. }
-                if !active.is_writing && data.len() == active.buffer.len() =>
-            {
-                active.buffer.copy_from_slice(data);
-            }
-            _ => {}
+        if !active.writes() && data.len() == active.buffer.len() {
+            active.buffer.copy_from_slice(data);
         }
     }
 
     /// Advances the job after a request. Returns the job's result once it is done.
-    fn after_request(
+    pub(super) fn after_request(
         &mut self,
         active: &mut Active,
-        result: Result<(), DmaFault>,
-    ) -> Option<Result<(), (DmaFault, bool)>> {
+        result: Result<(), HostFault>,
+    ) -> Option<Result<(), (HostFault, bool)>> {
         if let Err(fault) = result {
-            let is_write = active.is_writing || matches!(active.job, Job::Out { .. } | Job::Complete { .. });
-            return Some(Err((fault, is_write)));
+            return Some(Err((fault, active.writes())));
         }
         match active.job {
             Job::Through { .. } if !active.is_writing => {
                 active.is_writing = true;
                 None
             }
+            Job::In { address, .. } => {
+                self.cards[active.card].keep(address, &active.buffer);
+                Some(Ok(()))
+            }
             _ => Some(Ok(())),
         }
     }
 
-    fn job_ended(&mut self, active: Active, result: Result<(), (DmaFault, bool)>) {
-        let Active { card, epoch, life, job, buffer, .. } = active;
-        if self.cards[card].job_epoch(&job) == epoch {
+    /// A read of the job will never be answered. Meanwhile time passes.
+    pub(super) fn leave_unanswered(&mut self, active: Active) {
+        let DmaTag(number) = self.host.next_tag();
+        self.host.unanswered.push((number, active));
+        self.schedule_in(COMPLETION_TIMEOUT_PS, Event::Unanswered { number });
+    }
+
+    /// The card has waited long enough.
+    pub(crate) fn completion_timeout(&mut self, number: u64) {
+        if let Some(place) = self.host.unanswered.iter().position(|(other, _)| *other == number) {
+            let (_, active) = self.host.unanswered.swap_remove(place);
+            self.job_ended(active, Err((HostFault::TimedOut, false)));
+        }
+    }
+
+    pub(super) fn job_ended(&mut self, active: Active, result: Result<(), (HostFault, bool)>) {
+        let is_current = self.is_current(&active);
+        let Active { card, life, job, buffer, .. } = active;
+        match result {
+            Err((HostFault::TimedOut, _)) => self.cards[card].config.report(Uncorrectable::CompletionTimeout),
+            Err((HostFault::Poisoned, _)) => self.cards[card].config.report(Uncorrectable::PoisonedTlp),
+            Ok(()) | Err((HostFault::Refused(_) | HostFault::Unreadable(_), _)) => {}
+        }
+        if is_current {
             let at = LaneId::first(card);
             let is_same_queue = self.cards[card].rings[0].life() == life;
+            let data = result.map(|()| &buffer[..]).map_err(|(fault, _)| fault);
             match job {
                 // Fetches and completions of a queue that was disabled are dropped.
-                Job::Fetch { queue } if !is_same_queue => self.fetched(card, queue, &[], true),
+                Job::Fetch { queue } if !is_same_queue => self.fetched(card, queue, Ok(&[])),
                 Job::Complete { .. } if !is_same_queue => self.completion_dropped(card),
-                Job::Fetch { queue } => self.fetched(card, queue, &buffer, result.is_ok()),
+                Job::Fetch { queue } => self.fetched(card, queue, data),
                 Job::Complete { queue, interrupt, .. } => {
                     self.completion_written(card, queue, interrupt, result.is_ok())
                 }
                 Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(at, result),
-                Job::Table { .. } => self.table_read(at, &buffer, result.is_ok()),
+                Job::Table { .. } => self.table_read(at, data),
             }
         }
         self.host.spare = buffer;

@@ -136,7 +136,8 @@ impl Core {
         self.fail_if_lost(reader);
         let Some((rdma, _)) = self.rdma(reader) else { return };
         let refused_ps = self.profile.control_ps() + rdma.farther_ps;
-        if !self.cards[rdma.source.0].is_frozen {
+        let source = rdma.source.0;
+        if !self.cards[source].is_frozen && !self.one_sided_is_hit(reader.card, source, 0) {
             if !self.admit(reader) {
                 return self.refuse_rdma(reader, refused_ps);
             }
@@ -187,6 +188,13 @@ impl Core {
         }
         let (peer, is_read, admitted, to) = (rdma.peer, rdma.is_read, rdma.admitted, rdma.destination);
         let acknowledge_ps = self.profile.acknowledge_ps() + rdma.farther_ps;
+        if self.one_sided_is_hit(rdma.source.0, to.0, bytes) {
+            // Of a write the issuer hears nothing, as of one to a card that is gone.
+            if is_read {
+                self.fail(issuer, (Status::LinkError, peer as u16));
+            }
+            return;
+        }
         let is_admitted = match admitted {
             // The window may be gone: closed although the transfer had not ended, or by a reset.
             Some(admission) => self.cards[peer].windows.holds(admission),

@@ -41,6 +41,12 @@ pub(crate) fn feature_byte(offset: u64) -> Option<u8> {
     Some(bytes[at as usize])
 }
 
+/// Returns the offset in the sequencer's block, if the access is inside.
+pub(crate) fn sequencer_offset(offset: u64) -> Option<u32> {
+    let offset = offset.checked_sub(SEQUENCER_OFFSET)?;
+    (offset < u64::from(sequencer::BLOCK_BYTES)).then_some(offset as u32)
+}
+
 impl Core {
     /// Reads the aligned 32-bit register at `offset` of the sequencer's block.
     pub(crate) fn read_register(&mut self, index: usize, offset: u32) -> u32 {
@@ -52,8 +58,7 @@ impl Core {
         if let Some(value) = self.capability(index, offset) {
             return value;
         }
-        let now = self.now;
-        let counter = self.counter(index, now);
+        let counter = self.cards[index].clock.count(self.now);
         let (node, ports) = (self.cards[index].node, self.ports);
         let uses_host = self.uses_host(index);
         let card = &mut self.cards[index];
@@ -84,6 +89,8 @@ impl Core {
             }
             sequencer::RETIRED_HI => card.latched_retired,
             sequencer::PENDING => card.msix.pending(),
+            sequencer::LINK_ERRORS => card.link_errors,
+            sequencer::MEMORY_CORRECTED => card.memory.corrected(),
             _ => 0,
         }
     }

@@ -9,7 +9,7 @@ use cmdseq::{Flags, Instruction, Operation};
 
 use crate::card::TABLES;
 use crate::card::decode::decode;
-use crate::card::host_jobs::Job;
+use crate::card::host_jobs::{HostFault, Job};
 use crate::card::running::Work;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::refusal::{Refusal, bad_field};
@@ -22,14 +22,14 @@ impl Core {
     }
 
     /// Takes a table or a resident program.
-    pub(crate) fn table_read(&mut self, at: LaneId, table: &[u8], went_well: bool) {
+    pub(crate) fn table_read(&mut self, at: LaneId, table: Result<&[u8], HostFault>) {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
         let Some(instruction) = self.running(at).map(|running| running.instruction) else { return };
-        let kept = match instruction.operation {
-            _ if !went_well => Err((Status::HostReadFault, 0)),
-            Operation::Store => self.store(at.card, &instruction, table),
-            Operation::Table => self.keep_table(at.card, &instruction, table),
-            _ => self.define(at.card, &instruction, table),
+        let kept = match (table, instruction.operation) {
+            (Err(fault), _) => Err(fault.refusal(false)),
+            (Ok(table), Operation::Store) => self.store(at.card, &instruction, table),
+            (Ok(table), Operation::Table) => self.keep_table(at.card, &instruction, table),
+            (Ok(table), _) => self.define(at.card, &instruction, table),
         };
         match kept {
             Ok(()) => self.schedule_step(at, dispatch, Step::Finish),

@@ -10,7 +10,13 @@ pub(crate) struct Link {
     pub(crate) out: Box<[ResourceId]>,
     /// Picoseconds that the links after the first add.
     pub(crate) farther_ps: u64,
+    /// Their rate while they are up.
+    pub(crate) mbps: u64,
     pub(crate) is_up: bool,
+    /// It does not come up again.
+    pub(crate) is_cut: bool,
+    /// Planted bit errors: each with the number of things that the link carries before.
+    pub(crate) garbles: Vec<u64>,
     /// Number of times the link was trained or cut: what was on it before is lost.
     pub(crate) session: u32,
     /// Signals and bursts that arrived and were not used yet.
@@ -21,9 +27,27 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(out: Box<[ResourceId]>, hop_ps: u64, lanes: usize) -> Self {
-        let farther_ps = out.len().saturating_sub(1) as u64 * hop_ps;
-        Link { out, farther_ps, is_up: true, session: 0, inbound: Inbound::new(lanes), send: None, receive: None }
+    pub(crate) fn new(out: Box<[ResourceId]>, mbps: u64, hop_ps: u64, lanes: usize) -> Self {
+        Link {
+            farther_ps: out.len().saturating_sub(1) as u64 * hop_ps,
+            out,
+            mbps,
+            is_up: true,
+            is_cut: false,
+            garbles: Vec::new(),
+            session: 0,
+            inbound: Inbound::new(lanes),
+            send: None,
+            receive: None,
+        }
+    }
+
+    /// Counts what the link carries next, and returns whether a planted bit error hits it.
+    pub(crate) fn take_garble(&mut self) -> bool {
+        let before = self.garbles.len();
+        self.garbles.retain(|left| *left > 0);
+        self.garbles.iter_mut().for_each(|left| *left -= 1);
+        self.garbles.len() < before
     }
 
     /// Loses what is on the link, toward this card.

@@ -4,7 +4,7 @@
 //! cost a subtraction, however many there are.
 
 /// A sequence of numbers from a seed: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Dice(u64);
 
 impl Dice {
@@ -19,6 +19,11 @@ impl Dice {
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
+    }
+
+    /// Returns a number below `end`; 0 if `end` is 0.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end.max(1)
     }
 
     /// Returns a number more than 0 and not more than 1.

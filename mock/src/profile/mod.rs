@@ -2,11 +2,14 @@
 
 pub(crate) mod bluelink;
 pub(crate) mod circus;
+mod hardware;
 mod optweb;
 mod torus;
 pub(crate) mod version;
 
 use cmdseq::Topology;
+
+pub use hardware::Hardware;
 
 /// Source of a component's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +98,14 @@ pub enum ProfileError {
         /// Requested number of windows.
         windows: u32,
         /// Largest number of windows.
+        most: u32,
+    },
+    /// A switch of [`Hardware`] is out of its range.
+    #[error("{what} out of range (at most {most})")]
+    Hardware {
+        /// The switch.
+        what: &'static str,
+        /// Its largest value.
         most: u32,
     },
 }
@@ -193,6 +204,8 @@ pub struct Profile {
     pub version: u32,
     /// Window slots of each card from version 1.5 on, an extension. Without, a card serves one-sided operations at any address.
     pub windows: u32,
+    /// What the cards do as hardware does: tests turn it on.
+    pub hardware: Hardware,
 }
 
 impl Profile {
@@ -201,6 +214,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
+        self.hardware.check().map_err(|(what, most)| ProfileError::Hardware { what, most })?;
         if self.windows > WINDOWS_MAX {
             return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
         }
@@ -362,7 +376,9 @@ mod tests {
         assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
-        for (version, lanes, is_possible) in [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, false)] {
+        for (version, lanes, is_possible) in
+            [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, true), (7, 1, false)]
+        {
             let profile = Profile { version, lanes, ..Profile::optweb(4) };
             assert_eq!(profile.check().is_ok(), is_possible, "version 1.{version} with {lanes} lanes");
         }

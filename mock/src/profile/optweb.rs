@@ -2,7 +2,7 @@
 
 use cmdseq::Topology;
 
-use super::{Basis, Profile, System, version};
+use super::{Basis, Hardware, Profile, System, version};
 
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
@@ -50,6 +50,7 @@ impl Profile {
             lanes: 1,
             version: version::CURRENT,
             windows: WINDOWS,
+            hardware: Hardware::default(),
         }
     }
 

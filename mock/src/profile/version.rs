@@ -13,12 +13,16 @@ pub(crate) const WINDOWS: u32 = 5;
 /// The first minor version with routers.
 pub(crate) const ROUTERS: u32 = 6;
 
+/// The first minor version that counts bit errors.
+const BIT_ERRORS: u32 = 6;
+
 /// Whether cards of minor version `minor` have the register at `offset` of the sequencer's block. Others read as zero.
 pub(crate) const fn has_register(minor: u32, offset: u32) -> bool {
     match offset {
         sequencer::LANES => minor >= LANES,
         sequencer::WINDOWS => minor >= WINDOWS,
         sequencer::HOP_PS => minor >= ROUTERS,
+        sequencer::LINK_ERRORS | sequencer::MEMORY_CORRECTED => minor >= BIT_ERRORS,
         _ => true,
     }
 }

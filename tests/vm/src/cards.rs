@@ -61,7 +61,7 @@ fn open(addresses: &[PciAddress]) -> fpga_hal::Result<Vec<Function>> {
 
 fn case(name: &str, addresses: &[PciAddress]) -> Outcome<()> {
     let (_, case) = CASES.iter().find(|(case, _)| *case == name).ok_or("no such case")?;
-    case(&Bus { open: &|| open(addresses).expect("the cards open") });
+    case(&Bus { open: &|| open(addresses).expect("the cards open"), drift_ppm: 0 });
     Ok(())
 }
 

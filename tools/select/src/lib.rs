@@ -2,11 +2,22 @@
 //!
 //! - `mock:PROFILE:SHAPE` selects a fabric of in-process mock cards. `PROFILE` is `optweb`; `SHAPE` is a number of cards
 //!   (fully connected) or `GROUPSxSIZE` (a Dragonfly). `/NODE` after the shape selects one card of the fabric. `+lanes=N` gives
-//!   each card N lanes, at most 64. Each fault begins with `+`:
+//!   each card N lanes, at most 64. The cards do more of what hardware does ([`Hardware`](fpga_mock::Hardware)) with
+//!   - `+posted=N`: register writes act late, up to N of them;
+//!   - `+split=SEED`: DMA is split as on PCIe, and answered in any order;
+//!   - `+drift=PPM`: each card has a clock of its own;
+//!   - `+errors=BITS`: one in so many bits on links is wrong.
+//!
+//!   Each fault begins with `+`:
 //!   - `+stop=NODE@WHEN` stops the clock of a card: after a fabric time in microseconds, or `CARD.TRANSFER.BYTES`, once
 //!     that card has moved so many bytes of this transfer of an instruction (no `@`: at once);
 //!   - `+cut=A-B@WHEN` cuts the link between two cards;
+//!   - `+flap=A-B@WHEN` takes the link between two cards down and, 10 us later, up again, each time that WHEN comes, 16 times;
 //!   - `+slow=GBPS` sets the actual rate of all links; the cards still report the nominal rate;
+//!   - `+unanswered=NODE@N` never answers a card's read of host memory, after N others; `+poisoned=NODE@N` answers it with
+//!     poisoned data;
+//!   - `+garble=A-B@N` hits what the link from card A to card B carries after N other things with a bit error;
+//!   - `+flip=NODE@ADDRESS` flips two bits of a word of card memory, which cannot be corrected;
 //!   - `+late=US` delays replies of host memory by up to this time.
 //!
 //!   Times are at most one day.

@@ -1,13 +1,17 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`.
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Moved, Profile, System, When};
+use fpga_mock::{Fault, Hardware, Moved, Profile, System, When};
 
 use crate::error::Error;
 
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
+
+/// How long a link that flaps is down, in picoseconds, and how often.
+const FLAP_DOWN_PS: u64 = 10_000_000;
+const FLAPS: u32 = 16;
 
 /// Cards of a mock fabric, and the fabric's faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +60,7 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE][+lanes=N][+windows=N][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
@@ -100,12 +104,15 @@ impl MockCards {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known = "expected +lanes=N, +windows=N, +stop=NODE@WHEN, +cut=A-B@WHEN, +slow=GBPS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
                 Some(("late", us)) => {
                     mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
+                }
+                Some((name @ ("posted" | "split" | "drift" | "errors"), value)) => {
+                    parse_hardware(&mut mock.profile.hardware, name, value).ok_or_else(|| syntax(known))?;
                 }
                 _ => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
             }
@@ -125,15 +132,21 @@ impl MockCards {
         format!("mock:{}/{node}{}", self.shape, self.profile_options())
     }
 
-    /// Returns `+lanes=N` and `+windows=N`, each only if it is not the profile's.
+    /// Returns the options of the cards, each only if it is not the profile's.
     fn profile_options(&self) -> String {
         let published = Profile::optweb(self.profile.nodes);
         let option = |name: &str, value: u32, known: u32| match value == known {
             true => String::new(),
             false => format!("+{name}={value}"),
         };
+        let Hardware { posted_writes, split_dma, drift_ppm, bits_per_error } = self.profile.hardware;
+        let switch = |name: &str, value: Option<u64>| value.map_or(String::new(), |value| format!("+{name}={value}"));
         option("lanes", self.profile.lanes, published.lanes)
             + &option("windows", self.profile.windows, published.windows)
+            + &switch("posted", posted_writes.map(u64::from))
+            + &switch("split", split_dma)
+            + &option("drift", drift_ppm, 0)
+            + &switch("errors", bits_per_error)
     }
 
     /// Checks that all named cards and links exist; `Err` names the missing one.
@@ -145,13 +158,18 @@ impl MockCards {
         };
         self.nodes.iter().try_for_each(|node| exists(*node))?;
         for fault in &self.faults {
-            if let Fault::Freeze { when: When::Moved(moved), .. } | Fault::Cut { when: When::Moved(moved), .. } = fault
+            if let Fault::Freeze { when: When::Moved(moved), .. }
+            | Fault::Cut { when: When::Moved(moved), .. }
+            | Fault::Flap { when: When::Moved(moved), .. } = fault
             {
                 exists(moved.node)?;
             }
             match *fault {
-                Fault::Freeze { node, .. } => exists(node)?,
-                Fault::Cut { a, b, .. } => {
+                Fault::Freeze { node, .. }
+                | Fault::Unanswered { node, .. }
+                | Fault::Poisoned { node, .. }
+                | Fault::FlipBits { node, .. } => exists(node)?,
+                Fault::Cut { a, b, .. } | Fault::Flap { a, b, .. } | Fault::Garble { from: a, to: b, .. } => {
                     exists(a)?;
                     exists(b)?;
                     if a == b || !self.profile.topology.linked(a, b, count) {
@@ -184,6 +202,17 @@ fn parse_when(text: &str) -> Option<When> {
     }
 }
 
+/// Turns on what `name=value` names.
+fn parse_hardware(hardware: &mut Hardware, name: &str, value: &str) -> Option<()> {
+    match name {
+        "posted" => hardware.posted_writes = Some(value.parse().ok()?),
+        "split" => hardware.split_dma = Some(value.parse().ok()?),
+        "errors" => hardware.bits_per_error = Some(value.parse().ok().filter(|bits| *bits > 0)?),
+        _ => hardware.drift_ppm = value.parse().ok()?,
+    }
+    Some(())
+}
+
 fn parse_fault(text: &str) -> Option<Fault> {
     let (kind, rest) = text.split_once('=')?;
     if kind == "slow" {
@@ -191,13 +220,20 @@ fn parse_fault(text: &str) -> Option<Fault> {
         return Some(Fault::Slow { mbps });
     }
     let (who, when) = rest.split_once('@').unwrap_or((rest, "0"));
+    let (number, node) = (when.parse().ok(), who.parse().ok());
+    let ends = who.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match kind {
+        "unanswered" => return Some(Fault::Unanswered { node: node?, after: number? }),
+        "poisoned" => return Some(Fault::Poisoned { node: node?, after: number? }),
+        "flip" => return Some(Fault::FlipBits { node: node?, address: number?, bits: 2 }),
+        "garble" => return ends.and_then(|(from, to)| Some(Fault::Garble { from, to, after: number? })),
+        _ => {}
+    }
     let when = parse_when(when)?;
     match kind {
-        "stop" => Some(Fault::Freeze { node: who.parse().ok()?, when }),
-        "cut" => {
-            let (a, b) = who.split_once('-')?;
-            Some(Fault::Cut { a: a.parse().ok()?, b: b.parse().ok()?, when })
-        }
+        "stop" => Some(Fault::Freeze { node: node?, when }),
+        "cut" => ends.map(|(a, b)| Fault::Cut { a, b, when }),
+        "flap" => ends.map(|(a, b)| Fault::Flap { a, b, when, down_ps: FLAP_DOWN_PS, count: FLAPS }),
         _ => None,
     }
 }

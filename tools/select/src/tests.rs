@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fpga_mock::{Fault, Moved, When};
+use fpga_mock::{Fault, Hardware, Moved, When};
 
 use crate::selector::Cards;
 use crate::vfio_card::VfioCard;
@@ -51,6 +51,24 @@ fn windows() {
 }
 
 #[test]
+fn hardware() {
+    let hardware = |text: &str| Selector::parse(text).map(|selector| selector.profile().unwrap().hardware);
+    assert_eq!(hardware("mock:optweb:4").unwrap(), Hardware::default());
+    let all = Hardware { posted_writes: Some(3), split_dma: Some(7), drift_ppm: 300, bits_per_error: Some(9) };
+    assert_eq!(hardware("mock:optweb:4+errors=9+drift=300+split=7+posted=3").unwrap(), all);
+    let listed = Selector::parse("mock:optweb:4+posted=3+split=7+drift=300+errors=9").unwrap().mock_selectors();
+    assert_eq!(listed[3], "mock:optweb:4/3+posted=3+split=7+drift=300+errors=9");
+    assert_eq!(hardware(&listed.join(",")).unwrap(), all);
+    for text in ["mock:optweb:8+posted=65", "mock:optweb:8+drift=1001"] {
+        assert!(matches!(hardware(text), Err(Error::Profile { .. })), "{text:?}");
+    }
+    for text in ["posted=", "posted=-1", "split=x", "errors=0", "drift=0.5", "drift"] {
+        assert!(matches!(hardware(&format!("mock:optweb:8+{text}")), Err(Error::Syntax { .. })), "{text:?}");
+    }
+    assert!(matches!(Selector::parse("mock:optweb:4/0,mock:optweb:4/1+drift=1"), Err(Error::Syntax { .. })));
+}
+
+#[test]
 fn faults() {
     let selector = Selector::parse("mock:optweb:4+stop=2@100+cut=0-1+late=50").unwrap();
     let slow = Selector::parse("mock:optweb:4+slow=20").unwrap();
@@ -59,6 +77,16 @@ fn faults() {
     let mock = selector.mock().unwrap();
     assert_eq!(mock.faults, [stop, Fault::Cut { a: 0, b: 1, when: When::After(0) }]);
     assert_eq!(mock.late, Some(Duration::from_micros(50)));
+    let misanswered = Selector::parse("mock:optweb:4+unanswered=2@10+poisoned=3").unwrap();
+    let expected = [Fault::Unanswered { node: 2, after: 10 }, Fault::Poisoned { node: 3, after: 0 }];
+    assert_eq!(misanswered.mock().unwrap().faults, expected);
+    let hit = Selector::parse("mock:optweb:4+garble=2-0@7+flip=3@4096+flap=0-1@50").unwrap();
+    let expected = [
+        Fault::Garble { from: 2, to: 0, after: 7 },
+        Fault::FlipBits { node: 3, address: 4096, bits: 2 },
+        Fault::Flap { a: 0, b: 1, when: When::After(50_000_000), down_ps: 10_000_000, count: 16 },
+    ];
+    assert_eq!(hit.mock().unwrap().faults, expected);
     let amid = Selector::parse("mock:optweb:4+stop=2@1.0.65536").unwrap();
     let when = When::Moved(Moved { node: 1, tag: None, transfer: 0, bytes: 65_536 });
     assert_eq!(amid.mock().unwrap().faults, [Fault::Freeze { node: 2, when }]);
@@ -90,6 +118,8 @@ fn missing_cards_and_links_are_refused() {
     for (text, why) in [
         ("mock:optweb:4/4", "no card 4"),
         ("mock:optweb:4+stop=4", "no card 4"),
+        ("mock:optweb:4+poisoned=4@1", "no card 4"),
+        ("mock:optweb:4+garble=1-1@5", "no link between cards 1 and 1"),
         ("mock:optweb:4+stop=9@100", "no card 9 (available: 0 to 3)"),
         ("mock:optweb:4+cut=0-4", "no card 4"),
         ("mock:optweb:4+cut=1-1@5", "no link between cards 1 and 1"),

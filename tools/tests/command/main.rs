@@ -6,6 +6,7 @@ mod calibrations;
 mod contract;
 mod exits;
 mod generated;
+mod hardware;
 mod machine;
 mod printed;
 mod programs;

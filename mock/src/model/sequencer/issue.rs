@@ -8,7 +8,7 @@ use fpga_regs::bits::Errors;
 
 use crate::card::Card;
 use crate::card::decode::decode;
-use crate::card::host_jobs::Job;
+use crate::card::host_jobs::{HostFault, Job};
 use crate::card::lane::Lane;
 use crate::card::running::Running;
 use crate::card::sequencer::Next;
@@ -50,12 +50,13 @@ impl Core {
     }
 
     /// Takes the instructions of a fetch.
-    pub(crate) fn fetched(&mut self, index: usize, queue: usize, words: &[u8], went_well: bool) {
+    pub(crate) fn fetched(&mut self, index: usize, queue: usize, words: Result<&[u8], HostFault>) {
         let card = &mut self.cards[index];
         card.sequencer.is_fetching = false;
-        if !went_well {
-            return self.halt(index, Errors::FETCH_FAULT);
-        }
+        let words = match words {
+            Ok(words) => words,
+            Err(fault) => return self.halt(index, Errors::FETCH_FAULT | fault.errors()),
+        };
         let (words, _) = words.as_chunks::<{ instruction::BYTES }>();
         card.rings[queue].fetched(words.len() as u32);
         card.sequencer.prefetched.extend(words);

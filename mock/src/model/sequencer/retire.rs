@@ -119,13 +119,15 @@ impl Core {
     }
 
     fn complete(&mut self, index: usize, over: &Ended) {
-        let cycles = |at: Time| (at.saturating_sub(over.issued) / Time::from(self.profile.cycle_ps)) as u64;
+        let clock = self.cards[index].clock;
+        let issued = clock.count(over.issued);
+        let cycles = |at: Time| clock.count(at.max(over.issued)).wrapping_sub(issued);
         let completion = Completion {
             tag: over.tag,
             status: over.status,
             detail: over.detail,
-            issued: self.counter(index, over.issued),
-            t1: cycles(over.counted_out.max(over.issued)),
+            issued,
+            t1: cycles(over.counted_out),
             t2: cycles(over.ended),
             arrival: over.arrival.map_or(0, cycles),
             bytes: over.bytes,

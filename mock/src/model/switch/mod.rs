@@ -138,7 +138,9 @@ impl Core {
     /// Sends something out of `port`, to arrive after `delay` if the way is one link. A link that is down loses it.
     pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
         let delay = delay + self.farther_ps(at.card, port);
-        if let Some((at, port)) = self.far_end(at, port) {
+        if let Some((to, back)) = self.far_end(at, port) {
+            let what = self.hit(at.card, port, what);
+            let (at, port) = (to, back);
             let session = self.cards[at.card].links[port].session;
             self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });
         }
@@ -154,6 +156,7 @@ impl Core {
             Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
             Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
             Carried::Block(block) => self.block_counted(at, port, *block),
+            Carried::Garbled { is_data } => self.garbled_came(at, port, is_data),
         }
     }
 

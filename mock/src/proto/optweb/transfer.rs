@@ -113,4 +113,21 @@ pub(crate) enum Carried {
     BurstTail { id: u64 },
     /// The last beat of a block that bypasses the receive buffer, counted.
     Block(Box<Payload>),
+    /// Anything of these with a bit error: its checksum is wrong.
+    Garbled {
+        /// It has data.
+        is_data: bool,
+    },
+}
+
+impl Carried {
+    /// Returns the bytes on the link, in beats of `beat_bytes`; those of a burst count with its first beat.
+    pub(crate) fn bytes(&self, beat_bytes: u64) -> u64 {
+        match self {
+            Carried::Control(_) => beat_bytes,
+            Carried::BurstHead { data, .. } => beat_bytes + data.len() as u64,
+            Carried::Block(payload) => beat_bytes + payload.len(),
+            Carried::BurstTail { .. } | Carried::Garbled { .. } => 0,
+        }
+    }
 }

@@ -1,0 +1,64 @@
+//! Bit errors on links. OPTWEB has no retry: what is hit is lost, and the card that finds the wrong checksum counts it.
+
+use cmdseq::completion::Status;
+use fpga_regs::bits::Errors;
+
+use crate::card::running::{Running, Work};
+use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::transfer::{Carried, ReceiveState};
+use crate::world::Core;
+
+impl Core {
+    /// Returns what arrives of `what`, which the link at `port` of a card carries.
+    pub(super) fn hit(&mut self, card: usize, port: usize, what: Carried) -> Carried {
+        let bytes = what.bytes(self.profile.beat_bytes);
+        if bytes > 0 && self.is_hit(card, port, bytes) {
+            return Carried::Garbled { is_data: !matches!(what, Carried::Control(_)) };
+        }
+        what
+    }
+
+    /// Whether a bit error hits one of `bytes` bytes that the link at `port` of a card carries now.
+    pub(super) fn is_hit(&mut self, card: usize, port: usize, bytes: u64) -> bool {
+        let link = &mut self.cards[card].links[port];
+        if !link.garbles.is_empty() && link.take_garble() {
+            return true;
+        }
+        let Some(bits) = self.profile.hardware.bits_per_error else { return false };
+        self.link_dice.below(bits) < bytes.saturating_mul(8)
+    }
+
+    /// Something came with a wrong checksum. An instruction that waits for data on the link fails; of a signal that is missing,
+    /// only the count tells.
+    pub(super) fn garbled_came(&mut self, at: LaneId, port: usize, is_data: bool) {
+        let card = &mut self.cards[at.card];
+        if card.is_frozen {
+            return;
+        }
+        card.link_errors = card.link_errors.wrapping_add(1);
+        card.errors |= Errors::LINK_ERROR;
+        let waits = match (&card.lanes[at.lane].running, card.links[port].receive(at.lane)) {
+            (Some(Running { work: Work::Transfer(transfer), .. }), Some(place)) => {
+                transfer.receives[place].state == ReceiveState::Waiting
+            }
+            _ => false,
+        };
+        if is_data && waits {
+            let peer = self.ports.peer(card.node, port);
+            self.fail(at, (Status::LinkError, peer as u16));
+        }
+    }
+
+    /// Whether a beat or block of a one-sided transfer from one card to another is hit, which the other then counts.
+    pub(super) fn one_sided_is_hit(&mut self, from: usize, to: usize, bytes: u64) -> bool {
+        let (from_node, to_node) = (self.cards[from].node, self.cards[to].node);
+        let Some(port) = self.ports.toward(from_node, to_node) else { return false };
+        let is_hit = self.is_hit(from, port, self.profile.beat_bytes.saturating_add(bytes));
+        if is_hit {
+            let card = &mut self.cards[to];
+            card.link_errors = card.link_errors.wrapping_add(1);
+            card.errors |= Errors::LINK_ERROR;
+        }
+        is_hit
+    }
+}
