@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_file_holds_the_measurements() {
         let calibration = file(|_| ()).unwrap();
-        assert_eq!((calibration.parameters.len(), calibration.unmeasured.len()), (12, 1));
+        assert_eq!((calibration.parameters.len(), calibration.unmeasured.len()), (13, 1));
         assert_eq!(calibration.links, BTreeMap::from([((0, 1), 5)]));
     }
 

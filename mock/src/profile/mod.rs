@@ -2,38 +2,17 @@
 
 pub(crate) mod bluelink;
 pub(crate) mod circus;
+mod component;
 mod hardware;
 mod optweb;
+mod sources;
 mod torus;
 pub(crate) mod version;
 
 use cmdseq::Topology;
 
+pub use component::{Basis, Component};
 pub use hardware::Hardware;
-
-/// Source of a component's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Basis {
-    /// Stated by the source, in this section.
-    Source(&'static str),
-    /// Fitted to this published row.
-    Fitted(&'static str),
-    /// Assumed: no published row depends on it.
-    Assumed(&'static str),
-}
-
-/// One line of a profile, for output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Component {
-    /// Name of the component.
-    pub name: &'static str,
-    /// Its value, in `unit`.
-    pub value: u64,
-    /// Unit of the value.
-    pub unit: &'static str,
-    /// Source of the value.
-    pub basis: Basis,
-}
 
 /// Error of a profile: the fabric cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -322,9 +301,9 @@ impl Profile {
     /// Returns every component with its source.
     pub fn components(&self) -> Vec<Component> {
         let basis = match self.system {
-            System::Optweb => optweb::basis,
-            System::Circus => torus::circus_basis,
-            System::Bluelink => torus::bluelink_basis,
+            System::Optweb => sources::optweb,
+            System::Circus => sources::circus,
+            System::Bluelink => sources::bluelink,
         };
         let line = |name, value, unit| Component { name, value, unit, basis: basis(name) };
         let mut components = vec![
@@ -336,7 +315,7 @@ impl Profile {
             line("memory read", self.memory_read_cycles, "cycles"),
             line("distributed switch", self.switch_cycles, "cycles"),
             line("link management", self.link_management_cycles, "cycles"),
-            line(optweb::LINK, self.link_ps, "ps"),
+            line(sources::LINK, self.link_ps, "ps"),
             line("size check", self.size_check_cycles, "cycles"),
             line("hand-over", self.handover_cycles, "cycles"),
             line("link rate", self.link_mbps.into(), "Mb/s"),

@@ -5,12 +5,11 @@
 
 use cmdseq::Topology;
 
-use super::{Basis, Profile, System, bluelink, circus, optweb};
+use super::{Profile, System, bluelink, circus};
 
 /// Bits of a flit of BlueLink, and of its payload (VI).
 const FLIT_BITS: u64 = 128;
 const PAYLOAD_BITS: u64 = 64;
-const SEQUENCER: &str = "extension: OPTWEB's command sequencer, in the cycles of this card";
 impl Profile {
     /// Cards on the links and routers of CIRCUS, on a torus of `rows` x `columns`. The published one is 8 x 8. A destination is
     /// named by 6 bits there; more than 64 cards need a wider field.
@@ -75,45 +74,4 @@ fn payload_mbps(of: &circus::Profile) -> u32 {
         (u128::from(rate) * u128::from(part) / u128::from(of)) as u64
     });
     (rate / 1_000_000) as u32
-}
-
-/// Returns the source of a component of CIRCUS.
-pub(super) fn circus_basis(component: &str) -> Basis {
-    use Basis::{Fitted, Source};
-    match component {
-        "clock period" => Source("CIRCUS 6.1.2: 295.8 MHz"),
-        optweb::LINK => Fitted("CIRCUS, latency at seven hops 1.87 us: a link between two routers of 9 cycles"),
-        "hop" => Fitted("CIRCUS, latency at seven hops 1.87 us: a link and a router of 9 cycles"),
-        "link rate" => Fitted("CIRCUS table 4: 103.125 Gb/s, less line code, meta frames, bursts and headers"),
-        "pseudo channel rate" => Source("CIRCUS table 2: DDR4-2400, 64 bits"),
-        "card memory" | "pseudo channels" => Source("CIRCUS table 2: 4 x 8 GB"),
-        "beat" | "loop-back rate" => Source("CIRCUS 6.2: I/O channels of 512 bits"),
-        _ => sequencer(component),
-    }
-}
-
-/// Returns the source of a component of BlueLink.
-pub(super) fn bluelink_basis(component: &str) -> Basis {
-    use Basis::{Assumed, Fitted, Source};
-    match component {
-        "clock period" => Assumed("250 MHz: no clock published; that of the words of the transceivers"),
-        optweb::LINK | "hop" => {
-            Fitted("BlueLink, 10 to 20 cycles over an on-chip FIFO: line, flit, CRC and clock crossing")
-        }
-        "link rate" => Source("BlueLink VI: 10 Gb/s, 8b10b, 64 bits in flits of 128"),
-        "pseudo channel rate" => Source("BlueLink VIII-A: DDR2-800, 64 bits"),
-        "pseudo channels" => Source("BlueLink VIII-A: two memory channels"),
-        "card memory" => Assumed("two modules of 4 GiB"),
-        "beat" | "loop-back rate" => Source("BlueLink VI: 64 bits of payload"),
-        _ => sequencer(component),
-    }
-}
-
-/// The source of a component that is OPTWEB's.
-fn sequencer(component: &str) -> Basis {
-    use Basis::{Assumed, Fitted, Source};
-    match optweb::basis(component) {
-        Source(_) | Fitted(_) => Assumed(SEQUENCER),
-        assumed @ Assumed(_) => assumed,
-    }
 }
