@@ -82,24 +82,21 @@ fn barriers(
     capabilities: &Capabilities,
 ) -> ProgramSet {
     let mut start = ProgramSet { programs: Vec::new(), ..set.clone() }.with(made);
+    let all: Vec<u32> = (0..capabilities.nodes).collect();
     for node in &set.nodes {
         let mut program = Program::default();
         for id in ids(*node) {
             let barrier = Instruction::barrier().on(id);
-            let members = start.communicator(*node, id).map(|one| &one.members);
-            let size = members.map_or(capabilities.nodes as usize, Vec::len);
-            let last = members.map_or(capabilities.nodes.checked_sub(1), |members| members.last().copied());
+            let members = start.communicator(*node, id).map_or(&*all, |one| &one.members);
             // Over routers, signals of one barrier take different times.
-            match last.filter(|_| size == 2 || capabilities.topology.has_routers()) {
-                Some(last) if capabilities.runs(Operation::Delay) => {
-                    let of = |other| way_cycles(last, other, capabilities);
-                    let all = members.map_or_else(
-                        || (0..capabilities.nodes).map(of).max(),
-                        |members| members.iter().map(|one| of(*one)).max(),
-                    );
-                    program.instructions.extend(level(barrier, (*node != last).then(|| of(*node)), all.unwrap_or(0)));
+            let is_uneven = members.len() == 2 || capabilities.topology.has_routers();
+            match members.last().filter(|_| is_uneven && capabilities.runs(Operation::Delay)) {
+                Some(last) => {
+                    let way = |to: &u32| way_cycles(*last, *to, capabilities);
+                    let farthest = members.iter().map(way).max().unwrap_or(0);
+                    program.instructions.extend(level(barrier, (node != last).then(|| way(node)), farthest));
                 }
-                _ => program.instructions.push(barrier),
+                None => program.instructions.push(barrier),
             }
         }
         start.programs.push(program);
