@@ -13,6 +13,8 @@ use crate::request::{Collective, Request};
 pub struct LowerBound {
     /// The hops of the first byte: one instruction over the links to the farthest rank, or two if some ranks do not reach each other.
     pub latency_ps: u64,
+    /// The hops of the last byte: those to the nearest rank, because what goes to the farthest may leave before.
+    pub last_ps: u64,
     /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
     /// links.
     pub link_ps: u64,
@@ -21,9 +23,9 @@ pub struct LowerBound {
 }
 
 impl LowerBound {
-    /// Returns the sum: hops, and the slower of links and memory.
+    /// Returns the larger of two times: the hops of the first byte; and the slower of links and memory, with the hops of the last byte.
     pub fn total_ps(&self) -> u64 {
-        self.latency_ps.saturating_add(self.link_ps.max(self.memory_ps))
+        self.latency_ps.max(self.last_ps.saturating_add(self.link_ps.max(self.memory_ps)))
     }
 }
 
@@ -47,7 +49,7 @@ impl Request {
         };
         let mut bound = LowerBound::default();
         if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
-            bound.latency_ps = self.latency_ps(capabilities);
+            (bound.latency_ps, bound.last_ps) = self.hops_ps(capabilities);
         }
         let memory_mbps = u64::from(timing.channel_mbps).saturating_mul(capabilities.memory_channels.into());
         for rank in 0..ranks {
@@ -164,7 +166,8 @@ impl Request {
         }
     }
 
-    fn latency_ps(&self, capabilities: &Capabilities) -> u64 {
+    /// The hops of the first byte and of the last, picoseconds.
+    fn hops_ps(&self, capabilities: &Capabilities) -> (u64, u64) {
         let timing = &capabilities.timing;
         let cycles = |cycles: u32| picoseconds_of_cycles(cycles.into(), capabilities.clock_khz);
         let before = match self.collective {
@@ -176,8 +179,11 @@ impl Request {
         };
         match self.farthest(capabilities) {
             // Not over any number of links: another card relays.
-            None => before.saturating_mul(2),
-            Some(links) => before.saturating_add(links.saturating_sub(1).saturating_mul(timing.hop_ps.into())),
+            None => (before.saturating_mul(2), before.saturating_mul(2)),
+            Some(links) => {
+                let farther = links.saturating_sub(1).saturating_mul(timing.hop_ps.into());
+                (before.saturating_add(farther), before)
+            }
         }
     }
 
