@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use cmdseq::{Completion, Instruction, Status, completion, instruction};
 use fpga_driver::{Card, Error};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::Endpoint;
 use fpga_hal::memory::barrier;
 use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Window, in_process};
 use fpga_mock::{Fabric, Hardware, Profile};
 use fpga_regs::bits;
 use fpga_regs::sequencer::{self, queue};
+use fpga_tests::altered::{Alteration, Altered};
 
 const BLOCK: u64 = 0x1000;
 const DEPTH: u32 = 4;
@@ -220,40 +221,16 @@ fn a_card_with_posted_writes_shows_every_defect() {
 /// A card whose STATUS is answered on the way, so that the driver's read-back pushes nothing.
 struct WithoutReadBack(Arc<dyn Endpoint>);
 
-impl Endpoint for WithoutReadBack {
-    fn layout(&self) -> Layout {
-        self.0.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.0.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.0.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.0.config_write(offset, data);
+impl Alteration for WithoutReadBack {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.0
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         if bar.index() == 0 && offset == BLOCK + u64::from(sequencer::STATUS) {
             return data.copy_from_slice(&bits::Status::READY.bits().to_le_bytes());
         }
-        self.0.bar_read(bar, offset, data);
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.0.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.0.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.0.dma_complete(tag, result);
+        self.card().bar_read(bar, offset, data);
     }
 }
 
@@ -261,7 +238,7 @@ impl Endpoint for WithoutReadBack {
 fn abort_and_go_on(hardware: Hardware, has_read_back: bool) -> Result<(), Error> {
     let fabric = Fabric::new(Profile { hardware, ..Profile::optweb(2) }).expect("a fabric");
     let card = fabric.endpoint(0);
-    let card = if has_read_back { card } else { Arc::new(WithoutReadBack(card)) as Arc<dyn Endpoint> };
+    let card = if has_read_back { card } else { Arc::new(Altered(WithoutReadBack(card))) };
     let mut card = Card::open(attach(card))?;
     for _ in 0..3 {
         card.queue_mut().submit(Instruction::nop())?.abandon();

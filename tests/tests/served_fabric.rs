@@ -8,11 +8,12 @@ use std::time::Duration;
 use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort, Layout, ResetKind};
-use fpga_hal::{BarIndex, Endpoint, Iova};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_hal::{Endpoint, Iova};
 use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 use fpga_regs::bits::{self, Errors};
 use fpga_regs::sequencer::{self, queue};
+use fpga_tests::altered::{Alteration, Altered};
 use fpga_tests::raw_host::RawHost;
 
 const KIB: u64 = 1 << 10;
@@ -162,8 +163,8 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    fn new(card: Arc<dyn Endpoint>) -> Arc<Self> {
-        Arc::new(Unanswered { card, asked: Arc::default() })
+    fn new(card: Arc<dyn Endpoint>) -> Arc<Altered<Self>> {
+        Arc::new(Altered(Unanswered { card, asked: Arc::default() }))
     }
 
     /// Waits until the card has asked.
@@ -199,37 +200,13 @@ impl DmaPort for Port {
     }
 }
 
-impl Endpoint for Unanswered {
-    fn layout(&self) -> Layout {
-        self.card.layout()
+impl Alteration for Unanswered {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
         self.card.attach(Arc::new(Port { bus: dma, asked: Arc::clone(&self.asked) }), interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.card.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
     }
 }
 
@@ -264,11 +241,11 @@ fn a_transfer_that_fails_late_fails_its_card_and_no_other() {
         Instruction::copy(Operand::host(offender.address()), Operand::host(offender.address() + MIB / 2), KIB),
     ] {
         offender.push(&unanswered);
-        silent.await_request();
+        silent.0.await_request();
         thread::scope(|scope| {
             let neighbours = scope.spawn(|| together(&mut others));
             thread::sleep(Duration::from_millis(20));
-            silent.fail();
+            silent.0.fail();
             assert_eq!(neighbours.join().unwrap(), before);
         });
         assert_eq!(offender.wait().status, Status::HostReadFault);
@@ -276,8 +253,8 @@ fn a_transfer_that_fails_late_fails_its_card_and_no_other() {
     // Instructions that cannot be fetched: the sequencer halts, and the others go on.
     offender.start();
     offender.write_queue(queue::SUBMISSION_TAIL, (KIB / 64) as u32);
-    silent.await_request();
-    silent.fail();
+    silent.0.await_request();
+    silent.0.fail();
     assert_eq!(together(&mut others), before);
     assert_eq!(offender.read(sequencer::ERROR), Errors::FETCH_FAULT.bits());
     assert_eq!(offender.read(sequencer::STATUS) & bits::Status::HALTED.bits(), bits::Status::HALTED.bits());

@@ -13,12 +13,10 @@ impl Core {
     /// Resets one card. Its links retrain: what is on them is lost, and so is what its peers had received and not used.
     pub(crate) fn reset(&mut self, index: usize) {
         self.stop_all_streams(index);
-        let node = self.cards[index].node;
         for port in 0..self.cards[index].links.len() {
-            let peer = self.ports.peer(node, port);
             self.cards[index].links[port].begin_session();
-            if let Some(back) = self.ports.toward(peer, node) {
-                let link = &mut self.cards[peer as usize].links[back];
+            if let Some((peer, back)) = self.back(index, port) {
+                let link = &mut self.cards[peer].links[back];
                 link.begin_session();
                 link.inbound.clear();
             }
@@ -141,13 +139,6 @@ impl Core {
             [wire] => Some((from as usize, port, wire)),
             _ => None,
         }
-    }
-
-    /// Card and port at the other end.
-    fn back(&self, card: usize, port: usize) -> Option<(usize, usize)> {
-        let node = self.cards[card].node;
-        let peer = self.ports.peer(node, port);
-        self.ports.toward(peer, node).map(|back| (peer as usize, back))
     }
 
     /// Cards and ports whose way leads over a link. Over routers, an exchange needs the way back too, which may be another.

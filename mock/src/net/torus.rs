@@ -1,5 +1,7 @@
 //! Two-dimensional tori: cables, routes in order of dimensions, and datelines.
 
+use cmdseq::Topology;
+
 use crate::net::cables::{Cables, End};
 use crate::net::route::Tables;
 
@@ -50,9 +52,7 @@ impl Torus {
 
     /// Returns the number of hops of a shortest route.
     pub fn distance(self, one: u32, other: u32) -> u32 {
-        let along = |a: u32, b: u32, side| a.abs_diff(b).min(side - a.abs_diff(b));
-        let (one, other) = (self.place(one), self.place(other));
-        along(one.0, other.0, self.width) + along(one.1, other.1, self.height)
+        Topology::Torus { rows: self.height }.hops(one, other, self.nodes())
     }
 
     /// Returns routing tables in order of dimensions: along the row, then along the column, the shorter way round each

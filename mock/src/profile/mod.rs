@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn every_component_has_a_source() {
+        let lanes = Profile { lanes: 2, ..Profile::optweb(4) };
+        for profile in [lanes, Profile::circus(2, 2), Profile::bluelink(2, 2)] {
+            for component in profile.components() {
+                assert_ne!(component.basis, Basis::Assumed(sources::NONE), "{:?}: {}", profile.system, component.name);
+            }
+        }
+    }
+
+    #[test]
     fn stripes_shrink_only_when_peers_outnumber_memory_ios() {
         assert_eq!(Profile::optweb(4).stripe_half_bytes(), 256 << 20);
         assert_eq!(Profile::optweb(16).stripe_half_bytes(), 256 << 20);

@@ -4,6 +4,8 @@ use super::component::Basis;
 
 /// Name of the component that is the link block and the fibre.
 pub(super) const LINK: &str = "link";
+/// Reason of a component that is not in the tables.
+pub(super) const NONE: &str = "no source";
 const BEAT: &str =
     "OPTWEB 3.1.1 and 4.1: a control signal is one active cycle, more are data; the paths of a card have 256 lanes";
 const ONE_SIDED: &str = "extension: the published beats carry no address, so a second one does";
@@ -38,7 +40,7 @@ pub(super) fn optweb(component: &str) -> Basis {
         "reduction beat" => Assumed(REDUCTION_BEAT),
         "reduction unit" => Assumed(REDUCTION_UNIT),
         "lanes" => Assumed(LANES),
-        _ => Assumed("no source"),
+        _ => Assumed(NONE),
     }
 }
 

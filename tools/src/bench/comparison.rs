@@ -48,6 +48,19 @@ pub(super) struct Row<Q> {
 }
 
 impl<Q> Row<Q> {
+    /// A derived row.
+    pub(super) fn new(
+        id: impl Into<String>,
+        what: impl Into<String>,
+        unit: &'static str,
+        published: impl Into<Option<f64>>,
+        accept: Accept,
+        quantity: Q,
+    ) -> Self {
+        let (id, what, published) = (id.into(), what.into(), published.into());
+        Row { id, what, unit, published, accept, basis: Basis::Derived, quantity }
+    }
+
     pub(super) fn fitted(self) -> Self {
         Row { basis: Basis::Fitted, ..self }
     }
@@ -250,6 +263,11 @@ fn figure(value: f64) -> String {
     let decimals =
         if value.fract() == 0.0 || value >= 1000.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
     format!("{value:.*}", decimals.max(0) as usize)
+}
+
+#[cfg(test)]
+pub(super) fn assert_ids_are_different<Q>(rows: &[Row<Q>]) {
+    assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ impl Order {
 /// A step of which some instruction was issued.
 struct Meeting<'a> {
     parts: Vec<Part<'a>>,
+    passes: Vec<Passes>,
     is_issued: Vec<bool>,
     has_ended: Vec<bool>,
     headers: Vec<Moment>,
@@ -155,8 +156,8 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
 
     /// Issues the instruction at `place` of a step.
     fn issue(&mut self, step: usize, place: usize) {
-        let (job, of) = (self.job, &self.order.steps[step]);
-        let meeting = self.meetings[step].get_or_insert_with(|| Meeting::of(of, job));
+        let (job, of, cards) = (self.job, &self.order.steps[step], &self.cards);
+        let meeting = self.meetings[step].get_or_insert_with(|| Meeting::of(of, job, cards));
         let (rank, index) = of[place];
         meeting.parts[place].issue = self.issues.of(rank, index);
         meeting.is_issued[place] = true;
@@ -164,7 +165,7 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
         self.order.missing[step] -= 1;
         if is_transfer {
             self.can_depart(step, place).into_iter().for_each(|place| self.depart(step, place));
-            self.drain(step);
+            self.drain(step, place);
             if self.meetings[step].as_ref().is_some_and(|meeting| meeting.leaving[place] + meeting.coming[place] == 0) {
                 self.end(step, false);
             }
@@ -206,10 +207,9 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
     /// Begins what leaves a part.
     fn depart(&mut self, step: usize, place: usize) {
         let Some(meeting) = &mut self.meetings[step] else { return };
-        let passes: Vec<Passes> = self.order.steps[step].iter().map(|(rank, _)| self.cards[*rank]).collect();
         self.step.meet(&meeting.parts);
         meeting.headers[place] = self.step.header_out(&meeting.parts, place);
-        let streams = self.step.departures(&meeting.parts, place, meeting.headers[place], &passes);
+        let streams = self.step.departures(&meeting.parts, place, meeting.headers[place], &meeting.passes);
         let part = &meeting.parts[place];
         let to = |rank: u32| self.step.receive_of(&meeting.parts, part, rank).map(|(to, _)| to);
         let mut sent: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -225,21 +225,26 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
         within.into_iter().for_each(|stream| note(&mut self.kinds, stream, Kind::Within { step }));
     }
 
-    /// Begins what empties receive buffers of parts that are issued, and whose sources are.
-    fn drain(&mut self, step: usize) {
+    /// Begins what empties receive buffers, now that the instruction at `place` is issued: its own, and those of the parts that it
+    /// sends to, if they are issued and their sources are.
+    fn drain(&mut self, step: usize, place: usize) {
         let Some(meeting) = &mut self.meetings[step] else { return };
         self.step.meet(&meeting.parts);
-        for own in (0..meeting.parts.len()).filter(|own| meeting.is_issued[*own]) {
+        let sends = meeting.parts[place].moved.sends.iter();
+        let receivers = sends.filter_map(|send| self.step.place_of(&meeting.parts[place], send.peer_rank));
+        let concerned: BTreeSet<usize> = receivers.chain([place]).filter(|own| meeting.is_issued[*own]).collect();
+        for own in concerned {
             for drain in 0..meeting.parts[own].drains() {
                 let part = &meeting.parts[own];
                 let has_come = |rank: u32| self.step.place_of(part, rank).is_none_or(|from| meeting.is_issued[from]);
-                let is_ready = match part.moved.reduced {
-                    Some(_) => part.moved.receives.iter().all(|receive| has_come(receive.peer_rank)),
-                    None => has_come(part.moved.receives[drain].peer_rank),
-                };
-                if is_ready && meeting.streams[own].drains[drain] == NONE_YET {
-                    let passes = self.cards[self.order.steps[step][own].0];
-                    let stream = self.step.drain(&meeting.parts, own, drain, &meeting.headers, passes);
+                let is_ready = meeting.streams[own].drains[drain] == NONE_YET
+                    && match part.moved.reduced {
+                        Some(_) => part.moved.receives.iter().all(|receive| has_come(receive.peer_rank)),
+                        None => has_come(part.moved.receives[drain].peer_rank),
+                    };
+                if is_ready {
+                    let (headers, passes) = (&meeting.headers, meeting.passes[own]);
+                    let stream = self.step.drain(&meeting.parts, own, drain, headers, passes);
                     meeting.streams[own].drains[drain] = stream;
                     note(&mut self.kinds, stream, Kind::Within { step });
                 }
@@ -292,7 +297,7 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
 }
 
 impl<'a> Meeting<'a> {
-    fn of(instructions: &[(usize, usize)], job: Job<'a>) -> Self {
+    fn of(instructions: &[(usize, usize)], job: Job<'a>, cards: &[Passes]) -> Self {
         let part = |one: &(usize, usize)| Part::new(*one, Moment::default(), job);
         let parts: Vec<Part<'a>> = instructions.iter().map(part).collect();
         let count = parts.len();
@@ -303,6 +308,7 @@ impl<'a> Meeting<'a> {
         };
         let leaving = |part: &Part<'_>| if part.is_one_stream() { 1 } else { part.moved.sends.len() };
         Meeting {
+            passes: instructions.iter().map(|(rank, _)| cards[*rank]).collect(),
             is_issued: vec![false; count],
             has_ended: vec![false; count],
             headers: vec![Moment::default(); count],

@@ -122,12 +122,17 @@ impl Core {
         port.map(|port| (port, peer as usize)).ok_or((Status::LinkDown, peer as u16))
     }
 
+    /// Returns card and port at the far end.
+    pub(crate) fn back(&self, card: usize, port: usize) -> Option<(usize, usize)> {
+        let node = self.cards[card].node;
+        let peer = self.ports.peer(node, port);
+        self.ports.toward(peer, node).map(|back| (peer as usize, back))
+    }
+
     /// Returns lane and port at the far end of a link that is up. Exchanges meet only in the same lane.
     pub(crate) fn far_end(&self, at: LaneId, port: usize) -> Option<(LaneId, usize)> {
-        let node = self.cards[at.card].node;
-        let peer = self.ports.peer(node, port);
-        let link = self.cards[at.card].links[port].is_up.then_some(peer)?;
-        self.ports.toward(link, node).map(|back| (LaneId { card: peer as usize, ..at }, back))
+        let (card, back) = self.back(at.card, port).filter(|_| self.cards[at.card].links[port].is_up)?;
+        Some((LaneId { card, ..at }, back))
     }
 
     /// Picoseconds that the links after the first add on the way out of `port`.

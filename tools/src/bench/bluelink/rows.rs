@@ -1,9 +1,9 @@
 //! The rows of the BlueLink paper, with their published values and tolerances. Only this module and [`area`](super::area)
 //! contain published numbers.
 
-use super::super::comparison::{Accept, Basis, Row};
+use super::super::comparison::{Accept, Row};
 use super::ethernet::Stack;
-use super::measure::{Lab, Width, acceptance_cycles, added_cycles, idle_ns, pull};
+use super::measure::{Lab, Width, acceptance_cycles, added_cycles, idle_ns};
 use crate::exit::Result;
 
 /// The measured quantity of a row. Payloads are in bytes.
@@ -38,9 +38,9 @@ impl Quantity {
             Quantity::Acceptance => acceptance_cycles(),
             Quantity::Idle(payload) => idle_ns(payload),
             Quantity::Loaded(payload) => lab.loaded_ns(payload),
-            Quantity::Meanwhile => Ok(pull(PULLS)?.meanwhile as f64),
-            Quantity::Afterwards => Ok(pull(PULLS)?.afterwards as f64),
-            Quantity::Wrong => Ok(pull(PULLS)?.wrong as f64),
+            Quantity::Meanwhile => Ok(lab.pull(PULLS)?.meanwhile as f64),
+            Quantity::Afterwards => Ok(lab.pull(PULLS)?.afterwards as f64),
+            Quantity::Wrong => Ok(lab.pull(PULLS)?.wrong as f64),
         }
     }
 }
@@ -58,22 +58,11 @@ pub(super) fn all() -> Vec<Row<Quantity>> {
     rows
 }
 
-fn row(
-    id: impl Into<String>,
-    what: impl Into<String>,
-    unit: &'static str,
-    published: Option<f64>,
-    accept: Accept,
-    quantity: Quantity,
-) -> Row<Quantity> {
-    Row { id: id.into(), what: what.into(), unit, published, accept, basis: Basis::Derived, quantity }
-}
-
 /// Figure 3, whose points are lost in the text of the paper.
 fn efficiency() -> Vec<Row<Quantity>> {
     let of = |name: &str, title: &str, bits: u64, quantity| {
         let what = format!("{title}, {bits} bits of payload, payload per bit on the line");
-        row(format!("efficiency/{name}/{bits}"), what, "%", None, Accept::Anything, quantity)
+        Row::new(format!("efficiency/{name}/{bits}"), what, "%", None, Accept::Anything, quantity)
     };
     let ours = Width::ALL.into_iter().flat_map(|width| {
         PAYLOADS
@@ -90,7 +79,7 @@ fn crossings() -> Vec<Row<Quantity>> {
     let of = |width: Width, stack: Stack, published, accept| {
         let id = format!("crossing/{}-{}", width.name(), stack.name());
         let what = format!("{}, fewer bits on the line than {} up to", width.title(), stack.title());
-        row(id, what, "bits", published, accept, Quantity::Crossing(width, stack)).predicted(FRAMING)
+        Row::new(id, what, "bits", published, accept, Quantity::Crossing(width, stack)).predicted(FRAMING)
     };
     // Section VIII: higher throughput up to 256 bits. A flit has 64.
     let mut rows = vec![of(Width::Bits64, Stack::Ethernet, Some(256.0), Accept::Between(256.0 - 64.0, 256.0 + 64.0))];
@@ -109,11 +98,18 @@ fn latency() -> Vec<Row<Quantity>> {
     let fifo = "a flit on an idle link, cycles more than through a FIFO on the chip (published: 10 to 20)";
     let accepted = "cycles in which an idle link accepts a flit (published: 1; Altera's Ethernet core takes 9)";
     vec![
-        row("latency/fifo", fifo, "cycles", None, Accept::Between(10.0, 20.0), Quantity::AddedCycles).fitted(),
-        row("latency/acceptance", accepted, "cycles", Some(1.0), Accept::Between(1.0, 1.0), Quantity::Acceptance)
+        Row::new("latency/fifo", fifo, "cycles", None, Accept::Between(10.0, 20.0), Quantity::AddedCycles).fitted(),
+        Row::new("latency/acceptance", accepted, "cycles", Some(1.0), Accept::Between(1.0, 1.0), Quantity::Acceptance)
             .predicted("acceptance in one cycle"),
-        row("latency/idle", "a flit on an idle link", "ns", None, Accept::Anything, Quantity::Idle(FLIT)),
-        row("latency/loaded", "a flit on a fully loaded link", "ns", None, Accept::Anything, Quantity::Loaded(FLIT)),
+        Row::new("latency/idle", "a flit on an idle link", "ns", None, Accept::Anything, Quantity::Idle(FLIT)),
+        Row::new(
+            "latency/loaded",
+            "a flit on a fully loaded link",
+            "ns",
+            None,
+            Accept::Anything,
+            Quantity::Loaded(FLIT),
+        ),
     ]
 }
 
@@ -121,7 +117,8 @@ fn cable() -> Vec<Row<Quantity>> {
     let exactly = |value: f64| Accept::Between(value, value);
     let of = |id: &str, what: &str, published: f64, quantity| {
         let what = format!("cable out for 1 s, {PULLS} times, {what}");
-        row(format!("unplugged/{id}"), what, "flits", Some(published), exactly(published), quantity).predicted(CABLE)
+        Row::new(format!("unplugged/{id}"), what, "flits", Some(published), exactly(published), quantity)
+            .predicted(CABLE)
     };
     vec![
         of("meanwhile", "blocked reads that return while it is out", 0.0, Quantity::Meanwhile),
@@ -132,13 +129,12 @@ fn cable() -> Vec<Row<Quantity>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::comparison::{Basis, assert_ids_are_different};
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn ids_are_different() {
-        let rows = all();
-        assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
+        assert_ids_are_different(&all());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use fpga_select::circus::Overhead;
 
-use super::super::comparison::{self, Accept, Basis};
+use super::super::comparison::{self, Accept};
 
 /// The measured quantity of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,15 +54,10 @@ pub(super) fn all() -> Vec<Row> {
     rows
 }
 
-fn row(id: &str, what: &str, unit: &'static str, published: f64, accept: Accept, quantity: Quantity) -> Row {
-    let (id, what, published) = (id.to_owned(), what.to_owned(), Some(published));
-    Row { id, what, unit, published, accept, basis: Basis::Derived, quantity }
-}
-
 /// Table 4. The paper multiplies with factors of three digits, so its rates are good to one in a thousand.
 fn overheads() -> Vec<Row> {
     let of = |id, what, published, overhead| {
-        row(id, what, "Gb/s", published, Accept::Percent(0.1), Quantity::Link(overhead))
+        Row::new(id, what, "Gb/s", published, Accept::Percent(0.1), Quantity::Link(overhead))
     };
     vec![
         of("overhead/lanes", "saturated link, all bits", 103.125, Overhead::None),
@@ -75,7 +70,7 @@ fn overheads() -> Vec<Row> {
 
 fn routers() -> [Row; 2] {
     let of = |id, what, published, quantity| {
-        row(id, what, "cycles", published, Accept::Between(published, published), quantity)
+        Row::new(id, what, "cycles", published, Accept::Between(published, published), quantity)
     };
     [
         of("router/all", "a flit on its way through a router", 9.0, Quantity::RouterCycles),
@@ -87,9 +82,10 @@ fn routers() -> [Row; 2] {
 const KEEP_UP: &str = "kernels and routers keep up with the link";
 
 fn ping_pong() -> Vec<Row> {
-    let latency = |id, what, published, most, quantity| row(id, what, "us", published, Accept::Percent(most), quantity);
+    let latency =
+        |id, what, published, most, quantity| Row::new(id, what, "us", published, Accept::Percent(most), quantity);
     let throughput = |id, what, published, hops| {
-        row(id, what, "Gb/s", published, Accept::Percent(0.5), Quantity::Throughput { hops }).predicted(KEEP_UP)
+        Row::new(id, what, "Gb/s", published, Accept::Percent(0.5), Quantity::Throughput { hops }).predicted(KEEP_UP)
     };
     vec![
         latency("latency/1", "ping-pong of 64 B, 1 hop, (t1 - t0) / 2", 0.50, 1.0, Quantity::Latency { hops: 1 })
@@ -118,7 +114,7 @@ fn ping_pong() -> Vec<Row> {
 
 fn pipeline() -> [Row; 2] {
     [
-        row(
+        Row::new(
             "pipeline/latency",
             "allreduce-like pipeline of two cards, 64 B, t1 - t0",
             "ns",
@@ -127,7 +123,7 @@ fn pipeline() -> [Row; 2] {
             Quantity::PipelineLatency,
         )
         .fitted(),
-        row(
+        Row::new(
             "pipeline/throughput",
             "allreduce-like pipeline of two cards, 1 MiB, by the rule of the ping-pong",
             "Gb/s",
@@ -141,13 +137,13 @@ fn pipeline() -> [Row; 2] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::comparison::{Basis, assert_ids_are_different};
     use super::*;
     use std::collections::BTreeSet;
 
     #[test]
     fn ids_are_different() {
-        let rows = all();
-        assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
+        assert_ids_are_different(&all());
     }
 
     /// Fitted rows are limited to these values, and no predicted row has one of them.

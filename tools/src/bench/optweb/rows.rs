@@ -3,7 +3,7 @@
 
 use cmdseq::plan::Collective;
 
-use super::super::comparison::{self, Accept, Basis};
+use super::super::comparison::{self, Accept};
 
 /// Part of a start-up latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,25 +103,13 @@ pub(super) fn all() -> Vec<Row> {
     rows
 }
 
-fn row(
-    id: impl Into<String>,
-    what: impl Into<String>,
-    unit: &'static str,
-    published: impl Into<Option<f64>>,
-    accept: Accept,
-    quantity: Quantity,
-) -> Row {
-    let (id, what, published) = (id.into(), what.into(), published.into());
-    Row { id, what, unit, published, accept, basis: Basis::Derived, quantity }
-}
-
 /// The start-up of rendezvous overlaps the memory access: it is no sum of fitted values.
 const RENDEZVOUS_FACT: &str = "start-up of rendezvous";
 
 fn barrier(rows: &mut Vec<Row>) {
     use Accept::{Between, Percent};
     use Part::{Configuration, Migration, StartUp};
-    let of = |id, what, published, accept, part| row(id, what, "us", published, accept, Quantity::Barrier(part));
+    let of = |id, what, published, accept, part| Row::new(id, what, "us", published, accept, Quantity::Barrier(part));
     rows.extend([
         of("barrier/configuration", "barrier, T1", 0.04, Between(0.035, 0.045), Configuration).fitted(),
         of("barrier/migration", "barrier, T2 - T1", 0.36, Percent(2.0), Migration).fitted(),
@@ -135,7 +123,7 @@ fn start_up(rows: &mut Vec<Row>) {
     for one in MOVING {
         let of = |id, what: &str, published, quantity| {
             let (id, what) = (format!("{id}/{one}"), format!("{one} of 64 B, eager, {what}"));
-            row(id, what, "us", published, Percent(2.0), quantity)
+            Row::new(id, what, "us", published, Percent(2.0), quantity)
         };
         rows.extend([
             of("eager-configuration", "T1", 0.32, Quantity::Eager(Configuration, one)).fitted(),
@@ -145,7 +133,7 @@ fn start_up(rows: &mut Vec<Row>) {
         ]);
     }
     rows.extend([
-        row(
+        Row::new(
             "rendezvous-start-up",
             "allgather of 64 B, rendezvous, T1 + migration",
             "us",
@@ -154,7 +142,7 @@ fn start_up(rows: &mut Vec<Row>) {
             Quantity::RendezvousStartUp,
         )
         .predicted(RENDEZVOUS_FACT),
-        row(
+        Row::new(
             "rendezvous-excess",
             "allgather of 64 B, start-up of rendezvous minus eager",
             "us",
@@ -167,7 +155,7 @@ fn start_up(rows: &mut Vec<Row>) {
     for one in BY_SIZE {
         let what = format!("{one}, reception - size / rate, worst of 1 B to 1 MiB");
         let id = format!("start-up-by-size/{one}");
-        rows.push(row(id, what, "us", 0.90, Below(0.90), Quantity::StartUpBySize(one)).predicted(RENDEZVOUS_FACT));
+        rows.push(Row::new(id, what, "us", 0.90, Below(0.90), Quantity::StartUpBySize(one)).predicted(RENDEZVOUS_FACT));
     }
 }
 
@@ -177,7 +165,7 @@ fn bandwidth(rows: &mut Vec<Row>) {
     for one in MOVING {
         let of = |id, what, quantity| {
             let (id, what) = (format!("{id}/{one}"), format!("{one} of 128 MiB, one link, {what}"));
-            row(id, what, "Gb/s", 45.0, Percent(1.0), quantity).fitted()
+            Row::new(id, what, "Gb/s", 45.0, Percent(1.0), quantity).fitted()
         };
         rows.extend([
             of("bandwidth-sent", "size / T1", Quantity::Sent(one)),
@@ -189,10 +177,10 @@ fn bandwidth(rows: &mut Vec<Row>) {
     {
         let what = format!("{one} of 128 MiB, 4 cards, all links of a card, out and in");
         let id = format!("aggregate/{one}");
-        rows.push(row(id, what, "Gb/s", published, Percent(1.0), Quantity::Aggregate(one)));
+        rows.push(Row::new(id, what, "Gb/s", published, Percent(1.0), Quantity::Aggregate(one)));
     }
     let what = "own block of 128 MiB, read and written while an allgather runs";
-    rows.push(row("aggregate/internal", what, "Gb/s", 90.0, Percent(1.0), Quantity::Internal));
+    rows.push(Row::new("aggregate/internal", what, "Gb/s", 90.0, Percent(1.0), Quantity::Internal));
     for (name, curve, what) in [
         ("rendezvous", RENDEZVOUS, "n / (0.80 us + n / 45 Gb/s), 1 B to 128 MiB, rendezvous"),
         ("eager", EAGER, "n / (0.71 us + n / 45 Gb/s), 1 B to 16 KiB, eager"),
@@ -200,7 +188,7 @@ fn bandwidth(rows: &mut Vec<Row>) {
         for collective in BY_SIZE {
             let (id, what) = (format!("curve-{name}/{collective}"), format!("{collective}, {what}"));
             let quantity = Quantity::Curve { collective, curve };
-            rows.push(row(id, what, "Gb/s", None, Percent(2.0), quantity));
+            rows.push(Row::new(id, what, "Gb/s", None, Percent(2.0), quantity));
         }
     }
 }
@@ -210,7 +198,7 @@ fn scaling(rows: &mut Vec<Row>) {
     for cards in [2, 3, 4] {
         let of = |id, what, unit, published, quantity| {
             let (id, what) = (format!("{id}/{cards}"), format!("allgather over {cards} cards, {what}"));
-            row(id, what, unit, published, Percent(2.0), quantity)
+            Row::new(id, what, unit, published, Percent(2.0), quantity)
         };
         rows.extend([
             of("cards-start-up", "start-up", "us", 0.71, Quantity::StartUpOfCards(cards)),
@@ -218,7 +206,7 @@ fn scaling(rows: &mut Vec<Row>) {
         ]);
     }
     let what = "allgather, spread (max - min) of start-up over 2, 3 and 4 cards";
-    let spread = row("cards-spread", what, "ns", 0.0, Between(0.0, 5.0), Quantity::SpreadOverCards);
+    let spread = Row::new("cards-spread", what, "ns", 0.0, Between(0.0, 5.0), Quantity::SpreadOverCards);
     rows.push(spread.predicted("start-up is the same for any number of cards"));
 }
 
@@ -226,9 +214,9 @@ fn skew(rows: &mut Vec<Row>) {
     use Accept::{Below, Between};
     let what = "cards delayed by 0, 0, 1, 2 ms, skew after the";
     rows.extend([
-        row("skew/first", format!("{what} first barrier"), "us", 0.3, Between(0.25, 0.40), Quantity::FirstSkew)
+        Row::new("skew/first", format!("{what} first barrier"), "us", 0.3, Between(0.25, 0.40), Quantity::FirstSkew)
             .predicted("skew after the first barrier"),
-        row("skew/later", format!("{what} later barriers"), "us", 0.020, Below(0.020), Quantity::LaterSkew)
+        Row::new("skew/later", format!("{what} later barriers"), "us", 0.020, Below(0.020), Quantity::LaterSkew)
             .predicted("skew after later barriers"),
     ]);
 }
@@ -238,7 +226,7 @@ fn multipath(rows: &mut Vec<Row>) {
     use Collective::{Broadcast, Send};
     let start_up = "multipath, pieces of 64 B, 4 cards, end to end";
     let start_up_row = |id: &str, what: String, published: Option<f64>, accept, of| {
-        row(id, what, "us", published, accept, Quantity::MultipathStartUp(of))
+        Row::new(id, what, "us", published, accept, Quantity::MultipathStartUp(of))
     };
     rows.push(
         start_up_row("multipath-start-up/send", format!("send, {start_up}"), Some(1.87), Percent(2.0), Send).fitted(),
@@ -256,10 +244,10 @@ fn multipath(rows: &mut Vec<Row>) {
         let accept = if published.is_some() { Percent(1.0) } else { Anything };
         let what = format!("{one} of 128 MiB, multipath, {cards} cards, end to end");
         let id = format!("multipath-bandwidth/{one}/{cards}");
-        rows.push(row(id, what, "Gb/s", published, accept, Quantity::MultipathBandwidth(one, cards)));
+        rows.push(Row::new(id, what, "Gb/s", published, accept, Quantity::MultipathBandwidth(one, cards)));
     }
     let what = "4 cards, size of a send from which on multipath is faster";
-    let crossover = row("multipath-crossover", what, "KiB", 16.0, Between(8.0, 16.0), Quantity::Crossover);
+    let crossover = Row::new("multipath-crossover", what, "KiB", 16.0, Between(8.0, 16.0), Quantity::Crossover);
     rows.push(crossover.predicted("size from which on multipath is faster"));
 }
 
@@ -270,27 +258,28 @@ fn shapes(rows: &mut Vec<Row>) {
     let exactly = |value| Between(value, value);
     let stripes = "blocks of a scatter over 16 cards at addresses Ra + 2K i";
     rows.extend([
-        row("striping/blocks", stripes, "blocks", 16.0, exactly(16.0), Quantity::StripesUsed).predicted(STRIPING_FACT),
-        row("striping/k", "K, the memory of one interface", "MiB", 256.0, exactly(256.0), Quantity::StripeHalf)
+        Row::new("striping/blocks", stripes, "blocks", 16.0, exactly(16.0), Quantity::StripesUsed)
+            .predicted(STRIPING_FACT),
+        Row::new("striping/k", "K, the memory of one interface", "MiB", 256.0, exactly(256.0), Quantity::StripeHalf)
             .predicted(STRIPING_FACT),
     ]);
     for (groups, links, published) in [(4, 6, 16.0), (22, 64, 968.0)] {
         let what = format!("Dragonfly of {groups} groups, {links} links per card, cards within two hops");
         let id = format!("dragonfly/{groups}");
-        let size = row(id, what, "cards", published, exactly(published), Quantity::Dragonfly { groups, links });
+        let size = Row::new(id, what, "cards", published, exactly(published), Quantity::Dragonfly { groups, links });
         rows.push(size.predicted("sizes of a Dragonfly"));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::comparison::{Basis, assert_ids_are_different};
     use super::*;
     use std::collections::BTreeSet;
 
     #[test]
     fn ids_are_different() {
-        let rows = all();
-        assert_eq!(rows.iter().map(|row| &row.id).collect::<BTreeSet<_>>().len(), rows.len());
+        assert_ids_are_different(&all());
     }
 
     /// Fitted rows are limited to these values.
