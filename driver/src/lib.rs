@@ -4,7 +4,7 @@
 //! ([`QueuePair`], [`Bound`], [`Token`]), moves data between host and card memory, stores resident programs ([`Resident`]),
 //! defines communicators ([`Communicator`]), and runs programs on the cards of a group: plans with their times
 //! ([`Cluster::execute`], [`Report`]), a caller's own ([`Cluster::run`]), and stored ones that are launched repeatedly
-//! ([`Prepared`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
+//! ([`Prepared`]). Programs on the hosts of two cards have pipes ([`PipeWriter`], [`PipeReader`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
 //!
 //! ```text
 //!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
@@ -46,6 +46,7 @@
 //!
 //! ```text
 //! sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
+//!                                              ◀ pipe
 //! registers   host ring  tags     push    memory   registry     times    execute, run
 //! of the      card ring  cells    poll    programs contexts     summary  prepare, launch
 //! block                  buffers  wait    tables                         calibrate
@@ -70,6 +71,7 @@ mod communicators;
 mod deadline;
 mod error;
 mod ledger;
+mod pipe;
 mod queue;
 mod report;
 mod sequencer;
@@ -89,6 +91,10 @@ pub use ledger::bound::Bound;
 pub use ledger::state::State;
 pub use ledger::submission::Submission;
 pub use ledger::token::Token;
+pub use pipe::end::{PIPE_BUF, PIPE_BYTES, Pipe};
+pub use pipe::error::PipeError;
+pub use pipe::reader::PipeReader;
+pub use pipe::writer::PipeWriter;
 pub use queue::{QueuePair, check};
 pub use report::repetitions::{REPETITIONS_KEPT, Release};
 pub use report::summary::Summary;

@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Measure a published system on mock cards and compare the figures
     Bench(Bench),
+    /// Copy stdin at the host of one card to stdout at the host of another
+    Pipe(Pipe),
     /// Show how the cards are linked
     Topo(Topo),
     /// Provide mock cards to other processes
@@ -462,6 +464,29 @@ fn transfer(text: &str) -> Result<Transfer, String> {
         return Err(form());
     }
     Ok(Transfer { buffer: buffer.to_owned(), rank, path: path.into() })
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pipe {
+    /// Node of the card whose host writes
+    #[arg(long, value_name = "NODE", default_value_t = 0)]
+    pub(crate) from: u32,
+
+    /// Node of the card whose host reads [default: the fabric's last]
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: Option<u32>,
+
+    /// Address of the 512 KiB that the pipe uses in the memory of both cards
+    #[arg(long, value_name = "ADDRESS", value_parser = number::address, default_value = "0")]
+    pub(crate) address: u64,
+
+    /// Key of the windows that the two cards open to each other; not 0
+    #[arg(long, value_name = "KEY", value_parser = number::word, default_value = "1")]
+    pub(crate) key: u32,
+
+    /// Limit on each wait for the other end, in seconds [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<f64>,
 }
 
 #[derive(Debug, Args)]

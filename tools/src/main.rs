@@ -31,6 +31,7 @@ mod list;
 mod npy;
 mod number;
 mod output;
+mod pipe;
 mod plan;
 mod progress;
 mod reg;
@@ -100,6 +101,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Completions { shell } => {

@@ -78,6 +78,7 @@ fn bound_cards_must_be_named() {
         &["calibrate", "--output", file.to_str().unwrap()],
         &["run", &program],
         &["info"],
+        &["pipe"],
         &["topo"],
     ] {
         let output = command(arguments).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();

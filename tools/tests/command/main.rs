@@ -8,6 +8,7 @@ mod exits;
 mod generated;
 mod hardware;
 mod machine;
+mod pipes;
 mod printed;
 mod programs;
 mod saved;

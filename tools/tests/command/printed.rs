@@ -30,6 +30,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-bench-circus", &["bench", "circus", "--help"]),
     ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
+    ("help-pipe", &["pipe", "--help"]),
     ("help-topo", &["topo", "--help"]),
     ("help-completions", &["completions", "--help"]),
     ("list", &["list"]),

@@ -1,0 +1,17 @@
+//! Pipes between programs on the hosts of two cards, with the semantics of Linux (pipe(7)), as BlueLink has them (section VI,
+//! "Software pipes"): here over one-sided writes and signals, so on every card that has windows.
+//!
+//! The writer's card writes messages into slots of the reader's card memory, each with a signal. The reader's card waits for the
+//! signal, copies the slot to its host, and gives the slot back by a signal of its own. Neither host takes part in a message of
+//! the other, and no card writes a slot before it was given back.
+//!
+//! ```text
+//!   host ─ copy ─▶ writer's card ─ put_signal: slot, DATA ───▶ reader's card ─ copy ─▶ host
+//!                                ◀─ put_signal: CREDIT, 1 ────
+//! ```
+
+pub(crate) mod end;
+pub(crate) mod error;
+pub(crate) mod reader;
+mod slot;
+pub(crate) mod writer;

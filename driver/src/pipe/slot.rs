@@ -1,0 +1,103 @@
+//! What a slot holds: a header, and the bytes of a message. No I/O.
+//!
+//! | bytes of the header | field |
+//! |---|---|
+//! | 0 to 7 | sequence: number of the message, from 0 |
+//! | 8 to 11 | bytes of the message |
+//! | 12 to 15 | 1 in the last message, which is empty; else 0 |
+//! | 16 to 63 | zero |
+
+use crate::pipe::error::PipeError;
+
+/// Slots of a pipe.
+pub(super) const SLOTS: usize = 16;
+/// Bytes of a slot.
+pub(super) const SLOT: usize = 32 << 10;
+/// Bytes of a header.
+pub(super) const HEADER: usize = 64;
+
+/// Slot of message `sequence`.
+pub(super) fn index(sequence: u64) -> usize {
+    (sequence % SLOTS as u64) as usize
+}
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Data of so many bytes.
+    Data(usize),
+    /// The end of the file.
+    End,
+}
+
+impl Message {
+    /// Returns the header of message `sequence`.
+    pub(super) fn encode(self, sequence: u64) -> [u8; HEADER] {
+        let (bytes, is_last) = match self {
+            Message::Data(bytes) => (bytes as u32, 0u32),
+            Message::End => (0, 1),
+        };
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(&sequence.to_le_bytes());
+        header[8..12].copy_from_slice(&bytes.to_le_bytes());
+        header[12..16].copy_from_slice(&is_last.to_le_bytes());
+        header
+    }
+
+    /// Reads the header of message `sequence`.
+    ///
+    /// # Errors
+    /// [`PipeError::Invalid`] for what [`encode`](Self::encode) does not write.
+    pub(super) fn decode(header: &[u8; HEADER], sequence: u64) -> Result<Self, PipeError> {
+        let invalid = |field, found| Err(PipeError::Invalid { sequence, field, found });
+        let (words, _) = header.as_chunks::<8>();
+        let [number, of_message, rest @ ..] = words else { unreachable!("a header has eight words") };
+        let [number, of_message] = [*number, *of_message].map(u64::from_le_bytes);
+        if number != sequence {
+            return invalid("sequence", number);
+        }
+        if let Some(word) = rest.iter().map(|word| u64::from_le_bytes(*word)).find(|word| *word != 0) {
+            return invalid("reserved field", word);
+        }
+        let (bytes, is_last) = (of_message as u32 as usize, of_message >> 32);
+        match (bytes, is_last) {
+            (0, 1) => Ok(Message::End),
+            (1.., 0) if bytes <= SLOT - HEADER => Ok(Message::Data(bytes)),
+            (_, 0) => invalid("length", bytes as u64),
+            _ => invalid("mark of the end", is_last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever a card writes is either what `encode` writes, or refused.
+        #[test]
+        fn only_what_is_encoded_is_decoded(
+            sequence in any::<u64>(), bytes in 0..=SLOT - HEADER, at in 0..HEADER, change in 0u8..
+        ) {
+            let message = if bytes == 0 { Message::End } else { Message::Data(bytes) };
+            let mut header = message.encode(sequence);
+            prop_assert_eq!(Message::decode(&header, sequence).unwrap(), message);
+            header[at] ^= change;
+            if let Ok(other) = Message::decode(&header, sequence) {
+                prop_assert_eq!(other.encode(sequence), header);
+            }
+        }
+    }
+
+    #[test]
+    fn no_message_is_longer_than_its_slot() {
+        for bytes in [0, SLOT - HEADER + 1, u32::MAX as usize] {
+            let header = Message::Data(bytes).encode(7);
+            assert!(matches!(
+                Message::decode(&header, 7),
+                Err(PipeError::Invalid { sequence: 7, field: "length", found }) if found == bytes as u64
+            ));
+        }
+    }
+}

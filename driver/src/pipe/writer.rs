@@ -1,0 +1,179 @@
+//! The end of a pipe that writes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use cmdseq::instruction::Rights;
+use cmdseq::{Instruction, Operation, Status};
+
+use crate::card::Card;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::ledger::token::Token;
+use crate::pipe::end::{End, PIPE_BUF, Pipe, SIGNAL, STEPS};
+use crate::pipe::error::PipeError;
+use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, index};
+use crate::queue::check;
+
+/// The end of a pipe that writes. It has the card to itself.
+///
+/// Dropped without [`close`](PipeWriter::close), as by a panic, it does not tell the reader of the end of the data.
+#[derive(Debug)]
+pub struct PipeWriter {
+    end: End,
+    /// Messages whose instructions are not all complete.
+    sent: VecDeque<Vec<Token>>,
+    /// Number of the next message.
+    next: u64,
+    is_broken: bool,
+    timeout: Duration,
+}
+
+impl PipeWriter {
+    /// Resets `card` and opens the end of `pipe` that writes. Waits until the other end is open, as open(2) of a FIFO does, for at
+    /// most `timeout`, which is also that of later calls.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if `card` is not the writer's or the pipe does not fit; [`PipeError::NoPeer`]; the card's.
+    pub fn open(card: Card, pipe: Pipe, timeout: Duration) -> Result<Self, PipeError> {
+        if card.node() != pipe.writer {
+            return Err(Error::argument("card of the writer", card.node(), format!("node {}", pipe.writer)).into());
+        }
+        let deadline = Deadline::after(timeout);
+        let mut end = End::open(card, pipe, Rights::SIGNAL)?;
+        let slots = Instruction::wait_signal(SIGNAL, SLOTS as u32);
+        let token = end.card.queue_mut().submit(slots)?;
+        let node = end.card.node();
+        match end.card.queue_mut().wait_until(&token, deadline)? {
+            Some(completion) => check(completion, node, 0, Operation::WaitSignal)?,
+            None => return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() }),
+        };
+        Ok(PipeWriter { end, sent: VecDeque::new(), next: 0, is_broken: false, timeout })
+    }
+
+    /// Sets how long a call waits; zero for a call that does not wait (O_NONBLOCK).
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Writes some of `data`, at most [`PIPE_BUF`](crate::PIPE_BUF) bytes, and returns how many. They arrive together: what
+    /// several writers would write is not mixed.
+    ///
+    /// # Errors
+    /// [`PipeError::Broken`] if the reader has closed its end, once this card knows; [`PipeError::TimedOut`] if the pipe stays
+    /// full, and then nothing was written; the card's.
+    pub fn write(&mut self, data: &[u8]) -> Result<usize, PipeError> {
+        let deadline = Deadline::after(self.timeout);
+        while !self.sent.is_empty() {
+            // Waits only for room.
+            let until = if self.sent.len() < SLOTS { Deadline::after(Duration::ZERO) } else { deadline };
+            if !self.settle_first(until)? {
+                break;
+            }
+        }
+        if self.is_broken {
+            return Err(PipeError::Broken);
+        }
+        if self.sent.len() == SLOTS {
+            return Err(full(deadline));
+        }
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let bytes = data.len().min(PIPE_BUF);
+        self.send(Message::Data(bytes), &data[..bytes], deadline)?;
+        Ok(bytes)
+    }
+
+    /// Waits until the reader's card has everything that was written.
+    ///
+    /// # Errors
+    /// As [`write`](PipeWriter::write).
+    pub fn flush(&mut self) -> Result<(), PipeError> {
+        let deadline = Deadline::after(self.timeout);
+        while !self.sent.is_empty() {
+            if !self.settle_first(deadline)? {
+                return Err(full(deadline));
+            }
+        }
+        if self.is_broken { Err(PipeError::Broken) } else { Ok(()) }
+    }
+
+    /// Closes the end, and returns the card. Waits until the reader's card has everything, and the end of the file.
+    ///
+    /// # Errors
+    /// [`PipeError::TimedOut`] if the reader does not read; the card's. That the reader has closed its end is no error.
+    pub fn close(mut self) -> Result<Card, PipeError> {
+        let deadline = Deadline::after(self.timeout);
+        match self.flush() {
+            Ok(()) => {
+                self.send(Message::End, &[], deadline)?;
+                while !self.sent.is_empty() {
+                    if !self.settle_first(deadline)? {
+                        return Err(full(deadline));
+                    }
+                }
+            }
+            Err(PipeError::Broken) => {}
+            Err(error) => return Err(error),
+        }
+        let closing = Deadline::after(self.end.card.timeout());
+        self.end.close_window(closing)?;
+        Ok(self.end.card)
+    }
+
+    /// Sends a message through a slot of the buffer that is free.
+    fn send(&mut self, message: Message, data: &[u8], deadline: Deadline) -> Result<(), PipeError> {
+        let (end, slot, bytes) = (&mut self.end, index(self.next), HEADER + data.len());
+        let bus = |error| Error::Bus(error);
+        end.buffer.write(slot * SLOT, &message.encode(self.next)).map_err(bus)?;
+        end.buffer.write(slot * SLOT + HEADER, data).map_err(bus)?;
+        let (here, on_card) = (end.on_host(slot), end.on_card(slot));
+        let put = Instruction::put_signal(end.pipe.reader as u16, on_card, on_card, bytes as u64, SIGNAL, 1);
+        let (copy, put) = (end.copy(here, on_card, bytes), put.through(end.window()));
+        let mut tokens = Vec::with_capacity(STEPS);
+        // The first slots were given when the pipe was opened.
+        if self.next >= SLOTS as u64 {
+            let slot_is_free = Instruction::wait_signal(SIGNAL, 1);
+            tokens.push(end.card.queue_mut().push_when_room(slot_is_free, deadline)?);
+        }
+        tokens.push(end.card.queue_mut().push_when_room(copy, deadline)?);
+        tokens.push(end.card.queue_mut().push_when_room(put, deadline)?);
+        end.card.queue_mut().ring()?;
+        self.sent.push_back(tokens);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Waits for the instructions of the first message that was sent, and returns whether they are complete.
+    fn settle_first(&mut self, deadline: Deadline) -> Result<bool, PipeError> {
+        let Some(tokens) = self.sent.front() else { return Ok(true) };
+        let node = self.end.card.node();
+        for token in tokens {
+            let Some(completion) = self.end.card.queue_mut().wait_until(token, deadline)? else { return Ok(false) };
+            match check(completion, node, 0, token.operation()) {
+                Err(Error::Failed { operation: Operation::PutSignal, status: Status::BadWindow, .. }) => {
+                    self.is_broken = true;
+                }
+                outcome => drop(outcome?),
+            }
+        }
+        self.sent.pop_front();
+        Ok(true)
+    }
+}
+
+fn full(deadline: Deadline) -> PipeError {
+    PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
+}
+
+impl io::Write for PipeWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        PipeWriter::write(self, data).map_err(io::Error::from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        PipeWriter::flush(self).map_err(io::Error::from)
+    }
+}

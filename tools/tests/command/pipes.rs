@@ -1,0 +1,165 @@
+//! `fpgactl pipe`: between two processes, and with both ends in one.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{command, run};
+
+/// The data of the tests: longer than the slots of a pipe hold.
+fn data() -> Vec<u8> {
+    (0..1_500_000u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+/// A pipe with its stdin, stdout and stderr at hand.
+fn pipe(arguments: &[&str]) -> Child {
+    let mut pipe = command(&[&["pipe"], arguments].concat());
+    pipe.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Writes `data` to a pipe's stdin, and closes it.
+fn feed(pipe: &mut Child, data: Vec<u8>) -> std::thread::JoinHandle<bool> {
+    let mut stdin = pipe.stdin.take().unwrap();
+    std::thread::spawn(move || stdin.write_all(&data).is_ok())
+}
+
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Exit code and stderr.
+fn end(child: Child) -> (i32, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Two mock cards, served to other processes until this is dropped.
+struct Served {
+    server: Child,
+    directory: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = command(&["mock", "serve", "mock:bluelink:2", "--socket-dir"]);
+        let mut server = server.arg(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().starts_with("serving") {}
+        Served { server, directory }
+    }
+
+    fn card(&self, node: u32) -> String {
+        format!("vfio-user:{}/{node}.sock", self.directory.path().display())
+    }
+
+    /// The end that writes, and the end that reads.
+    fn pipe(&self) -> (Child, Child) {
+        (pipe(&["--cards", &self.card(0), "--from", "0"]), pipe(&["--cards", &self.card(1), "--from", "0"]))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn one_process_has_both_ends() {
+    for arguments in [
+        &[] as &[&str],
+        &["--cards", "mock:optweb:2", "--from", "1", "--to", "0", "--address", "0x10000", "--key", "7"],
+        &["--cards", "mock:circus:3x3"],
+        &["--cards", "mock:bluelink:4", "--timeout", "60"],
+    ] {
+        let mut child = pipe(arguments);
+        let fed = feed(&mut child, data());
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && errors.is_empty(), "{arguments:?}: {errors}");
+        assert!(output.stdout == data(), "{arguments:?}");
+        assert!(fed.join().unwrap());
+    }
+}
+
+#[test]
+fn two_processes_have_one_end_each() {
+    let served = Served::new();
+    // The second pipe finds nothing of the first.
+    for data in [data(), b"one line\n".to_vec(), Vec::new()] {
+        let (mut writer, reader) = served.pipe();
+        let fed = feed(&mut writer, data.clone());
+        let output = reader.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout == data);
+        assert_eq!(end(writer), (0, String::new()));
+        assert!(fed.join().unwrap());
+    }
+}
+
+/// Whichever end is interrupted, the other learns of it and ends by itself.
+#[test]
+fn an_interrupted_end_closes_the_pipe() {
+    let served = Served::new();
+    let (mut writer, mut reader) = served.pipe();
+    let mut stdin = writer.stdin.take().unwrap();
+    stdin.write_all(b"until here").unwrap();
+    let mut came = [0; 10];
+    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    interrupt(&writer);
+    assert_eq!(end(writer), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
+    assert_eq!(end(reader), (0, String::new()));
+
+    let (mut writer, mut reader) = served.pipe();
+    let fed = feed(&mut writer, data());
+    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    drop(reader.stdin.take());
+    // Of a reader whose output nobody reads, the second signal is needed: nothing ends a write to stdout.
+    let mut rest = reader.stdout.take().unwrap();
+    let reading = std::thread::spawn(move || rest.read_to_end(&mut Vec::new()).unwrap());
+    interrupt(&reader);
+    let (code, _) = end(reader);
+    let _ = (reading.join().unwrap(), fed.join().unwrap());
+    // The data may have been through before the signal came.
+    let expected =
+        if code == 0 { (0, String::new()) } else { (1, "fpgactl: The reader has closed the pipe\n".to_owned()) };
+    assert!(code == 0 || code == 130, "{code}");
+    assert_eq!(end(writer), expected);
+}
+
+#[test]
+fn a_reader_that_has_enough_breaks_the_pipe() {
+    let mut child = pipe(&[]);
+    let fed = feed(&mut child, vec![b'y'; 1 << 22]);
+    drop(child.stdout.take());
+    assert_eq!(end(child), (1, "fpgactl: The reader has closed the pipe\n".to_owned()));
+    let _ = fed.join().unwrap();
+}
+
+#[test]
+fn ends_that_cannot_be_are_refused() {
+    let served = Served::new();
+    let output = run(&["pipe", "--cards", &served.card(0), "--timeout", "0.2", "--json"]);
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), &error["kind"]), (Some(5), &"timeout".into()), "{error}");
+    for (arguments, code, message) in [
+        (["--to", "9"], 7, "Invalid ends of a pipe (0 and 9): two different nodes below 4"),
+        (["--to", "0"], 7, "Invalid ends of a pipe (0 and 0): two different nodes below 4"),
+        (
+            ["--cards", "mock:optweb:4/1"],
+            7,
+            "mock:optweb:4/1 selects neither node 0, which writes, nor node 3, which reads",
+        ),
+        (["--address", "0xffffffffffffffff"], 7, "Invalid address of a pipe"),
+        (["--key", "0"], 7, "Invalid key of a pipe (0): not 0"),
+        (["--timeout", "0"], 2, "invalid time limit"),
+    ] {
+        let output = run(&[&["pipe"] as &[&str], &arguments].concat());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!(errors.contains(message), "{arguments:?}: {errors}");
+    }
+}
