@@ -2,28 +2,61 @@
 
 use std::sync::Arc;
 
+use cmdseq::communicator::ContextId;
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Instruction, Operand};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
-use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::bound::Bound;
 use crate::pipe::slot::{HEADER, SLOT, SLOTS};
-use crate::queue::check;
 
 /// Bytes of card memory that a pipe uses, on each of its two cards.
 pub const PIPE_BYTES: u64 = (SLOTS * SLOT) as u64;
 /// Most bytes of a write that arrive together: see [`PipeWriter::write`].
 pub const PIPE_BUF: usize = SLOT - HEADER;
 
+/// The communicator of a pipe: only its two cards use its windows.
+const PAIR: ContextId = match ContextId::new(1, 0) {
+    Some(id) => id,
+    None => ContextId::WORLD,
+};
+/// Ranks in it.
+const WRITER: u16 = 0;
+const READER: u16 = 1;
 /// The signal of each end: data at the reader, slots given back at the writer.
 pub(super) const SIGNAL: u16 = 0;
 /// Instructions of a message at either end.
 pub(super) const STEPS: usize = 3;
 
 /// Where a pipe is. Both ends name the same.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+///
+/// use fpga_driver::{Card, Pipe, PipeReader, PipeWriter};
+/// # use fpga_hal::{Domain, in_process};
+/// # let fabric = fpga_mock::Fabric::new(fpga_mock::Profile::bluelink(1, 2))?;
+/// # let card = |node| Card::open(in_process::attach(fabric.endpoint(node), &Domain::in_process(), "example").unwrap());
+///
+/// let (pipe, limit) = (Pipe::new(0, 1), Duration::from_secs(10));
+/// // At the host of node 1:
+/// # let there = card(1)?;
+/// let reading = std::thread::spawn(move || {
+///     let mut text = String::new();
+///     PipeReader::open(there, pipe, limit).expect("a reader").read_to_string(&mut text).expect("text");
+///     text
+/// });
+/// // At the host of node 0:
+/// # let here = card(0)?;
+/// let mut writer = PipeWriter::open(here, pipe, limit)?;
+/// writer.write_all(b"hello")?;
+/// writer.close()?;
+/// assert_eq!(reading.join().unwrap(), "hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pipe {
     /// Node of the card whose host writes.
@@ -32,8 +65,7 @@ pub struct Pipe {
     pub reader: u32,
     /// Address of the [`PIPE_BYTES`] bytes that the pipe uses, in the memory of both cards.
     pub address: u64,
-    /// Key of the windows through which the cards reach each other, not 0. A card of the fabric that knows the key may write
-    /// into the pipe.
+    /// Key of the windows through which the two cards reach each other, not 0. No other card does.
     pub key: u32,
 }
 
@@ -61,8 +93,14 @@ impl End {
         let buffer = card.allocate(SLOTS * SLOT)?;
         let timeout = card.timeout();
         let mut end = End { card, pipe, buffer };
-        let open = Instruction::open(end.window(), rights, Operand::card(pipe.address), PIPE_BYTES);
-        end.card.run([open], timeout)?;
+        let members: Vec<u8> =
+            [pipe.writer, pipe.reader].iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
+        end.buffer.write(0, &members).map_err(Error::Bus)?;
+        let group = Instruction::group(PAIR.raw(), end.buffer.iova().0, 2);
+        end.card.spent.add(PAIR);
+        let open = Instruction::open(end.window(), rights, Operand::card(pipe.address), PIPE_BYTES).on(PAIR.raw());
+        let group = Bound::from(group).holding(Arc::clone(&end.buffer));
+        end.card.run([group, open.into()], timeout)?;
         Ok(end)
     }
 
@@ -86,19 +124,32 @@ impl End {
         Bound::from(Instruction::copy(source, destination, bytes as u64)).holding(Arc::clone(&self.buffer))
     }
 
-    /// Adds to the signal of the other end, whose node is `peer`.
-    pub(super) fn signal(&self, peer: u32, value: u32) -> Instruction {
+    /// Writes `bytes` bytes of slot `index` into the same slot of the reader's card, and adds 1 to its signal.
+    pub(super) fn put(&self, index: usize, bytes: usize) -> Instruction {
+        let slot = self.on_card(index);
+        self.reach(Instruction::put_signal(READER, slot, slot, bytes as u64, SIGNAL, 1))
+    }
+
+    /// Gives the writer's card slots.
+    pub(super) fn give_back(&self, slots: u32) -> Instruction {
         let nothing = Operand::card(0);
-        Instruction::put_signal(peer as u16, nothing, nothing, 0, SIGNAL, value).through(self.window())
+        self.reach(Instruction::put_signal(WRITER, nothing, nothing, 0, SIGNAL, slots))
+    }
+
+    fn reach(&self, put: Instruction) -> Instruction {
+        put.through(self.window()).on(PAIR.raw())
     }
 
     /// Closes the window, so that the other end reaches nothing any more.
-    pub(super) fn close_window(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let close = Instruction::close(self.window());
-        let token = self.card.queue_mut().push_when_room(close, deadline)?;
-        let node = self.card.node();
-        let completion = self.card.completion(&token, deadline)?;
-        check(completion, node, 0, token.operation()).map(drop)
+    pub(super) fn close_window(&mut self) -> Result<(), Error> {
+        let (close, timeout) = (Instruction::close(self.window()), self.card.timeout());
+        self.card.run([close], timeout).map(drop)
+    }
+
+    /// Frees the communicator, through which nothing is reached any more.
+    pub(super) fn free(&mut self) -> Result<(), Error> {
+        let timeout = self.card.timeout();
+        self.card.run([Instruction::free(PAIR.raw())], timeout).map(drop)
     }
 }
 
@@ -128,14 +179,11 @@ fn check_place(card: &Card, pipe: Pipe) -> Result<(), Error> {
         return refuse("key of a pipe", "0".into(), "not 0".into());
     }
     let depth = STEPS * SLOTS + 1;
-    if capabilities.windows == 0 || capabilities.signals == 0 || (card.queue().depth() as usize) < depth {
-        let found = format!(
-            "{} windows, {} signals, a queue of {}",
-            capabilities.windows,
-            capabilities.signals,
-            card.queue().depth()
-        );
-        return refuse("card for a pipe", found, format!("a window, a signal and a queue of at least {depth}"));
+    let (windows, signals, communicators) = (capabilities.windows, capabilities.signals, capabilities.communicators);
+    let room = card.queue().depth() as usize;
+    if windows == 0 || signals == 0 || communicators < 2 || room < depth {
+        let found = format!("{windows} windows, {signals} signals, {communicators} communicators, a queue of {room}");
+        return refuse("card for a pipe", found, format!("1 window, 1 signal, 2 communicators, a queue of {depth}"));
     }
     Ok(())
 }

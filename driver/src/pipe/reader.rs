@@ -103,10 +103,10 @@ impl PipeReader {
         let mut end = self.end;
         // Ends the waits for messages.
         end.card.abort()?;
-        let deadline = Deadline::after(end.card.timeout());
-        end.close_window(deadline)?;
-        // A writer that waits for slots goes on, and finds the window closed. One that is gone needs nothing.
+        // A writer that waits for slots finds the window closed, once it has some. One that is gone needs none.
+        end.close_window()?;
         give_back(&mut end, SLOTS as u32)?;
+        end.free()?;
         Ok(end.card)
     }
 
@@ -114,7 +114,7 @@ impl PipeReader {
     fn expect(&mut self, sequence: u64) -> Result<(), PipeError> {
         let (end, slot) = (&mut self.end, index(sequence));
         let copy = end.copy(end.on_card(slot), end.on_host(slot), SLOT);
-        let slot_is_free = end.signal(end.pipe.writer, 1);
+        let slot_is_free = end.give_back(1);
         let queue = end.card.queue_mut();
         let awaited = [queue.push(Instruction::wait_signal(SIGNAL, 1))?, queue.push(copy)?];
         self.awaited.push_back(awaited);
@@ -160,7 +160,7 @@ impl PipeReader {
 
 /// Gives the writer slots, and returns whether its end is open.
 fn give_back(end: &mut End, slots: u32) -> Result<bool, Error> {
-    let (signal, timeout) = (end.signal(end.pipe.writer, slots), end.card.timeout());
+    let (signal, timeout) = (end.give_back(slots), end.card.timeout());
     match end.card.run([signal], timeout) {
         Ok(_) => Ok(true),
         // Its card may just be opened and reset.

@@ -118,8 +118,8 @@ impl PipeWriter {
             Err(PipeError::Broken) => {}
             Err(error) => return Err(error),
         }
-        let closing = Deadline::after(self.end.card.timeout());
-        self.end.close_window(closing)?;
+        self.end.close_window()?;
+        self.end.free()?;
         Ok(self.end.card)
     }
 
@@ -130,8 +130,7 @@ impl PipeWriter {
         end.buffer.write(slot * SLOT, &message.encode(self.next)).map_err(bus)?;
         end.buffer.write(slot * SLOT + HEADER, data).map_err(bus)?;
         let (here, on_card) = (end.on_host(slot), end.on_card(slot));
-        let put = Instruction::put_signal(end.pipe.reader as u16, on_card, on_card, bytes as u64, SIGNAL, 1);
-        let (copy, put) = (end.copy(here, on_card, bytes), put.through(end.window()));
+        let (copy, put) = (end.copy(here, on_card, bytes), end.put(slot, bytes));
         let mut tokens = Vec::with_capacity(STEPS);
         // The first slots were given when the pipe was opened.
         if self.next >= SLOTS as u64 {

@@ -117,7 +117,7 @@ fn an_interrupted_end_closes_the_pipe() {
     let fed = feed(&mut writer, data());
     reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
     drop(reader.stdin.take());
-    // Of a reader whose output nobody reads, the second signal is needed: nothing ends a write to stdout.
+    // Somebody reads its output, or the signal would not be looked at.
     let mut rest = reader.stdout.take().unwrap();
     let reading = std::thread::spawn(move || rest.read_to_end(&mut Vec::new()).unwrap());
     interrupt(&reader);
