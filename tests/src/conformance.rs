@@ -3,13 +3,14 @@
 //! Each case opens four mock cards of one fabric, and panics on a failure. Cycle counts are compared with those of in-process
 //! cards whose DMA completes at once: a bus must not change a card's time.
 
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::instruction::{self, Rights};
 use cmdseq::plan::{Plan, Request, candidates};
 use cmdseq::{Combine, Completion, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Bound, Card, Cluster, Error, Report};
+use fpga_driver::{Bound, Card, Cluster, Error, Pipe, PipeReader, PipeWriter, Report, State};
 use fpga_hal::{BarIndex, DmaBuffer, Function, InterruptKind, Window};
 use fpga_mock::Profile;
 
@@ -57,6 +58,7 @@ pub const CASES: &[Named] = &[
     ("reset in the middle", reset),
     ("abort and go on", abort),
     ("a partner that does not come is a timeout", no_partner),
+    ("what goes into a pipe comes out", pipes),
     ("opened again and again, nothing is left", again),
 ];
 
@@ -444,6 +446,40 @@ fn no_partner(bus: &Bus<'_>) {
         }
     });
     assert!(seen.is_some(), "the card never came to its barrier");
+}
+
+/// Between two cards that are not the first, until the writer ends, and until the reader does.
+fn pipes(bus: &Bus<'_>) {
+    let pipe = Pipe::new(3, 1);
+    let mut data = vec![0; 300_000];
+    pattern::fill(data.len() as u64, 3, 1, &mut data);
+    for is_read in [true, false] {
+        let mut cards: Vec<Card> =
+            (bus.open)().into_iter().map(|function| Card::open(function).expect("a card")).collect();
+        cards.iter_mut().for_each(|card| card.set_timeout(LONG));
+        let (there, here) = (cards.swap_remove(3), cards.swap_remove(1));
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let mut writer = PipeWriter::open(there, pipe, LONG)?;
+                // Without a reader it is written until the pipe breaks.
+                let times = if is_read { 1 } else { usize::MAX };
+                (0..times).try_for_each(|_| writer.write_all(&data))?;
+                writer.close().map_err(std::io::Error::from)
+            });
+            let mut reader = PipeReader::open(here, pipe, LONG).expect("a reader");
+            let mut came = Vec::new();
+            if is_read {
+                let _ = reader.read_to_end(&mut came).expect("all data");
+                assert!(came == data);
+            }
+            drop(reader.close().expect("closed"));
+            let written = writing.join().expect("no panic");
+            match written {
+                Ok(card) => assert!(is_read && card.state() == State::Running),
+                Err(error) => assert!(!is_read && error.kind() == ErrorKind::BrokenPipe, "{error}"),
+            }
+        });
+    }
 }
 
 fn again(bus: &Bus<'_>) {
