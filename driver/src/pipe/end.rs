@@ -70,7 +70,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe at the begin of card memory, with key 1.
+    /// A pipe at the beginning of card memory, with key 1.
     pub fn new(writer: u32, reader: u32) -> Self {
         Pipe { writer, reader, address: 0, key: 1 }
     }

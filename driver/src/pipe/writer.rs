@@ -57,8 +57,8 @@ impl PipeWriter {
         self.timeout = timeout;
     }
 
-    /// Writes some of `data`, at most [`PIPE_BUF`](crate::PIPE_BUF) bytes, and returns how many. They arrive together: what
-    /// several writers would write is not mixed.
+    /// Writes some of `data`, at most [`PIPE_BUF`](crate::PIPE_BUF) bytes, and returns how many. They are one message,
+    /// which arrives as a whole.
     ///
     /// # Errors
     /// [`PipeError::Broken`] if the reader has closed its end, once this card knows; [`PipeError::TimedOut`] if the pipe stays
@@ -91,7 +91,10 @@ impl PipeWriter {
     /// # Errors
     /// As [`write`](PipeWriter::write).
     pub fn flush(&mut self) -> Result<(), PipeError> {
-        let deadline = Deadline::after(self.timeout);
+        self.flush_until(Deadline::after(self.timeout))
+    }
+
+    fn flush_until(&mut self, deadline: Deadline) -> Result<(), PipeError> {
         while !self.sent.is_empty() {
             if !self.settle_first(deadline)? {
                 return Err(full(deadline));
@@ -105,17 +108,8 @@ impl PipeWriter {
     /// # Errors
     /// [`PipeError::TimedOut`] if the reader does not read; the card's. That the reader has closed its end is no error.
     pub fn close(mut self) -> Result<Card, PipeError> {
-        let deadline = Deadline::after(self.timeout);
-        match self.flush() {
-            Ok(()) => {
-                self.send(Message::End, &[], deadline)?;
-                while !self.sent.is_empty() {
-                    if !self.settle_first(deadline)? {
-                        return Err(full(deadline));
-                    }
-                }
-            }
-            Err(PipeError::Broken) => {}
+        match self.send_end(Deadline::after(self.timeout)) {
+            Ok(()) | Err(PipeError::Broken) => {}
             Err(error) => return Err(error),
         }
         self.end.close_window()?;
@@ -123,12 +117,17 @@ impl PipeWriter {
         Ok(self.end.card)
     }
 
+    fn send_end(&mut self, deadline: Deadline) -> Result<(), PipeError> {
+        self.flush_until(deadline)?;
+        self.send(Message::End, &[], deadline)?;
+        self.flush_until(deadline)
+    }
+
     /// Sends a message through a slot of the buffer that is free.
     fn send(&mut self, message: Message, data: &[u8], deadline: Deadline) -> Result<(), PipeError> {
         let (end, slot, bytes) = (&mut self.end, index(self.next), HEADER + data.len());
-        let bus = |error| Error::Bus(error);
-        end.buffer.write(slot * SLOT, &message.encode(self.next)).map_err(bus)?;
-        end.buffer.write(slot * SLOT + HEADER, data).map_err(bus)?;
+        end.buffer.write(slot * SLOT, &message.encode(self.next)).map_err(Error::Bus)?;
+        end.buffer.write(slot * SLOT + HEADER, data).map_err(Error::Bus)?;
         let (here, on_card) = (end.on_host(slot), end.on_card(slot));
         let (copy, put) = (end.copy(here, on_card, bytes), end.put(slot, bytes));
         let mut tokens = Vec::with_capacity(STEPS);
