@@ -26,6 +26,11 @@ impl DomainBackend for InProcessIommu {
         BusKind::InProcess
     }
 
+    /// Its devices access memory as the process does.
+    fn needs_pages(&self) -> bool {
+        false
+    }
+
     fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
         InProcessIommu::map(self, mapping);
         Ok(())

@@ -31,5 +31,6 @@ fn a_thousand_cards_take_little_before_they_are_used() {
     assert_eq!(cluster.cards().len(), 968);
     let (resident, addresses) = (status("VmRSS"), status("VmSize"));
     println!("968 open cards: {} MiB resident, {} MiB of address space", resident / MIB, addresses / MIB);
+    assert!(resident < 100 * MIB, "{} MiB resident", resident / MIB);
     assert!(addresses < 16 * GIB, "{} MiB of address space", addresses / MIB);
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod cells;
+mod results;
 pub(crate) mod state;
 pub(crate) mod submission;
 pub(crate) mod token;
@@ -16,26 +17,9 @@ use fpga_hal::DmaBuffer;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Held;
 use crate::ledger::cells::{Cells, FREE, PENDING, free};
-use crate::ledger::state::State;
+use crate::ledger::results::{Results, aborted};
+use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::token::{Entry, Token};
-
-/// What is wrong with a completion.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Broken {
-    pub(crate) what: &'static str,
-    pub(crate) expected: u16,
-    pub(crate) found: u16,
-}
-
-/// Why a queue is poisoned.
-#[derive(Debug, Clone)]
-pub(crate) enum Poison {
-    Completion(Broken),
-    /// The sequencer was not stopped or not started: why, in a sentence.
-    Failed(String),
-    /// A reset failed: the state of the card is unknown until another reset.
-    Reset(String),
-}
 
 /// The instructions of one queue.
 ///
@@ -73,7 +57,8 @@ pub(crate) struct Ledger {
     /// Twice as many as the ring has entries.
     cells: Box<[u32]>,
     states: Arc<Cells>,
-    results: Box<[Completion]>,
+    /// Of each cell that an instruction had or has credit for.
+    results: Results,
     /// Buffers of the instructions in flight, and how many hold some.
     held: Box<[Held]>,
     holding: u32,
@@ -99,7 +84,7 @@ impl Ledger {
             freed: cells,
             cells: (0..cells).collect(),
             states: Cells::new(cells as usize),
-            results: (0..cells).map(|_| aborted(0)).collect(),
+            results: Results::new(cells),
             held: (0..depth).map(|_| Held::None).collect(),
             holding: 0,
             state: State::Stopped,
@@ -211,8 +196,20 @@ impl Ledger {
         }
         let room = (self.depth - self.in_flight()).min(self.freed.wrapping_sub(self.pushed));
         // It only grows until the next instruction is pushed.
-        self.credits = if self.state == State::Running { room } else { 0 };
+        let credits = if self.state == State::Running { room } else { 0 };
+        self.credits = if self.results.is_whole() { credits } else { self.first_credits(credits) };
         room != 0
+    }
+
+    /// Makes places for the results of the next instructions, of at most `most`, and returns of how many.
+    #[cold]
+    fn first_credits(&mut self, most: u32) -> u32 {
+        let credits = most.min(results::FIRST);
+        // Those that have credit have places.
+        for ahead in self.credits..credits {
+            self.results.reach(self.cells[self.place(self.pushed.wrapping_add(ahead))]);
+        }
+        credits
     }
 
     /// Place of entry `count` in the ring of cells.
@@ -348,7 +345,7 @@ impl Ledger {
             self.release(self.taken);
         }
         let cell = self.cells[self.place(self.taken)];
-        self.results[cell as usize] = completion;
+        self.results.set(cell, completion);
         if !self.states.complete(cell) {
             free(&mut self.cells, &mut self.freed, cell);
         }
@@ -388,7 +385,7 @@ impl Ledger {
         if !token.is_of(&self.states) {
             return Err(Error::Stale { what: "token" });
         }
-        Ok(token.is_done().then(|| self.results[token.cell() as usize]))
+        Ok(token.is_done().then(|| self.results.of(token.cell())))
     }
 
     /// The completion of `token` if it was taken, or the token back.
@@ -422,11 +419,6 @@ impl fmt::Debug for Ledger {
             .field("announced", &self.announced)
             .finish_non_exhaustive()
     }
-}
-
-/// The completion of an instruction that the card did not complete.
-fn aborted(tag: u16) -> Completion {
-    Completion { tag, status: Status::Aborted, detail: 0, issued: 0, t1: 0, t2: 0, arrival: 0, bytes: 0, phase: false }
 }
 
 #[cfg(test)]

@@ -26,3 +26,21 @@ impl fmt::Display for State {
         })
     }
 }
+
+/// What is wrong with a completion.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Broken {
+    pub(crate) what: &'static str,
+    pub(crate) expected: u16,
+    pub(crate) found: u16,
+}
+
+/// Why a queue is poisoned.
+#[derive(Debug, Clone)]
+pub(crate) enum Poison {
+    Completion(Broken),
+    /// The sequencer was not stopped or not started: why, in a sentence.
+    Failed(String),
+    /// A reset failed: the state of the card is unknown until another reset.
+    Reset(String),
+}

@@ -10,11 +10,11 @@ use cmdseq::{Completion, Encoded, Operation, Status, Table, Tables, completion};
 use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
+use crate::ledger::Ledger;
 use crate::ledger::bound::Bound;
-use crate::ledger::state::State;
+use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::submission::Submission;
 use crate::ledger::token::{Entry, Token, Tokens};
-use crate::ledger::{Broken, Ledger, Poison};
 use crate::sequencer::block::Block;
 use crate::transport::Transport;
 use crate::transport::any::{AnyTransport, each};

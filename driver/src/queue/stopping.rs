@@ -8,7 +8,7 @@ use fpga_regs::sequencer;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::Poison;
+use crate::ledger::state::Poison;
 use crate::ledger::state::State;
 use crate::queue::QueuePair;
 

@@ -32,6 +32,11 @@ pub(crate) trait DomainBackend: Any + Send + Sync {
         false
     }
 
+    /// Returns whether all pages of the memory must be present before it is mapped, because devices do not wait for pages.
+    fn needs_pages(&self) -> bool {
+        true
+    }
+
     /// Maps memory. The caller unmaps it before it drops the region's last handle, or leaks the region. `entry_limit` is for
     /// the error.
     fn map(&self, mapping: Mapping, entry_limit: usize) -> Result<()>;

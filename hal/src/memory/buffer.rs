@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::direction::Direction;
 use super::domain::Domain;
 use super::iova::Iova;
+use super::pages::Needs;
 use super::region::Region;
 use super::{numa, pages};
 use crate::{Error, Result};
@@ -15,7 +16,8 @@ pub use super::pages::{Backing, Pages, PagesRefused, PagesTried};
 impl Domain {
     /// Allocates and maps zeroed memory of `bytes` bytes. `alignment` is that of its IOVA, a power of two.
     ///
-    /// All pages are present and as large as available ([`Backing`] reports them). The buffer takes one of the domain's
+    /// All pages are present and as large as available ([`Backing`] reports them); for devices of this process, ordinary pages
+    /// come with their first access. The buffer takes one of the domain's
     /// entries and whole pages of its addresses. The error of a refusal names the limit: [`Error::DmaMask`],
     /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`].
     pub fn allocate(&self, bytes: usize, alignment: usize) -> Result<Arc<DmaBuffer>> {
@@ -39,7 +41,8 @@ impl Domain {
         }
         let room = self.check_room(bytes as u64, alignment as u64)?;
         let len = usize::try_from(room.bytes).map_err(|_| Error::BufferSize { bytes: room.bytes })?;
-        let (region, backing) = pages::allocate(len, self.shares_memory(), node)?;
+        let needs = Needs { is_shared: self.shares_memory(), is_present: self.needs_pages(), node };
+        let (region, backing) = pages::allocate(len, needs)?;
         let region = Arc::new(region);
         // An IOMMU can use large pages of its own only where both addresses are aligned to them.
         let iova = self.map(&region, &room, backing.page_bytes as u64, Direction::Both)?;

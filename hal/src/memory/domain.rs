@@ -151,6 +151,11 @@ impl Domain {
         self.inner.backend.shares_memory()
     }
 
+    /// Returns whether all pages must be present before memory is mapped.
+    pub(crate) fn needs_pages(&self) -> bool {
+        self.inner.backend.needs_pages()
+    }
+
     /// Returns the bytes that addresses and lengths of mappings are multiples of.
     pub(crate) fn granule(&self) -> Result<u64> {
         self.inner.owner.check()?;

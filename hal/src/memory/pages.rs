@@ -96,20 +96,29 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Allocates at least `bytes` bytes of zeroed memory, all pages present.
+/// What a domain needs of memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// Other processes get its descriptor.
+    pub(crate) is_shared: bool,
+    /// All pages are present. If not, ordinary pages come with their first access.
+    pub(crate) is_present: bool,
+    /// The preferred NUMA node.
+    pub(crate) node: Option<u32>,
+}
+
+/// Allocates at least `bytes` bytes of zeroed memory.
 ///
-/// Memory whose descriptor other processes get (`is_shared`) never has reserved huge pages. Seals keep the size of a file,
+/// Memory whose descriptor other processes get ([`Needs::is_shared`]) never has reserved huge pages. Seals keep the size of a file,
 /// but not its pages: a process with the descriptor can punch holes into it, and once the reserve is empty the next access
 /// to a hole raises SIGBUS. A hole in ordinary pages reads as zeros.
-///
-/// `node` is the preferred NUMA node.
-pub(crate) fn allocate(bytes: usize, is_shared: bool, node: Option<u32>) -> Result<(Region, Backing)> {
-    let (region, backing) = largest(bytes, is_shared, node)?;
-    node.inspect(|node| numa::report(&region, *node));
+pub(crate) fn allocate(bytes: usize, needs: Needs) -> Result<(Region, Backing)> {
+    let (region, backing) = largest(bytes, needs)?;
+    needs.node.inspect(|node| numa::report(&region, *node));
     Ok((region, backing))
 }
 
-fn largest(bytes: usize, is_shared: bool, node: Option<u32>) -> Result<(Region, Backing)> {
+fn largest(bytes: usize, Needs { is_shared, is_present, node }: Needs) -> Result<(Region, Backing)> {
     let mut tried = Vec::new();
     for (pages, page_bytes) in
         [(Pages::Gigantic, GIB), (Pages::Huge, 2 * MIB), (Pages::Transparent, transparent_page_size())]
@@ -131,7 +140,9 @@ fn largest(bytes: usize, is_shared: bool, node: Option<u32>) -> Result<(Region, 
     if let Some(node) = node {
         numa::prefer(&region, node).map_err(|source| Error::NumaNode { node, source })?;
     }
-    region.populate().map_err(failed)?;
+    if is_present {
+        region.populate().map_err(failed)?;
+    }
     tried.push(PagesTried { pages: Pages::Base, outcome: Ok(()) });
     Ok((region, Backing { pages: Pages::Base, page_bytes: page_size(), tried }))
 }
@@ -188,6 +199,8 @@ fn shared_memory_is_joined(sysfs: &Path, page_bytes: usize) -> bool {
 mod tests {
     use super::*;
 
+    const NEEDS: Needs = Needs { is_shared: false, is_present: true, node: None };
+
     #[test]
     fn huge_pages_are_for_buffers_that_fill_them() {
         assert!(!worth_trying(2 * MIB - 1, 2 * MIB));
@@ -200,7 +213,7 @@ mod tests {
 
     #[test]
     fn small_buffers_try_ordinary_pages_only() {
-        let (region, backing) = allocate(100, false, None).unwrap();
+        let (region, backing) = allocate(100, NEEDS).unwrap();
         assert_eq!(region.len(), page_size());
         assert_eq!((backing.pages, backing.page_bytes), (Pages::Base, page_size()));
         assert_eq!(backing.tried, [PagesTried { pages: Pages::Base, outcome: Ok(()) }]);
@@ -209,7 +222,7 @@ mod tests {
 
     #[test]
     fn larger_ones_say_what_they_got_and_what_was_tried() {
-        let (region, backing) = allocate(4 * MIB, false, None).unwrap();
+        let (region, backing) = allocate(4 * MIB, NEEDS).unwrap();
         assert!(region.len() >= 4 * MIB);
         assert_eq!(backing.tried[0].pages, Pages::Huge);
         let (last, before) = backing.tried.split_last().unwrap();
