@@ -59,11 +59,19 @@ fn relaunch_all(cluster: &mut Cluster, prepared: &mut Prepared) {
     }
 }
 
+/// Runs as many no-ops as a queue has cells, twice its depth: each cell has a place for its completion then, which it gets at its
+/// first use.
+fn use_every_cell(card: &mut Card) {
+    let count = 2 * card.queue().depth();
+    card.run((0..count).map(|_| Instruction::nop()), Duration::from_secs(60)).expect("completions");
+}
+
 fn main() {
     let fabric = Fabric::new(Profile::optweb(2)).expect("a fabric");
     let recorder = Recorder::new(fabric.endpoint(0));
     let function = in_process::attach(recorder.clone(), &Domain::in_process(), "recorded").expect("a card");
     let mut card = Card::open(function).expect("a sequencer");
+    use_every_cell(&mut card);
     recorder.hold();
     encode_all();
     submit_all(card.queue_mut(), &Instruction::nop());
@@ -76,6 +84,7 @@ fn main() {
         card.queue_mut().poll().expect("completions");
     }
     let mut plan = Recorded::prepare();
+    (0..plan.cluster.cards().len()).for_each(|index| use_every_cell(plan.cluster.card_mut(index)));
     for _ in 0..COUNT / FLIGHTS {
         plan.hold();
         relaunch_all(&mut plan.cluster, &mut plan.prepared);

@@ -205,9 +205,9 @@ impl Ledger {
     #[cold]
     fn first_credits(&mut self, most: u32) -> u32 {
         let credits = most.min(results::FIRST);
-        // Those that have credit have places.
-        for ahead in self.credits..credits {
-            self.results.reach(self.cells[self.place(self.pushed.wrapping_add(ahead))]);
+        let cell = |ahead| self.cells[self.place(self.pushed.wrapping_add(ahead))];
+        if let Some(last) = (0..credits).map(cell).max() {
+            self.results.reach(last);
         }
         credits
     }
