@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::instruction::{Rights, Window};
@@ -22,6 +22,22 @@ const GIB: u64 = 1 << 30;
 
 fn card(address: u64) -> Operand {
     Operand::card(address)
+}
+
+/// What another thread does takes milliseconds; a test that waits longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for what another thread does.
+///
+/// # Panics
+///
+/// When `holds` is still false after [`PATIENCE`]; `what` says what was awaited.
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} has not come within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A pattern without a zero byte.
@@ -142,9 +158,7 @@ fn a_model_that_panics_takes_its_cards_with_it() {
         assert_eq!(hosts[1].run(&Instruction::nop()).status, Status::Done);
         assert_eq!(fabric.failure(), None);
         hosts[0].push(&Instruction::user(card(0), card(64), 77, 0));
-        while fabric.failure().is_none() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the failure of the fabric", || fabric.failure().is_some());
         assert_eq!(fabric.failure().as_deref(), Some("no logic for 77 bytes"));
         for host in &mut hosts {
             assert_eq!(host.read(sequencer::STATUS), u32::MAX);
@@ -169,9 +183,7 @@ impl Unanswered {
 
     /// Waits until the card has asked.
     fn await_request(&self) {
-        while self.asked.lock().unwrap().is_empty() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a request of the card", || !self.asked.lock().unwrap().is_empty());
     }
 
     fn fail(&self) {
