@@ -80,6 +80,12 @@ pub(crate) enum Command {
     Pipe(Pipe),
     /// Show how the cards are linked
     Topo(Topo),
+    /// Check the channels of an application for CIRCUS (docs/circus.md)
+    Channel {
+        /// Subcommand
+        #[command(subcommand)]
+        command: Channel,
+    },
     /// Provide mock cards to other processes
     Mock {
         /// Subcommand
@@ -91,6 +97,19 @@ pub(crate) enum Command {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Channel {
+    /// Check a channel definition and print its channels; uses no card
+    Check(ChannelCheck),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChannelCheck {
+    /// Channel definition in XML
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

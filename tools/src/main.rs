@@ -9,6 +9,7 @@ mod bind;
 mod calibrate;
 mod calibration;
 mod cards;
+mod channel;
 mod check;
 mod cli;
 mod coll;
@@ -48,7 +49,7 @@ mod verification;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use cli::{Cli, Command, Mock};
+use cli::{Channel, Cli, Command, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
@@ -103,6 +104,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Bench(arguments) => bench::run(cli, arguments),
         Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
+        Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

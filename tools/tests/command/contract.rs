@@ -162,6 +162,7 @@ fn a_missing_file_is_4() {
         &["asm", "tests/command/programs/ring.seq", "-o", "/nowhere/x"],
         &["disasm", "/nowhere/x"],
         &["lint", "/nowhere/x.seq"],
+        &["channel", "check", "/nowhere/x.xml"],
         &["run", "/nowhere/x.seq"],
         &["run", "/nowhere/x"],
         &["mock", "serve", "--socket-dir", "/nowhere/x"],

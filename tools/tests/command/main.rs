@@ -4,6 +4,7 @@
 mod arrays;
 mod calibrations;
 mod contract;
+mod definitions;
 mod exits;
 mod generated;
 mod hardware;
