@@ -14,7 +14,7 @@ use crate::pipe::slot::{HEADER, SLOT, SLOTS};
 
 /// Bytes of card memory that a pipe uses, on each of its two cards.
 pub const PIPE_BYTES: u64 = (SLOTS * SLOT) as u64;
-/// Most bytes of a write that arrive together: see [`PipeWriter::write`].
+/// Most bytes of a write that arrive together: see [`PipeWriter::write`](crate::PipeWriter::write).
 pub const PIPE_BUF: usize = SLOT - HEADER;
 
 /// The communicator of a pipe: only its two cards use its windows.
