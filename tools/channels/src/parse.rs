@@ -11,6 +11,9 @@ use crate::xml::{self, Piece, Xml};
 /// Longest name in characters. OpenCL C takes it from C99, 5.2.4.1: so many are significant.
 const NAME_MAX: usize = 63;
 
+/// What some editors write in front of UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Tags of a channel; each holds a text.
 const TAGS: [&str; 5] = ["type", "width", "depth", "read-from", "write-to"];
 
@@ -29,6 +32,11 @@ pub fn parse(bytes: &[u8]) -> Result<Definition, Error> {
             return Err(xml::error(&valid, valid.len(), None, Problem::Utf8));
         }
     };
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    // The reader would leave out another one, and count it in no offset.
+    if text.starts_with(BYTE_ORDER_MARK) {
+        return Err(xml::error(text, 0, None, Problem::Unused("second byte order mark")));
+    }
     let mut parser = Parser { xml: Xml::new(text) };
     let ends = parser.document()?;
     if ends.is_empty() {

@@ -54,6 +54,13 @@ fn declarations_comments_and_space_are_left_out() {
     let out = out.replace("float<", "\n float <").replace("16<", "16<!-- words --><");
     let text = format!("<?xml version='1.0' encoding='utf-8'?>\r\n<!-- a -->{}<!-- b -->\n", document(&[out, r#in]));
     assert_eq!(parse(text.as_bytes()).unwrap(), plain);
+    assert_eq!(parse(format!("\u{feff}{text}").as_bytes()).unwrap(), plain);
+}
+
+#[test]
+fn a_byte_order_mark_is_left_out_once() {
+    check("\u{feff}x", (1, 1), None, "found");
+    check("\u{feff}\u{feff}\u{4}", (1, 1), None, "second byte order mark");
 }
 
 #[test]
