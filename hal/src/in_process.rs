@@ -242,7 +242,7 @@ impl Bus for InProcess {
     fn reset(&self) -> Result<ResetOutcome> {
         self.disconnect();
         self.endpoint.reset(ResetKind::Function);
-        self.note_bus_master();
+        self.link.master.store(false, Ordering::Release);
         Ok(ResetOutcome::Function)
     }
 

@@ -13,6 +13,7 @@ use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::card::posted::Posted;
+use crate::card::readiness::Readiness;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::windows::Windows;
@@ -75,6 +76,8 @@ pub(crate) enum Event {
     Unanswered { number: u64 },
     /// The posted writes of a card up to this one act, if they have not.
     Posted { card: usize, number: u64 },
+    /// A reset that takes time has come a step further.
+    ResetGoesOn { card: usize, epoch: u64 },
 }
 
 /// Steps of a running instruction.
@@ -227,6 +230,7 @@ impl Core {
             latched_cycles: 0,
             latched_retired: 0,
             epoch: 0,
+            readiness: Readiness::default(),
             is_frozen: false,
             is_gone: false,
         };

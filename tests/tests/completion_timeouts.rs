@@ -20,7 +20,8 @@ const UNCORRECTABLE: u16 = 0x104;
 const POISONED_TLP: u32 = 1 << 12;
 const COMPLETION_TIMEOUT: u32 = 1 << 14;
 
-const PLAIN: Hardware = Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None };
+const PLAIN: Hardware =
+    Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None, reset_ms: 0 };
 const ALL: Hardware = Hardware { posted_writes: Some(3), split_dma: Some(5), drift_ppm: 300, ..PLAIN };
 
 /// A card, and host memory with other bytes than its own.

@@ -13,9 +13,15 @@ use fpga_tests::sweep::is_full;
 use libtest_mimic::{Arguments, Trial};
 
 /// All that hardware does. A bit error hits once in longer than the suite runs.
-const ALL: Hardware =
-    Hardware { posted_writes: Some(3), split_dma: Some(7), drift_ppm: 300, bits_per_error: Some(1 << 60) };
-const OFF: Hardware = Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None };
+const ALL: Hardware = Hardware {
+    posted_writes: Some(3),
+    split_dma: Some(7),
+    drift_ppm: 300,
+    bits_per_error: Some(1 << 60),
+    reset_ms: 100,
+};
+const OFF: Hardware =
+    Hardware { posted_writes: None, split_dma: None, drift_ppm: 0, bits_per_error: None, reset_ms: 0 };
 
 /// The switches of [`Hardware`], alone and together.
 const SWITCHES: &[(&str, Hardware)] = &[
@@ -23,6 +29,7 @@ const SWITCHES: &[(&str, Hardware)] = &[
     ("split DMA", Hardware { split_dma: ALL.split_dma, ..OFF }),
     ("clocks that drift", Hardware { drift_ppm: ALL.drift_ppm, ..OFF }),
     ("bit errors", Hardware { bits_per_error: ALL.bits_per_error, ..OFF }),
+    ("slow resets", Hardware { reset_ms: ALL.reset_ms, ..OFF }),
     ("all of hardware", ALL),
 ];
 

@@ -28,7 +28,8 @@ const POLLS: u32 = 3;
 const SOON: Duration = Duration::from_secs(1);
 
 /// A card whose register writes act late: no more than these are ever pending here.
-const POSTED: Hardware = Hardware { posted_writes: Some(16), split_dma: None, drift_ppm: 0, bits_per_error: None };
+const POSTED: Hardware =
+    Hardware { posted_writes: Some(16), split_dma: None, drift_ppm: 0, bits_per_error: None, reset_ms: 0 };
 const PLAIN: Hardware = Hardware { posted_writes: None, ..POSTED };
 const SPLIT: Hardware = Hardware { split_dma: Some(1), ..PLAIN };
 const ALL: Hardware = Hardware { split_dma: Some(1), drift_ppm: 100, ..POSTED };

@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use fpga_tests::sweep::is_full;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Cluster, Error, Execution, Report, Result};
-use fpga_mock::{Fault, Profile, When};
+use fpga_mock::{Fault, Moved, Profile, When};
 use fpga_tests::pattern;
 use fpga_tests::run::open;
 use proptest::prelude::*;
@@ -220,9 +220,10 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     cluster.card_mut(2).run([put(1, 0, 1).through(window)], Duration::from_secs(5)).unwrap();
     cluster.card_mut(1).run([wait(0, 1)], Duration::from_secs(5)).unwrap();
 
-    // The link fails while the data is on it: the producer is told, and the signal is not there.
+    // The link fails once 5 of 16 MiB are sent: the producer is told, and the signal is not there.
     let (fabric, mut cluster) = open(Profile::optweb(2));
-    fabric.plant(Fault::Cut { a: 0, b: 1, when: When::After(500_000_000) });
+    let when = When::Moved(Moved { node: 0, tag: None, transfer: 0, bytes: 5 * MIB });
+    fabric.plant(Fault::Cut { a: 0, b: 1, when });
     let far = Operand::card(512 * MIB);
     let produce = vec![Instruction::put_signal(1, Operand::card(0), far, 16 * MIB, 0, 1)];
     let (rank, _, status, _) = failed(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT));
@@ -233,7 +234,11 @@ fn a_wait_ends_when_its_producer_does_not_come() {
     let (fabric, mut cluster) = open(Profile::optweb(2));
     fabric.plant(Fault::Freeze { node: 1, when: When::After(100_000_000) });
     let produce = vec![Instruction::delay(1_000_000), put(1, 0, 1)];
+    let begin = Instant::now();
     assert_eq!(late(run(&mut cluster, &[produce, vec![wait(0, 1)]], SHORT)).0, 1);
+    // Its window, which it does not close either, holds nobody up.
+    let took = begin.elapsed();
+    assert!(took < cluster.cards()[0].timeout(), "{took:?}");
 }
 
 proptest! {

@@ -36,7 +36,7 @@ flags! {
 flags! {
     /// Bits of [`crate::sequencer::STATUS`].
     Status {
-        READY = 0, "The sequencer accepts commands.";
+        READY = 0, "The sequencer accepts commands. Before that, after a reset, writes to its registers do nothing.";
         BUSY = 1, "An instruction is running.";
         HALTED = 2, "The sequencer stopped because of an error: see ERROR.";
     }

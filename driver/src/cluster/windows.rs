@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use cmdseq::instruction::{ARGUMENTS, Window};
 use cmdseq::plan::{Program, ProgramSet};
@@ -15,6 +16,10 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::ledger::state::State;
 use crate::queue::check;
+
+/// Time limit for windows to close after a run. A card that runs closes them in microseconds; one that has stopped must not hold
+/// up a caller whose time is over.
+const CLOSE: Duration = Duration::from_secs(1);
 
 /// The windows of programs. As long as this lives they are held open.
 #[derive(Debug, Default)]
@@ -131,7 +136,7 @@ impl Cluster {
     /// Closes the windows of programs that have ended. A card that does not close them is told again later.
     pub(crate) fn close_after(&mut self, through: Through) {
         let Some(pin) = through.pin else { return };
-        let (pin, deadline) = (Arc::downgrade(&pin), self.deadline());
+        let (pin, deadline) = (Arc::downgrade(&pin), Deadline::after(CLOSE));
         if let Err(error) = self.close_those(|open| Weak::ptr_eq(&open.pin, &pin), deadline) {
             log::warn!("a window stays open until it is closed again or its card is reset: {error}");
         }

@@ -14,6 +14,9 @@ use crate::sequencer::health::{Health, PcieErrors};
 /// What a register of a function that is gone reads.
 pub(crate) const ALL_ONES: u32 = u32::MAX;
 
+/// Time limit for a sequencer to accept commands after a reset: ten times what a function has to answer.
+const READY: Duration = Duration::from_secs(1);
+
 /// Time limit for a sequencer to stop.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -92,13 +95,11 @@ impl Block {
         }
     }
 
-    /// Stops a sequencer that still runs for its last user, because its function was opened without a reset. As soon as the
-    /// function masters the bus, it would use addresses of that user.
+    /// Waits until the sequencer accepts commands, and stops it if it still runs for its last user, because its function was opened
+    /// without a reset. As soon as the function masters the bus, it would use addresses of that user.
     pub(crate) fn quiesce(&self) -> Result<()> {
-        let status = |status| Status::from_bits_retain(status);
-        if self.read(sequencer::CONTROL)? & 1 == 0
-            && !status(self.read_present(sequencer::STATUS)?).contains(Status::BUSY)
-        {
+        let status = self.await_status("be ready", READY, |status| status.contains(Status::READY))?;
+        if self.read(sequencer::CONTROL)? & 1 == 0 && !status.contains(Status::BUSY) {
             return Ok(());
         }
         log::warn!("{} still runs what its last user started: stopping it", self.name);
@@ -107,14 +108,20 @@ impl Block {
         for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
             self.write(sequencer::queue::base(number) + sequencer::queue::ENABLE, 0)?;
         }
-        let deadline = Deadline::after(QUIET);
+        self.await_status("stop what its last user started", QUIET, |status| !status.contains(Status::BUSY)).map(drop)
+    }
+
+    /// Polls STATUS, once a millisecond, until it is as the sequencer is to be.
+    fn await_status(&self, to: &str, limit: Duration, is_so: impl Fn(Status) -> bool) -> Result<Status> {
+        let deadline = Deadline::after(limit);
         loop {
             let last_seen = self.read_present(sequencer::STATUS)?;
-            if !status(last_seen).contains(Status::BUSY) {
-                return Ok(());
+            let status = Status::from_bits_retain(last_seen);
+            if is_so(status) {
+                return Ok(status);
             }
             if deadline.left().is_zero() {
-                let what = format!("the sequencer of {} to stop what its last user started", self.name);
+                let what = format!("the sequencer of {} to {to}", self.name);
                 let (waited, last_seen) = (deadline.waited(), format!("STATUS {last_seen:#x}"));
                 return Err(Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen });
             }

@@ -212,7 +212,7 @@ impl Function {
         }
         // A reset ends interrupts. The bus forgets them too.
         state.interrupts = None;
-        let outcome = self.inner.bus.reset().map_err(|error| self.removed_or(error))?;
+        let outcome = self.inner.reset().map_err(|error| self.removed_or(error))?;
         self.inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)?;
         Ok(outcome)
     }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::identity::Identity;
 use crate::bus::Bus;
@@ -12,6 +13,10 @@ use crate::{Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
 
 /// Time limit for an interrupt to arrive after the bus was told to raise it.
 const SELF_TEST: Duration = Duration::from_secs(2);
+/// Time limit for a function to answer after a reset: the longest that PCI Express has (Base Specification 5.0, sections 6.6.1
+/// and 6.6.2).
+const READY: Duration = Duration::from_secs(1);
+const READY_POLL: Duration = Duration::from_millis(1);
 
 /// State that handles and windows share. Dropping it closes the function.
 pub(crate) struct OpenFunction {
@@ -49,7 +54,7 @@ impl OpenFunction {
                 log::warn!("{name} is opened without a reset: work of its previous user may still run");
                 ResetOutcome::None
             }
-            _ => opened.bus.reset()?,
+            _ => opened.reset()?,
         };
         log::debug!("Opening {name}: reset {}", opened.opening_reset);
         opened.identify()?;
@@ -94,6 +99,17 @@ impl OpenFunction {
                 Err(error) => matches!(error, Error::Removed),
             }
         })
+    }
+
+    /// Resets the function, and waits until it answers again. The kernel does that too; other buses return at once. A function
+    /// that does not answer in time is gone, as [`is_removed`](Self::is_removed) tells.
+    pub(super) fn reset(&self) -> Result<ResetOutcome> {
+        let outcome = self.bus.reset()?;
+        let start = Instant::now();
+        while self.is_silent() && !self.bus.removal().check() && start.elapsed() < READY {
+            thread::sleep(READY_POLL);
+        }
+        Ok(outcome)
     }
 
     pub(super) fn is_removed(&self) -> bool {

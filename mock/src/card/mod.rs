@@ -15,6 +15,7 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod msix;
 pub(crate) mod posted;
+pub(crate) mod readiness;
 pub(crate) mod rings;
 pub(crate) mod running;
 pub(crate) mod sequencer;
@@ -37,6 +38,7 @@ use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::card::posted::Posted;
+use crate::card::readiness::Readiness;
 use crate::card::rings::Rings;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
@@ -103,6 +105,7 @@ pub(crate) struct Card {
     pub(crate) latched_retired: u32,
     /// Incremented by all that voids earlier events of the card: a reset, a stop. See also [`Lane::epoch`].
     pub(crate) epoch: u64,
+    pub(crate) readiness: Readiness,
     /// The card's clock has stopped (a planted fault).
     pub(crate) is_frozen: bool,
     /// The card no longer answers (a planted fault).
@@ -118,7 +121,6 @@ impl Card {
         self.posted.clear();
         let contents = self.memory.clear();
         for link in &mut self.links {
-            link.inbound.clear();
             (link.send, link.receive) = (None, None);
         }
         self.rings = Default::default();
@@ -134,9 +136,15 @@ impl Card {
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;
+        self.readiness = Readiness::Ready;
         self.is_frozen = false;
         self.deliver_interrupts();
         contents
+    }
+
+    /// Returns whether the function answers.
+    pub(crate) fn answers(&self) -> bool {
+        !self.is_gone && self.readiness != Readiness::Resetting
     }
 
     /// Stops the card's clock: all its events are void.

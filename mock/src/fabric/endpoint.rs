@@ -34,7 +34,7 @@ impl CardEndpoint {
 
     /// Runs `access` on the fabric if the card answers.
     fn unordered<R>(&self, access: impl FnOnce(&mut Core) -> R) -> Option<R> {
-        self.shared.try_access(|core| (!core.cards[self.index].is_gone).then(|| access(core))).flatten()
+        self.shared.try_access(|core| core.cards[self.index].answers().then(|| access(core))).flatten()
     }
 
     /// Runs `access` if the card answers and decodes memory accesses.
@@ -64,6 +64,7 @@ impl Endpoint for CardEndpoint {
     fn config_read(&self, offset: u16, data: &mut [u8]) {
         if self.answering(|core| core.cards[self.index].config.read(offset, data)).is_none() {
             data.fill(0xff);
+            self.shared.try_access(|core| core.poll_reset(self.index));
         }
     }
 
@@ -113,7 +114,12 @@ impl Endpoint for CardEndpoint {
     }
 
     fn reset(&self, _kind: ResetKind) {
-        self.answering(|core| core.reset(self.index));
+        self.shared.try_access(|core| {
+            if !core.cards[self.index].is_gone {
+                core.push_posted(self.index);
+                core.reset(self.index);
+            }
+        });
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {

@@ -80,12 +80,14 @@ impl Core {
             Event::LinkUp { a, b } => self.link_up(a, b),
             Event::Unanswered { number } => self.completion_timeout(number),
             Event::Posted { card, number } => self.posted_due(card, number),
+            Event::ResetGoesOn { card, epoch } if self.cards[card].epoch == epoch => self.reset_goes_on(card),
             Event::Issue { .. }
             | Event::Step { .. }
             | Event::BufferedCounted { .. }
             | Event::RdmaRequested { .. }
             | Event::RdmaAnnounced { .. }
-            | Event::RdmaCounted { .. } => {}
+            | Event::RdmaCounted { .. }
+            | Event::ResetGoesOn { .. } => {}
         }
     }
 }

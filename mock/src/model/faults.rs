@@ -1,36 +1,13 @@
-//! Resets of cards, and planted faults.
+//! Planted faults.
 
 use std::collections::BTreeSet;
 
 use crate::card::host_jobs::Misanswer;
-use crate::card::lane::Lane;
-use crate::card::running::Work;
 use crate::engine::streams::ResourceId;
 use crate::fault::{Fault, When};
 use crate::world::{Core, Event};
 
 impl Core {
-    /// Resets one card. Its links retrain: what is on them is lost, and so is what its peers had received and not used.
-    pub(crate) fn reset(&mut self, index: usize) {
-        self.stop_all_streams(index);
-        for port in 0..self.cards[index].links.len() {
-            self.cards[index].links[port].begin_session();
-            if let Some((peer, back)) = self.back(index, port) {
-                let link = &mut self.cards[peer].links[back];
-                link.begin_session();
-                link.inbound.clear();
-            }
-        }
-        let peer = |lane: &Lane| match &lane.running.as_ref()?.work {
-            Work::Rdma(rdma) => Some(rdma.peer),
-            _ => None,
-        };
-        let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
-        let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
-        self.discarded.push(Box::new(contents));
-        peers.into_iter().for_each(|peer| self.transfer_ended(peer));
-    }
-
     pub(crate) fn plant(&mut self, fault: Fault) {
         match fault.when() {
             When::Now | When::After(0) => self.strike(fault),

@@ -10,6 +10,7 @@ mod moves;
 mod posted;
 mod rdma;
 pub(crate) mod registers;
+mod reset;
 mod sequencer;
 mod signals;
 mod split_dma;

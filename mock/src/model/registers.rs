@@ -9,6 +9,7 @@ use fpga_regs::{Access, lookup};
 
 use crate::card::communicators::COMMUNICATORS;
 use crate::card::decode::runs;
+use crate::card::readiness::Readiness;
 use crate::card::rings::DEPTH_MAX;
 use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, TABLES};
 use crate::profile::version;
@@ -65,9 +66,11 @@ impl Core {
         match offset {
             sequencer::CONTROL => u32::from(card.sequencer.may_run),
             sequencer::STATUS => {
-                let mut status = Status::READY;
+                let mut status = Status::empty();
+                status.set(Status::READY, card.readiness == Readiness::Ready);
                 status.set(Status::BUSY, card.is_busy() || uses_host);
                 status.set(Status::HALTED, card.sequencer.is_halted);
+                self.poll_reset(index);
                 status.bits()
             }
             sequencer::ERROR => card.errors.bits(),
@@ -161,8 +164,11 @@ impl Core {
         })
     }
 
-    /// Writes the aligned 32-bit register at `offset` of the sequencer's block.
+    /// Writes the aligned 32-bit register at `offset` of the sequencer's block, once the sequencer is ready.
     pub(crate) fn write_register(&mut self, index: usize, offset: u32, value: u32) {
+        if self.cards[index].readiness != Readiness::Ready {
+            return;
+        }
         if offset >= sequencer::QUEUES_OFFSET {
             let (number, offset) = queue_place(offset);
             return self.write_queue(index, number, offset, value);

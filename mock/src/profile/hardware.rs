@@ -4,6 +4,8 @@
 const PENDING_MAX: u32 = 64;
 /// Largest deviation of a clock: ten times what a crystal oscillator for a serial link may have.
 const DRIFT_MAX_PPM: u32 = 1000;
+/// Longest reset: what PCI Express allows a function (Base Specification 5.0, section 6.6.2).
+const RESET_MAX_MS: u32 = 100;
 
 /// What the cards of a fabric do that a real card does. All is off by default: a register write acts at once, a read of host
 /// memory is answered in one piece before any other, and all cards count on one clock.
@@ -29,6 +31,11 @@ pub struct Hardware {
     /// lost. The card that it comes to counts it in LINK_ERRORS; an instruction that waits for the data fails with
     /// [`LinkError`](cmdseq::Status::LinkError).
     pub bits_per_error: Option<u64>,
+    /// Milliseconds of the fabric's time that a reset of a card takes. In the first half the function answers nothing: all reads are
+    /// all-ones. In the second half it answers, and its sequencer trains links: READY is 0, and writes to its registers do
+    /// nothing. What other cards send to it meanwhile is lost. Without a clock, the time passes while the host polls configuration
+    /// space or STATUS.
+    pub reset_ms: u32,
 }
 
 impl Hardware {
@@ -37,6 +44,9 @@ impl Hardware {
         if self.posted_writes.is_some_and(|pending| pending > PENDING_MAX) {
             return Err(("posted writes", PENDING_MAX));
         }
-        if self.drift_ppm > DRIFT_MAX_PPM { Err(("clock drift in ppm", DRIFT_MAX_PPM)) } else { Ok(()) }
+        if self.drift_ppm > DRIFT_MAX_PPM {
+            return Err(("clock drift in ppm", DRIFT_MAX_PPM));
+        }
+        if self.reset_ms > RESET_MAX_MS { Err(("milliseconds of a reset", RESET_MAX_MS)) } else { Ok(()) }
     }
 }

@@ -6,7 +6,8 @@
 //!   - `+posted=N`: register writes act late, up to N of them;
 //!   - `+split=SEED`: DMA is split as on PCIe, and answered in any order;
 //!   - `+drift=PPM`: each card has a clock of its own;
-//!   - `+errors=BITS`: one in so many bits on links is wrong.
+//!   - `+errors=BITS`: one in so many bits on links is wrong;
+//!   - `+reset=MS`: a reset of a card takes so long.
 //!
 //!   Each fault begins with `+`:
 //!   - `+stop=NODE@WHEN` stops the clock of a card: after a fabric time in microseconds, or `CARD.TRANSFER.BYTES`, once

@@ -104,14 +104,14 @@ impl MockCards {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
-            let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
                 Some(("late", us)) => {
                     mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
                 }
-                Some((name @ ("posted" | "split" | "drift" | "errors"), value)) => {
+                Some((name @ ("posted" | "split" | "drift" | "errors" | "reset"), value)) => {
                     parse_hardware(&mut mock.profile.hardware, name, value).ok_or_else(|| syntax(known))?;
                 }
                 _ => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
@@ -139,7 +139,7 @@ impl MockCards {
             true => String::new(),
             false => format!("+{name}={value}"),
         };
-        let Hardware { posted_writes, split_dma, drift_ppm, bits_per_error } = self.profile.hardware;
+        let Hardware { posted_writes, split_dma, drift_ppm, bits_per_error, reset_ms } = self.profile.hardware;
         let switch = |name: &str, value: Option<u64>| value.map_or(String::new(), |value| format!("+{name}={value}"));
         option("lanes", self.profile.lanes, published.lanes)
             + &option("windows", self.profile.windows, published.windows)
@@ -147,6 +147,7 @@ impl MockCards {
             + &switch("split", split_dma)
             + &option("drift", drift_ppm, 0)
             + &switch("errors", bits_per_error)
+            + &option("reset", reset_ms, 0)
     }
 
     /// Checks that all named cards and links exist; `Err` names the missing one.
@@ -208,6 +209,7 @@ fn parse_hardware(hardware: &mut Hardware, name: &str, value: &str) -> Option<()
         "posted" => hardware.posted_writes = Some(value.parse().ok()?),
         "split" => hardware.split_dma = Some(value.parse().ok()?),
         "errors" => hardware.bits_per_error = Some(value.parse().ok().filter(|bits| *bits > 0)?),
+        "reset" => hardware.reset_ms = value.parse().ok()?,
         _ => hardware.drift_ppm = value.parse().ok()?,
     }
     Some(())

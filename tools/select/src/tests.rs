@@ -54,15 +54,17 @@ fn windows() {
 fn hardware() {
     let hardware = |text: &str| Selector::parse(text).map(|selector| selector.profile().unwrap().hardware);
     assert_eq!(hardware("mock:optweb:4").unwrap(), Hardware::default());
-    let all = Hardware { posted_writes: Some(3), split_dma: Some(7), drift_ppm: 300, bits_per_error: Some(9) };
-    assert_eq!(hardware("mock:optweb:4+errors=9+drift=300+split=7+posted=3").unwrap(), all);
-    let listed = Selector::parse("mock:optweb:4+posted=3+split=7+drift=300+errors=9").unwrap().mock_selectors();
-    assert_eq!(listed[3], "mock:optweb:4/3+posted=3+split=7+drift=300+errors=9");
+    let all =
+        Hardware { posted_writes: Some(3), split_dma: Some(7), drift_ppm: 300, bits_per_error: Some(9), reset_ms: 20 };
+    assert_eq!(hardware("mock:optweb:4+errors=9+reset=20+drift=300+split=7+posted=3").unwrap(), all);
+    let listed =
+        Selector::parse("mock:optweb:4+posted=3+split=7+drift=300+errors=9+reset=20").unwrap().mock_selectors();
+    assert_eq!(listed[3], "mock:optweb:4/3+posted=3+split=7+drift=300+errors=9+reset=20");
     assert_eq!(hardware(&listed.join(",")).unwrap(), all);
-    for text in ["mock:optweb:8+posted=65", "mock:optweb:8+drift=1001"] {
+    for text in ["mock:optweb:8+posted=65", "mock:optweb:8+drift=1001", "mock:optweb:8+reset=101"] {
         assert!(matches!(hardware(text), Err(Error::Profile { .. })), "{text:?}");
     }
-    for text in ["posted=", "posted=-1", "split=x", "errors=0", "drift=0.5", "drift"] {
+    for text in ["posted=", "posted=-1", "split=x", "errors=0", "drift=0.5", "drift", "reset=-1"] {
         assert!(matches!(hardware(&format!("mock:optweb:8+{text}")), Err(Error::Syntax { .. })), "{text:?}");
     }
     assert!(matches!(Selector::parse("mock:optweb:4/0,mock:optweb:4/1+drift=1"), Err(Error::Syntax { .. })));

@@ -53,8 +53,9 @@ fn no_such_card_is_4() {
 fn a_card_that_stops_is_5_and_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.npy");
-    let arguments = ["coll", "allgather", "--timeout", "0.3", "--output", path.to_str().unwrap()];
-    for (when, rank) in [("+stop=2", 2), ("+stop=2@100", 2), ("+stop=1@250", 1)] {
+    let arguments = ["coll", "allgather", "--bytes", "64KiB", "--timeout", "0.3", "--output", path.to_str().unwrap()];
+    // At once, at a time, and after 30 000 of the 65 536 bytes for the second of three others.
+    for (when, rank) in [("+stop=2", 2), ("+stop=2@100", 2), ("+stop=1@1.1.30000", 1)] {
         let selector = format!("mock:optweb:4{when}");
         let error = exits_with(5, &[&arguments[..], &["--cards", &selector]].concat());
         assert_eq!(error["rank"], rank, "{error}");
@@ -80,7 +81,7 @@ fn the_card_that_stops_is_named_with_what_it_was_at() {
     std::fs::write(&path, words).unwrap();
     let path = path.to_str().unwrap();
     for mode in [&[][..], &["--persistent"]] {
-        for (rank, when) in [(0, ""), (1, "@100"), (2, "@1000"), (3, "@2000")] {
+        for (rank, when) in [(0, ""), (1, "@100"), (2, "@2.0.5000000"), (3, "@2000")] {
             let selector = format!("mock:optweb:4+stop={rank}{when}");
             let arguments = [&["run", path, "--timeout", "0.5", "--json", "--cards", &selector], mode].concat();
             let output = run(&arguments);

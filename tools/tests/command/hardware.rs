@@ -3,7 +3,7 @@
 use crate::{json, run, stdout};
 
 /// All of it. One posted write at a time: the command waits for a card with its next write.
-const ALL: &str = "mock:optweb:4+posted=1+split=7+drift=300+errors=1000000000000";
+const ALL: &str = "mock:optweb:4+posted=1+split=7+drift=300+errors=1000000000000+reset=100";
 
 #[test]
 fn collectives_run_on_cards_that_do_all_that_hardware_does() {
@@ -17,7 +17,7 @@ fn collectives_run_on_cards_that_do_all_that_hardware_does() {
     }
     assert_eq!(
         json(&["list", "--cards", ALL])["cards"][3]["selector"],
-        "mock:optweb:4/3+posted=1+split=7+drift=300+errors=1000000000000"
+        "mock:optweb:4/3+posted=1+split=7+drift=300+errors=1000000000000+reset=100"
     );
 }
 

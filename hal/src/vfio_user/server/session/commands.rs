@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 use std::sync::Arc;
 
+use super::reset::through_reset;
 use super::{End, Session};
 use crate::SharedMemory;
 use crate::endpoint::ResetKind;
@@ -97,7 +98,7 @@ impl Session {
             }
             Command::Reset => {
                 exactly(body, 0)?;
-                self.endpoint.reset(ResetKind::Function);
+                through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::Function));
                 self.after_config_write();
                 Ok(Reply::default())
             }
@@ -166,7 +167,8 @@ impl Session {
             self.regions.write(location, access.offset, data);
             return Ok(());
         }
-        self.regions.write(location, access.offset, data);
+        // It may begin a function-level reset.
+        through_reset(&*self.endpoint, || self.regions.write(location, access.offset, data));
         self.after_config_write();
         self.send(header, Ok(access.encode().to_vec().into()))
     }

@@ -1,6 +1,7 @@
 //! Serves one client, from its first message to its last.
 
 mod commands;
+mod reset;
 mod unread;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use self::commands::Reply;
+use self::reset::through_reset;
 use self::unread::{Unread, wanted};
 use super::budget::{Item, Share};
 use super::dma::{Dma, Finished};
@@ -219,7 +221,7 @@ impl Session {
         self.open = Some(Open { dma: Arc::clone(&dma), descriptors: client.descriptors });
         self.endpoint.attach(dma as Arc<dyn DmaPort>, Arc::clone(&self.interrupts) as Arc<dyn InterruptPort>);
         // As the kernel does when it opens a device.
-        self.endpoint.reset(ResetKind::Function);
+        through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::Function));
         self.note_bus_master();
         Ok(agreed.into())
     }
@@ -268,7 +270,8 @@ impl Drop for Session {
                 self.interrupts.request_release();
             }
             self.interrupts.disconnect();
-            self.endpoint.reset(ResetKind::OwnerLost);
+            // The next client finds an endpoint that answers.
+            through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::OwnerLost));
             // The ports of this session keep its socket open, which looks as if the card were in use.
             self.endpoint.attach(Arc::new(NoHost), Arc::new(NoHost));
         }

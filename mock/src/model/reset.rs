@@ -1,0 +1,132 @@
+//! Resets of cards: at once, or in steps that take time.
+
+use crate::card::lane::Lane;
+use crate::card::readiness::Readiness;
+use crate::card::running::Work;
+use crate::world::{Core, Event, Pace};
+
+const PS_PER_MS: u64 = 1_000_000_000;
+
+impl Core {
+    /// Resets one card. Its links retrain.
+    pub(crate) fn reset(&mut self, index: usize) {
+        self.retrain(index);
+        let peer = |lane: &Lane| match &lane.running.as_ref()?.work {
+            Work::Rdma(rdma) => Some(rdma.peer),
+            _ => None,
+        };
+        let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
+        let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
+        self.discarded.push(Box::new(contents));
+        peers.into_iter().for_each(|peer| self.transfer_ended(peer));
+        if self.profile.hardware.reset_ms > 0 {
+            self.cards[index].readiness = Readiness::Resetting;
+            self.schedule_half_reset(index);
+        }
+    }
+
+    /// Half of a reset is over.
+    pub(crate) fn reset_goes_on(&mut self, index: usize) {
+        match self.cards[index].readiness {
+            Readiness::Resetting => {
+                self.cards[index].readiness = Readiness::Training;
+                self.schedule_half_reset(index);
+            }
+            Readiness::Training => {
+                self.retrain(index);
+                self.cards[index].readiness = Readiness::Ready;
+            }
+            Readiness::Ready => {}
+        }
+    }
+
+    /// Has the time pass in which a host polls a card that is not ready, up to its next step. With a clock, time passes by
+    /// itself.
+    pub(crate) fn poll_reset(&mut self, index: usize) {
+        let before = self.cards[index].readiness;
+        if before != Readiness::Ready && self.pace == Pace::Access {
+            while self.cards[index].readiness == before && self.run_some(1) {}
+        }
+    }
+
+    fn schedule_half_reset(&mut self, index: usize) {
+        let half = u64::from(self.profile.hardware.reset_ms) * PS_PER_MS / 2;
+        let epoch = self.cards[index].epoch;
+        self.schedule_in(half, Event::ResetGoesOn { card: index, epoch });
+        // Without a clock, the access that began the reset would wait for its end.
+        if self.pace != Pace::Access {
+            self.run();
+        }
+    }
+
+    /// Trains the links of a card: what is on them is lost, and so is what its peers had received and not used.
+    fn retrain(&mut self, index: usize) {
+        self.stop_all_streams(index);
+        for port in 0..self.cards[index].links.len() {
+            let link = &mut self.cards[index].links[port];
+            link.begin_session();
+            link.inbound.clear();
+            if let Some((peer, back)) = self.back(index, port) {
+                let link = &mut self.cards[peer].links[back];
+                link.begin_session();
+                link.inbound.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_regs::bits::Status;
+    use fpga_regs::sequencer;
+
+    use super::*;
+    use crate::profile::{Hardware, Profile};
+
+    fn core(reset_ms: u32) -> Core {
+        Core::new(Profile { hardware: Hardware { reset_ms, ..Hardware::default() }, ..Profile::optweb(2) })
+    }
+
+    #[test]
+    fn a_reset_takes_its_time_in_two_halves() {
+        let mut core = core(100);
+        core.reset(1);
+        let steps = [(); 4].map(|()| {
+            let seen = (core.cards[1].readiness, core.now / u128::from(PS_PER_MS));
+            core.poll_reset(1);
+            seen
+        });
+        let ready = (Readiness::Ready, 100);
+        assert_eq!(steps, [(Readiness::Resetting, 0), (Readiness::Training, 50), ready, ready]);
+    }
+
+    #[test]
+    fn a_reset_during_a_reset_begins_anew() {
+        let mut core = core(100);
+        core.reset(0);
+        core.poll_reset(0);
+        core.reset(0);
+        core.run();
+        assert_eq!((core.cards[0].readiness, core.now), (Readiness::Ready, 150 * u128::from(PS_PER_MS)));
+    }
+
+    #[test]
+    fn what_is_written_before_the_sequencer_is_ready_does_nothing() {
+        let mut core = core(2);
+        core.reset(0);
+        core.poll_reset(0);
+        let ready = |core: &mut Core| core.read_register(0, sequencer::STATUS) & Status::READY.bits();
+        core.write_register(0, sequencer::SCRATCH, 1);
+        assert_eq!((ready(&mut core), core.cards[0].scratch), (0, 0));
+        core.poll_reset(0);
+        core.write_register(0, sequencer::SCRATCH, 2);
+        assert_eq!((ready(&mut core), core.cards[0].scratch), (1, 2));
+    }
+
+    #[test]
+    fn without_the_switch_a_reset_is_over_at_once() {
+        let mut core = core(0);
+        core.reset(0);
+        assert_eq!((core.cards[0].readiness, core.now), (Readiness::Ready, 0));
+    }
+}
