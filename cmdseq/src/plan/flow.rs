@@ -1,10 +1,10 @@
 //! Streams that share links, pseudo channels and reduction units: when each ends.
 //!
-//! Each stream goes at the lowest of the equal shares it has of what it passes; what it leaves unused of a share, nobody
-//! gets.
+//! Streams share a resource equally, and what one cannot use because it is slower elsewhere goes to the others: max-min
+//! fairness. The *level* of a resource is the rate of those that it limits; each stream goes at the lowest level on its way.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::cost::{Bound, Moment};
 
@@ -15,6 +15,8 @@ struct Resource {
     bound: Bound,
     /// Streams that pass; one that passes twice stands here twice.
     streams: Vec<u32>,
+    /// Rate of the streams that it limits; [`u64::MAX`] if it limits none.
+    level: u64,
     is_touched: bool,
 }
 
@@ -41,7 +43,12 @@ pub(super) struct Flows {
     used: usize,
     streams: Vec<Stream>,
     passes: Vec<u32>,
-    touched: Vec<u32>,
+    /// Resources whose level may be out of date.
+    touched: VecDeque<u32>,
+    /// Streams whose rate may be.
+    changed: Vec<u32>,
+    /// What streams can have elsewhere, while a level is worked out.
+    offers: Vec<u64>,
     pass: u32,
     now: u64,
     starts: BinaryHeap<Reverse<(u64, u32)>>,
@@ -56,6 +63,7 @@ impl Flows {
         self.streams.clear();
         self.passes.clear();
         self.touched.clear();
+        self.changed.clear();
         self.now = 0;
         self.starts.clear();
         self.ends.clear();
@@ -70,9 +78,13 @@ impl Flows {
         match self.resources.get_mut(number) {
             Some(resource) => {
                 (resource.mbps, resource.bound, resource.is_touched) = (mbps, bound, false);
+                resource.level = u64::MAX;
                 resource.streams.clear();
             }
-            None => self.resources.push(Resource { mbps, bound, streams: Vec::new(), is_touched: false }),
+            None => {
+                let (streams, level) = (Vec::new(), u64::MAX);
+                self.resources.push(Resource { mbps, bound, streams, level, is_touched: false });
+            }
         }
         number as u32
     }
@@ -142,7 +154,7 @@ impl Flows {
 
     fn touch(&mut self, id: u32) {
         if !std::mem::replace(&mut self.resources[id as usize].is_touched, true) {
-            self.touched.push(id);
+            self.touched.push_back(id);
         }
     }
 
@@ -152,6 +164,7 @@ impl Flows {
             self.resources[id as usize].streams.push(number);
             self.touch(id);
         }
+        self.changed.push(number);
     }
 
     fn finish(&mut self, number: u32, now: u64) {
@@ -177,27 +190,75 @@ impl Flows {
         stream.since = now;
     }
 
+    /// Works out levels until none changes, then the rates of the streams concerned. It ends: the lowest level depends on no
+    /// other one, the next on the lowest only, and so on.
     fn settle(&mut self, now: u64) {
-        self.pass += 1;
-        for id in std::mem::take(&mut self.touched) {
+        while let Some(id) = self.touched.pop_front() {
             self.resources[id as usize].is_touched = false;
-            for place in 0..self.resources[id as usize].streams.len() {
-                let number = self.resources[id as usize].streams[place];
-                if std::mem::replace(&mut self.streams[number as usize].visited, self.pass) != self.pass {
-                    self.adjust(number, now);
+            self.update(id);
+        }
+        self.pass += 1;
+        let mut changed = std::mem::take(&mut self.changed);
+        for number in changed.drain(..) {
+            if std::mem::replace(&mut self.streams[number as usize].visited, self.pass) != self.pass {
+                self.adjust(number, now);
+            }
+        }
+        self.changed = changed;
+    }
+
+    fn update(&mut self, id: u32) {
+        let level = self.level(id);
+        let old = std::mem::replace(&mut self.resources[id as usize].level, level);
+        if level == old {
+            return;
+        }
+        for index in 0..self.resources[id as usize].streams.len() {
+            let number = self.resources[id as usize].streams[index];
+            self.changed.push(number);
+            for place in self.passes(number) {
+                let other = self.passes[place];
+                // Above its own level, no resource cares what a stream can have elsewhere.
+                if other != id && level.min(old) < self.resources[other as usize].level {
+                    self.touch(other);
                 }
             }
         }
     }
 
-    fn adjust(&mut self, number: u32, now: u64) {
-        let share = |place: usize| {
-            let resource = &self.resources[self.passes[place] as usize];
-            (resource.mbps / resource.streams.len().max(1) as u64, resource.bound)
+    /// The level of resource `id` while the others keep theirs: the equal share of what is left by streams that are slower
+    /// elsewhere.
+    fn level(&mut self, id: u32) -> u64 {
+        let mut offers = std::mem::take(&mut self.offers);
+        let elsewhere = |number: &u32| {
+            let others = self.passes[self.passes(*number)].iter().filter(|other| **other != id);
+            others.map(|other| self.resources[*other as usize].level).min().unwrap_or(u64::MAX)
         };
-        let slowest = self.passes(number).map(share).min_by_key(|(rate, _)| *rate);
+        let Resource { mbps, streams, .. } = &self.resources[id as usize];
+        offers.clear();
+        offers.extend(streams.iter().map(elsewhere));
+        let (mut left, mut level) = (*mbps, u64::MAX);
+        while !offers.is_empty() {
+            let (share, sharing) = (left / offers.len() as u64, offers.len());
+            left -= offers.iter().filter(|offer| **offer < share).sum::<u64>();
+            offers.retain(|offer| *offer >= share);
+            if offers.len() == sharing {
+                level = share;
+                break;
+            }
+        }
+        self.offers = offers;
+        level
+    }
+
+    fn adjust(&mut self, number: u32, now: u64) {
+        let level = |place: usize| {
+            let resource = &self.resources[self.passes[place] as usize];
+            (resource.level, resource.bound)
+        };
+        let slowest = self.passes(number).map(level).min_by_key(|(level, _)| *level);
         let (rate, limit) = slowest.unwrap_or((0, Bound::Latency));
-        if self.streams[number as usize].rate == rate {
+        if self.streams[number as usize].rate == rate || self.streams[number as usize].end.is_some() {
             return;
         }
         self.account(number, now);
@@ -236,10 +297,9 @@ mod tests {
         assert_eq!(ends(&[(0, 1000, &[0, 0])]), [(2_000_000, Bound::Channel)], "twice over one");
         let both = ends(&[(0, 1000, &[0]), (500_000, 1000, &[0])]);
         assert_eq!(both, [(1_500_000, Bound::Channel), (2_000_000, Bound::Channel)]);
-        // The link leaves a third of the second's share of the channel unused; the first does not get it.
-        let unused = ends(&[(0, 4000, &[0]), (0, 6000, &[0, 1, 1])]);
-        assert_eq!(unused[0], (8_000_000, Bound::Channel));
-        assert_eq!(unused[1], (16_000_000, Bound::Link));
+        // The link holds the second stream at 3 Gb/s, so the first has 5 of the channel's 8.
+        let unused = ends(&[(0, 5000, &[0]), (0, 6000, &[0, 1, 1])]);
+        assert_eq!(unused, [(8_000_000, Bound::Channel), (16_000_000, Bound::Link)]);
     }
 
     #[test]

@@ -1,10 +1,19 @@
 //! Streams that share links and memory channels: the rate and the end of each.
 //!
-//! A stream goes at the lowest of the equal shares it has of the resources it passes; what it leaves unused of a share is
-//! not given to others, as with a round-robin arbiter that does not look ahead. Rates are worked out once per instant,
-//! after everything that happens in it, so the cost of an instant is the number of streams it touches.
+//! Each resource serves its streams in turn and skips those that have nothing ready, so its streams share it equally, and
+//! what a stream cannot use because it is slower elsewhere goes to the others: max-min fairness. Each resource has a *level*,
+//! the rate of the streams that it limits. The rate of a stream is the lowest level on its way.
+//!
+//! Levels are worked out once per instant, after everything that happens in it. A level follows from those of the other
+//! resources its streams pass, so a change goes on from resource to resource until no level changes: usually after one step,
+//! and in the end always, because the lowest level depends on no other one, the next on the lowest only, and so on.
+
+use std::collections::VecDeque;
 
 use crate::engine::Time;
+
+/// Level of a resource that limits no stream.
+const UNLIMITED: u64 = u64::MAX;
 
 /// One resource: a link in one direction, a pseudo channel, a card's own path through its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +33,9 @@ struct Resource {
     rate: u64,
     /// Slots of the passing streams; a stream that passes twice is listed twice.
     streams: Vec<u32>,
+    /// Megabits per second of the streams that it limits, or [`UNLIMITED`].
+    level: u64,
+    /// Whether it is in [`Rates::dirty`]: its level may be out of date.
     dirty: bool,
 }
 
@@ -46,8 +58,12 @@ pub(crate) struct Rates<T> {
     resources: Vec<Resource>,
     streams: Vec<Stream<T>>,
     free: Vec<u32>,
-    dirty: Vec<ResourceId>,
+    dirty: VecDeque<ResourceId>,
+    /// Slots of streams whose rate may be out of date.
+    changed: Vec<u32>,
     pass: u32,
+    /// What streams can take elsewhere, while a level is worked out.
+    offers: Vec<u64>,
 }
 
 /// Time at which a stream may end.
@@ -55,11 +71,19 @@ pub(crate) type End = (Time, StreamId);
 
 impl<T> Rates<T> {
     pub(crate) fn new() -> Self {
-        Rates { resources: Vec::new(), streams: Vec::new(), free: Vec::new(), dirty: Vec::new(), pass: 0 }
+        Rates {
+            resources: Vec::new(),
+            streams: Vec::new(),
+            free: Vec::new(),
+            dirty: VecDeque::new(),
+            changed: Vec::new(),
+            pass: 0,
+            offers: Vec::new(),
+        }
     }
 
     pub(crate) fn add_resource(&mut self, rate: u64) -> ResourceId {
-        self.resources.push(Resource { rate, streams: Vec::new(), dirty: false });
+        self.resources.push(Resource { rate, streams: Vec::new(), level: UNLIMITED, dirty: false });
         ResourceId((self.resources.len() - 1) as u32)
     }
 
@@ -86,6 +110,7 @@ impl<T> Rates<T> {
         stream.since = now;
         stream.passes = passes;
         stream.purpose = Some(purpose);
+        self.changed.push(slot);
         StreamId { slot, generation: stream.generation }
     }
 
@@ -124,7 +149,7 @@ impl<T> Rates<T> {
     fn touch(&mut self, id: ResourceId) {
         let resource = &mut self.resources[id.0 as usize];
         if !std::mem::replace(&mut resource.dirty, true) {
-            self.dirty.push(id);
+            self.dirty.push_back(id);
         }
     }
 
@@ -135,26 +160,74 @@ impl<T> Rates<T> {
 
     /// Updates the rates of all affected streams at `now`, and returns their new ends.
     pub(crate) fn settle(&mut self, now: Time, ends: &mut Vec<End>) {
-        self.pass = self.pass.wrapping_add(1);
-        for id in std::mem::take(&mut self.dirty) {
+        while let Some(id) = self.dirty.pop_front() {
             self.resources[id.0 as usize].dirty = false;
-            for place in 0..self.resources[id.0 as usize].streams.len() {
-                let slot = self.resources[id.0 as usize].streams[place];
-                if std::mem::replace(&mut self.streams[slot as usize].visited, self.pass) != self.pass {
-                    ends.extend(self.adjust(slot, now));
+            self.update(id);
+        }
+        self.pass = self.pass.wrapping_add(1);
+        let mut changed = std::mem::take(&mut self.changed);
+        for slot in changed.drain(..) {
+            if std::mem::replace(&mut self.streams[slot as usize].visited, self.pass) != self.pass {
+                ends.extend(self.adjust(slot, now));
+            }
+        }
+        self.changed = changed;
+    }
+
+    /// Updates the level of a resource, and marks what depends on it if it changed.
+    fn update(&mut self, id: ResourceId) {
+        let level = self.level(id);
+        let old = std::mem::replace(&mut self.resources[id.0 as usize].level, level);
+        if level == old {
+            return;
+        }
+        // Another resource counts a stream only below its own level, so a change above that means nothing to it.
+        let lower = level.min(old);
+        for place in 0..self.resources[id.0 as usize].streams.len() {
+            let slot = self.resources[id.0 as usize].streams[place];
+            self.changed.push(slot);
+            for pass in 0..self.streams[slot as usize].passes.len() {
+                let other = self.streams[slot as usize].passes[pass];
+                if other != id && lower < self.resources[other.0 as usize].level {
+                    self.touch(other);
                 }
             }
         }
     }
 
-    fn adjust(&mut self, slot: u32, now: Time) -> Option<End> {
-        let share = |id: &ResourceId| {
-            let resource = &self.resources[id.0 as usize];
-            resource.rate / resource.streams.len().max(1) as u64
+    /// Returns the level of a resource, given the levels of the others.
+    fn level(&mut self, id: ResourceId) -> u64 {
+        let (resources, streams) = (&self.resources, &self.streams);
+        let resource = &resources[id.0 as usize];
+        let elsewhere = |slot: &u32| {
+            let others = streams[*slot as usize].passes.iter().filter(|other| **other != id);
+            others.map(|other| resources[other.0 as usize].level).min().unwrap_or(UNLIMITED)
         };
-        let rate = self.streams[slot as usize].passes.iter().map(share).min().unwrap_or(0);
+        let offers = &mut self.offers;
+        offers.clear();
+        offers.extend(resource.streams.iter().map(elsewhere));
+        let mut left = resource.rate;
+        while !offers.is_empty() {
+            let (level, before) = (left / offers.len() as u64, offers.len());
+            offers.retain(|offer| {
+                let is_limited_here = *offer >= level;
+                if !is_limited_here {
+                    left -= offer;
+                }
+                is_limited_here
+            });
+            if offers.len() == before {
+                return level;
+            }
+        }
+        UNLIMITED
+    }
+
+    fn adjust(&mut self, slot: u32, now: Time) -> Option<End> {
+        let level = |id: &ResourceId| self.resources[id.0 as usize].level;
+        let rate = self.streams[slot as usize].passes.iter().map(level).min().unwrap_or(0);
         let stream = &mut self.streams[slot as usize];
-        if rate == stream.rate {
+        if rate == stream.rate || stream.purpose.is_none() {
             return None;
         }
         stream.work =
@@ -170,6 +243,8 @@ impl<T> Rates<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Runs all streams to their ends and gives the times in order of the purposes.
@@ -234,6 +309,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_stream_leaves_goes_to_the_others() {
+        let mut rates = Rates::new();
+        let (channel, link) = (rates.add_resource(51_200), rates.add_resource(10_000));
+        let mut ends = Vec::new();
+        rates.start(0, 1000, vec![channel, link], 0);
+        rates.start(0, 1000, vec![channel], 1);
+        rates.start(0, 1000, vec![channel], 2);
+        rates.settle(0, &mut ends);
+        assert_eq!(rates.streams.iter().map(|stream| stream.rate).collect::<Vec<_>>(), [10_000, 20_600, 20_600]);
+    }
+
+    #[test]
     fn stopped_streams_do_not_end() {
         let mut rates = Rates::new();
         let channel = rates.add_resource(8_000);
@@ -242,5 +329,68 @@ mod tests {
         rates.settle(0, &mut ends);
         rates.stop(|purpose| *purpose == 0);
         assert_eq!(rates.finish(ends[0].1), None);
+    }
+
+    /// Rates by filling: all grow together; what passes the resources with the least to give each is done first.
+    fn filled(rates: &Rates<usize>) -> Vec<u64> {
+        let mut done: Vec<Option<u64>> =
+            rates.streams.iter().map(|stream| stream.purpose.is_none().then_some(stream.rate)).collect();
+        loop {
+            let share = |resource: &Resource| {
+                let (known, growing): (Vec<u32>, Vec<u32>) =
+                    resource.streams.iter().partition(|slot| done[**slot as usize].is_some());
+                let left = resource.rate - known.iter().filter_map(|slot| done[*slot as usize]).sum::<u64>();
+                (!growing.is_empty()).then(|| (left / growing.len() as u64, growing))
+            };
+            let shares: Vec<(u64, Vec<u32>)> = rates.resources.iter().filter_map(share).collect();
+            let Some(level) = shares.iter().map(|(level, _)| *level).min() else {
+                return done.into_iter().flatten().collect();
+            };
+            let full = shares.into_iter().filter(|(share, _)| *share == level).flat_map(|(_, growing)| growing);
+            full.for_each(|slot| done[slot as usize] = Some(level));
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Start(Vec<usize>),
+        Stop(usize),
+        Rate(usize, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => prop::collection::vec(0..12_usize, 1..5).prop_map(Step::Start),
+            2 => (0..40_usize).prop_map(Step::Stop),
+            1 => (0..12_usize, 0..100_u64).prop_map(|(resource, rate)| Step::Rate(resource, rate)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn rates_are_those_of_filling(
+            capacities in prop::collection::vec(0..100_u64, 12),
+            instants in prop::collection::vec(prop::collection::vec(step(), 1..4), 1..20),
+        ) {
+            let mut rates = Rates::new();
+            let resources: Vec<ResourceId> = capacities.iter().map(|rate| rates.add_resource(*rate)).collect();
+            let mut ends = Vec::new();
+            let mut started = 0;
+            for (now, steps) in instants.into_iter().enumerate() {
+                for step in steps {
+                    match step {
+                        Step::Start(passes) => {
+                            rates.start(now as Time, 1 << 40, passes.iter().map(|place| resources[*place]).collect(), started);
+                            started += 1;
+                        }
+                        Step::Stop(which) => rates.stop(|purpose| *purpose == which),
+                        Step::Rate(resource, rate) => rates.set_rate(resources[resource], rate),
+                    }
+                }
+                rates.settle(now as Time, &mut ends);
+                let seen: Vec<u64> = rates.streams.iter().map(|stream| stream.rate).collect();
+                prop_assert_eq!(seen, filled(&rates));
+            }
+        }
     }
 }
