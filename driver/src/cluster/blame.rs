@@ -1,4 +1,5 @@
-//! Finds the rank that the others wait for: reads the state of each sequencer that is not done, once after a timeout.
+//! Finds the rank that the others wait for: by the state of each sequencer that is not done, read once after a timeout, and by
+//! which cards can be aborted afterwards.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,6 +10,7 @@ use fpga_regs::bits::Status;
 
 use crate::card::Card;
 use crate::error::{Error, Result};
+use crate::ledger::state::State;
 use crate::sequencer::state::SequencerState;
 
 /// Most peers, and most ranks waiting for one peer, that a message names; the rest is counted.
@@ -35,10 +37,13 @@ pub struct Unfinished {
 struct Seen<'a> {
     unfinished: &'a Unfinished,
     state: SequencerState,
+    last_seen: String,
     /// The rank, among those not done, that it waits for.
     waits_for: Option<u32>,
     /// How many wait for it.
     waiting: usize,
+    /// Whether its card could not be aborted: it has stopped, whatever its registers say it was at.
+    is_stuck: bool,
 }
 
 impl Seen<'_> {
@@ -48,46 +53,63 @@ impl Seen<'_> {
     }
 }
 
-/// The error of a wait for `unfinished`, at least one, of a group of these nodes by rank: it names the rank that the others
-/// wait for. Reads seven registers of each of their cards. `undefined` is what the timeout leaves undefined.
-pub(crate) fn timeout(
-    cards: &[Card],
-    group: &[u32],
-    unfinished: &[Unfinished],
-    undefined: &str,
+/// Ranks that were not done in time, at least one, and what their cards were at.
+pub(crate) struct Late {
+    unfinished: Vec<Unfinished>,
+    /// Of each, its state and what to print of it: an abort changes both.
+    states: Result<Vec<(SequencerState, String)>>,
     waited: Duration,
-) -> Error {
-    let states = unfinished.iter().map(|one| cards[one.card].sequencer_state()).collect::<Result<Vec<_>>>();
-    let seen = match states {
-        Ok(states) => see(group, unfinished, states),
-        // A card that is gone is the one that the others wait for.
-        Err(error) => return error,
-    };
-    let Some(blamed) = blamed(&seen) else { unreachable!("called with a rank that is not done") };
-    let Unfinished { rank, card, phase, instruction, operation, .. } = *blamed.unfinished;
-    let card = &cards[card];
-    let index = instruction.map_or(String::new(), |index| format!("instruction {index}, "));
-    let what = format!(
-        "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}{}; {undefined}",
-        card.name(),
-        unfinished.len(),
-        group.len(),
-        waiting(&seen, group),
-        errors(&seen, rank),
-    );
-    let last_seen = card.queue().last_seen(&blamed.state);
-    Error::Timeout { what, node: Some(card.node()), rank: Some(rank), instruction, waited, last_seen }
 }
 
-fn see<'a>(group: &[u32], unfinished: &'a [Unfinished], states: Vec<SequencerState>) -> Vec<Seen<'a>> {
+impl Late {
+    /// Reads seven registers of each of the cards.
+    pub(crate) fn observe(cards: &[Card], unfinished: Vec<Unfinished>, waited: Duration) -> Self {
+        let read = |card: &Card| card.sequencer_state().map(|state| (state, card.queue().last_seen(&state)));
+        let states = unfinished.iter().map(|one| read(&cards[one.card])).collect();
+        Late { unfinished, states, waited }
+    }
+
+    /// Returns the error of the wait for ranks of a group of these nodes: it names the rank that the others wait for. If the
+    /// cards were aborted since, that is one that could not be. `undefined` is what the timeout leaves undefined.
+    pub(crate) fn error(self, cards: &[Card], group: &[u32], undefined: &str) -> Error {
+        let Late { unfinished, states, waited } = self;
+        let seen = match states {
+            Ok(states) => see(cards, group, &unfinished, states),
+            // A card that is gone is the one that the others wait for.
+            Err(error) => return error,
+        };
+        let Some(blamed) = blamed(&seen) else { unreachable!("observed with a rank that is not done") };
+        let Unfinished { rank, card, phase, instruction, operation, .. } = *blamed.unfinished;
+        let card = &cards[card];
+        let index = instruction.map_or(String::new(), |index| format!("instruction {index}, "));
+        let what = format!(
+            "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}{}; {undefined}",
+            card.name(),
+            unfinished.len(),
+            group.len(),
+            waiting(&seen, group),
+            errors(&seen, rank),
+        );
+        let last_seen = blamed.last_seen.clone();
+        Error::Timeout { what, node: Some(card.node()), rank: Some(rank), instruction, waited, last_seen }
+    }
+}
+
+fn see<'a>(
+    cards: &[Card],
+    group: &[u32],
+    unfinished: &'a [Unfinished],
+    states: Vec<(SequencerState, String)>,
+) -> Vec<Seen<'a>> {
     let rank_of: BTreeMap<u32, u32> = group.iter().copied().zip(0..).collect();
     let is_unfinished = |rank: &u32| unfinished.iter().any(|one| one.rank == *rank);
     let mut seen: Vec<Seen<'_>> = unfinished
         .iter()
         .zip(states)
-        .map(|(unfinished, state)| {
+        .map(|(unfinished, (state, last_seen))| {
             let peer = state.waiting_peer.and_then(|node| rank_of.get(&node)).copied();
-            Seen { unfinished, state, waits_for: peer.filter(is_unfinished), waiting: 0 }
+            let is_stuck = cards[unfinished.card].state() != State::Running;
+            Seen { unfinished, state, waits_for: peer.filter(is_unfinished), waiting: 0, is_stuck, last_seen }
         })
         .collect();
     let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
@@ -96,14 +118,15 @@ fn see<'a>(group: &[u32], unfinished: &'a [Unfinished], states: Vec<SequencerSta
     seen
 }
 
-/// Returns the rank that the others wait for in the end: a rank that waits for nobody; else one that waits for a card that is
+/// Returns the rank that the others wait for in the end: one whose card is stuck; else a rank that waits for nobody; else one that waits for a card that is
 /// done or outside of the group; else one of those that wait for each other in a circle. Of several, the one with most ranks
 /// waiting for it, then with fewest completions, then with the lowest rank.
 fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
     let first = |of: &mut dyn Iterator<Item = &'s Seen<'a>>| {
         of.min_by_key(|one| (usize::MAX - one.waiting, one.unfinished.completed, one.unfinished.rank))
     };
-    first(&mut seen.iter().filter(|one| one.waits_for_nobody()))
+    first(&mut seen.iter().filter(|one| one.is_stuck))
+        .or_else(|| first(&mut seen.iter().filter(|one| one.waits_for_nobody())))
         .or_else(|| first(&mut seen.iter().filter(|one| one.waits_for.is_none())))
         .or_else(|| first(&mut circle(seen).into_iter()))
 }

@@ -9,10 +9,10 @@ use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
-use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::synchronise::synchronise;
-use crate::cluster::{Cluster, check_programs, in_phase};
+use crate::cluster::{Cluster, UNDEFINED, check_programs, in_phase};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -79,9 +79,13 @@ impl Cluster {
             .collect();
         let with_program = runs.iter().filter(|run| !run.program.is_empty()).count();
         let mut counted = Repetitions::new(with_program);
-        let mut outcome = self.run_ranks(&mut runs, &mut counted, group, deadline);
+        let mut late = None;
+        let mut outcome = self.run_ranks(&mut runs, &mut counted, deadline).map(|found| late = found);
         if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
             outcome = outcome.and(self.abort_all(&mut runs));
+        }
+        if let Some(late) = late {
+            outcome = Err(late.error(self.cards(), group, UNDEFINED));
         }
         opened.into_iter().for_each(|through| self.close_after(through));
         changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
@@ -105,23 +109,23 @@ impl Cluster {
         loading.into_iter().try_for_each(|(index, tables, tokens)| cards[index].await_tables(tables, tokens, deadline))
     }
 
-    /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end.
+    /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end. Returns who was
+    /// late.
     fn run_ranks(
         &mut self,
         runs: &mut [RepeatedRun<'_>],
         counted: &mut Repetitions,
-        group: &[u32],
         deadline: Deadline,
-    ) -> Result<()> {
+    ) -> Result<Option<Late>> {
         let cards = self.all_mut();
         for run in runs.iter_mut() {
             run.fill(&mut cards[run.card], counted)?;
         }
         match ranks::run(cards, runs, counted, deadline)? {
-            Ended::Done => Ok(()),
+            Ended::Done => Ok(None),
             Ended::Late => {
-                let unfinished: Vec<_> = runs.iter().filter_map(RepeatedRun::unfinished).collect();
-                Err(blame::timeout(cards, group, &unfinished, "destinations are undefined", deadline.waited()))
+                let unfinished = runs.iter().filter_map(RepeatedRun::unfinished).collect();
+                Ok(Some(Late::observe(cards, unfinished, deadline.waited())))
             }
         }
     }

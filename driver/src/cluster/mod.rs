@@ -19,7 +19,7 @@ use fpga_hal::Function;
 
 use crate::card::Card;
 use crate::card::windows::Keys;
-use crate::cluster::blame::Unfinished;
+use crate::cluster::blame::{Late, Unfinished};
 use crate::communicators::registry::Registry;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -35,6 +35,9 @@ pub struct Cluster {
     /// Of the windows to be opened.
     pub(crate) keys: Keys,
 }
+
+/// What a timeout leaves undefined.
+const UNDEFINED: &str = "destinations are undefined";
 
 impl Cluster {
     /// Opens all `functions` and makes sure that they belong together. They may be given in any order.
@@ -189,13 +192,13 @@ impl Cluster {
     }
 
     /// The error of a wait for programs of which `unfinished` are not done, on a group of these nodes by rank: it names the
-    /// rank that the others wait for. For callers that push to the queues themselves. Reads six registers of each card that
+    /// rank that the others wait for. For callers that push to the queues themselves. Reads seven registers of each card that
     /// is not done.
     ///
     /// # Panics
     /// If there is no unfinished rank, or the index of a card is out of bounds.
     pub fn timeout(&self, group: &[u32], unfinished: &[Unfinished], waited: Duration) -> Error {
-        blame::timeout(&self.cards, group, unfinished, "destinations are undefined", waited)
+        Late::observe(&self.cards, unfinished.to_vec(), waited).error(&self.cards, group, UNDEFINED)
     }
 
     /// `error` of one of the cards, with its rank in a group of these nodes and what was being done. For callers that work

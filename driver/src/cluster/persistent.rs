@@ -9,7 +9,7 @@ use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal,
 
 use crate::card::Card;
 use crate::card::resident::Resident;
-use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::windows::Through;
 use crate::cluster::{Cluster, check_programs, in_phase};
@@ -162,7 +162,8 @@ impl Prepared {
             completed: 0,
         };
         let unfinished: Vec<_> = self.ranks.iter().filter(|rank| !rank.is_done()).map(unfinished).collect();
-        blame::timeout(cards, &self.schedule.set.nodes, &unfinished, "it goes on, and may be waited for again", waited)
+        let late = Late::observe(cards, unfinished, waited);
+        late.error(cards, &self.schedule.set.nodes, "it goes on, and may be waited for again")
     }
 }
 

@@ -8,10 +8,10 @@ use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Completion, Status};
 
 use crate::card::Card;
-use crate::cluster::Cluster;
-use crate::cluster::blame::{self, Unfinished};
+use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::windows::Through;
+use crate::cluster::{Cluster, UNDEFINED};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -70,10 +70,14 @@ impl Cluster {
         let mut runs: Vec<_> = each
             .map(|((rank, card), program)| ProgramRun::new(rank, card, named(program, rank as usize, &through)))
             .collect();
-        let mut ended = self.run_programs(&mut runs, group, deadline);
+        let mut late = None;
+        let mut ended = self.run_programs(&mut runs, deadline).map(|found| late = found);
         if ended.is_err() || !runs.iter().all(ProgramRun::is_done) {
             runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
             ended = ended.and(ranks::abort(self.all_mut(), runs.iter().map(|run| run.card)));
+        }
+        if let Some(late) = late {
+            ended = Err(late.error(self.cards(), group, UNDEFINED));
         }
         self.close_after(through);
         let failed = ranks::first_failure(&runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
@@ -110,16 +114,17 @@ impl Cluster {
         communicators
     }
 
-    fn run_programs(&mut self, runs: &mut [ProgramRun<'_>], group: &[u32], deadline: Deadline) -> Result<()> {
+    /// Returns who was late.
+    fn run_programs(&mut self, runs: &mut [ProgramRun<'_>], deadline: Deadline) -> Result<Option<Late>> {
         let cards = self.all_mut();
         for run in runs.iter_mut() {
             run.fill(&mut cards[run.card])?;
         }
         match ranks::run(cards, runs, &mut (), deadline)? {
-            Ended::Done => Ok(()),
+            Ended::Done => Ok(None),
             Ended::Late => {
-                let unfinished: Vec<_> = runs.iter().filter_map(ProgramRun::unfinished).collect();
-                Err(blame::timeout(cards, group, &unfinished, "destinations are undefined", deadline.waited()))
+                let unfinished = runs.iter().filter_map(ProgramRun::unfinished).collect();
+                Ok(Some(Late::observe(cards, unfinished, deadline.waited())))
             }
         }
     }

@@ -341,6 +341,26 @@ fn the_card_that_all_wait_for_is_blamed() {
     }
 }
 
+/// Each waits for the next one, as the registers of a card say that stopped in the middle of an exchange. One takes no abort.
+#[test]
+fn in_a_circle_the_card_that_cannot_be_aborted_is_blamed() {
+    for deaf in 0..4 {
+        let (fakes, mut cluster) = open(4, 64);
+        let plan = barrier(&cluster, &[3, 0, 1, 2]);
+        cluster.execute(&plan.set, &Execution::default()).unwrap();
+        for (node, fake) in (0..).zip(&fakes) {
+            let reply = || if node == deaf { Reply::Deaf } else { Reply::Hang };
+            fake.state().script = (0..64).map(|count| (count, reply())).collect();
+            fake.set(BLOCK + 0x124, (node + 1) % 4);
+        }
+        let execution = Execution { timeout: Duration::from_millis(50), ..Execution::default() };
+        let error = cluster.execute(&plan.set, &execution).unwrap_err();
+        let text = error.to_string();
+        let Error::Timeout { node, rank, .. } = error else { panic!("{error}") };
+        assert_eq!((node, rank), (Some(deaf), Some((deaf + 1) % 4)), "{text}");
+    }
+}
+
 #[test]
 fn a_card_that_does_not_run_is_told_of_before_anything_is_launched() {
     let (fakes, mut cluster) = open(4, 64);
