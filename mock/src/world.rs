@@ -27,6 +27,7 @@ use crate::net::wiring::Ports;
 use crate::profile::Profile;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{HOLD_BYTES, Move};
+use crate::proto::optweb::one_sided::ServedId;
 use crate::proto::optweb::signal::SIGNALS;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::Carried;
@@ -62,12 +63,8 @@ pub(crate) enum Event {
     Arrival { at: LaneId, port: u32, session: u32, what: Carried },
     /// The last beat of a burst from the receive buffer is counted.
     BufferedCounted { at: LaneId, epoch: u64, port: usize },
-    /// A one-sided request reaches the card that has the data.
-    RdmaRequested { reader: LaneId, epoch: u64 },
-    /// The beat that announces a one-sided write reaches the card that it is for.
-    RdmaAnnounced { writer: LaneId, epoch: u64 },
-    /// The last beat of a one-sided transfer is counted at its destination.
-    RdmaCounted { issuer: LaneId, epoch: u64 },
+    /// The first beat that another card reads from this one is at the switch.
+    ReplyBegins(ServedId),
     /// A planted fault strikes.
     Strike(Fault),
     /// The link between two cards comes up again.
@@ -99,8 +96,6 @@ pub(crate) enum Step {
     FoldCounted,
     /// The result of a fold is out of the reduction units and counted.
     Folded,
-    /// The signal that ends a one-sided write arrived.
-    Acknowledged,
     /// No transfer goes through the window any more, or the `close` has waited long enough.
     Closed,
     /// The next piece of a copy from or to host memory is due.
@@ -222,6 +217,7 @@ impl Core {
             signals: [0; SIGNALS],
             tables: Tables::new(),
             windows: Windows::new(profile.windows()),
+            served: Vec::new(),
             user_logic: None,
             errors: fpga_regs::bits::Errors::empty(),
             link_errors: 0,

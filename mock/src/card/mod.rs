@@ -46,6 +46,7 @@ use crate::card::user_logic::UserLogic;
 use crate::card::windows::Windows;
 use crate::engine::streams::ResourceId;
 use crate::net::link::Link;
+use crate::proto::optweb::one_sided::Served;
 use crate::proto::optweb::signal::SIGNALS;
 
 /// Queue pairs of a card.
@@ -94,6 +95,8 @@ pub(crate) struct Card {
     pub(crate) signals: [u32; SIGNALS],
     pub(crate) tables: Tables,
     pub(crate) windows: Windows,
+    /// One-sided operations of other cards in progress: at most one for each of their lanes.
+    pub(crate) served: Vec<Served>,
     pub(crate) user_logic: Option<Box<dyn UserLogic>>,
     pub(crate) errors: Errors,
     /// What came over links with a wrong checksum.
@@ -131,6 +134,7 @@ impl Card {
         self.signals = [0; SIGNALS];
         self.tables.clear();
         self.windows.reset();
+        self.served = Vec::new();
         self.errors = Errors::empty();
         self.link_errors = 0;
         self.eager_limit = eager_limit;

@@ -5,7 +5,7 @@ use cmdseq::completion::{OUT_OF_MEMORY, Status};
 
 use crate::card::memory::MemoryError;
 use crate::engine::Time;
-use crate::proto::optweb::one_sided::{Admission, Rdma};
+use crate::proto::optweb::one_sided::{Admission, Issued};
 use crate::proto::optweb::signal::Signal;
 use crate::proto::optweb::transfer::{Barrier, Transfer};
 use crate::proto::refusal::Refusal;
@@ -54,8 +54,8 @@ pub(crate) enum Work {
     Barrier(Barrier),
     /// Blocks out and in.
     Transfer(Box<Transfer>),
-    /// A one-sided transfer.
-    Rdma(Rdma),
+    /// A one-sided operation.
+    Rdma(Issued),
     /// A signal of this card, checked after it is read.
     Signal { signal: Signal, is_read: bool },
     /// A stream within the card's own memory: a fill without a source, a copy of one, or a fold of two.

@@ -150,6 +150,6 @@ impl Core {
             },
             ([], _) => Data::Pattern { bytes, pattern: instruction.extent, to },
         };
-        self.start_move(at, at.card, data, Then::LocalDone);
+        self.start_move(at, data, Then::LocalDone);
     }
 }

@@ -73,21 +73,13 @@ impl Core {
             Event::BufferedCounted { at, epoch, port } if is_current(self, at, epoch) => {
                 self.buffered_counted(at, port);
             }
-            Event::RdmaRequested { reader, epoch } if is_current(self, reader, epoch) => self.rdma_requested(reader),
-            Event::RdmaAnnounced { writer, epoch } if is_current(self, writer, epoch) => self.rdma_announced(writer),
-            Event::RdmaCounted { issuer, epoch } if is_current(self, issuer, epoch) => self.rdma_counted(issuer),
+            Event::ReplyBegins(id) => self.reply_begins(id),
             Event::Strike(fault) => self.strike(fault),
             Event::LinkUp { a, b } => self.link_up(a, b),
             Event::Unanswered { number } => self.completion_timeout(number),
             Event::Posted { card, number } => self.posted_due(card, number),
             Event::ResetGoesOn { card, epoch } if self.cards[card].epoch == epoch => self.reset_goes_on(card),
-            Event::Issue { .. }
-            | Event::Step { .. }
-            | Event::BufferedCounted { .. }
-            | Event::RdmaRequested { .. }
-            | Event::RdmaAnnounced { .. }
-            | Event::RdmaCounted { .. }
-            | Event::ResetGoesOn { .. } => {}
+            Event::Issue { .. } | Event::Step { .. } | Event::BufferedCounted { .. } | Event::ResetGoesOn { .. } => {}
         }
     }
 }

@@ -128,7 +128,7 @@ impl Core {
             let peer = self.ports.peer(self.cards[at.card].node, *port);
             return self.fail(at, (Status::Mismatch, peer as u16));
         }
-        self.start_move(at, at.card, Data::Result(Box::new(fold)), Then::Folded);
+        self.start_move(at, Data::Result(Box::new(fold)), Then::Folded);
     }
 
     /// The result is in memory: completes all receives.

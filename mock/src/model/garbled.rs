@@ -13,13 +13,13 @@ impl Core {
     pub(super) fn hit(&mut self, card: usize, port: usize, what: Carried) -> Carried {
         let bytes = what.bytes(self.profile.beat_bytes);
         if bytes > 0 && self.is_hit(card, port, bytes) {
-            return Carried::Garbled { is_data: !matches!(what, Carried::Control(_)) };
+            return Carried::Garbled { is_data: what.is_data() };
         }
         what
     }
 
     /// Whether a bit error hits one of `bytes` bytes that the link at `port` of a card carries now.
-    pub(super) fn is_hit(&mut self, card: usize, port: usize, bytes: u64) -> bool {
+    fn is_hit(&mut self, card: usize, port: usize, bytes: u64) -> bool {
         let link = &mut self.cards[card].links[port];
         if !link.garbles.is_empty() && link.take_garble() {
             return true;
@@ -41,24 +41,12 @@ impl Core {
             (Some(Running { work: Work::Transfer(transfer), .. }), Some(place)) => {
                 transfer.receives[place].state == ReceiveState::Waiting
             }
+            (Some(Running { work: Work::Rdma(issued), .. }), _) => issued.is_read && issued.port == port,
             _ => false,
         };
         if is_data && waits {
             let peer = self.ports.peer(card.node, port);
             self.fail(at, (Status::LinkError, peer as u16));
         }
-    }
-
-    /// Whether a beat or block of a one-sided transfer from one card to another is hit, which the other then counts.
-    pub(super) fn one_sided_is_hit(&mut self, from: usize, to: usize, bytes: u64) -> bool {
-        let (from_node, to_node) = (self.cards[from].node, self.cards[to].node);
-        let Some(port) = self.ports.toward(from_node, to_node) else { return false };
-        let is_hit = self.is_hit(from, port, self.profile.beat_bytes.saturating_add(bytes));
-        if is_hit {
-            let card = &mut self.cards[to];
-            card.link_errors = card.link_errors.wrapping_add(1);
-            card.errors |= Errors::LINK_ERROR;
-        }
-        is_hit
     }
 }

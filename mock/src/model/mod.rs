@@ -12,6 +12,7 @@ mod rdma;
 pub(crate) mod registers;
 mod reset;
 mod sequencer;
+mod serving;
 mod signals;
 mod split_dma;
 mod stored;

@@ -13,11 +13,11 @@ use crate::proto::refusal::Refusal;
 use crate::world::Core;
 
 impl Core {
-    /// Moves `data` to the memory of `card` for the instruction that runs in a lane. The follow-up may run before this returns,
-    /// so callers must be done.
-    pub(crate) fn start_move(&mut self, at: LaneId, card: usize, data: Data, then: Then) {
-        let (epoch, clears) = (self.lane(at).epoch, self.cards[card].memory.clears());
-        self.moving = Some(Move { at, epoch, card, clears, data, then, done: 0 });
+    /// Moves `data` to the memory of the card, for the instruction that runs in the lane or for what the card serves. The follow-up
+    /// may run before this returns, so callers must be done.
+    pub(crate) fn start_move(&mut self, at: LaneId, data: Data, then: Then) {
+        let (epoch, clears) = (self.lane(at).epoch, self.cards[at.card].memory.clears());
+        self.moving = Some(Move { at, epoch, clears, data, then, done: 0 });
         self.go_on_moving();
     }
 
@@ -34,26 +34,32 @@ impl Core {
             self.discarded.push(Box::new(payload));
         }
         match (ended, this.then) {
+            (Err(refusal), Then::Written { id, .. }) => self.write_failed(id, refusal),
             (Err(refusal), _) => self.fail(this.at, refusal),
             (Ok(false), _) => {}
             (Ok(true), Then::Received { port, place }) => self.received(this.at, port, place),
             (Ok(true), Then::OwnKept) => self.own_kept(this.at),
             (Ok(true), Then::LocalDone) => self.timed_finish(this.at),
-            (Ok(true), Then::RdmaMoved) => self.rdma_moved(this.at),
+            (Ok(true), Then::ReadDone) => self.read_done(this.at),
+            (Ok(true), Then::Written { id, signal }) => self.written(id, signal),
             (Ok(true), Then::Folded) => self.all_received(this.at),
         }
         true
     }
 
-    /// Moves piece after piece: to the end, or until a host has ended the instruction (`false`). `None` if the lock must be released
+    /// Moves piece after piece: to the end, or until a host has ended what it is for (`false`). `None` if the lock must be released
     /// first.
     fn move_pieces(&mut self, this: &mut Move) -> Option<Result<bool, Refusal>> {
-        if self.lane(this.at).epoch != this.epoch {
+        let goes_on = match this.then {
+            Then::Written { id, .. } => self.is_served(id),
+            _ => self.lane(this.at).epoch == this.epoch,
+        };
+        if !goes_on {
             return Some(Ok(false));
         }
-        if self.cards[this.card].memory.clears() != this.clears {
+        if self.cards[this.at.card].memory.clears() != this.clears {
             // The card was reset during the move.
-            return Some(Err((Status::Mismatch, self.cards[this.card].node as u16)));
+            return Some(Err((Status::Mismatch, self.cards[this.at.card].node as u16)));
         }
         while this.done < this.data.bytes() {
             if self.has_held_enough() {
@@ -71,7 +77,7 @@ impl Core {
     fn move_piece(&mut self, this: &mut Move) -> Result<u64, MemoryError> {
         let (done, left) = (this.done, this.data.bytes() - this.done);
         let bytes = left.min(HOLD_BYTES);
-        let memory = &mut self.cards[this.card].memory;
+        let memory = &mut self.cards[this.at.card].memory;
         match &mut this.data {
             Data::Block { payload, to } => {
                 self.hold_bytes += bytes;
@@ -121,7 +127,7 @@ mod tests {
             let order = card.sequencer.in_flight.begin();
             card.lanes[0].running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0, order) });
             let payload = core.cards[0].memory.payload(0, BYTES).unwrap();
-            core.start_move(LaneId::first(1), 1, Data::Block { payload, to: 0 }, Then::LocalDone);
+            core.start_move(LaneId::first(1), Data::Block { payload, to: 0 }, Then::LocalDone);
             assert_eq!(core.hold_bytes, HOLD_BYTES);
             Amid { core, host }
         }

@@ -1,22 +1,24 @@
-//! One-sided transfers: the peer's sequencer takes no part.
+//! One-sided operations, at the card that issues them.
 //!
 //! An extension: OPTWEB has none, because its data carries no address. Here the beat that announces data is followed by
-//! one with address and size, and the peer's switch and memory serve it whatever its sequencer does.
+//! one with address and size, and the peer's switch and memory serve it whatever its sequencer does: see [`super::serving`].
 
 use cmdseq::completion::Status;
 use cmdseq::instruction::offset;
 use cmdseq::{Instruction, Operation};
 
 use crate::card::running::{Running, Work, memory_refusal};
+use crate::net::buffer::Way;
 use crate::net::payload::Payload;
-use crate::profile::{BEAT_CYCLES, ONE_SIDED_CYCLES};
+use crate::profile::ONE_SIDED_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
-use crate::proto::optweb::one_sided::{Rdma, Request};
+use crate::proto::optweb::one_sided::{Issued, OneSided, Request};
 use crate::proto::optweb::signal::Signal;
 use crate::proto::optweb::stream::StreamPurpose;
+use crate::proto::optweb::transfer::Carried;
 use crate::proto::refusal::{Refusal, bad_field};
-use crate::world::{Core, Event, Step};
+use crate::world::{Core, Step};
 
 impl Core {
     pub(crate) fn begin_rdma(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
@@ -38,28 +40,11 @@ impl Core {
         self.check_memory(at.card, remote, instruction.bytes)?;
         let is_read = instruction.operation == Operation::RdmaRead;
         let signal = (instruction.operation == Operation::PutSignal).then(|| Signal::of(instruction)).transpose()?;
-        let (source, destination) = if is_read { (peer, at.card) } else { (at.card, peer) };
-        let (_, back) = self.far_end(at, port).ok_or((Status::LinkDown, peer as u16))?;
-        let link = if is_read { &self.cards[peer].links[back] } else { &self.cards[at.card].links[port] };
-        let (out, farther_ps) = (link.out.clone(), link.farther_ps);
-        let dispatch = self.profile.dispatch_cycles;
         let (window, rights, bytes) = (instruction.window(), instruction.needed_rights(), instruction.bytes);
-        let rdma = Rdma {
-            is_read,
-            source: (source, if is_read { remote } else { own }),
-            destination: (destination, if is_read { own } else { remote }),
-            out,
-            farther_ps,
-            data: None,
-            port,
-            session: self.cards[at.card].links[port].session,
-            signal,
-            peer,
-            request: Request { window, rights, address: remote, bytes },
-            admitted: None,
-        };
-        self.set_work(at, Work::Rdma(rdma));
-        if is_read || instruction.bytes == 0 {
+        let request = Request { window, rights, address: remote, bytes };
+        self.set_work(at, Work::Rdma(Issued { is_read, own, port, peer, request, signal, is_announced: false }));
+        let dispatch = self.profile.dispatch_cycles;
+        if is_read || bytes == 0 {
             self.schedule_step(at, self.profile.cycles(dispatch + ONE_SIDED_CYCLES), Step::ControlsOut);
         } else {
             let data = dispatch + self.profile.memory_read_cycles;
@@ -68,171 +53,135 @@ impl Core {
         Ok(())
     }
 
-    fn rdma(&self, at: LaneId) -> Option<(&Rdma, u64)> {
-        match self.running(at) {
-            Some(Running { work: Work::Rdma(rdma), instruction, .. }) => Some((rdma, instruction.bytes)),
+    fn issued(&mut self, at: LaneId) -> Option<&mut Issued> {
+        match self.running_mut(at) {
+            Some(Running { work: Work::Rdma(issued), .. }) => Some(issued),
             _ => None,
         }
     }
 
+    /// What the lane's operation is called on its link.
+    fn number(&self, at: LaneId) -> u64 {
+        self.lane(at).epoch
+    }
+
+    fn carry_one_sided(&mut self, at: LaneId, port: usize, delay: u64, what: OneSided) {
+        self.carry(at, port, delay, Carried::OneSided(Box::new(what)));
+    }
+
+    /// The beat with address and size is out, of an operation that sends no data.
     pub(crate) fn rdma_request_out(&mut self, at: LaneId) {
-        let epoch = self.lane(at).epoch;
-        match self.rdma(at) {
-            // Without data the beat with address and size carries the signal.
-            Some((rdma @ Rdma { signal: Some(_), .. }, 0)) => {
-                self.schedule_in(self.profile.control_ps() + rdma.farther_ps, Event::RdmaCounted { issuer: at, epoch });
-            }
-            Some((_, 0)) => self.finish(at),
-            Some((rdma, _)) => {
-                self.schedule_in(
-                    self.profile.control_ps() + rdma.farther_ps,
-                    Event::RdmaRequested { reader: at, epoch },
-                );
-            }
-            None => {}
+        let number = self.number(at);
+        let Some(issued) = self.issued(at) else { return };
+        let (port, own, request) = (issued.port, issued.own, issued.request);
+        let asked = match (issued.is_read, issued.signal) {
+            _ if request.bytes == 0 && issued.signal.is_none() => return self.finish(at),
+            (false, Some(signal)) => OneSided::Signal { number, request, signal },
+            _ => OneSided::Read { number, request, way: Way([Some(self.cards[at.card].channel(own)), None]) },
+        };
+        self.announce(at, port, asked);
+    }
+
+    fn announce(&mut self, at: LaneId, port: usize, what: OneSided) {
+        if let Some(issued) = self.issued(at) {
+            issued.is_announced = true;
         }
+        self.carry_one_sided(at, port, self.profile.control_ps(), what);
     }
 
-    /// Fails a transfer whose link was trained since it began: the peer was reset, and knows nothing of it.
-    fn fail_if_lost(&mut self, issuer: LaneId) {
-        let Some((rdma, _)) = self.rdma(issuer) else { return };
-        let peer = rdma.peer as u16;
-        if self.cards[issuer.card].links[rdma.port].session != rdma.session {
-            self.fail(issuer, (Status::LinkDown, peer));
-        }
+    /// The beat with address and size of a write is out; the data follows.
+    pub(crate) fn start_write(&mut self, at: LaneId) {
+        let number = self.number(at);
+        let Some(issued) = self.issued(at) else { return };
+        let Issued { own, port, peer, request, .. } = *issued;
+        let card = &self.cards[at.card];
+        let mut passes = card.links[port].out.to_vec();
+        // All cards have the same pseudo channels.
+        passes.extend([card.channel(own), self.cards[peer].channel(request.address)]);
+        self.start_stream(request.bytes, passes, StreamPurpose::Write { at });
+        self.count_transfer(request.bytes);
+        self.announce(at, port, OneSided::Announced { number, request });
     }
 
-    /// The peer checks a transfer, and returns whether it is admitted.
-    fn admit(&mut self, issuer: LaneId) -> bool {
-        let node = self.cards[issuer.card].node;
-        let Some((rdma, _)) = self.rdma(issuer) else { return false };
-        let admitted = self.cards[rdma.peer].admit(node, &rdma.request);
-        if let Some(Running { work: Work::Rdma(rdma), .. }) = self.running_mut(issuer) {
-            rdma.admitted = admitted;
-        }
-        admitted.is_some()
-    }
-
-    /// Tells the issuer after `delay` that the peer refuses the transfer.
-    fn refuse_rdma(&mut self, issuer: LaneId, delay: u64) {
-        let Some((rdma, _)) = self.rdma(issuer) else { return };
-        let peer = rdma.peer;
-        self.fail_after(issuer, Status::BadWindow, peer as u16, delay);
-        self.transfer_ended(peer);
-    }
-
-    /// The announcing beat of a write is at the peer, before its data.
-    pub(crate) fn rdma_announced(&mut self, writer: LaneId) {
-        self.fail_if_lost(writer);
-        if let Some((rdma, _)) = self.rdma(writer)
-            && !self.cards[rdma.peer].is_frozen
-        {
-            self.admit(writer);
-        }
-    }
-
-    /// Sends the data back from the source card's memory, independent of that card's sequencer.
-    pub(crate) fn rdma_requested(&mut self, reader: LaneId) {
-        self.fail_if_lost(reader);
-        let Some((rdma, _)) = self.rdma(reader) else { return };
-        let refused_ps = self.profile.control_ps() + rdma.farther_ps;
-        let source = rdma.source.0;
-        if !self.cards[source].is_frozen && !self.one_sided_is_hit(reader.card, source, 0) {
-            if !self.admit(reader) {
-                return self.refuse_rdma(reader, refused_ps);
-            }
-            let cycles = self.profile.memory_read_cycles + BEAT_CYCLES;
-            self.schedule_step(reader, self.profile.cycles(cycles), Step::HeaderOut);
-        }
-    }
-
-    pub(crate) fn start_rdma_stream(&mut self, issuer: LaneId) {
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (from, to, is_read) = (rdma.source, rdma.destination, rdma.is_read);
-        let channels = [self.cards[from.0].channel(from.1), self.cards[to.0].channel(to.1)];
-        let passes = channels.iter().chain(&rdma.out).copied().collect();
-        let announced_ps = self.profile.control_ps() + rdma.farther_ps;
+    /// Counts a transfer of `bytes` from card to card.
+    pub(super) fn count_transfer(&mut self, bytes: u64) {
         self.statistics.transfers = self.statistics.transfers.wrapping_add(1);
         self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
-        self.start_stream(bytes, passes, StreamPurpose::Rdma { issuer });
-        if !is_read {
-            let epoch = self.lane(issuer).epoch;
-            self.schedule_in(announced_ps, Event::RdmaAnnounced { writer: issuer, epoch });
+    }
+
+    /// The last beat of a write is out.
+    pub(crate) fn write_out(&mut self, at: LaneId) {
+        let (now, number) = (self.now, self.number(at));
+        let Some(issued) = self.issued(at) else { return };
+        let Issued { own, port, request, signal, .. } = *issued;
+        if let Some(running) = self.running_mut(at) {
+            running.counted_out = now;
+        }
+        match self.cards[at.card].memory.payload(own, request.bytes) {
+            Ok(payload) => {
+                self.carry_one_sided(at, port, self.profile.data_ps(), OneSided::Data { number, payload, signal });
+            }
+            Err(error) => self.fail(at, memory_refusal(error)),
         }
     }
 
-    pub(crate) fn rdma_stream_ended(&mut self, issuer: LaneId) {
-        let (now, epoch) = (self.now, self.lane(issuer).epoch);
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let left = match self.cards[rdma.source.0].memory.payload(rdma.source.1, bytes) {
-            Ok(payload) => payload,
-            Err(error) => return self.fail(issuer, memory_refusal(error)),
-        };
-        let counted_ps = self.profile.data_ps() + rdma.farther_ps;
-        if let Some(Running { work: Work::Rdma(Rdma { is_read, data, .. }), counted_out, .. }) =
-            self.running_mut(issuer)
+    /// Whether `number` is the operation that the lane has issued on the link at `port`.
+    fn is_issued(&mut self, at: LaneId, port: usize, number: u64) -> bool {
+        number == self.number(at) && self.issued(at).is_some_and(|issued| issued.port == port)
+    }
+
+    /// What the lane's read asked for is here.
+    pub(super) fn reply_came(&mut self, at: LaneId, port: usize, number: u64, payload: Payload) {
+        if self.is_issued(at, port, number)
+            && let Some(Issued { own, .. }) = self.issued(at)
         {
-            *data = Some(left);
-            if !*is_read {
-                *counted_out = now;
-            }
-        }
-        self.schedule_in(counted_ps, Event::RdmaCounted { issuer, epoch });
-    }
-
-    pub(crate) fn rdma_counted(&mut self, issuer: LaneId) {
-        self.fail_if_lost(issuer);
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        if self.cards[rdma.destination.0].is_frozen {
-            return;
-        }
-        let (peer, is_read, admitted, to) = (rdma.peer, rdma.is_read, rdma.admitted, rdma.destination);
-        let acknowledge_ps = self.profile.acknowledge_ps() + rdma.farther_ps;
-        if self.one_sided_is_hit(rdma.source.0, to.0, bytes) {
-            // Of a write the issuer hears nothing, as of one to a card that is gone.
-            if is_read {
-                self.fail(issuer, (Status::LinkError, peer as u16));
-            }
-            return;
-        }
-        let is_admitted = match admitted {
-            // The window may be gone: closed although the transfer had not ended, or by a reset.
-            Some(admission) => self.cards[peer].windows.holds(admission),
-            // A signal without data is announced by its only beats.
-            None => bytes == 0 && self.admit(issuer),
-        };
-        match is_admitted {
-            true => {
-                let data = match self.running_mut(issuer) {
-                    Some(Running { work: Work::Rdma(rdma), .. }) => rdma.data.take(),
-                    _ => None,
-                };
-                let payload = data.unwrap_or_else(Payload::empty);
-                self.start_move(issuer, to.0, Data::Block { payload, to: to.1 }, Then::RdmaMoved);
-            }
-            false => self.refuse_rdma(issuer, if is_read { 0 } else { acknowledge_ps }),
+            let to = *own;
+            self.start_move(at, Data::Block { payload, to }, Then::ReadDone);
         }
     }
 
-    /// The data has arrived: adds to the peer's signal, then notifies the issuer.
-    pub(crate) fn rdma_moved(&mut self, issuer: LaneId) {
-        let Some((rdma, bytes)) = self.rdma(issuer) else { return };
-        let (is_read, to, signal) = (rdma.is_read, rdma.destination.0, rdma.signal);
-        let acknowledge_ps = self.profile.acknowledge_ps() + rdma.farther_ps;
+    /// The data of a read is in the card's memory.
+    pub(crate) fn read_done(&mut self, at: LaneId) {
         let now = self.now;
-        let signalled = signal.map_or(Ok(()), |signal| self.add_signal(to, signal));
-        if let Some(running) = self.running_mut(issuer) {
+        if let Some(running) = self.running_mut(at) {
+            running.arrival = Some(now);
+            running.bytes = running.bytes.saturating_add(running.instruction.bytes);
+            running.work = Work::Timed;
+            self.finish(at);
+        }
+    }
+
+    /// The peer says that the lane's operation is over.
+    pub(super) fn over_came(&mut self, at: LaneId, port: usize, number: u64, bytes: u64, result: Result<(), Refusal>) {
+        if !self.is_issued(at, port, number) {
+            return;
+        }
+        if let Some(running) = self.running_mut(at) {
             running.bytes = running.bytes.saturating_add(bytes);
-            if let Err((status, detail)) = signalled {
-                (running.status, running.detail) = (status, detail);
-            }
-            if is_read {
-                running.arrival = Some(now);
-                self.finish(issuer);
-            } else {
-                running.work = Work::Timed;
-                self.schedule_step(issuer, acknowledge_ps, Step::Acknowledged);
-                self.transfer_ended(to);
+            running.work = Work::Timed;
+        }
+        match result {
+            Ok(()) => self.finish(at),
+            Err(refusal) => self.fail(at, refusal),
+        }
+    }
+
+    /// Tells the peer that an operation has ended before it was over.
+    pub(crate) fn cancel(&mut self, at: LaneId, issued: &Issued, number: u64) {
+        if issued.is_announced {
+            self.carry_one_sided(at, issued.port, self.profile.control_ps(), OneSided::Cancelled { number });
+        }
+    }
+
+    /// The link at `port` of a card was trained: the operations that it carried are lost.
+    pub(crate) fn lose_issued(&mut self, card: usize, port: usize) {
+        if self.cards[card].is_frozen {
+            return;
+        }
+        for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
+            if let Some(issued) = self.issued(at).filter(|issued| issued.port == port) {
+                let peer = issued.peer as u16;
+                self.fail(at, (Status::LinkDown, peer));
             }
         }
     }
@@ -279,7 +228,32 @@ mod tests {
                 if is_reset {
                     assert_eq!(core.cards[1].memory.read(1 << 20, 1).unwrap(), [0]);
                 }
+                assert!(core.cards[1].served.is_empty());
             }
+        }
+    }
+
+    /// The card that serves an operation is told when its issuer gives up, in the middle of the data or after it.
+    #[test]
+    fn what_was_given_up_is_served_no_longer() {
+        let (here, there) = (Operand::card(0), Operand::card(1 << 20));
+        for instruction in
+            [Instruction::rdma_write(1, here, there, 1 << 20), Instruction::rdma_read(1, there, here, 1 << 20)]
+        {
+            let mut core = Core::new(Profile { windows: 0, ..Profile::optweb(2) });
+            core.pace = Pace::Due;
+            let host = Arc::new(Host::default());
+            host.attach(&mut core, 0);
+            core.cards[0].memory.fill(0, 1 << 20, 1).unwrap();
+            core.begin_alone(0, instruction);
+            while core.cards[1].served.is_empty() {
+                assert!(core.run_some(1), "the peer is told");
+            }
+            core.abort(0);
+            while core.run_some(1) {}
+            assert_eq!(host.statuses(), [Status::Aborted], "{instruction:?}");
+            assert!(core.cards[1].served.is_empty());
+            assert_eq!(core.cards[1].memory.read(1 << 20, 1).unwrap(), [0]);
         }
     }
 }

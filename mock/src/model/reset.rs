@@ -1,8 +1,6 @@
 //! Resets of cards: at once, or in steps that take time.
 
-use crate::card::lane::Lane;
 use crate::card::readiness::Readiness;
-use crate::card::running::Work;
 use crate::world::{Core, Event, Pace};
 
 const PS_PER_MS: u64 = 1_000_000_000;
@@ -11,14 +9,8 @@ impl Core {
     /// Resets one card. Its links retrain.
     pub(crate) fn reset(&mut self, index: usize) {
         self.retrain(index);
-        let peer = |lane: &Lane| match &lane.running.as_ref()?.work {
-            Work::Rdma(rdma) => Some(rdma.peer),
-            _ => None,
-        };
-        let peers: Vec<usize> = self.cards[index].lanes.iter().filter_map(peer).collect();
         let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
         self.discarded.push(Box::new(contents));
-        peers.into_iter().for_each(|peer| self.transfer_ended(peer));
         if self.profile.hardware.reset_ms > 0 {
             self.cards[index].readiness = Readiness::Resetting;
             self.schedule_half_reset(index);
@@ -70,6 +62,8 @@ impl Core {
                 let link = &mut self.cards[peer].links[back];
                 link.begin_session();
                 link.inbound.clear();
+                self.lose_served(peer, back);
+                self.lose_issued(peer, back);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::engine::streams::ResourceId;
 use crate::fault::{Fault, Moved, When};
+use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::stream::{StreamPurpose, Watched};
 use crate::world::Core;
 
@@ -26,7 +27,11 @@ impl Core {
     /// The first part is over: strikes, and goes on with the stream unless its instruction has ended by that.
     pub(crate) fn watched_point(&mut self, rest: Watched) {
         self.strike(rest.fault);
-        if self.lane(rest.purpose.at()).epoch == rest.epoch {
+        let goes_on = match rest.purpose.served() {
+            Some(id) => self.is_served(id),
+            None => self.lane(rest.purpose.at()).epoch == rest.epoch,
+        };
+        if goes_on {
             self.rates.start(self.now, rest.bytes, rest.passes, rest.purpose);
         }
     }
@@ -36,12 +41,16 @@ impl Core {
         if self.watches.is_empty() {
             return None;
         }
-        let at = purpose.at();
+        let at = match purpose.served() {
+            // The transfer is that of the card that reads.
+            Some(id) => LaneId { card: self.back(id.at.card, id.port)?.0, ..id.at },
+            None => purpose.at(),
+        };
         let tag = self.running(at)?.instruction.tag;
         let transfers = match purpose {
             StreamPurpose::Send { send, .. } => *send..*send + 1,
             StreamPurpose::Multicast { .. } => 0..self.sends(at),
-            StreamPurpose::Rdma { .. } | StreamPurpose::Local { .. } => 0..1,
+            StreamPurpose::Write { .. } | StreamPurpose::Reply(_) | StreamPurpose::Local { .. } => 0..1,
             _ => return None,
         };
         let node = self.cards[at.card].node;

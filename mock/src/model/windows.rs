@@ -56,12 +56,7 @@ impl Core {
 
     /// Whether a transfer goes through this window of card `index`.
     fn is_passed(&self, index: usize, admission: Admission) -> bool {
-        let lanes = self.cards.iter().flat_map(|card| &card.lanes);
-        let passes = |running: &Running| match &running.work {
-            Work::Rdma(rdma) => rdma.peer == index && rdma.admitted == Some(admission),
-            _ => false,
-        };
-        lanes.filter_map(|lane| lane.running.as_ref()).any(passes)
+        self.cards[index].served.iter().any(|served| served.admission == Some(admission))
     }
 
     /// A transfer to or from card `index` has ended: a `close` there may wait for it.

@@ -51,8 +51,8 @@ impl Core {
         let lane = &mut self.cards[at.card].lanes[at.lane];
         let running = lane.running.as_ref()?;
         let (order, ended) = (running.order, Ended::new(running, self.now));
-        let reached = if let Work::Rdma(rdma) = &running.work { Some(rdma.peer) } else { None };
-        lane.running = None;
+        let number = lane.epoch;
+        let work = lane.running.take().map(|running| running.work);
         lane.epoch += 1;
         lane.free_at = self.now + Time::from(handover);
         if ended.status != Status::Done {
@@ -60,8 +60,8 @@ impl Core {
         }
         self.cards[at.card].links.iter_mut().for_each(|link| link.release(at.lane));
         self.statistics.instructions += 1;
-        if let Some(peer) = reached {
-            self.transfer_ended(peer);
+        if let Some(Work::Rdma(issued)) = work {
+            self.cancel(at, &issued, number);
         }
         Some((order, ended))
     }

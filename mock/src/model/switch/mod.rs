@@ -53,7 +53,7 @@ impl Card {
                 let receives = transfer.receives.iter().filter(|receive| !has_come(receive)).map(|r| r.port);
                 sends.chain(receives).map(node_at).min()
             }
-            Work::Rdma(rdma) => Some(rdma.peer as u32),
+            Work::Rdma(issued) => Some(issued.peer as u32),
             Work::Timed
             | Work::Signal { .. }
             | Work::Closing(_)
@@ -75,7 +75,7 @@ impl Core {
 
     /// Stops all streams of the lane's instruction.
     pub(crate) fn stop_streams(&mut self, at: LaneId) {
-        self.rates.stop(|purpose| purpose.at() == at);
+        self.rates.stop(|purpose| purpose.at() == at && purpose.served().is_none());
     }
 
     /// Number of blocks that the lane's instruction sends.
@@ -86,13 +86,14 @@ impl Core {
         }
     }
 
-    /// Stops all streams of the card's instructions.
+    /// Stops all streams of the card's instructions, and of what it serves.
     pub(crate) fn stop_all_streams(&mut self, card: usize) {
         self.rates.stop(|purpose| purpose.at().card == card);
     }
 
     /// Fails an instruction that needs the link at `port`, which went down.
     pub(crate) fn lost_link(&mut self, card: usize, port: usize) {
+        self.lose_served(card, port);
         let peer = self.ports.peer(self.cards[card].node, port);
         for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
             let link = &self.cards[card].links[port];
@@ -100,7 +101,7 @@ impl Core {
             let is_used = match &running.work {
                 Work::Barrier(barrier) => barrier.needs(port),
                 Work::Transfer(transfer) => transfer.needs(link.send(at.lane), link.receive(at.lane)),
-                Work::Rdma(rdma) => rdma.peer == peer as usize,
+                Work::Rdma(issued) => issued.port == port,
                 _ => false,
             };
             if is_used && !self.cards[card].is_frozen {
@@ -161,6 +162,7 @@ impl Core {
             Carried::BurstHead { id, data } => self.burst_head_came(at, port, id, data),
             Carried::BurstTail { id } => self.burst_tail_came(at, port, id),
             Carried::Block(block) => self.block_counted(at, port, *block),
+            Carried::OneSided(what) => self.one_sided_came(at, port, *what),
             Carried::Garbled { is_data } => self.garbled_came(at, port, is_data),
         }
     }
@@ -177,7 +179,6 @@ impl Core {
             Step::FoldCounted => self.fold_counted(at),
             Step::Folded => self.folded(at),
             Step::HostPiece => self.host_piece(at),
-            Step::Acknowledged => self.finish(at),
             Step::Closed => self.closed(at),
             Step::Finish => self.timed_finish(at),
         }
@@ -214,7 +215,8 @@ impl Core {
             StreamPurpose::Drain { at, port } => self.drained(at, port),
             StreamPurpose::Fold { at } => self.fold_drained(at),
             StreamPurpose::Local { at } => self.local_ended(at),
-            StreamPurpose::Rdma { issuer } => self.rdma_stream_ended(issuer),
+            StreamPurpose::Write { at } => self.write_out(at),
+            StreamPurpose::Reply(id) => self.reply_out(id),
             StreamPurpose::Watched(rest) => self.watched_point(*rest),
         }
     }

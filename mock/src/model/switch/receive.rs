@@ -136,7 +136,7 @@ impl Core {
         if self.transfer(at).is_some_and(|transfer| transfer.fold.is_some()) {
             return self.contribution_came(at, place, payload);
         }
-        self.start_move(at, at.card, Data::Block { payload, to }, Then::Received { port, place });
+        self.start_move(at, Data::Block { payload, to }, Then::Received { port, place });
     }
 
     /// Completes a receive: signals the source, and finishes the instruction after the last.

@@ -115,7 +115,7 @@ impl Core {
     /// The announcing beat is out; the data follows.
     pub(super) fn header_out(&mut self, at: LaneId) {
         if matches!(self.running(at), Some(Running { work: Work::Rdma(_), .. })) {
-            return self.start_rdma_stream(at);
+            return self.start_write(at);
         }
         let Some(transfer) = self.transfer(at) else { return };
         let (is_multicast, is_rendezvous) = (transfer.is_multicast, transfer.is_rendezvous);
@@ -245,7 +245,7 @@ impl Core {
         let Some(own) = transfer.own else { return self.own_kept(at) };
         *arrival = Some(now);
         match self.cards[at.card].memory.payload(own.source, own.bytes) {
-            Ok(payload) => self.start_move(at, at.card, Data::Block { payload, to: own.destination }, Then::OwnKept),
+            Ok(payload) => self.start_move(at, Data::Block { payload, to: own.destination }, Then::OwnKept),
             Err(error) => self.fail(at, memory_refusal(error)),
         }
     }

@@ -2,6 +2,8 @@
 
 use crate::net::payload::Payload;
 use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::one_sided::ServedId;
+use crate::proto::optweb::signal::Signal;
 use crate::reduce::Fold;
 
 /// Bytes that the clock reads or writes before it releases the lock: less than 1 ms of work.
@@ -37,19 +39,20 @@ pub(crate) enum Then {
     OwnKept,
     /// A copy or fill within the card is over.
     LocalDone,
-    /// A one-sided transfer is counted.
-    RdmaMoved,
+    /// The data of a one-sided read is in place.
+    ReadDone,
+    /// That of another card's write is.
+    Written { id: ServedId, signal: Option<Signal> },
     /// All receives of a fold are over.
     Folded,
 }
 
-/// A move in progress, for one instruction.
+/// A move in progress, for one instruction or another card's write.
 #[derive(Debug)]
 pub(crate) struct Move {
     pub(crate) at: LaneId,
     pub(crate) epoch: u64,
-    /// The card to whose memory it moves, and how often that was cleared before.
-    pub(crate) card: usize,
+    /// How often the card's memory was cleared before.
     pub(crate) clears: u64,
     pub(crate) data: Data,
     pub(crate) then: Then,

@@ -1,13 +1,15 @@
-//! One-sided transfers in progress, and what they ask of the peer.
+//! One-sided operations: at the card that issues one, at the card that serves it, and what the link between them carries.
 
 use cmdseq::instruction::{Rights, Window};
 
-use crate::engine::streams::ResourceId;
+use crate::net::buffer::Way;
 use crate::net::payload::Payload;
+use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::signal::Signal;
+use crate::proto::refusal::Refusal;
 
 /// What a one-sided operation asks of a card.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) window: Option<Window>,
     pub(crate) rights: Rights,
@@ -24,26 +26,71 @@ pub(crate) enum Admission {
     Window { slot: usize, number: u64 },
 }
 
-/// A one-sided transfer in progress.
+/// A one-sided operation that a card has issued.
 #[derive(Debug)]
-pub(crate) struct Rdma {
+pub(crate) struct Issued {
     pub(crate) is_read: bool,
-    /// Source card and address.
-    pub(crate) source: (usize, u64),
-    /// Destination card and address.
-    pub(crate) destination: (usize, u64),
-    pub(crate) out: Box<[ResourceId]>,
-    /// Picoseconds that the links after the first add.
-    pub(crate) farther_ps: u64,
-    /// Port of the issuer, and session of its link when the transfer began.
+    /// Address in the card's own memory.
+    pub(crate) own: u64,
     pub(crate) port: usize,
-    pub(crate) session: u32,
-    /// The data, from when its last beat is out.
-    pub(crate) data: Option<Payload>,
+    pub(crate) peer: usize,
+    pub(crate) request: Request,
     /// Added to the peer's signal when the data has arrived.
     pub(crate) signal: Option<Signal>,
-    pub(crate) peer: usize,
-    /// What it asks of the peer, and the peer's permission.
+    /// Whether the peer was told of it.
+    pub(crate) is_announced: bool,
+}
+
+/// A one-sided operation of another card that a card serves, whatever its own sequencer does.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// Where it came from: the port, and the lane in which the other card issued it.
+    pub(crate) port: usize,
+    pub(crate) lane: usize,
+    /// Its number there.
+    pub(crate) number: u64,
+    /// `None` if it is refused: the other card is told when the data would have been counted.
+    pub(crate) admission: Option<Admission>,
     pub(crate) request: Request,
-    pub(crate) admitted: Option<Admission>,
+    /// What the data of a read passes at its destination.
+    pub(crate) way: Way,
+}
+
+/// An operation that a card serves: what came in at `port` for the lane, with this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServedId {
+    pub(crate) at: LaneId,
+    pub(crate) port: usize,
+    pub(crate) number: u64,
+}
+
+/// What a link carries for one-sided operations. Each names an operation by its number at its issuer: an answer to one that has
+/// ended is dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OneSided {
+    /// A write is to come.
+    Announced { number: u64, request: Request },
+    /// The last beat of its data, counted.
+    Data { number: u64, payload: Payload, signal: Option<Signal> },
+    /// A signal without data.
+    Signal { number: u64, request: Request, signal: Signal },
+    /// A read.
+    Read { number: u64, request: Request, way: Way },
+    /// The last beat of the data that was read, counted.
+    Reply { number: u64, payload: Payload },
+    /// To the issuer: the operation is over, and `bytes` were written.
+    Over { number: u64, bytes: u64, result: Result<(), Refusal> },
+    /// To the card that serves it: the issuer has given up.
+    Cancelled { number: u64 },
+}
+
+impl OneSided {
+    /// Returns the bytes on the link, in beats of `beat_bytes`; those of an announcement count with its data.
+    pub(crate) fn bytes(&self, beat_bytes: u64) -> u64 {
+        match self {
+            OneSided::Data { payload, .. } | OneSided::Reply { payload, .. } => beat_bytes + payload.len(),
+            OneSided::Signal { .. } | OneSided::Read { .. } => beat_bytes,
+            OneSided::Announced { .. } | OneSided::Over { .. } | OneSided::Cancelled { .. } => 0,
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::proto::refusal::Refusal;
 pub(crate) const SIGNALS: usize = 64;
 
 /// An addition to a signal.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signal {
     pub(crate) id: u16,
     pub(crate) value: u32,

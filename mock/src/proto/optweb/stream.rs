@@ -3,6 +3,7 @@
 use crate::engine::streams::ResourceId;
 use crate::fault::Fault;
 use crate::proto::optweb::lane::LaneId;
+use crate::proto::optweb::one_sided::ServedId;
 
 /// Purpose of a stream, with the lane of its instruction.
 #[derive(Debug)]
@@ -19,23 +20,36 @@ pub(crate) enum StreamPurpose {
     Fold { at: LaneId },
     /// A copy or fill within a card.
     Local { at: LaneId },
-    /// A one-sided transfer, by the lane that issued it.
-    Rdma { issuer: LaneId },
+    /// A one-sided write, by the lane that issued it.
+    Write { at: LaneId },
+    /// What another card reads from this one.
+    Reply(ServedId),
     /// The first part of one of these.
     Watched(Box<Watched>),
 }
 
 impl StreamPurpose {
+    /// Returns the lane of the instruction; of a reply, the lane over which it came.
     pub(crate) fn at(&self) -> LaneId {
         match self {
+            StreamPurpose::Reply(id) => id.at,
             StreamPurpose::Send { at, .. }
             | StreamPurpose::Multicast { at }
             | StreamPurpose::Own { at }
             | StreamPurpose::Drain { at, .. }
             | StreamPurpose::Fold { at }
             | StreamPurpose::Local { at }
-            | StreamPurpose::Rdma { issuer: at } => *at,
+            | StreamPurpose::Write { at } => *at,
             StreamPurpose::Watched(rest) => rest.purpose.at(),
+        }
+    }
+
+    /// Returns the operation of another card that it serves.
+    pub(crate) fn served(&self) -> Option<ServedId> {
+        match self {
+            StreamPurpose::Reply(id) => Some(*id),
+            StreamPurpose::Watched(rest) => rest.purpose.served(),
+            _ => None,
         }
     }
 }

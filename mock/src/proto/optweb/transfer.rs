@@ -6,6 +6,7 @@ use cmdseq::ranges;
 
 use crate::net::buffer::Way;
 use crate::net::payload::Payload;
+use crate::proto::optweb::one_sided::OneSided;
 use crate::reduce::Fold;
 
 /// A running barrier.
@@ -113,6 +114,8 @@ pub(crate) enum Carried {
     BurstTail { id: u64 },
     /// The last beat of a block that bypasses the receive buffer, counted.
     Block(Box<Payload>),
+    /// Anything for one-sided operations.
+    OneSided(Box<OneSided>),
     /// Anything of these with a bit error: its checksum is wrong.
     Garbled {
         /// It has data.
@@ -127,7 +130,18 @@ impl Carried {
             Carried::Control(_) => beat_bytes,
             Carried::BurstHead { data, .. } => beat_bytes + data.len() as u64,
             Carried::Block(payload) => beat_bytes + payload.len(),
+            Carried::OneSided(what) => what.bytes(beat_bytes),
             Carried::BurstTail { .. } | Carried::Garbled { .. } => 0,
+        }
+    }
+
+    /// Whether it brings data that the other card waits for.
+    pub(crate) fn is_data(&self) -> bool {
+        match self {
+            Carried::BurstHead { .. } | Carried::BurstTail { .. } | Carried::Block(_) => true,
+            Carried::OneSided(what) => matches!(**what, OneSided::Reply { .. }),
+            Carried::Control(_) => false,
+            Carried::Garbled { is_data } => *is_data,
         }
     }
 }
