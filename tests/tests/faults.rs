@@ -177,14 +177,16 @@ fn a_fault_waits_for_its_transfer() {
 /// The card that has stopped is blamed, wherever it was, and no victim.
 #[test]
 fn the_card_that_stopped_is_named() {
-    for (node, after_ps) in [(0, 0), (1, 500_000), (2, 700_000_000), (3, 1_000_000_000)] {
-        let (error, took) = stopped(Fault::Freeze { node, when: When::After(after_ps) }, 16 * MIB);
+    for (node, when) in
+        [(0, When::After(0)), (1, When::After(500_000)), (2, moved(2, 0, 64)), (3, moved(3, 0, 9 * MIB))]
+    {
+        let (error, took) = stopped(Fault::Freeze { node, when }, 16 * MIB);
         assert!(took < Duration::from_secs(20), "{took:?}");
         assert!(matches!(error, Error::Timeout { rank: Some(rank), .. } if rank == node), "{node}: {error}");
     }
 }
 
-/// All are at work on 16 MiB, which take 2.98 ms, when the clock of one stops after 1 ms.
+/// All are at work on 16 MiB when the clock of one stops, in the middle of its own.
 #[test]
 fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
     for node in 0..4_u32 {
@@ -193,7 +195,7 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
         let allgather = |rank: usize| plan.set.programs[rank].instructions[0];
         let mut tokens: Vec<_> =
             (0..3).map(|rank| cluster.card_mut(rank).queue_mut().submit(allgather(rank)).unwrap()).collect();
-        fabric.plant(Fault::Freeze { node, when: When::After(1_000_000_000) });
+        fabric.plant(Fault::Freeze { node, when: moved(node, 0, 5 * MIB) });
         tokens.push(cluster.card_mut(3).queue_mut().submit(allgather(3)).unwrap());
         let mut is_late = |rank: &usize| cluster.card_mut(*rank).queue_mut().test(&tokens[*rank]).unwrap().is_none();
         let late: Vec<usize> = (0..4).filter(|rank| is_late(rank)).collect();
@@ -225,7 +227,7 @@ fn the_card_that_stops_in_the_middle_of_a_program_is_named() {
 #[test]
 fn the_others_go_on_without_a_card_that_was_lost() {
     for (fault, bytes) in [
-        (Fault::Freeze { node: 2, when: When::After(1_000_000_000) }, 16 * MIB),
+        (Fault::Freeze { node: 2, when: moved(2, 0, 5 * MIB) }, 16 * MIB),
         (Fault::Freeze { node: 2, when: When::Now }, 64),
         (Fault::Vanish { node: 2 }, 64),
     ] {
