@@ -1,9 +1,9 @@
 //! What runs on a network: channels from card to card, and kernels of user logic between them.
 
-use crate::net::torus::Torus;
+use cmdseq::routing::Torus;
+
 use crate::proto::circus::fifo::WORD_BYTES_MAX;
 use crate::proto::circus::user_logic::Kernel;
-
 /// Channels into one card: an id has 8 bits.
 const CHANNELS_MAX: usize = 256;
 

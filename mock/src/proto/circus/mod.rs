@@ -17,10 +17,8 @@ mod pipe;
 mod stall;
 mod user_logic;
 
-pub use crate::net::route::{RouteError, Tables};
-pub use crate::net::router::RouterCounters;
-pub use crate::net::torus::{Torus, TorusError};
 pub use crate::profile::circus::Profile;
+pub use cmdseq::routing::{RouteError, Tables, Torus, TorusError};
 pub use design::{Channel, ChannelId, Design, DesignError, Placement};
 pub use fifo::{Traffic, Word};
 pub use link_rate::{Overhead, link_gbps};

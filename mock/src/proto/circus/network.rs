@@ -1,13 +1,12 @@
 //! A network of cards as its host sees it.
 
+use cmdseq::routing::{CableEnd, Cables, RouteError, Tables, Torus};
+
 use crate::engine::{Clock, ComponentId, Time, World};
-use crate::net::cables::{Cables, End};
 use crate::net::flit::FLIT_BYTES;
 use crate::net::replay::{InOrder, Window};
-use crate::net::route::{RouteError, Tables};
 use crate::net::router::{Port, Router, RouterCounters, Settings};
 use crate::net::serial::{BitErrors, Framing, Transmitter};
-use crate::net::torus::Torus;
 use crate::profile::circus::{PACKET_BYTES, Profile};
 use crate::proto::circus::build::{Places, card_modules};
 use crate::proto::circus::card::{Card, Line, Message};
@@ -163,8 +162,8 @@ impl Network {
             cards.push(world.add(Card::new((router_clock, router), (kernel_clock, modules), wires, header, io)));
         }
         for node in 0..nodes {
-            let ends = (0..cables.ports()).map(|port| (port, cables.other(End { node, port })));
-            let line = |(port, end): (usize, Option<End>)| {
+            let ends = (0..cables.ports()).map(|port| (port, cables.other(CableEnd { node, port })));
+            let line = |(port, end): (usize, Option<CableEnd>)| {
                 end.map(|end| line(profile, (node, port), (cards[end.node as usize], end.port)))
             };
             world.get_mut(cards[node as usize]).surroundings.lines = ends.map(line).collect();
@@ -328,7 +327,7 @@ fn ports(torus: Torus, cables: &Cables, node: u32) -> Vec<Port> {
     let port = |port| Port {
         dimension: torus.dimension(port),
         crosses_dateline: torus.crosses_dateline(node, port),
-        is_link: cables.other(End { node, port }).is_some(),
+        is_link: cables.other(CableEnd { node, port }).is_some(),
     };
     (0..=cables.ports()).map(port).collect()
 }
