@@ -4,8 +4,8 @@
 //! then control and counters, then one page of registers for each end at [`ENDS_OFFSET`], and the routing table at
 //! [`ROUTES_OFFSET`].
 //!
-//! Data moves through a ring of slots in host memory, one ring for each end. A slot begins with its header, [`slot`]; bytes of
-//! words follow. A word may continue in the next slot. Data paths read no register:
+//! Data moves through a ring of slots in host memory, one ring for each end. A slot begins with its header, [`slot`]; whole
+//! words follow. Data paths read no register:
 //!
 //! - An end that writes to the network: the host fills slots and rings [`end::DOORBELL`]. The card reads them, and writes the number of slots
 //!   it has taken to the 8 bytes at [`end::COUNT_BASE_LO`].
@@ -89,7 +89,7 @@ pub mod end {
         RING_BASE_HI = 0x14, ReadWrite, Some(0), "IOVA of the ring, bits 63:32. Fixed while enabled.";
         COUNT_BASE_LO = 0x18, ReadWrite, Some(0), "IOVA of the 8 bytes to which an end that writes reports the slots it has taken, modulo 2^32, bits 31:0; 8-byte aligned. Fixed while enabled.";
         COUNT_BASE_HI = 0x1c, ReadWrite, Some(0), "IOVA of the 8 bytes for the slots taken, bits 63:32. Fixed while enabled.";
-        SLOT_BYTES = 0x20, ReadWrite, Some(0), "Bytes of a slot, a power of two from 64 to SLOT_BYTES_MAX. Fixed while enabled.";
+        SLOT_BYTES = 0x20, ReadWrite, Some(0), "Bytes of a slot, a power of two from 64 to SLOT_BYTES_MAX, with room for the header and a word. Fixed while enabled.";
         SLOTS = 0x24, ReadWrite, Some(0), "Slots of the ring, a power of two from 2 to SLOTS_MAX. Fixed while enabled.";
         VECTOR = 0x28, ReadWrite, Some(0), "MSI-X vector of the end.";
         ENABLE = 0x2c, ReadWrite, Some(0), "Bit 0: the end is open. Setting it zeroes all counts; it stays 0 if a register above is invalid, if another end or a kernel reads the channel, or if words that this end took before wait to be sent. After clearing it, it reads 1 until the card makes no more access to the host memory of this end.";

@@ -68,8 +68,7 @@ fn channel_block(out: &mut String) {
 }
 
 const SLOTS: &str = "
-The ring of an end is in host memory. A slot begins with 8 bytes, little-endian, then come bytes of words; a word may continue in the
-next slot:
+The ring of an end is in host memory. A slot begins with 8 bytes, little-endian, then come whole words:
 
 | bits | meaning |
 |---|---|

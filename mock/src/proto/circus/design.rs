@@ -127,6 +127,15 @@ impl Design {
         Ok(ChannelId(self.channels.len() - 1))
     }
 
+    /// Returns the id of a channel among those into its card: what the host names if it opens an end of it.
+    ///
+    /// # Panics
+    /// If the channel is of another design and this one has fewer.
+    pub fn id(&self, channel: ChannelId) -> u8 {
+        let to = self.channels[channel.0].to;
+        self.channels[..channel.0].iter().filter(|other| other.to == to).count() as u8
+    }
+
     /// Adds a kernel.
     ///
     /// # Errors

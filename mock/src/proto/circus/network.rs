@@ -8,7 +8,7 @@ use crate::net::replay::{InOrder, Window};
 use crate::net::router::{Port, Router, RouterCounters, Settings};
 use crate::net::serial::{BitErrors, Framing, Transmitter};
 use crate::profile::circus::{PACKET_BYTES, Profile};
-use crate::proto::circus::build::{Places, card_modules};
+use crate::proto::circus::build::{Built, HostEnd, Places, build};
 use crate::proto::circus::card::{Card, Line, Message};
 use crate::proto::circus::design::{ChannelId, Design};
 use crate::proto::circus::fifo::Traffic;
@@ -108,10 +108,14 @@ pub struct LinkCounters {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Network {
-    world: World<Card>,
-    cards: Vec<ComponentId>,
+    pub(super) world: World<Card>,
+    pub(super) cards: Vec<ComponentId>,
     cables: Cables,
     places: Vec<Places>,
+    /// By card, then end.
+    pub(super) host_ends: Vec<Vec<HostEnd>>,
+    /// Cycles of the kernels that send and receive.
+    pub(super) channel_kernel_cycles: u64,
 }
 
 impl Network {
@@ -130,6 +134,17 @@ impl Network {
     /// [`BuildError::Route`] if the tables do not lead from every card to every other one; [`BuildError::Nodes`] or
     /// [`BuildError::Profile`].
     pub fn with_tables(profile: &Profile, design: Design, tables: &Tables) -> Result<Self, BuildError> {
+        tables.check(&design.torus.cables())?;
+        Network::build(profile, design, tables, 0)
+    }
+
+    /// Builds a network without checking the tables; see [`build`] for `host_ends`.
+    pub(super) fn build(
+        profile: &Profile,
+        design: Design,
+        tables: &Tables,
+        host_ends: usize,
+    ) -> Result<Self, BuildError> {
         let (torus, nodes) = (design.torus, design.torus.nodes());
         let format = Format { destination_bits: profile.destination_bits };
         check(profile)?;
@@ -137,7 +152,6 @@ impl Network {
             return Err(BuildError::Nodes { nodes, bits: profile.destination_bits });
         }
         let cables = torus.cables();
-        tables.check(&cables)?;
         let clock = |hertz: u64| hertz.try_into().map(|hertz| Clock::new(hertz, 0));
         let router_clock = clock(profile.router_hertz).map_err(|_| BuildError::Profile("router clock"))?;
         let kernel_clock = clock(profile.kernel_hertz).map_err(|_| BuildError::Profile("kernel clock"))?;
@@ -152,7 +166,7 @@ impl Network {
             virtual_channels: profile.virtual_channels,
             has_credits: profile.has_credits,
         };
-        let (modules, places) = card_modules(profile, design);
+        let Built { cards: modules, places, host_ends } = build(profile, design, host_ends);
         let mut world = World::default();
         let mut cards = Vec::with_capacity(nodes as usize);
         for (node, (modules, wires)) in (0..nodes).zip(modules) {
@@ -168,7 +182,8 @@ impl Network {
             };
             world.get_mut(cards[node as usize]).surroundings.lines = ends.map(line).collect();
         }
-        Ok(Network { world, cards, cables, places })
+        let channel_kernel_cycles = profile.channel_kernel_cycles;
+        Ok(Network { world, cards, cables, places, host_ends, channel_kernel_cycles })
     }
 
     /// Gives the host's end of a channel a message to send.
@@ -180,7 +195,7 @@ impl Network {
         let source = place.source.ok_or(HostError::Kernel { channel: channel.0, access: "write" })?;
         let card = self.cards[place.from as usize];
         if let Module::Source(source) = self.module(card, source) {
-            source.messages.push_back(message.to_vec());
+            source.push(message, true);
         }
         Ok(())
     }
@@ -218,7 +233,7 @@ impl Network {
     }
 
     /// A module of a card that the host is about to change.
-    fn module(&mut self, card: ComponentId, module: usize) -> &mut Module {
+    pub(super) fn module(&mut self, card: ComponentId, module: usize) -> &mut Module {
         self.world.post(card, self.world.now(), Message::Host);
         &mut self.world.get_mut(card).kernels.modules_mut()[module]
     }
