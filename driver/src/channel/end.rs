@@ -205,9 +205,9 @@ pub(super) fn wait(waiting: &mut impl Waiting, deadline: Deadline) -> Result<boo
         if !is_armed {
             let end = waiting.end();
             end.card.write(registers::base(end.index) + registers::INTERRUPT_ARM, waiting.seen())?;
-        }
-        if waiting.is_ready()? {
-            return Ok(true);
+            if waiting.is_ready()? {
+                return Ok(true);
+            }
         }
         let end = waiting.end();
         if deadline.left().is_zero() {
@@ -219,8 +219,11 @@ pub(super) fn wait(waiting: &mut impl Waiting, deadline: Deadline) -> Result<boo
             Some(interrupt) => interrupt.wait(time).map_err(|error| end.card.bus(error))?,
             None => false,
         };
+        if waiting.is_ready()? {
+            return Ok(true);
+        }
         if !is_raised {
-            end.check_health()?;
+            waiting.end().check_health()?;
         }
         is_armed = !is_raised;
         slice = (slice * 2).min(SLEEP_MAX);

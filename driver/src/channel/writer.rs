@@ -43,7 +43,8 @@ impl Writer {
     }
 
     /// Writes whole words. The last one ends a message: the card sends it even if it does not fill a packet. Waits for room
-    /// in the ring, for at most `timeout`.
+    /// in the ring, for at most `timeout`. Without words, it ends a message that goes on; a kernel that reads the channel sees an
+    /// empty word then.
     ///
     /// # Errors
     /// [`Error::TimedOut`] with the bytes that were written, all of them whole words; the message goes on then.
@@ -60,7 +61,8 @@ impl Writer {
         self.write_all(words, false, timeout)
     }
 
-    /// Writes as many whole words as there is room for, and returns their bytes. If all were written, they end a message.
+    /// Writes as many whole words as there is room for, and returns their bytes. If all were written, they end a message;
+    /// otherwise it goes on.
     ///
     /// # Errors
     /// [`Error::Invalid`]; the card's.
@@ -104,7 +106,7 @@ impl Writer {
             self.update()?;
             done += self.fill(&words[done..], is_last)?;
             self.announce()?;
-            if done == words.len() {
+            if done == words.len() && !(is_last && self.is_within) {
                 return Ok(());
             }
             if !wait(self, deadline)? {
@@ -126,6 +128,14 @@ impl Writer {
             let (ring, card) = (&self.end.ring, &self.end.card);
             ring.write(at + HEADER, part).and_then(|()| ring.write(at, &header)).map_err(|error| card.bus(error))?;
             self.is_within = !ends;
+        }
+        // A message that goes on ends without another word.
+        if words.is_empty() && is_last && self.is_within && self.filled.wrapping_sub(self.taken) < self.end.slots {
+            let at = self.end.offset(self.filled);
+            self.filled = self.filled.wrapping_add(1);
+            let header = slot::encode(self.filled, 0, true).to_le_bytes();
+            self.end.ring.write(at, &header).map_err(|error| self.end.card.bus(error))?;
+            self.is_within = false;
         }
         Ok(done)
     }
