@@ -32,3 +32,41 @@ fn errors_of_definitions_are_7_and_have_their_place() {
     assert_eq!(output.status.code(), Some(7), "{printed}");
     assert!(printed.contains("not a regular file"), "{printed}");
 }
+
+#[test]
+fn ends_are_placed_on_cards_with_channels() {
+    const FILE: &str = "tests/command/programs/pingpong.xml";
+    for (options, code, message) in [
+        (
+            &["--cards", "mock:circus:4x4", "--place", "ping=3"][..],
+            2,
+            "no end ping in the definition (available: ping_in",
+        ),
+        (&["--cards", "mock:circus:4x4", "--place", "ping_in"], 2, "expected NAME=CARD"),
+        (&["--cards", "mock:circus:4x4", "--place", "ping_in=-1"], 2, "expected NAME=CARD"),
+        (&["--place", "ping_in=1", "--place", "ping_in=2"], 2, "end ping_in is placed twice"),
+        (
+            &["--cards", "mock:circus:4x4", "--place", "ping_in=16"],
+            4,
+            "no card 16 for end ping_in (available: 0 to 15)",
+        ),
+        (&["--cards", "mock:circus:17x2"], 4, "invalid torus: 2 x 17"),
+        (&["--cards", "mock:optweb:4"], 2, "expected cards with channels"),
+        (&["--cards", "mock:circus:4x4+stop=1@5"], 2, "without options and faults"),
+    ] {
+        let output = run(&[&["channel", "load", FILE], options].concat());
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {printed}");
+        assert!(printed.contains(message) && output.stdout.is_empty(), "{options:?}: {printed}");
+    }
+    // One card of a network: its table alone.
+    let output = run(&["channel", "load", FILE, "--cards", "mock:circus:3x5/7"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && printed.contains("Routing tables of 1 cards"), "{printed}");
+    // 256 cards, more than the published header names.
+    let output = run(&["channel", "load", FILE, "--cards", "mock:circus:16x16", "--place", "ping_in=255", "--json"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&json["columns"], &json["channels"][0]["hops"]), (&16.into(), &2.into()));
+    assert_eq!(json["tables"][255]["ports"].as_array().unwrap().len(), 256);
+}
