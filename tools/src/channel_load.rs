@@ -7,7 +7,7 @@ use fpga_channels::Definition;
 use fpga_driver::channel::Network;
 use fpga_hal::Function;
 use fpga_regs::pci;
-use fpga_select::Selector;
+use fpga_select::{Kind, Selector};
 use serde::Serialize;
 
 use crate::cli::{ChannelLoad, Cli, PlacedEnd};
@@ -174,7 +174,7 @@ fn report(printed: &Printed<'_>) -> String {
         vec![table.card.to_string(), by_row.collect::<Vec<_>>().join(" ")]
     }));
     text += &output::table(&rows);
-    if printed.mock { text + "\n" + cards::MOCK_CARDS_NOTE } else { text }
+    if printed.kind == Kind::Mock.name() { text + "\n" + cards::MOCK_CARDS_NOTE } else { text }
 }
 
 /// Converts an error of the driver's channels.

@@ -98,6 +98,41 @@ fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<AtomicU64>) {
 }
 
 #[test]
+fn data_paths_read_no_register() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let reads = Arc::new(AtomicU64::new(0));
+    let observe = |node| Arc::new(Altered(Counted { card: cards.endpoint(node), reads: Arc::clone(&reads) })) as Arc<_>;
+    let mut network = Network::open(attach((0..2).map(observe).collect::<Vec<Arc<dyn Endpoint>>>())).unwrap();
+    network.load().unwrap();
+    let mut reader = network.reader(1, settings(0, 4, 256)).unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 256)).unwrap();
+    let before = reads.load(Ordering::Relaxed);
+    assert!(before > 0);
+    for round in 0..200_u32 {
+        writer.write(&round.to_le_bytes(), PATIENCE).unwrap();
+        assert_eq!(read(&mut reader, 4), round.to_le_bytes());
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), before);
+}
+
+/// Counts reads of registers.
+struct Counted {
+    card: Arc<dyn Endpoint>,
+    reads: Arc<AtomicU64>,
+}
+
+impl Alteration for Counted {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.card
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.card.bar_read(bar, offset, data);
+    }
+}
+
+#[test]
 fn a_reader_sleeps_until_the_interrupt() {
     let cards = cards(&Profile::complete(), 2, 1);
     let (functions, interrupts) = observed(&cards, Lie::None);

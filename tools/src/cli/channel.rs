@@ -9,6 +9,7 @@ pub(crate) enum Channel {
     /// Check a channel definition and print its channels; uses no card
     Check(ChannelCheck),
     /// Load routing tables in order of dimensions, and print the channels' routes
+    #[command(after_help = "Without --cards and without a bound card, it uses mock:circus:8x8.")]
     Load(ChannelLoad),
 }
 
