@@ -1,6 +1,9 @@
-//! `fpgactl channel load FILE`: places the ends of a channel definition on cards, and loads the cards' routing tables.
+//! `fpgactl channel load FILE`: places the ends of a channel definition on cards, and loads the cards'
+//! routing tables.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
 
 use cmdseq::routing::{Tables, Torus};
 use fpga_channels::Definition;
@@ -8,17 +11,21 @@ use fpga_driver::channel::Network;
 use fpga_hal::Function;
 use fpga_regs::pci;
 use fpga_select::{Kind, Selector};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cli::{ChannelLoad, Cli, PlacedEnd};
 use crate::exit::{Exit, Failure, Result};
-use crate::{cards, channel, output};
+use crate::{cards, channel, input_file, output};
 
 /// Cards if none are selected and none are bound.
 const DEFAULT: &str = "mock:circus:8x8";
 /// Cards of ends that are not placed.
 const WRITERS: u32 = 0;
 const READERS: u32 = 1;
+/// Names of the ports of a router, by number.
+const PORTS: [&str; 5] = ["east", "west", "north", "south", "own"];
+/// Most bytes of a file of tables: 256 cards with 256 ports each need less, however they are indented.
+const TABLES_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -54,6 +61,18 @@ struct Table {
     ports: Vec<&'static str>,
 }
 
+/// A file with tables: what `--json` prints, of which only the tables count.
+#[derive(Deserialize)]
+struct Given {
+    tables: Vec<GivenTable>,
+}
+
+#[derive(Deserialize)]
+struct GivenTable {
+    card: u32,
+    ports: Vec<String>,
+}
+
 pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
     let definition = channel::open(&arguments.file)?;
     let cards = placed(&definition, &arguments.place)?;
@@ -72,7 +91,10 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
             return Err(Failure::new(Exit::NoCard, format!("no card {card} for end {name} (available: 0 to {last})")));
         }
     }
-    let tables = torus.dimension_order();
+    let tables = match &arguments.tables {
+        Some(path) => given(path, torus)?,
+        None => torus.dimension_order(),
+    };
     network.load_tables(&tables).map_err(failure)?;
     let printed = Printed {
         schema: "fpgactl.channel-load/1",
@@ -90,6 +112,36 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
 fn is_mock(function: &Function) -> bool {
     let identity = function.identity();
     identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
+}
+
+/// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.
+fn given(path: &Path, torus: Torus) -> Result<Tables> {
+    let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
+    let (file, _) = input_file::open(path)?;
+    let mut text = Vec::new();
+    file.take(TABLES_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
+    if text.len() as u64 > TABLES_BYTES_MAX {
+        return Err(refuse(format!("a file of tables has at most {TABLES_BYTES_MAX} bytes")));
+    }
+    let given: Given = serde_json::from_slice(&text).map_err(|error| refuse(format!("invalid tables: {error}")))?;
+    let nodes = torus.nodes();
+    let mut tables = Tables::new(nodes);
+    for GivenTable { card, ports } in given.tables {
+        if card >= nodes || ports.len() != nodes as usize {
+            let entries = ports.len();
+            return Err(refuse(format!(
+                "invalid table of card {card}, with {entries} ports (expected cards 0 to {}, with {nodes})",
+                nodes - 1
+            )));
+        }
+        for (to, name) in (0..).zip(&ports) {
+            let port = PORTS.iter().position(|known| known == name).ok_or_else(|| {
+                refuse(format!("unknown port {name:?} of card {card} (available: {})", PORTS.join(", ")))
+            })?;
+            tables.set(card, to, Some(port as u8));
+        }
+    }
+    Ok(tables)
 }
 
 /// Returns the card of each end.
@@ -146,10 +198,8 @@ fn route(torus: Torus, tables: &Tables, from: u32, to: u32) -> Vec<u32> {
 }
 
 fn table(tables: &Tables, card: u32) -> Table {
-    let port = |port: &Option<u8>| match port {
-        Some(port) if *port < 4 => Torus::port_name((*port).into()),
-        _ => "own",
-    };
+    // The tables are checked: every entry is there, and is a port.
+    let port = |port: &Option<u8>| port.and_then(|port| PORTS.get(usize::from(port))).copied().unwrap_or("own");
     Table { card, ports: tables.of(card).iter().map(port).collect() }
 }
 

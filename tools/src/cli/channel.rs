@@ -30,6 +30,10 @@ pub(crate) struct ChannelLoad {
     /// [default: writers on card 0, readers on card 1]
     #[arg(long, value_name = "NAME=CARD", value_parser = parse_placed_end)]
     pub(crate) place: Vec<PlacedEnd>,
+
+    /// Load these tables instead: a file of `channel load --json`, with all cards
+    #[arg(long, value_name = "TABLES")]
+    pub(crate) tables: Option<PathBuf>,
 }
 
 /// An end of a channel, and the card that it is on.
