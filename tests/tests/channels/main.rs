@@ -348,9 +348,10 @@ fn kernels_on_several_cards_are_between_two_hosts() {
 
 #[test]
 fn cards_that_fail_give_errors_in_time() {
-    let fails: [(&str, fn(&ChannelCards, u32)); 3] =
-        [("removed", ChannelCards::remove), ("frozen", ChannelCards::freeze), ("reset", ChannelCards::reset)];
-    for (name, fail) in fails {
+    type Fail = fn(&ChannelCards, u32);
+    for (name, fail) in
+        [("removed", ChannelCards::remove as Fail), ("frozen", ChannelCards::freeze), ("reset", ChannelCards::reset)]
+    {
         let cards = cards(&Profile::complete(), 2, 1);
         let network = network(&cards);
         let mut reader = network.reader(1, settings(0, 4, 16)).unwrap();
