@@ -62,6 +62,7 @@
 //! | [`mod@plan`] | the planner |
 //! | [`graph`] | several collectives as one program |
 //! | [`asm`] | the assembler, with files of programs and plans |
+//! | [`routing`] | cables, routing tables and their check |
 //! | [`markdown`] | the tables of `docs/isa.md` |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -86,6 +87,7 @@ pub mod ranges;
 pub mod reduction;
 mod refusal;
 mod request;
+pub mod routing;
 pub mod table;
 mod topology;
 pub mod verify;

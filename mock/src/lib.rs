@@ -25,6 +25,7 @@
 
 pub mod bluelink;
 mod card;
+mod channels;
 pub mod engine;
 mod fabric;
 mod fault;
@@ -40,6 +41,7 @@ mod world;
 pub use card::communicator_table;
 pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
+pub use channels::ChannelCards;
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;

@@ -8,7 +8,7 @@ use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, InterruptPort};
 use fpga_regs::sequencer::queue;
 
-use crate::card::BusPorts;
+use crate::card::bus_ports::BusPorts;
 use crate::card::running::Running;
 use crate::proto::optweb::lane::{Claim, LaneId};
 use crate::world::Core;

@@ -15,6 +15,9 @@ use crate::known;
 /// Printed with all times of mock cards.
 pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not measured on hardware\n";
 
+/// Printed where mock cards change nothing outside of the command.
+pub(crate) const MOCK_CARDS_NOTE: &str = "note: mock cards; they end with this command\n";
+
 /// Opened cards of one fabric.
 pub(crate) struct Cards {
     pub(crate) selector: String,

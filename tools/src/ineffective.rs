@@ -48,7 +48,9 @@ fn rules(cli: &Cli) -> Rules {
         Command::Reg(_) => no_cards("SELECTOR selects the card"),
         Command::Coll(arguments) => of_coll(arguments),
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
-        Command::Asm(_) | Command::Disasm(_) | Command::Channel { .. } => no_machine("the command uses no card"),
+        Command::Asm(_) | Command::Disasm(_) | Command::Channel { command: cli::Channel::Check(_) } => {
+            no_machine("the command uses no card")
+        }
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench {
             system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),

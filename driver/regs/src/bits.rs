@@ -55,3 +55,11 @@ flags! {
         LINK_ERROR = 7, "Something came over a link with a wrong checksum, and was lost: see LINK_ERRORS.";
     }
 }
+
+flags! {
+    /// Bits of [`crate::channel::STATUS`].
+    ChannelStatus {
+        READY = 0, "The block accepts commands.";
+        ROUTED = 1, "The router's table was loaded since power-up.";
+    }
+}

@@ -13,6 +13,8 @@ pub const TYPE_BBB: u8 = 2;
 pub const CARD_GUID: u128 = 0x6fe0a4a1_5a0c_4d0e_9a57_7f1f4f8b2c10;
 /// GUID of the command sequencer, `c7e3b1d2-2f64-47f5-8e0b-93d1a65e4f08`.
 pub const SEQUENCER_GUID: u128 = 0xc7e3b1d2_2f64_47f5_8e0b_93d1a65e4f08;
+/// GUID of the channel block of a CIRCUS card, `2b9f6d74-8c3e-4b0a-a1d6-5e07c94f1388`.
+pub const CHANNEL_GUID: u128 = 0x2b9f6d74_8c3e_4b0a_a1d6_5e07c94f1388;
 
 /// Offset of the first header in the register BAR.
 pub const START: u32 = 0;

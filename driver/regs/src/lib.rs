@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bits;
+pub mod channel;
 pub mod feature_list;
 pub mod markdown;
 pub mod pci;
@@ -124,6 +125,16 @@ mod tests {
     fn tables_fill_their_windows() {
         adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
+        adds_up(channel::TABLE, channel::ENDS_OFFSET);
+        adds_up(channel::end::TABLE, channel::end::STRIDE);
+    }
+
+    #[test]
+    fn headers_of_slots_are_taken_apart_as_put_together() {
+        for header in [(0, 0, false), (1, 56, true), (u32::MAX, 4088, false)] {
+            assert_eq!(channel::slot::decode(channel::slot::encode(header.0, header.1, header.2)), header);
+        }
+        assert_eq!(channel::slot::encode(7, 60, true), 0x8000_003c_0000_0007);
     }
 
     #[test]
@@ -151,6 +162,18 @@ mod tests {
         assert_eq!(sequencer::queue::INTERRUPT_ARM, 0x20);
         assert_eq!(sequencer::queue::base(0), 0x400);
         assert_eq!(sequencer::queue::base(1), 0x440);
+        assert_eq!(channel::NODE, 0x28);
+        assert_eq!(channel::ENDS, 0x44);
+        assert_eq!(channel::STATUS, 0x100);
+        assert_eq!(channel::ROUTES_LOAD, 0x104);
+        assert_eq!(channel::LOST_NO_CHANNEL, 0x114);
+        assert_eq!(channel::end::base(0), 0x200);
+        assert_eq!(channel::end::base(7), 0x3c0);
+        assert_eq!(channel::end::MAX, 56);
+        assert_eq!(channel::end::RING_BASE_LO, 0x10);
+        assert_eq!(channel::end::ENABLE, 0x2c);
+        assert_eq!(channel::end::DOORBELL, 0x30);
+        assert_eq!(channel::end::INTERRUPT_ARM, 0x34);
         assert_eq!(pci::VENDOR, 0x1234);
         assert_eq!(pci::DEVICE, 0xf9a0);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, feature_list, pci, sequencer};
+use crate::{Register, bits, channel, feature_list, pci, sequencer};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -13,11 +13,12 @@ pub fn render() -> String {
     let _ = writeln!(out, "| mock card | PCI id {:04x}:{:04x}, class {:06x} |", pci::VENDOR, pci::DEVICE, pci::CLASS);
     let _ = writeln!(
         out,
-        "| registers | BAR{}, {} KiB, 64-bit: Device Feature List from offset {:#x}; the sequencer's block is the entry with GUID {} |",
+        "| registers | BAR{}, {} KiB, 64-bit: Device Feature List from offset {:#x}; the sequencer's block is the entry with GUID {}, the channel block the one with GUID {} |",
         pci::REGISTERS_BAR,
         pci::REGISTERS_BAR_BYTES / 1024,
         feature_list::START,
-        guid(feature_list::SEQUENCER_GUID)
+        guid(feature_list::SEQUENCER_GUID),
+        guid(feature_list::CHANNEL_GUID)
     );
     let _ = writeln!(
         out,
@@ -40,8 +41,44 @@ pub fn render() -> String {
     flags(&mut out, "FEATURES", bits::Features::TABLE);
     flags(&mut out, "STATUS", bits::Status::TABLE);
     flags(&mut out, "ERROR", bits::Errors::TABLE);
+    channel_block(&mut out);
     out
 }
+
+fn channel_block(out: &mut String) {
+    let _ = writeln!(out, "\n## Channel block ({} KiB)\n", channel::BLOCK_BYTES / 1024);
+    table(out, channel::TABLE);
+    let _ = writeln!(
+        out,
+        "\nROUTES, at {:#x} + 4 * n of the channel block, RW: port of the router toward node n; {:#x} means no route. \
+         Written entries take effect with ROUTES_LOAD. Up to {} nodes.",
+        channel::ROUTES_OFFSET,
+        channel::NO_ROUTE,
+        channel::ROUTES_MAX
+    );
+    let _ = writeln!(
+        out,
+        "\n## End n, at {:#x} + n * {:#x} of the channel block\n",
+        channel::ENDS_OFFSET,
+        channel::end::STRIDE
+    );
+    table(out, channel::end::TABLE);
+    out.push_str(SLOTS);
+    flags(out, "STATUS of a channel block", bits::ChannelStatus::TABLE);
+}
+
+const SLOTS: &str = "
+The ring of an end is in host memory. A slot begins with 8 bytes, little-endian, then come whole words:
+
+| bits | meaning |
+|---|---|
+| 31:0 | number of the slot since ENABLE, from 1, modulo 2^32 |
+| 62:32 | bytes behind the header |
+| 63 | the last word in the slot ends a message; only in slots that the host fills |
+
+The host fills slots and rings DOORBELL if it writes to the network. If it reads from it, the card writes the bytes of a slot first
+and its header last, in one aligned 8-byte write, so the number shows that the slot is complete.
+";
 
 const INTRODUCTION: &str = "# Registers
 

@@ -5,14 +5,13 @@ use cmdseq::communicator::{GENERATIONS, INDICES};
 use cmdseq::{Capabilities, Topology, instruction};
 use fpga_hal::Window;
 use fpga_regs::bits::Features;
-use fpga_regs::feature_list::{HEADERS_MAX, Header, SEQUENCER_GUID, START};
+use fpga_regs::feature_list::SEQUENCER_GUID;
 use fpga_regs::sequencer as registers;
 
 use crate::error::{Error, Result};
 use crate::sequencer::block::{ALL_ONES, Block, bus_error};
+use crate::sequencer::feature::find_feature;
 
-/// Bytes of a header and the GUID behind it.
-const HEADER_BYTES: u64 = 24;
 /// Largest alignment accepted: a page.
 const ALIGN_MAX: u32 = 4096;
 /// Limit of numbers that have 16 bits in an instruction: nodes, ranks, words of a resident program.
@@ -28,48 +27,18 @@ const CYCLES_MAX: u32 = 1 << 24;
 
 /// Offset of the sequencer's block in the register BAR.
 ///
-/// The list is not trusted: every link is checked, and the walk ends after [`HEADERS_MAX`] headers.
+/// The list is not trusted: every link is checked, and the walk ends after
+/// [`HEADERS_MAX`](fpga_regs::feature_list::HEADERS_MAX) headers.
 ///
 /// # Errors
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
-    let refuse = |looked: String| Err(Error::NoSequencer { name: name.to_owned(), looked });
-    let mut offset = u64::from(START);
-    for count in 0..HEADERS_MAX {
-        if offset + HEADER_BYTES > window.len() {
-            return refuse(format!("header {count} at {offset:#x} is outside of the BAR's {:#x} bytes", window.len()));
-        }
-        let word = read_u64(window, name, offset)?;
-        if word == u64::MAX {
-            return refuse(format!("header {count} at {offset:#x} reads all-ones"));
-        }
-        let header = Header::decode(word);
-        if header.has_guid() {
-            let low = read_u64(window, name, offset + 8)?;
-            let high = read_u64(window, name, offset + 16)?;
-            if u128::from(low) | u128::from(high) << 64 == SEQUENCER_GUID {
-                let end = offset + u64::from(registers::BLOCK_BYTES);
-                if end > window.len() {
-                    return refuse(format!("its block at {offset:#x} does not fit into the BAR"));
-                }
-                return Ok(offset);
-            }
-        }
-        if header.end_of_list || header.next == 0 {
-            return refuse(format!("the feature list ends after {} headers", count + 1));
-        }
-        if header.next < 8 || header.next % 8 != 0 {
-            return refuse(format!("header {count} at {offset:#x} says the next is {:#x} further on", header.next));
-        }
-        offset += u64::from(header.next);
+    match find_feature(window, SEQUENCER_GUID, registers::BLOCK_BYTES) {
+        Ok(Ok(offset)) => Ok(offset),
+        Ok(Err(looked)) => Err(Error::NoSequencer { name: name.to_owned(), looked }),
+        Err(error) => Err(bus_error(name, error)),
     }
-    refuse(format!("the feature list does not end within {HEADERS_MAX} headers"))
-}
-
-fn read_u64(window: &Window, name: &str, offset: u64) -> Result<u64> {
-    let read = |offset| window.read_u32(offset).map_err(|error| bus_error(name, error));
-    Ok(u64::from(read(offset)?) | u64::from(read(offset + 4)?) << 32)
 }
 
 /// The description that a card gives in its registers.

@@ -2,5 +2,6 @@
 
 pub(crate) mod block;
 pub(crate) mod discover;
+pub(crate) mod feature;
 pub(crate) mod health;
 pub(crate) mod state;

@@ -1,6 +1,7 @@
 //! The state of one card.
 
 pub(crate) mod budget;
+pub(crate) mod bus_ports;
 pub(crate) mod clock;
 pub mod communicator_table;
 pub(crate) mod communicators;
@@ -23,13 +24,12 @@ pub(crate) mod split;
 pub(crate) mod user_logic;
 pub(crate) mod windows;
 
-use std::sync::Arc;
-
 use cmdseq::{Instruction, Tables};
 use fpga_hal::Iova;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_hal::endpoint::{DmaProgress, DmaTag};
 use fpga_regs::bits::Errors;
 
+use crate::card::bus_ports::BusPorts;
 use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
@@ -57,20 +57,6 @@ pub(crate) const RESIDENT_PROGRAMS: usize = 16;
 pub(crate) const RESIDENT_WORDS: u32 = 1024;
 /// Slots for tables.
 pub(crate) const TABLES: u16 = 16;
-
-/// The ports of the bus the card sits on.
-pub(crate) struct BusPorts {
-    dma: Arc<dyn DmaPort>,
-    interrupts: Arc<dyn InterruptPort>,
-    /// Last level of the INTx line.
-    line: bool,
-}
-
-impl BusPorts {
-    pub(crate) fn new(dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) -> Self {
-        BusPorts { dma, interrupts, line: false }
-    }
-}
 
 pub(crate) struct Card {
     pub(crate) node: u32,
@@ -174,34 +160,25 @@ impl Card {
         self.sequencer.is_busy() || self.lanes.iter().any(|lane| lane.running.is_some())
     }
 
-    fn dma(&self) -> Result<&Arc<dyn DmaPort>, DmaFault> {
-        if !self.config.is_bus_master() {
-            return Err(DmaFault::NotMaster);
-        }
-        self.bus.as_ref().map(|bus| &bus.dma).ok_or(DmaFault::HostGone)
-    }
-
     /// Reads host memory.
     pub(crate) fn read_host(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
-        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.read(tag, iova, data))
+        match BusPorts::dma(self.bus.as_ref(), &self.config) {
+            Ok(port) => port.read(tag, iova, data),
+            Err(fault) => DmaProgress::Done(Err(fault)),
+        }
     }
 
     /// Writes host memory.
     pub(crate) fn write_host(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
-        self.dma().map_or_else(|fault| DmaProgress::Done(Err(fault)), |port| port.write(tag, iova, data))
+        match BusPorts::dma(self.bus.as_ref(), &self.config) {
+            Ok(port) => port.write(tag, iova, data),
+            Err(fault) => DmaProgress::Done(Err(fault)),
+        }
     }
 
     /// Raises all vectors that are pending and not masked, and updates the INTx line.
     pub(crate) fn deliver_interrupts(&mut self) {
-        let asserted = self.config.asserts_intx(self.msix.pending() != 0);
-        let Some(bus) = &mut self.bus else { return };
-        if bus.line != asserted {
-            bus.line = asserted;
-            bus.interrupts.set_intx(asserted);
-        }
-        if self.config.delivers_interrupts() && self.config.is_bus_master() {
-            self.msix.take_deliverable().for_each(|vector| bus.interrupts.raise(vector));
-        }
+        BusPorts::deliver(self.bus.as_mut(), &mut self.config, &mut self.msix);
     }
 
     /// Raises queue `queue`'s vector.

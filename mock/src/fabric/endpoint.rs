@@ -6,7 +6,7 @@ use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::pci;
 
-use crate::card::BusPorts;
+use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
 use crate::card::posted::Write;
 use crate::fabric::clock::Shared;

@@ -162,7 +162,7 @@ mod tests {
     use fpga_regs::sequencer::queue;
 
     use super::*;
-    use crate::card::BusPorts;
+    use crate::card::bus_ports::BusPorts;
     use crate::profile::{Hardware, Profile};
     use crate::world::Pace;
 

@@ -2,15 +2,12 @@
 
 pub(crate) mod arbiter;
 pub(crate) mod buffer;
-pub(crate) mod cables;
 pub(crate) mod flit;
 pub(crate) mod line;
 pub(crate) mod link;
 pub mod noise;
 pub(crate) mod payload;
 pub(crate) mod replay;
-pub(crate) mod route;
 pub(crate) mod router;
 pub(crate) mod serial;
-pub(crate) mod torus;
 pub(crate) mod wiring;

@@ -176,6 +176,11 @@ impl Router {
         }
     }
 
+    /// Replaces the table. Packets whose first flit has passed the lookup keep their way.
+    pub(crate) fn set_table(&mut self, table: Vec<Option<u8>>) {
+        self.table = table;
+    }
+
     /// Returns the flits for which the buffer of an input has room.
     pub(crate) fn room(&self, input: usize, virtual_channel: usize) -> usize {
         self.settings.input_flits.saturating_sub(self.inputs[input][virtual_channel].waiting.len())

@@ -4,6 +4,7 @@
 //! of a hop are the papers'; the sequencer, its switch and the receive buffers are OPTWEB's.
 
 use cmdseq::Topology;
+use cmdseq::routing::{Torus, TorusError};
 
 use super::{Profile, System, bluelink, circus};
 
@@ -11,6 +12,17 @@ use super::{Profile, System, bluelink, circus};
 const FLIT_BITS: u64 = 128;
 const PAYLOAD_BITS: u64 = 64;
 impl Profile {
+    /// Returns the torus that the cards stand on; `None` for cards of another topology.
+    ///
+    /// # Errors
+    /// [`TorusError`] for a torus that routing tables are not made for.
+    pub fn torus(&self) -> Option<Result<Torus, TorusError>> {
+        match self.topology {
+            Topology::Torus { rows } => Some(Torus::new(self.nodes / rows.max(1), rows)),
+            Topology::FullyConnected | Topology::Dragonfly { .. } => None,
+        }
+    }
+
     /// Cards on the links and routers of CIRCUS, on a torus of `rows` x `columns`. The published one is 8 x 8. A destination is
     /// named by 6 bits there; more than 64 cards need a wider field.
     pub fn circus(rows: u32, columns: u32) -> Self {

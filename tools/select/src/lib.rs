@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod channel_cards;
 mod error;
 mod mock_cards;
 mod selection;

@@ -150,6 +150,11 @@ impl MockCards {
             + &option("reset", reset_ms, 0)
     }
 
+    /// Returns whether no option or fault changes the published cards.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.profile_options().is_empty() && self.faults.is_empty() && self.late.is_none()
+    }
+
     /// Checks that all named cards and links exist; `Err` names the missing one.
     fn check(&self) -> Result<(), String> {
         let count = self.profile.nodes;

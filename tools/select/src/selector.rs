@@ -56,6 +56,10 @@ impl Selector {
         Ok(Selector { text: text.into(), cards })
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Returns the profile of the mock fabric; `None` for other cards.
     pub fn profile(&self) -> Option<&Profile> {
         self.mock().map(|mock| &mock.profile)

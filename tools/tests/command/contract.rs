@@ -163,6 +163,7 @@ fn a_missing_file_is_4() {
         &["disasm", "/nowhere/x"],
         &["lint", "/nowhere/x.seq"],
         &["channel", "check", "/nowhere/x.xml"],
+        &["channel", "load", "/nowhere/x.xml"],
         &["run", "/nowhere/x.seq"],
         &["run", "/nowhere/x"],
         &["mock", "serve", "--socket-dir", "/nowhere/x"],

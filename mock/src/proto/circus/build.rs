@@ -1,16 +1,15 @@
 //! Lays the modules of each card out for the channels and kernels of a design.
 
-use std::collections::VecDeque;
-
 use crate::profile::circus::Profile;
 use crate::proto::circus::design::{Design, PlacedKernel};
 use crate::proto::circus::fifo::Wires;
 use crate::proto::circus::kernels::{Demultiplexer, Module, Multiplexer, Receive, Send, Sink, Source};
-use crate::proto::circus::pipe::Pipe;
 use crate::proto::circus::user_logic::User;
 
 /// Packets between a send kernel and the multiplexer, or demultiplexer and receive kernel.
-const PACKETS: usize = 2;
+pub(crate) const PACKETS: usize = 2;
+/// Words in the FIFO of an end that the host opens.
+pub(crate) const HOST_WORDS: usize = 16;
 
 /// Where the two ends of a channel are.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +26,34 @@ pub(crate) struct Places {
     pub(crate) sink: Option<usize>,
 }
 
+/// An end of a card that the host opens while the network runs, in either direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostEnd {
+    /// Modules at the host, and between it and the network.
+    pub(crate) at_host: usize,
+    pub(crate) at_network: usize,
+    /// FIFO of words, of packets to the multiplexer, and of packets from the demultiplexer.
+    pub(crate) words: usize,
+    pub(crate) outward: usize,
+    pub(crate) inward: usize,
+}
+
 /// The modules of a card, and what they share.
 type Modules = (Vec<Module>, Wires);
 
-/// Returns the modules of each card, and where each channel is.
-pub(crate) fn card_modules(profile: &Profile, design: Design) -> (Vec<Modules>, Vec<Places>) {
+/// What a network is made of.
+pub(crate) struct Built {
+    /// By card.
+    pub(crate) cards: Vec<Modules>,
+    /// By channel of the design.
+    pub(crate) places: Vec<Places>,
+    /// By card, then end.
+    pub(crate) host_ends: Vec<Vec<HostEnd>>,
+}
+
+/// Returns the modules of each card, and where each channel is. With `host_ends`, hosts open so many ends of each card; else
+/// there is an end for each channel that no kernel writes or reads.
+pub(crate) fn build(profile: &Profile, design: Design, host_ends: usize) -> Built {
     let nodes = design.torus.nodes() as usize;
     let mut cards: Vec<Modules> = (0..nodes).map(|_| Default::default()).collect();
     let mut multiplexers: Vec<Multiplexer> = (0..nodes).map(|_| Multiplexer::default()).collect();
@@ -39,44 +61,33 @@ pub(crate) fn card_modules(profile: &Profile, design: Design) -> (Vec<Modules>, 
     let is_used = |channel: usize, ends: fn(&PlacedKernel) -> &[usize]| {
         design.kernels.iter().any(|kernel| ends(kernel).contains(&channel))
     };
+    let cycles = profile.channel_kernel_cycles;
     let mut places = Vec::with_capacity(design.channels.len());
     for (number, channel) in design.channels.iter().enumerate() {
         let (from, to) = (channel.from as usize, channel.to as usize);
         let id = demultiplexers[to].to.len() as u8;
+        let (is_written, is_read) = (is_used(number, |kernel| &kernel.writes), is_used(number, |kernel| &kernel.reads));
         let (modules, wires) = &mut cards[from];
-        let (written, packets) = (wires.add_words(channel.depth), wires.add_packets(PACKETS));
-        multiplexers[from].from.push(packets);
-        let source = (!is_used(number, |kernel| &kernel.writes)).then_some(modules.len());
+        let written = wires.add_words(channel.depth);
+        let source = (!is_written && host_ends == 0).then_some(modules.len());
         if source.is_some() {
-            let (messages, word_bytes) = (VecDeque::new(), channel.word_bytes);
-            modules.push(Module::Source(Source { to: written, word_bytes, messages, put: 0 }));
+            modules.push(Module::Source(Source::new(written, channel.word_bytes)));
         }
-        modules.push(Module::Send(Send {
-            from: written,
-            to: packets,
-            destination: channel.to,
-            channel: id,
-            buffer: VecDeque::new(),
-            is_ending: false,
-            pipe: Pipe::new(profile.channel_kernel_cycles),
-            is_active: false,
-        }));
+        if is_written || host_ends == 0 {
+            let packets = wires.add_packets(PACKETS);
+            multiplexers[from].from.push(packets);
+            modules.push(Module::Send(Send::new((written, packets), (channel.to, id), cycles)));
+        }
         let (modules, wires) = &mut cards[to];
-        let (read, packets) = (wires.add_words(channel.depth), wires.add_packets(PACKETS));
+        let read = wires.add_words(channel.depth);
+        let packets = (is_read || host_ends == 0).then(|| wires.add_packets(PACKETS));
         demultiplexers[to].to.push(packets);
-        modules.push(Module::Receive(Receive {
-            from: packets,
-            to: read,
-            word_bytes: channel.word_bytes,
-            buffer: VecDeque::new(),
-            is_ending: false,
-            pipe: Pipe::new(profile.channel_kernel_cycles),
-            is_active: false,
-        }));
-        let sink = (!is_used(number, |kernel| &kernel.reads)).then_some(modules.len());
+        if let Some(packets) = packets {
+            modules.push(Module::Receive(Receive::new((packets, read), channel.word_bytes, cycles)));
+        }
+        let sink = (!is_read && host_ends == 0).then_some(modules.len());
         if sink.is_some() {
-            let received = VecDeque::new();
-            modules.push(Module::Sink(Sink { from: read, received, most: usize::MAX, is_active: false }));
+            modules.push(Module::Sink(Sink::new(read, usize::MAX)));
         }
         places.push(Places { from: channel.from, to: channel.to, written, read, id, source, sink });
     }
@@ -86,10 +97,23 @@ pub(crate) fn card_modules(profile: &Profile, design: Design) -> (Vec<Modules>, 
         let user = User::new(kernel.kernel, &reads, &writes, kernel.latency_cycles);
         cards[kernel.node as usize].0.push(Module::User(user));
     }
+    let add_ends = |(card, multiplexer): (&mut Modules, &mut Multiplexer)| {
+        (0..host_ends).map(|_| add_host_end(card, multiplexer)).collect()
+    };
+    let host_ends = cards.iter_mut().zip(&mut multiplexers).map(add_ends).collect();
     for ((modules, _), (multiplexer, demultiplexer)) in
         cards.iter_mut().zip(multiplexers.into_iter().zip(demultiplexers))
     {
         modules.extend([Module::Multiplexer(multiplexer), Module::Demultiplexer(demultiplexer)]);
     }
-    (cards, places)
+    Built { cards, places, host_ends }
+}
+
+fn add_host_end((modules, wires): &mut Modules, multiplexer: &mut Multiplexer) -> HostEnd {
+    let at_host = modules.len();
+    modules.extend([Module::Idle, Module::Idle]);
+    let (words, outward, inward) =
+        (wires.add_words(HOST_WORDS), wires.add_packets(PACKETS), wires.add_packets(PACKETS));
+    multiplexer.from.push(outward);
+    HostEnd { at_host, at_network: at_host + 1, words, outward, inward }
 }

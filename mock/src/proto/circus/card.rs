@@ -184,7 +184,7 @@ impl Card {
         &self.router.modules()[0]
     }
 
-    fn router_mut(&mut self) -> &mut Router {
+    pub(crate) fn router_mut(&mut self) -> &mut Router {
         &mut self.router.modules_mut()[0]
     }
 

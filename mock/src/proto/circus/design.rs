@@ -1,9 +1,9 @@
 //! What runs on a network: channels from card to card, and kernels of user logic between them.
 
-use crate::net::torus::Torus;
+use cmdseq::routing::Torus;
+
 use crate::proto::circus::fifo::WORD_BYTES_MAX;
 use crate::proto::circus::user_logic::Kernel;
-
 /// Channels into one card: an id has 8 bits.
 const CHANNELS_MAX: usize = 256;
 
@@ -125,6 +125,15 @@ impl Design {
         }
         self.channels.push(channel);
         Ok(ChannelId(self.channels.len() - 1))
+    }
+
+    /// Returns the id of a channel among those into its card: what the host names if it opens an end of it.
+    ///
+    /// # Panics
+    /// If the channel is of another design and this one has fewer.
+    pub fn id(&self, channel: ChannelId) -> u8 {
+        let to = self.channels[channel.0].to;
+        self.channels[..channel.0].iter().filter(|other| other.to == to).count() as u8
     }
 
     /// Adds a kernel.

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 
 use crate::engine::{Clocked, Cycle};
 use crate::net::arbiter::RoundRobin;
-use crate::proto::circus::fifo::{Wires, Word};
+use crate::proto::circus::fifo::{WORD_BYTES_MAX, Wires, Word};
 use crate::proto::circus::packet::{PAYLOAD_BYTES, Packet};
 use crate::proto::circus::pipe::Pipe;
 use crate::proto::circus::user_logic::User;
 
 /// A module of a card's kernel region.
 pub(crate) enum Module {
+    /// Half of an end that the host has not opened.
+    Idle,
     Source(Source),
     Sink(Sink),
     Send(Send),
@@ -23,7 +25,7 @@ pub(crate) enum Module {
 impl Clocked<Wires> for Module {
     fn consume(&mut self, cycle: Cycle, wires: &mut Wires) {
         match self {
-            Module::Source(_) => {}
+            Module::Idle | Module::Source(_) => {}
             Module::Sink(sink) => sink.consume(wires),
             Module::Send(send) => send.consume(cycle, wires),
             Module::Receive(receive) => receive.consume(cycle, wires),
@@ -35,6 +37,7 @@ impl Clocked<Wires> for Module {
 
     fn produce(&mut self, cycle: Cycle, wires: &mut Wires) -> Option<Cycle> {
         match self {
+            Module::Idle => None,
             Module::Source(source) => source.produce(wires).then_some(cycle + 1),
             Module::Sink(sink) => std::mem::take(&mut sink.is_active).then_some(cycle + 1),
             Module::Send(send) => send.produce(cycle, wires),
@@ -50,7 +53,8 @@ impl Module {
     /// Returns whether something that the module holds or is to take has not reached its end.
     pub(crate) fn is_busy(&self, wires: &Wires) -> bool {
         match self {
-            Module::Source(source) => !source.messages.is_empty(),
+            Module::Idle => false,
+            Module::Source(source) => !source.is_empty(),
             Module::Sink(sink) => wires.words[sink.from].0.len() > 0,
             Module::Send(send) => !send.pipe.is_empty() || send.is_ending,
             Module::Receive(receive) => !receive.pipe.is_empty() || receive.is_ending,
@@ -65,21 +69,50 @@ impl Module {
 pub(crate) struct Source {
     pub(crate) to: usize,
     pub(crate) word_bytes: usize,
-    /// What is still to be put in, message by message; the first one's bytes before the number were put in.
-    pub(crate) messages: VecDeque<Vec<u8>>,
-    pub(crate) put: usize,
+    /// What is still to be put in.
+    pub(crate) bytes: VecDeque<u8>,
+    /// Bytes put in so far, and at which numbers of bytes messages end.
+    pub(crate) put: u64,
+    pub(crate) ends: VecDeque<u64>,
+    /// Whether words were added that no message ends with.
+    pub(crate) is_within: bool,
 }
 
 impl Source {
-    fn produce(&mut self, wires: &mut Wires) -> bool {
-        let Some(message) = self.messages.front().filter(|_| wires.words[self.to].0.has_room()) else { return false };
-        let end = message.len().min(self.put + self.word_bytes);
-        let is_last = end == message.len();
-        wires.put_word(self.to, Word::new(&message[self.put..end], is_last));
-        self.put = end;
+    pub(crate) fn new(to: usize, word_bytes: usize) -> Self {
+        Source { to, word_bytes, bytes: VecDeque::new(), put: 0, ends: VecDeque::new(), is_within: false }
+    }
+
+    /// Adds bytes of words, of which the last one may end a message.
+    pub(crate) fn push(&mut self, bytes: &[u8], is_last: bool) {
+        self.bytes.extend(bytes);
+        self.is_within = !is_last && (self.is_within || !bytes.is_empty());
         if is_last {
-            self.messages.pop_front();
-            self.put = 0;
+            self.ends.push_back(self.put + self.bytes.len() as u64);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.ends.is_empty()
+    }
+
+    fn produce(&mut self, wires: &mut Wires) -> bool {
+        if !wires.words[self.to].0.has_room() {
+            return false;
+        }
+        let to_end = self.ends.front().map(|end| (end - self.put) as usize);
+        let length = match to_end {
+            Some(left) if left <= self.word_bytes => left,
+            _ if self.bytes.len() >= self.word_bytes => self.word_bytes,
+            _ => return false,
+        };
+        let is_last = to_end == Some(length);
+        let mut word = [0; WORD_BYTES_MAX];
+        word.iter_mut().zip(self.bytes.drain(..length)).for_each(|(place, byte)| *place = byte);
+        wires.put_word(self.to, Word::new(&word[..length], is_last));
+        self.put += length as u64;
+        if is_last {
+            self.ends.pop_front();
         }
         true
     }
@@ -95,6 +128,10 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
+    pub(crate) fn new(from: usize, most: usize) -> Self {
+        Sink { from, received: VecDeque::new(), most, is_active: false }
+    }
+
     fn consume(&mut self, wires: &mut Wires) {
         if self.received.len() < self.most
             && let Some(word) = wires.take_word(self.from)
@@ -119,6 +156,16 @@ pub(crate) struct Send {
 }
 
 impl Send {
+    pub(crate) fn new((from, to): (usize, usize), (destination, channel): (u32, u8), cycles: u64) -> Self {
+        let (buffer, pipe) = (VecDeque::new(), Pipe::new(cycles));
+        Send { from, to, destination, channel, buffer, is_ending: false, pipe, is_active: false }
+    }
+
+    /// Returns whether it has nothing to send, not even with the end of a message.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.pipe.is_empty() && !self.is_ending
+    }
+
     fn consume(&mut self, cycle: Cycle, wires: &mut Wires) {
         self.is_active = false;
         if !self.pipe.has_room() {
@@ -168,6 +215,11 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
+    pub(crate) fn new((from, to): (usize, usize), word_bytes: usize, cycles: u64) -> Self {
+        let (buffer, pipe) = (VecDeque::new(), Pipe::new(cycles));
+        Receive { from, to, word_bytes, buffer, is_ending: false, pipe, is_active: false }
+    }
+
     fn consume(&mut self, cycle: Cycle, wires: &mut Wires) {
         self.is_active = false;
         if !self.pipe.has_room() {
@@ -241,8 +293,8 @@ impl Multiplexer {
 /// Gives each packet from the router to the receive kernel of its channel; the packets behind one that waits wait too.
 #[derive(Default)]
 pub(crate) struct Demultiplexer {
-    /// FIFO of packets, by channel.
-    pub(crate) to: Vec<usize>,
+    /// FIFO of packets, by channel; `None` for a channel that nobody reads.
+    pub(crate) to: Vec<Option<usize>>,
     pub(crate) held: Option<Packet>,
     pub(crate) is_active: bool,
 }
@@ -258,7 +310,7 @@ impl Demultiplexer {
 
     fn produce(&mut self, cycle: Cycle, wires: &mut Wires) -> Option<Cycle> {
         if let Some(packet) = self.held {
-            let fifo = self.to.get(usize::from(packet.channel)).map(|fifo| &mut wires.packets[*fifo]);
+            let fifo = self.to.get(usize::from(packet.channel)).copied().flatten().map(|fifo| &mut wires.packets[fifo]);
             let is_gone = match fifo {
                 Some(fifo) if fifo.has_room() => {
                     fifo.push(packet);

@@ -1,15 +1,14 @@
 //! A network of cards as its host sees it.
 
+use cmdseq::routing::{CableEnd, Cables, RouteError, Tables, Torus};
+
 use crate::engine::{Clock, ComponentId, Time, World};
-use crate::net::cables::{Cables, End};
 use crate::net::flit::FLIT_BYTES;
 use crate::net::replay::{InOrder, Window};
-use crate::net::route::{RouteError, Tables};
 use crate::net::router::{Port, Router, RouterCounters, Settings};
 use crate::net::serial::{BitErrors, Framing, Transmitter};
-use crate::net::torus::Torus;
 use crate::profile::circus::{PACKET_BYTES, Profile};
-use crate::proto::circus::build::{Places, card_modules};
+use crate::proto::circus::build::{Built, HostEnd, Places, build};
 use crate::proto::circus::card::{Card, Line, Message};
 use crate::proto::circus::design::{ChannelId, Design};
 use crate::proto::circus::fifo::Traffic;
@@ -109,10 +108,14 @@ pub struct LinkCounters {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Network {
-    world: World<Card>,
-    cards: Vec<ComponentId>,
+    pub(super) world: World<Card>,
+    pub(super) cards: Vec<ComponentId>,
     cables: Cables,
     places: Vec<Places>,
+    /// By card, then end.
+    pub(super) host_ends: Vec<Vec<HostEnd>>,
+    /// Cycles of the kernels that send and receive.
+    pub(super) channel_kernel_cycles: u64,
 }
 
 impl Network {
@@ -131,6 +134,17 @@ impl Network {
     /// [`BuildError::Route`] if the tables do not lead from every card to every other one; [`BuildError::Nodes`] or
     /// [`BuildError::Profile`].
     pub fn with_tables(profile: &Profile, design: Design, tables: &Tables) -> Result<Self, BuildError> {
+        tables.check(&design.torus.cables())?;
+        Network::build(profile, design, tables, 0)
+    }
+
+    /// Builds a network without checking the tables; see [`build`] for `host_ends`.
+    pub(super) fn build(
+        profile: &Profile,
+        design: Design,
+        tables: &Tables,
+        host_ends: usize,
+    ) -> Result<Self, BuildError> {
         let (torus, nodes) = (design.torus, design.torus.nodes());
         let format = Format { destination_bits: profile.destination_bits };
         check(profile)?;
@@ -138,7 +152,6 @@ impl Network {
             return Err(BuildError::Nodes { nodes, bits: profile.destination_bits });
         }
         let cables = torus.cables();
-        tables.check(&cables)?;
         let clock = |hertz: u64| hertz.try_into().map(|hertz| Clock::new(hertz, 0));
         let router_clock = clock(profile.router_hertz).map_err(|_| BuildError::Profile("router clock"))?;
         let kernel_clock = clock(profile.kernel_hertz).map_err(|_| BuildError::Profile("kernel clock"))?;
@@ -153,7 +166,7 @@ impl Network {
             virtual_channels: profile.virtual_channels,
             has_credits: profile.has_credits,
         };
-        let (modules, places) = card_modules(profile, design);
+        let Built { cards: modules, places, host_ends } = build(profile, design, host_ends);
         let mut world = World::default();
         let mut cards = Vec::with_capacity(nodes as usize);
         for (node, (modules, wires)) in (0..nodes).zip(modules) {
@@ -163,13 +176,14 @@ impl Network {
             cards.push(world.add(Card::new((router_clock, router), (kernel_clock, modules), wires, header, io)));
         }
         for node in 0..nodes {
-            let ends = (0..cables.ports()).map(|port| (port, cables.other(End { node, port })));
-            let line = |(port, end): (usize, Option<End>)| {
+            let ends = (0..cables.ports()).map(|port| (port, cables.other(CableEnd { node, port })));
+            let line = |(port, end): (usize, Option<CableEnd>)| {
                 end.map(|end| line(profile, (node, port), (cards[end.node as usize], end.port)))
             };
             world.get_mut(cards[node as usize]).surroundings.lines = ends.map(line).collect();
         }
-        Ok(Network { world, cards, cables, places })
+        let channel_kernel_cycles = profile.channel_kernel_cycles;
+        Ok(Network { world, cards, cables, places, host_ends, channel_kernel_cycles })
     }
 
     /// Gives the host's end of a channel a message to send.
@@ -181,7 +195,7 @@ impl Network {
         let source = place.source.ok_or(HostError::Kernel { channel: channel.0, access: "write" })?;
         let card = self.cards[place.from as usize];
         if let Module::Source(source) = self.module(card, source) {
-            source.messages.push_back(message.to_vec());
+            source.push(message, true);
         }
         Ok(())
     }
@@ -219,7 +233,7 @@ impl Network {
     }
 
     /// A module of a card that the host is about to change.
-    fn module(&mut self, card: ComponentId, module: usize) -> &mut Module {
+    pub(super) fn module(&mut self, card: ComponentId, module: usize) -> &mut Module {
         self.world.post(card, self.world.now(), Message::Host);
         &mut self.world.get_mut(card).kernels.modules_mut()[module]
     }
@@ -328,7 +342,7 @@ fn ports(torus: Torus, cables: &Cables, node: u32) -> Vec<Port> {
     let port = |port| Port {
         dimension: torus.dimension(port),
         crosses_dateline: torus.crosses_dateline(node, port),
-        is_link: cables.other(End { node, port }).is_some(),
+        is_link: cables.other(CableEnd { node, port }).is_some(),
     };
     (0..=cables.ports()).map(port).collect()
 }

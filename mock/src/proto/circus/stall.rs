@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use cmdseq::routing::{CableEnd, Cables, Torus};
+
 use crate::engine::{ComponentId, World};
-use crate::net::cables::{Cables, End};
 use crate::net::router::Why;
-use crate::net::torus::Torus;
 use crate::proto::circus::build::Places;
 use crate::proto::circus::card::Card;
 use crate::proto::circus::design::ChannelId;
@@ -80,7 +80,7 @@ pub(crate) fn find(world: &World<Card>, cards: &[ComponentId], cables: &Cables, 
         let input = |node, port, virtual_channel| Place::Input { node, port: Torus::port_name(port), virtual_channel };
         for wait in card.router().waits() {
             let from = input(node, wait.input, wait.virtual_channel);
-            let behind = cables.other(End { node, port: wait.output });
+            let behind = cables.other(CableEnd { node, port: wait.output });
             let to = match (wait.why, behind) {
                 (Why::Held(port, virtual_channel), _) => input(node, port, virtual_channel),
                 (_, Some(end)) => input(end.node, end.port, wait.output_channel),

@@ -1,6 +1,6 @@
 //! Routing tables: which port leads from a node toward each destination.
 
-use crate::net::cables::{Cables, End};
+use crate::routing::cables::{CableEnd, Cables};
 
 /// A routing table for each node: for each destination the port of the node, numbered as its cables; the port after the
 /// last cable leads into the node itself.
@@ -88,7 +88,10 @@ impl Tables {
     }
 
     /// Returns the ports of the node `at`, by destination.
-    pub(crate) fn of(&self, at: u32) -> &[Option<u8>] {
+    ///
+    /// # Panics
+    /// If `at` is not below [`Tables::nodes`].
+    pub fn of(&self, at: u32) -> &[Option<u8>] {
         &self.ports[self.place(at, 0)..][..self.nodes as usize]
     }
 
@@ -100,7 +103,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`RouteError`] with the first pair of nodes without a route.
-    pub(crate) fn check(&self, cables: &Cables) -> Result<(), RouteError> {
+    pub fn check(&self, cables: &Cables) -> Result<(), RouteError> {
         let nodes = cables.nodes();
         if self.nodes != nodes {
             return Err(RouteError::Size { tables: self.nodes, nodes });
@@ -131,7 +134,7 @@ impl Tables {
         if at == to && usize::from(port) == cables.ports() {
             return Ok(None);
         }
-        let end = cables.other(End { node: at, port: port.into() });
+        let end = cables.other(CableEnd { node: at, port: port.into() });
         end.map(|end| Some(end.node)).ok_or(RouteError::Port { from, to, at, port })
     }
 }

@@ -2,50 +2,56 @@
 
 /// One end of a cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct End {
-    pub(crate) node: u32,
-    pub(crate) port: usize,
+pub struct CableEnd {
+    /// The node.
+    pub node: u32,
+    /// The port of the node, from 0.
+    pub port: usize,
 }
 
 /// The cables of a network whose nodes have equally many ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cables {
+pub struct Cables {
     ports: usize,
     /// The other end, by node and port.
-    others: Vec<Option<End>>,
+    others: Vec<Option<CableEnd>>,
 }
 
 impl Cables {
     /// Returns a network of `nodes` nodes with `ports` ports each, without cables.
-    pub(crate) fn new(nodes: u32, ports: usize) -> Self {
+    pub fn new(nodes: u32, ports: usize) -> Self {
         Cables { ports, others: vec![None; nodes as usize * ports] }
     }
 
     /// Lays a cable between two ports.
-    pub(crate) fn lay(&mut self, one: End, other: End) {
+    ///
+    /// # Panics
+    /// If the network has no such node.
+    pub fn lay(&mut self, one: CableEnd, other: CableEnd) {
         let places = [one, other].map(|end| self.place(end));
         self.others[places[0]] = Some(other);
         self.others[places[1]] = Some(one);
     }
 
-    pub(crate) fn nodes(&self) -> u32 {
+    /// Returns the number of nodes.
+    pub fn nodes(&self) -> u32 {
         (self.others.len() / self.ports.max(1)) as u32
     }
 
     /// Returns the number of ports of each node.
-    pub(crate) fn ports(&self) -> usize {
+    pub fn ports(&self) -> usize {
         self.ports
     }
 
     /// Returns the other end of the cable at `end`, if there is one.
-    pub(crate) fn other(&self, end: End) -> Option<End> {
+    pub fn other(&self, end: CableEnd) -> Option<CableEnd> {
         if end.port >= self.ports {
             return None;
         }
         self.others.get(self.place(end)).copied().flatten()
     }
 
-    fn place(&self, end: End) -> usize {
+    fn place(&self, end: CableEnd) -> usize {
         end.node as usize * self.ports + end.port
     }
 }

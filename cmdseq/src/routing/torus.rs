@@ -1,9 +1,8 @@
 //! Two-dimensional tori: cables, routes in order of dimensions, and datelines.
 
-use cmdseq::Topology;
-
-use crate::net::cables::{Cables, End};
-use crate::net::route::Tables;
+use crate::routing::cables::{CableEnd, Cables};
+use crate::routing::tables::Tables;
+use crate::topology::Topology;
 
 /// Longest side of a torus: routing tables of larger ones are not worth their memory on a card.
 const SIDE_MAX: u32 = 16;
@@ -45,6 +44,16 @@ impl Torus {
         Ok(Torus { width, height })
     }
 
+    /// Returns the number of columns.
+    pub fn width(self) -> u32 {
+        self.width
+    }
+
+    /// Returns the number of rows.
+    pub fn height(self) -> u32 {
+        self.height
+    }
+
     /// Returns the number of nodes.
     pub fn nodes(self) -> u32 {
         self.width * self.height
@@ -76,35 +85,36 @@ impl Torus {
         tables
     }
 
-    /// Returns the name of a port.
-    pub(crate) fn port_name(port: usize) -> &'static str {
+    /// Returns the name of a port: of the link to a neighbour, or of the way into the node itself.
+    pub fn port_name(port: usize) -> &'static str {
         ["east", "west", "north", "south"].get(port).copied().unwrap_or("of its own kernels")
     }
 
-    pub(crate) fn cables(self) -> Cables {
+    /// Returns the cables. Each node has four ports.
+    pub fn cables(self) -> Cables {
         let mut cables = Cables::new(self.nodes(), LOCAL);
         for node in 0..self.nodes() {
             let (x, y) = self.place(node);
             if self.width > 1 {
                 let east = self.node((x + 1) % self.width, y);
-                cables.lay(End { node, port: EAST }, End { node: east, port: WEST });
+                cables.lay(CableEnd { node, port: EAST }, CableEnd { node: east, port: WEST });
             }
             if self.height > 1 {
                 let north = self.node(x, (y + 1) % self.height);
-                cables.lay(End { node, port: NORTH }, End { node: north, port: SOUTH });
+                cables.lay(CableEnd { node, port: NORTH }, CableEnd { node: north, port: SOUTH });
             }
         }
         cables
     }
 
     /// Returns the dimension of a port; `None` for the one into the node itself.
-    pub(crate) fn dimension(self, port: usize) -> Option<usize> {
+    pub fn dimension(self, port: usize) -> Option<usize> {
         (port < LOCAL).then_some(port / 2)
     }
 
     /// Returns whether the cable at a port crosses the dateline of its ring: packets on both sides of it use different
     /// virtual channels, so that packets of one ring never wait for each other in a circle.
-    pub(crate) fn crosses_dateline(self, node: u32, port: usize) -> bool {
+    pub fn crosses_dateline(self, node: u32, port: usize) -> bool {
         let (x, y) = self.place(node);
         match port {
             EAST => x + 1 == self.width,
@@ -127,7 +137,7 @@ impl Torus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::route::RouteError;
+    use crate::routing::tables::RouteError;
 
     fn each() -> impl Iterator<Item = Torus> {
         (1..=SIDE_MAX).flat_map(|width| (1..=SIDE_MAX).filter_map(move |height| Torus::new(width, height).ok()))
@@ -141,7 +151,7 @@ mod tests {
                 let (mut at, mut hops) = (from, 0);
                 while at != to {
                     let port = tables.port(at, to).unwrap().into();
-                    at = cables.other(End { node: at, port }).unwrap().node;
+                    at = cables.other(CableEnd { node: at, port }).unwrap().node;
                     hops += 1;
                 }
                 assert_eq!(hops, torus.distance(from, to), "{torus:?}: {from} to {to}");

@@ -1,0 +1,21 @@
+//! Networks of cards with routers: cables, routing tables, and their check.
+//!
+//! ```
+//! use cmdseq::routing::{RouteError, Torus};
+//!
+//! let torus = Torus::new(4, 2)?;
+//! let mut tables = torus.dimension_order();
+//! assert_eq!(tables.check(&torus.cables()), Ok(()));
+//! // A packet from node 0 to node 2 passes node 1. Without an entry there, no route is left.
+//! tables.set(1, 2, None);
+//! assert_eq!(tables.check(&torus.cables()), Err(RouteError::Missing { from: 0, to: 2, at: 1 }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cables;
+mod tables;
+mod torus;
+
+pub use cables::{CableEnd, Cables};
+pub use tables::{RouteError, Tables};
+pub use torus::{Torus, TorusError};

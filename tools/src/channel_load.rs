@@ -1,0 +1,239 @@
+//! `fpgactl channel load FILE`: places the ends of a channel definition on cards, and loads the cards'
+//! routing tables.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use cmdseq::routing::{Tables, Torus};
+use fpga_channels::Definition;
+use fpga_driver::channel::Network;
+use fpga_hal::Function;
+use fpga_regs::pci;
+use fpga_select::{Kind, Selector};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{ChannelLoad, Cli, PlacedEnd};
+use crate::exit::{Exit, Failure, Result};
+use crate::{cards, channel, input_file, output};
+
+/// Cards if none are selected and none are bound.
+const DEFAULT: &str = "mock:circus:8x8";
+/// Cards of ends that are not placed.
+const WRITERS: u32 = 0;
+const READERS: u32 = 1;
+/// Names of the ports of a router, by number.
+const PORTS: [&str; 5] = ["east", "west", "north", "south", "own"];
+/// Most bytes of a file of tables: 256 cards with 256 ports each need less, however they are indented.
+const TABLES_BYTES_MAX: u64 = 8 << 20;
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    mock: bool,
+    columns: u32,
+    rows: u32,
+    channels: Vec<Channel<'a>>,
+    tables: Vec<Table>,
+}
+
+#[derive(Serialize)]
+struct Channel<'a> {
+    id: u8,
+    writer: End<'a>,
+    reader: End<'a>,
+    hops: u32,
+    route: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct End<'a> {
+    name: &'a str,
+    card: u32,
+}
+
+/// The table of one card: names of ports, by destination.
+#[derive(Serialize)]
+struct Table {
+    card: u32,
+    ports: Vec<&'static str>,
+}
+
+/// A file with tables: what `--json` prints, of which only the tables count.
+#[derive(Deserialize)]
+struct Given {
+    tables: Vec<GivenTable>,
+}
+
+#[derive(Deserialize)]
+struct GivenTable {
+    card: u32,
+    ports: Vec<String>,
+}
+
+pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
+    let definition = channel::open(&arguments.file)?;
+    let cards = placed(&definition, &arguments.place)?;
+    let text = match (&cli.cards, cards::selector(cli)?) {
+        (None, default) if default == fpga_select::DEFAULT => DEFAULT.to_owned(),
+        (_, selected) => selected,
+    };
+    let selector = Selector::parse(&text)?;
+    let functions = selector.open_channel_cards()?;
+    let is_mock = functions.iter().any(is_mock);
+    let mut network = Network::open(functions).map_err(failure)?;
+    let torus = network.torus();
+    for (name, card) in &cards {
+        if *card >= torus.nodes() {
+            let last = torus.nodes() - 1;
+            return Err(Failure::new(Exit::NoCard, format!("no card {card} for end {name} (available: 0 to {last})")));
+        }
+    }
+    let tables = match &arguments.tables {
+        Some(path) => given(path, torus)?,
+        None => torus.dimension_order(),
+    };
+    network.load_tables(&tables).map_err(failure)?;
+    let printed = Printed {
+        schema: "fpgactl.channel-load/1",
+        selector: &text,
+        kind: selector.kind().name(),
+        mock: is_mock,
+        columns: torus.width(),
+        rows: torus.height(),
+        channels: channels(&definition, &cards, torus, &tables),
+        tables: network.nodes().map(|card| table(&tables, card)).collect(),
+    };
+    if cli.json { output::json(&printed) } else { output::write(report(&printed).as_bytes()) }
+}
+
+fn is_mock(function: &Function) -> bool {
+    let identity = function.identity();
+    identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
+}
+
+/// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.
+fn given(path: &Path, torus: Torus) -> Result<Tables> {
+    let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
+    let (file, _) = input_file::open(path)?;
+    let mut text = Vec::new();
+    file.take(TABLES_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
+    if text.len() as u64 > TABLES_BYTES_MAX {
+        return Err(refuse(format!("a file of tables has at most {TABLES_BYTES_MAX} bytes")));
+    }
+    let given: Given = serde_json::from_slice(&text).map_err(|error| refuse(format!("invalid tables: {error}")))?;
+    let nodes = torus.nodes();
+    let mut tables = Tables::new(nodes);
+    for GivenTable { card, ports } in given.tables {
+        if card >= nodes || ports.len() != nodes as usize {
+            let entries = ports.len();
+            return Err(refuse(format!(
+                "invalid table of card {card}, with {entries} ports (expected cards 0 to {}, with {nodes})",
+                nodes - 1
+            )));
+        }
+        for (to, name) in (0..).zip(&ports) {
+            let port = PORTS.iter().position(|known| known == name).ok_or_else(|| {
+                refuse(format!("unknown port {name:?} of card {card} (available: {})", PORTS.join(", ")))
+            })?;
+            tables.set(card, to, Some(port as u8));
+        }
+    }
+    Ok(tables)
+}
+
+/// Returns the card of each end.
+fn placed<'a>(definition: &'a Definition, places: &[PlacedEnd]) -> Result<BTreeMap<&'a str, u32>> {
+    let mut cards = BTreeMap::new();
+    for channel in definition.channels() {
+        cards.insert(channel.writer.name.as_str(), WRITERS);
+        cards.insert(channel.reader.name.as_str(), READERS);
+    }
+    let mut given: Vec<&str> = Vec::new();
+    for PlacedEnd { name, card } in places {
+        if given.contains(&name.as_str()) {
+            return Err(Failure::usage(format!("end {name} is placed twice")));
+        }
+        given.push(name);
+        match cards.get_mut(name.as_str()) {
+            Some(place) => *place = *card,
+            None => {
+                let known: Vec<&str> = cards.keys().copied().collect();
+                let known = known.join(", ");
+                return Err(Failure::usage(format!("no end {name} in the definition (available: {known})")));
+            }
+        }
+    }
+    Ok(cards)
+}
+
+fn channels<'a>(
+    definition: &'a Definition,
+    cards: &BTreeMap<&'a str, u32>,
+    torus: Torus,
+    tables: &Tables,
+) -> Vec<Channel<'a>> {
+    let end = |end: &'a fpga_channels::End| {
+        let name = end.name.as_str();
+        End { name, card: cards.get(name).copied().unwrap_or(0) }
+    };
+    let channel = |channel: &'a fpga_channels::Channel| {
+        let (writer, reader) = (end(&channel.writer), end(&channel.reader));
+        let route = route(torus, tables, writer.card, reader.card);
+        Channel { id: channel.id, writer, reader, hops: route.len() as u32 - 1, route }
+    };
+    definition.channels().iter().map(channel).collect()
+}
+
+/// The cards on the way from one card to another one, with both. The tables are checked, so each way ends.
+fn route(torus: Torus, tables: &Tables, from: u32, to: u32) -> Vec<u32> {
+    let cables = torus.cables();
+    let next = |at: &u32| {
+        let port = tables.port(*at, to)?;
+        cables.other(cmdseq::routing::CableEnd { node: *at, port: port.into() }).map(|end| end.node)
+    };
+    std::iter::successors(Some(from), next).collect()
+}
+
+fn table(tables: &Tables, card: u32) -> Table {
+    // The tables are checked: every entry is there, and is a port.
+    let port = |port: &Option<u8>| port.and_then(|port| PORTS.get(usize::from(port))).copied().unwrap_or("own");
+    Table { card, ports: tables.of(card).iter().map(port).collect() }
+}
+
+fn report(printed: &Printed<'_>) -> String {
+    let mut rows = vec![["ID", "WRITER", "CARD", "READER", "CARD", "HOPS", "ROUTE"].map(String::from).to_vec()];
+    rows.extend(printed.channels.iter().map(|Channel { id, writer, reader, hops, route }| {
+        let route: Vec<String> = route.iter().map(u32::to_string).collect();
+        let (from, to) = (writer.card.to_string(), reader.card.to_string());
+        vec![id.to_string(), writer.name.into(), from, reader.name.into(), to, hops.to_string(), route.join(" ")]
+    }));
+    let mut text = output::table(&rows);
+    let Printed { columns, rows, tables, .. } = printed;
+    text += &format!(
+        "\nRouting tables of {} cards, loaded: ports toward the cards of each row of the torus ({columns} columns, {rows} \
+         rows);\ne east, w west, n north, s south, . own kernels\n\n",
+        tables.len()
+    );
+    let letter = |port: &&'static str| if *port == "own" { '.' } else { port.chars().next().unwrap_or('.') };
+    let mut rows = vec![vec!["CARD".to_owned(), "PORTS".to_owned()]];
+    rows.extend(tables.iter().map(|table| {
+        let by_row = table.ports.chunks(*columns as usize).map(|row| row.iter().map(letter).collect::<String>());
+        vec![table.card.to_string(), by_row.collect::<Vec<_>>().join(" ")]
+    }));
+    text += &output::table(&rows);
+    if printed.kind == Kind::Mock.name() { text + "\n" + cards::MOCK_CARDS_NOTE } else { text }
+}
+
+/// Converts an error of the driver's channels.
+fn failure(error: fpga_driver::channel::Error) -> Failure {
+    use fpga_driver::channel::Error;
+    match error {
+        Error::Card(error) => error.into(),
+        Error::Route(_) => Failure::chain(Exit::Refused, &error),
+        Error::TimedOut { .. } => Failure::chain(Exit::Timeout, &error),
+        _ => Failure::chain(Exit::Failed, &error),
+    }
+}
