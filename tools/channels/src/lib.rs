@@ -21,11 +21,13 @@
 mod definition;
 mod ends;
 mod error;
+mod generate;
 mod parse;
 mod word;
 mod xml;
 
 pub use definition::{BYTES_MAX, Channel, Definition, End};
 pub use error::{Error, Problem};
+pub use generate::{File, Part, Refusal, generate};
 pub use parse::parse;
 pub use word::{BITS_MAX, Scalar, Word};
