@@ -68,7 +68,7 @@ pub(crate) fn check(cli: &Cli, arguments: &ChannelCheck) -> Result<()> {
 }
 
 /// Reads a definition.
-fn open(path: &Path) -> Result<Definition> {
+pub(crate) fn open(path: &Path) -> Result<Definition> {
     let (file, _) = input_file::open(path)?;
     let mut bytes = Vec::new();
     // One byte more than a definition may have, so that the parser refuses larger files.

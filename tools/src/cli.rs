@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod channel;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use crate::expect::{self, Expect};
 use crate::npy::Element;
 use crate::{address, number, size};
 pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
+pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -80,7 +82,8 @@ pub(crate) enum Command {
     Pipe(Pipe),
     /// Show how the cards are linked
     Topo(Topo),
-    /// Check the channels of an application for CIRCUS (docs/circus.md)
+    /// Check the channels of an application for CIRCUS, or generate their code
+    /// (docs/circus.md)
     Channel {
         /// Subcommand
         #[command(subcommand)]
@@ -97,19 +100,6 @@ pub(crate) enum Command {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Channel {
-    /// Check a channel definition and print its channels; uses no card
-    Check(ChannelCheck),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ChannelCheck {
-    /// Channel definition in XML
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

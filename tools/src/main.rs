@@ -10,6 +10,7 @@ mod calibrate;
 mod calibration;
 mod cards;
 mod channel;
+mod channel_generate;
 mod check;
 mod cli;
 mod coll;
@@ -105,6 +106,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
+        Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

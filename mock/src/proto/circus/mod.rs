@@ -16,6 +16,7 @@ mod packet;
 mod pipe;
 mod stall;
 mod user_logic;
+pub mod wire;
 
 pub use crate::net::route::{RouteError, Tables};
 pub use crate::net::router::RouterCounters;
