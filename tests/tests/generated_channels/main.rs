@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod handles;
 
 use std::fmt::Write as _;
 
@@ -82,7 +83,7 @@ fn check_packets(application: &Application, destination_bits: u32, sent: &[Sent<
     for one in sent {
         let expected = one.packets(destination_bits);
         let id = |packet: &[u8]| u32::from_le_bytes(packet[..4].try_into().unwrap()) >> destination_bits & 255;
-        let of_channel = packets.iter().filter(|packet| id(packet) == one.channel.id.into());
+        let of_channel = packets.iter().filter(|packet| id(packet) == u32::from(one.channel.id));
         let found: Vec<&[u8]> = of_channel.map(Vec::as_slice).collect();
         prop_assert_eq!(found, expected.iter().map(<[u8; 64]>::as_slice).collect::<Vec<_>>(), "{:?}", one.channel);
         count += expected.len();
@@ -151,6 +152,12 @@ fn every_type_of_word_is_packed_and_unpacked_as_by_the_mock() {
 }
 
 #[test]
+fn handles_move_words_of_every_type() {
+    let channels: Vec<_> = (0_u8..).zip(all_words()).map(|(id, (word, bits))| (id, word, bits)).collect();
+    handles::check(&definition(&channels));
+}
+
+#[test]
 fn host_code_checks_its_arguments_and_loads_routes() {
     let definition = definition(&[(0, "float".into(), 32), (200, "uint16".into(), 512)]);
     let application = Application::build(&Settings::new(&definition));
@@ -164,6 +171,58 @@ fn host_code_checks_its_arguments_and_loads_routes() {
     assert_eq!(application.run("send out_0 63 1 0\nfinish\n"), "result 0\nresult 0\n");
     let routes = "routes 04000102\ntake circus_table\n";
     assert_eq!(application.run(routes), "result 0\nword 00000400\nword 01000000\nword 02000100\nword 03000200\n");
+}
+
+/// Names of variables of the kernels, and words of Rust and C++.
+#[test]
+fn any_name_that_is_not_refused_works() {
+    let names = [
+        "level",
+        "word",
+        "packet",
+        "buffer",
+        "words",
+        "messages",
+        "length",
+        "header",
+        "i",
+        "is_ending",
+        "destination",
+        "held",
+        "turn",
+        "granted",
+        "ports",
+        "match",
+        "self",
+        "class",
+        "x",
+        "whole",
+        "units",
+        "circus",
+        "position",
+        "error",
+        "words_left",
+        "messages_left",
+        "bytes",
+        "is_last",
+        "next",
+        "first",
+        "cards",
+        "card",
+    ];
+    let mut text = String::from("<channels>");
+    for (id, pair) in names.chunks(2).enumerate() {
+        for (name, tag) in pair.iter().zip(["write-to", "read-from"]) {
+            let _ = write!(text, "<channel name='{name}'><type>uint2</type><width>64</width>");
+            let _ = write!(text, "<depth>1</depth><{tag}>{id}</{tag}></channel>");
+        }
+    }
+    let definition = parse((text + "</channels>").as_bytes()).unwrap();
+    let application = Application::build(&Settings::new(&definition));
+    let sent = |channel| Sent { channel, destination: 1, words: 9, messages: vec![data(3, 72)] };
+    check_packets(&application, 6, &definition.channels().iter().map(sent).collect::<Vec<_>>()).unwrap();
+    let packets = |channel| (channel, host_packets(channel, 4, &[73], 6));
+    check_words(&application, 6, &definition.channels().iter().map(packets).collect::<Vec<_>>()).unwrap();
 }
 
 #[test]

@@ -38,23 +38,23 @@ VECTORS(double);
 #define channel static
 
 /* A channel is a variable: its address names the queue, and its type is that of the words. */
-#define read_channel_intel(from)                       \
-    ({                                                 \
-        __typeof__(from) word_;                        \
-        channel_read(&(from), &word_, sizeof word_);   \
-        word_;                                         \
+#define read_channel_intel(from)                                                        \
+    ({                                                                                  \
+        __typeof__(from) shim_word_;                                                    \
+        channel_read(&(from), &shim_word_, sizeof shim_word_);                          \
+        shim_word_;                                                                     \
     })
-#define read_channel_nb_intel(from, is_valid)                             \
-    ({                                                                    \
-        __typeof__(from) word_;                                           \
-        memset(&word_, 0, sizeof word_);                                  \
-        *(is_valid) = channel_try_read(&(from), &word_, sizeof word_);    \
-        word_;                                                            \
+#define read_channel_nb_intel(from, is_valid)                                           \
+    ({                                                                                  \
+        __typeof__(from) shim_word_;                                                    \
+        memset(&shim_word_, 0, sizeof shim_word_);                                      \
+        *(is_valid) = channel_try_read(&(from), &shim_word_, sizeof shim_word_);        \
+        shim_word_;                                                                     \
     })
-#define write_channel_intel(to, word)                    \
-    do {                                                 \
-        const __typeof__(to) word_ = (word);             \
-        channel_write(&(to), &word_, sizeof word_);      \
+#define write_channel_intel(to, word)                                                   \
+    do {                                                                                \
+        const __typeof__(to) shim_word_ = (word);                                       \
+        channel_write(&(to), &shim_word_, sizeof shim_word_);                           \
     } while (0)
 
 #endif

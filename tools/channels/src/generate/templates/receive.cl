@@ -1,4 +1,10 @@
 
+/* No variable stands here that the channel could share its name with. */
+void circus_put_@NAME@(const @TYPE@ circus_word)
+{
+    write_channel_intel(@NAME@, circus_word);
+}
+
 /*
  * Takes payloads out of packets, and cuts them into the words of @NAME@. If the last word of a message is not whole,
  * zeros complete it.
@@ -17,12 +23,12 @@ __kernel void circus_receive_@NAME@(void)
             packet.whole = read_channel_intel(circus_packets_@NAME@);
             /* A bit error can give any length. */
             const uint bytes = packet.words[0] >> CIRCUS_LENGTH_SHIFT & 63;
-            const uint length = bytes < 60 ? (bytes + @UNIT_BYTES@ - 1) / @UNIT_BYTES@ : @PAYLOAD@;
+            const uint count = bytes < 60 ? (bytes + @UNIT_BYTES@ - 1) / @UNIT_BYTES@ : @PAYLOAD@;
             #pragma unroll
             for (uint i = 0; i < @PAYLOAD@; i++) {
                 buffer[level + i] = packet.@FIELD@[@HEADER@ + i];
             }
-            level += length;
+            level += count;
             is_ending = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
         }
         if (level >= @UNITS@ || is_ending) {
@@ -35,7 +41,7 @@ __kernel void circus_receive_@NAME@(void)
                 word.units[i] = i < level ? buffer[i] : 0;
             }
             if (level > 0) {
-                write_channel_intel(@NAME@, word.whole);
+                circus_put_@NAME@(word.whole);
             }
             #pragma unroll
             for (uint i = 0; i < @PAYLOAD@; i++) {

@@ -1,4 +1,10 @@
 
+/* No variable stands here that the channel could share its name with. */
+@TYPE@ circus_take_@NAME@(void)
+{
+    return read_channel_intel(@NAME@);
+}
+
 /*
  * Sends `messages` messages of `words` words each from @NAME@ to the card `destination`. Payloads are full, except at the
  * end of a message.
@@ -20,7 +26,7 @@ __kernel void circus_send_@NAME@(const uint destination, const ulong words, cons
                 @TYPE@ whole;
                 @UNIT@ units[@UNITS@];
             } word;
-            word.whole = read_channel_intel(@NAME@);
+            word.whole = circus_take_@NAME@();
             #pragma unroll
             for (uint i = 0; i < @UNITS@; i++) {
                 buffer[level + i] = word.units[i];
@@ -30,20 +36,20 @@ __kernel void circus_send_@NAME@(const uint destination, const ulong words, cons
             is_ending = words_left == 0;
         }
         if (level >= @PAYLOAD@ || is_ending) {
-            const uint length = level < @PAYLOAD@ ? level : @PAYLOAD@;
+            const uint count = level < @PAYLOAD@ ? level : @PAYLOAD@;
             const bool is_last = is_ending && level <= @PAYLOAD@;
             union circus_packet packet;
-            packet.words[0] = header | length * @UNIT_BYTES@ << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
+            packet.words[0] = header | count * @UNIT_BYTES@ << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
             #pragma unroll
             for (uint i = 0; i < @PAYLOAD@; i++) {
-                packet.@FIELD@[@HEADER@ + i] = i < length ? buffer[i] : 0;
+                packet.@FIELD@[@HEADER@ + i] = i < count ? buffer[i] : 0;
             }
             write_channel_intel(circus_packets_@NAME@, packet.whole);
             #pragma unroll
             for (uint i = 0; i < @UNITS@; i++) {
                 buffer[i] = buffer[@PAYLOAD@ + i];
             }
-            level -= length;
+            level -= count;
             if (is_last) {
                 is_ending = false;
                 words_left = words;
