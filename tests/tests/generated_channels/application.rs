@@ -57,7 +57,7 @@ impl Application {
         std::fs::write(directory.path().join("senders.h"), senders(settings)).unwrap();
         let application = Application { directory };
         let ours = sources();
-        let checked = ["-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
+        let checked = ["-O0", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
         let device = ["-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-psabi"];
         let bits = format!("-DCIRCUS_DESTINATION_BITS={}", settings.destination_bits);
         let table: &[&str] = if settings.has_table { &[] } else { &["-DCIRCUS_NO_TABLE"] };

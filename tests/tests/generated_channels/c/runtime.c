@@ -22,6 +22,8 @@ struct coroutine {
     void *arguments[ARGUMENTS];
     bool *is_done;
     bool is_over;
+    /* Reads that found nothing since the last time that others ran. */
+    size_t misses;
     ucontext_t context;
 };
 
@@ -123,7 +125,12 @@ bool channel_try_read(const void *key, void *word, size_t bytes)
     if (take(queue_of(key, bytes), word)) {
         return true;
     }
-    yield();
+    /* A multiplexer tries all its inputs before it writes what it holds. No kernel has more inputs than there are kernels. */
+    current->misses++;
+    if (current->misses >= kernel_count) {
+        current->misses = 0;
+        yield();
+    }
     return false;
 }
 
@@ -182,11 +189,10 @@ void kernel_start(const struct kernel *kernel, void *const *arguments, bool *is_
 
 void run_until_idle(void)
 {
-    /* A multiplexer tries all its inputs before it writes what it holds. */
-    const size_t idle_rounds = 4 * (kernel_count + 4);
-    size_t idle;
+    int idle;
 
-    for (idle = 0; idle < idle_rounds; idle++) {
+    /* A kernel that moves nothing in one round has tried all its inputs once, and one more time in the next. */
+    for (idle = 0; idle < 3; idle++) {
         has_moved = false;
         for (current = coroutines; current != NULL; current = current->next) {
             if (!current->is_over) {
@@ -194,7 +200,7 @@ void run_until_idle(void)
             }
         }
         if (has_moved) {
-            idle = 0;
+            idle = -1;
         }
     }
 }
