@@ -82,8 +82,7 @@ pub(crate) enum Command {
     Pipe(Pipe),
     /// Show how the cards are linked
     Topo(Topo),
-    /// Check the channels of an application for CIRCUS, or generate their code
-    /// (docs/circus.md)
+    /// Check CIRCUS channels and generate their code (docs/circus.md)
     Channel {
         /// Subcommand
         #[command(subcommand)]

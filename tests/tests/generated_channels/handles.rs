@@ -32,15 +32,19 @@ fn program(definition: &Definition) -> String {
             let mut reader = In{id}Reader::open(&network, 2).unwrap();
             let words = [{first}, {second}];
             writer.write(&words, second).unwrap();
-            writer.end_message(second).unwrap();
+            writer.write_more(&words, second).unwrap();
             assert_eq!(writer.try_write(&words).unwrap(), 1);
             writer.flush(second).unwrap();
             writer.close(second).unwrap();
             let mut found = [words[0]; 5];
             assert_eq!(reader.read(&mut found[..2], second).unwrap(), 2);
             assert_eq!(found[..2], words);
-            assert_eq!(reader.try_read(&mut found[2..]).unwrap(), 1);
+            assert_eq!(reader.try_read(&mut found[2..3]).unwrap(), 1);
             assert_eq!(found[2], words[0]);
+            found = [words[0]; 5];
+            let error = reader.read_exact(&mut found[1..], second).unwrap_err();
+            assert!(matches!(error, fpga_driver::channel::Error::TimedOut {{ done, .. }} if done == 2 * {bytes}));
+            assert_eq!(found[..4], [words[0], words[1], words[0], words[0]]);
             let settings = Out{id}Writer::SETTINGS;
             assert_eq!((settings.id, settings.word_bytes, settings.depth), ({id}, {bytes}, 16));
             assert_eq!(In{id}Reader::SETTINGS, settings); }}\n"

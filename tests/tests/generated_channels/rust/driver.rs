@@ -7,7 +7,10 @@ pub mod channel {
     use std::time::Duration;
 
     #[derive(Debug)]
-    pub struct Error;
+    #[non_exhaustive]
+    pub enum Error {
+        TimedOut { done: usize, waited: Duration },
+    }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Settings {
@@ -55,8 +58,8 @@ pub mod channel {
             Ok(bytes)
         }
 
-        pub fn end_message(&mut self, _timeout: Duration) -> Result<(), Error> {
-            Ok(())
+        pub fn write_more(&mut self, words: &[u8], timeout: Duration) -> Result<(), Error> {
+            self.write(words, timeout)
         }
 
         pub fn flush(&mut self, _timeout: Duration) -> Result<(), Error> {
@@ -75,6 +78,13 @@ pub mod channel {
             let count = bytes.len().min(queue.len());
             bytes.iter_mut().zip(queue.drain(..count)).for_each(|(place, byte)| *place = byte);
             Ok(count)
+        }
+
+        pub fn read_exact(&mut self, bytes: &mut [u8], timeout: Duration) -> Result<(), Error> {
+            match self.read(bytes, timeout)? {
+                done if done == bytes.len() => Ok(()),
+                done => Err(Error::TimedOut { done, waited: timeout }),
+            }
         }
 
         pub fn try_read(&mut self, bytes: &mut [u8]) -> Result<usize, Error> {

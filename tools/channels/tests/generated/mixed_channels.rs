@@ -24,29 +24,31 @@ impl SimpleOutWriter {
         Ok(Self { writer: network.writer(from, to, Self::SETTINGS)?, bytes: Vec::new() })
     }
 
-    /// Writes all words, and waits for room. If the time is over, the error has the bytes that were written.
+    /// Writes all words, and waits for room. The last word ends a message: the card sends all words before it, even if they
+    /// do not fill a packet. If the time is over, the error has the bytes that were written, and the message goes on.
     pub fn write(&mut self, words: &[f32], timeout: Duration) -> Result<(), Error> {
         self.encode(words);
         self.writer.write(&self.bytes, timeout)
     }
 
-    /// Writes as many words as there is room for now, and returns their number.
+    /// Writes all words of a message that goes on, and waits for room.
+    pub fn write_more(&mut self, words: &[f32], timeout: Duration) -> Result<(), Error> {
+        self.encode(words);
+        self.writer.write_more(&self.bytes, timeout)
+    }
+
+    /// Writes as many words as there is room for now, and returns their number. If it wrote all, they end a message.
     pub fn try_write(&mut self, words: &[f32]) -> Result<usize, Error> {
         self.encode(words);
         Ok(self.writer.try_write(&self.bytes)? / 4)
     }
 
-    /// Ends the message: only then does the card send a packet that is not full.
-    pub fn end_message(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.writer.end_message(timeout)
-    }
-
-    /// Ends the message, and waits until the card has read all of it.
+    /// Waits until the card has read all that was written.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
         self.writer.flush(timeout)
     }
 
-    /// Waits until the card has read everything, and closes the end.
+    /// Waits until the card has read all that was written, and closes the end.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         self.writer.close(timeout)
     }
@@ -84,6 +86,19 @@ impl SimpleInReader {
         Ok(Self::decode(&self.bytes[..bytes], words))
     }
 
+    /// Fills `words`. If the time is over, the error has the bytes that were read: as many of `words` are filled.
+    pub fn read_exact(&mut self, words: &mut [f32], timeout: Duration) -> Result<(), Error> {
+        self.bytes.resize(words.len() * 4, 0);
+        let result = self.reader.read_exact(&mut self.bytes, timeout);
+        let bytes = match &result {
+            Ok(()) => self.bytes.len(),
+            Err(Error::TimedOut { done, .. }) => *done,
+            Err(_) => 0,
+        };
+        Self::decode(&self.bytes[..bytes], words);
+        result
+    }
+
     /// Reads the words that are there now, and returns how many of `words` are filled.
     pub fn try_read(&mut self, words: &mut [f32]) -> Result<usize, Error> {
         self.bytes.resize(words.len() * 4, 0);
@@ -118,29 +133,31 @@ impl MatchWriter {
         Ok(Self { writer: network.writer(from, to, Self::SETTINGS)?, bytes: Vec::new() })
     }
 
-    /// Writes all words, and waits for room. If the time is over, the error has the bytes that were written.
+    /// Writes all words, and waits for room. The last word ends a message: the card sends all words before it, even if they
+    /// do not fill a packet. If the time is over, the error has the bytes that were written, and the message goes on.
     pub fn write(&mut self, words: &[u16], timeout: Duration) -> Result<(), Error> {
         self.encode(words);
         self.writer.write(&self.bytes, timeout)
     }
 
-    /// Writes as many words as there is room for now, and returns their number.
+    /// Writes all words of a message that goes on, and waits for room.
+    pub fn write_more(&mut self, words: &[u16], timeout: Duration) -> Result<(), Error> {
+        self.encode(words);
+        self.writer.write_more(&self.bytes, timeout)
+    }
+
+    /// Writes as many words as there is room for now, and returns their number. If it wrote all, they end a message.
     pub fn try_write(&mut self, words: &[u16]) -> Result<usize, Error> {
         self.encode(words);
         Ok(self.writer.try_write(&self.bytes)? / 2)
     }
 
-    /// Ends the message: only then does the card send a packet that is not full.
-    pub fn end_message(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.writer.end_message(timeout)
-    }
-
-    /// Ends the message, and waits until the card has read all of it.
+    /// Waits until the card has read all that was written.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
         self.writer.flush(timeout)
     }
 
-    /// Waits until the card has read everything, and closes the end.
+    /// Waits until the card has read all that was written, and closes the end.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         self.writer.close(timeout)
     }
@@ -178,6 +195,19 @@ impl SelfReader {
         Ok(Self::decode(&self.bytes[..bytes], words))
     }
 
+    /// Fills `words`. If the time is over, the error has the bytes that were read: as many of `words` are filled.
+    pub fn read_exact(&mut self, words: &mut [u16], timeout: Duration) -> Result<(), Error> {
+        self.bytes.resize(words.len() * 2, 0);
+        let result = self.reader.read_exact(&mut self.bytes, timeout);
+        let bytes = match &result {
+            Ok(()) => self.bytes.len(),
+            Err(Error::TimedOut { done, .. }) => *done,
+            Err(_) => 0,
+        };
+        Self::decode(&self.bytes[..bytes], words);
+        result
+    }
+
     /// Reads the words that are there now, and returns how many of `words` are filled.
     pub fn try_read(&mut self, words: &mut [u16]) -> Result<usize, Error> {
         self.bytes.resize(words.len() * 2, 0);
@@ -212,29 +242,31 @@ impl WideOutWriter {
         Ok(Self { writer: network.writer(from, to, Self::SETTINGS)?, bytes: Vec::new() })
     }
 
-    /// Writes all words, and waits for room. If the time is over, the error has the bytes that were written.
+    /// Writes all words, and waits for room. The last word ends a message: the card sends all words before it, even if they
+    /// do not fill a packet. If the time is over, the error has the bytes that were written, and the message goes on.
     pub fn write(&mut self, words: &[[f64; 8]], timeout: Duration) -> Result<(), Error> {
         self.encode(words);
         self.writer.write(&self.bytes, timeout)
     }
 
-    /// Writes as many words as there is room for now, and returns their number.
+    /// Writes all words of a message that goes on, and waits for room.
+    pub fn write_more(&mut self, words: &[[f64; 8]], timeout: Duration) -> Result<(), Error> {
+        self.encode(words);
+        self.writer.write_more(&self.bytes, timeout)
+    }
+
+    /// Writes as many words as there is room for now, and returns their number. If it wrote all, they end a message.
     pub fn try_write(&mut self, words: &[[f64; 8]]) -> Result<usize, Error> {
         self.encode(words);
         Ok(self.writer.try_write(&self.bytes)? / 64)
     }
 
-    /// Ends the message: only then does the card send a packet that is not full.
-    pub fn end_message(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.writer.end_message(timeout)
-    }
-
-    /// Ends the message, and waits until the card has read all of it.
+    /// Waits until the card has read all that was written.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
         self.writer.flush(timeout)
     }
 
-    /// Waits until the card has read everything, and closes the end.
+    /// Waits until the card has read all that was written, and closes the end.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         self.writer.close(timeout)
     }
@@ -270,6 +302,19 @@ impl WideInReader {
         self.bytes.resize(words.len() * 64, 0);
         let bytes = self.reader.read(&mut self.bytes, timeout)?;
         Ok(Self::decode(&self.bytes[..bytes], words))
+    }
+
+    /// Fills `words`. If the time is over, the error has the bytes that were read: as many of `words` are filled.
+    pub fn read_exact(&mut self, words: &mut [[f64; 8]], timeout: Duration) -> Result<(), Error> {
+        self.bytes.resize(words.len() * 64, 0);
+        let result = self.reader.read_exact(&mut self.bytes, timeout);
+        let bytes = match &result {
+            Ok(()) => self.bytes.len(),
+            Err(Error::TimedOut { done, .. }) => *done,
+            Err(_) => 0,
+        };
+        Self::decode(&self.bytes[..bytes], words);
+        result
     }
 
     /// Reads the words that are there now, and returns how many of `words` are filled.

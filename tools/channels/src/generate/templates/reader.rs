@@ -24,6 +24,19 @@ impl @STRUCT@ {
         Ok(Self::decode(&self.bytes[..bytes], words))
     }
 
+    /// Fills `words`. If the time is over, the error has the bytes that were read: as many of `words` are filled.
+    pub fn read_exact(&mut self, words: &mut [@WORD@], timeout: Duration) -> Result<(), Error> {
+        self.bytes.resize(words.len() * @WORD_BYTES@, 0);
+        let result = self.reader.read_exact(&mut self.bytes, timeout);
+        let bytes = match &result {
+            Ok(()) => self.bytes.len(),
+            Err(Error::TimedOut { done, .. }) => *done,
+            Err(_) => 0,
+        };
+        Self::decode(&self.bytes[..bytes], words);
+        result
+    }
+
     /// Reads the words that are there now, and returns how many of `words` are filled.
     pub fn try_read(&mut self, words: &mut [@WORD@]) -> Result<usize, Error> {
         self.bytes.resize(words.len() * @WORD_BYTES@, 0);

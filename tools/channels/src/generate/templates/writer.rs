@@ -17,29 +17,31 @@ impl @STRUCT@ {
         Ok(Self { writer: network.writer(from, to, Self::SETTINGS)?, bytes: Vec::new() })
     }
 
-    /// Writes all words, and waits for room. If the time is over, the error has the bytes that were written.
+    /// Writes all words, and waits for room. The last word ends a message: the card sends all words before it, even if they
+    /// do not fill a packet. If the time is over, the error has the bytes that were written, and the message goes on.
     pub fn write(&mut self, words: &[@WORD@], timeout: Duration) -> Result<(), Error> {
         self.encode(words);
         self.writer.write(&self.bytes, timeout)
     }
 
-    /// Writes as many words as there is room for now, and returns their number.
+    /// Writes all words of a message that goes on, and waits for room.
+    pub fn write_more(&mut self, words: &[@WORD@], timeout: Duration) -> Result<(), Error> {
+        self.encode(words);
+        self.writer.write_more(&self.bytes, timeout)
+    }
+
+    /// Writes as many words as there is room for now, and returns their number. If it wrote all, they end a message.
     pub fn try_write(&mut self, words: &[@WORD@]) -> Result<usize, Error> {
         self.encode(words);
         Ok(self.writer.try_write(&self.bytes)? / @WORD_BYTES@)
     }
 
-    /// Ends the message: only then does the card send a packet that is not full.
-    pub fn end_message(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.writer.end_message(timeout)
-    }
-
-    /// Ends the message, and waits until the card has read all of it.
+    /// Waits until the card has read all that was written.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
         self.writer.flush(timeout)
     }
 
-    /// Waits until the card has read everything, and closes the end.
+    /// Waits until the card has read all that was written, and closes the end.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         self.writer.close(timeout)
     }
