@@ -146,7 +146,12 @@ fn every_type_of_word_is_packed_and_unpacked_as_by_the_mock() {
         check_packets(&application, 6, &sent).unwrap();
     }
     let lengths = [1, 59, 60, 61, 64, 3, 0, 960, 961, 127];
-    let packets = |channel: &Channel| host_packets(channel, channel.id.into(), &lengths, 6);
+    let packets = |channel: &Channel| {
+        let mut packets = host_packets(channel, channel.id.into(), &lengths, 6);
+        let bit_errors = [(63, true), (4, false), (0, false), (61, true), (8, false), (0, true), (62, true)];
+        packets.extend(bit_errors.map(|(length, is_last)| damaged(channel, length, is_last, length as u64)));
+        packets
+    };
     let packets: Vec<_> = definition.channels().iter().map(|channel| (channel, packets(channel))).collect();
     check_words(&application, 6, &packets).unwrap();
 }
