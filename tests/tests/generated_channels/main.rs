@@ -174,6 +174,15 @@ fn host_code_checks_its_arguments_and_loads_routes() {
     // A send kernel whose words are missing does not end.
     assert_eq!(application.run("send out_0 63 2 1\nword out_0 00000000\nfinish\n"), "result 0\nresult -5\n");
     assert_eq!(application.run("send out_0 63 1 0\nfinish\n"), "result 0\nresult 0\n");
+    // Each start has arguments of its own.
+    let twice =
+        "word out_0 01000000\nword out_0 02000000\nsend out_0 5 1 1\nsend out_0 6 1 1\nfinish\ntake circus_out\n";
+    let packets = application.words(twice);
+    let packet = |destination, first| {
+        let header = Header { destination_bits: 6, destination, channel: 0 };
+        wire::packets(&[vec![first, 0, 0, 0]], 4, header)[0].to_vec()
+    };
+    assert_eq!(packets, [packet(5, 1), packet(6, 2)]);
     let routes = "routes 04000102\ntake circus_table\n";
     assert_eq!(application.run(routes), "result 0\nword 00000400\nword 01000000\nword 02000100\nword 03000200\n");
 }
