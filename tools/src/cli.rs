@@ -15,7 +15,7 @@ use crate::expect::{self, Expect};
 use crate::npy::Element;
 use crate::{address, number, size};
 pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
-pub(crate) use channel::{Channel, ChannelCheck, ChannelLoad, PlacedEnd};
+pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Pipe(Pipe),
     /// Show how the cards are linked
     Topo(Topo),
-    /// Check the channels of an application for CIRCUS, and load routing tables
+    /// Check CIRCUS channels, generate their code, load routing tables
     /// (docs/circus.md)
     Channel {
         /// Subcommand

@@ -10,6 +10,7 @@ mod calibrate;
 mod calibration;
 mod cards;
 mod channel;
+mod channel_generate;
 mod channel_load;
 mod check;
 mod cli;
@@ -107,6 +108,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
         Command::Channel { command: Channel::Load(arguments) } => channel_load::load(cli, arguments),
+        Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

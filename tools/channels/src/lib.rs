@@ -1,4 +1,5 @@
-//! CIRCUS channel definitions: which channels the kernels of an application have (Fujita et al., 2020, section 4.2).
+//! CIRCUS channel definitions: which channels the kernels of an application have (Fujita et al., 2020, section 4.2), and the
+//! code for them.
 //!
 //! A definition is XML:
 //!
@@ -11,7 +12,12 @@
 //! let definition = fpga_channels::parse(text.as_bytes())?;
 //! let channel = &definition.channels()[0];
 //! assert_eq!((channel.writer.name.as_str(), channel.reader.name.as_str()), ("simple_out", "simple_in"));
-//! # Ok::<(), fpga_channels::Error>(())
+//!
+//! // OpenCL kernels that send and receive.
+//! let files = fpga_channels::generate(&definition, "app", &[fpga_channels::Part::Device], &[])?;
+//! assert_eq!(files[0].name, "app_cl.h");
+//! assert!(files[0].text.contains("__kernel void circus_send_simple_out("));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Each tag `channel` is one end, as a kernel sees it. The two ends with one id are one [`Channel`]. On which card a kernel
@@ -21,11 +27,13 @@
 mod definition;
 mod ends;
 mod error;
+mod generate;
 mod parse;
 mod word;
 mod xml;
 
 pub use definition::{BYTES_MAX, Channel, Definition, End};
 pub use error::{Error, Problem};
+pub use generate::{File, Part, Refusal, generate};
 pub use parse::parse;
 pub use word::{BITS_MAX, Scalar, Word};

@@ -1,13 +1,18 @@
-//! Options of `fpgactl channel`.
+//! Options of `channel`.
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use fpga_channels::Part;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
     /// Check a channel definition and print its channels; uses no card
     Check(ChannelCheck),
+    /// Generate code for the channels of a definition: OpenCL kernels, host code
+    /// in C, and typed handles in Rust; uses no card
+    Generate(ChannelGenerate),
     /// Load routing tables in order of dimensions, and print the channels' routes
     #[command(after_help = "Without --cards and without a bound card, it uses mock:circus:8x8.")]
     Load(ChannelLoad),
@@ -18,6 +23,28 @@ pub(crate) struct ChannelCheck {
     /// Channel definition in XML
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChannelGenerate {
+    /// Channel definition in XML; its name without .xml begins the names of the
+    /// generated files
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Directory for the generated files, which replace files of their names; a
+    /// missing directory is created
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+
+    /// Generate only these parts [default: all]
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = part_parser())]
+    pub(crate) only: Vec<Part>,
+
+    /// Generate code only for these ends of channels, by their names: those that
+    /// one card uses [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) ends: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -49,4 +76,9 @@ fn parse_placed_end(text: &str) -> Result<PlacedEnd, String> {
         Some((name, card)) if !name.is_empty() => Ok(PlacedEnd { name: name.into(), card }),
         _ => Err("expected NAME=CARD, such as ping_in=1".into()),
     }
+}
+
+fn part_parser() -> impl TypedValueParser<Value = Part> {
+    PossibleValuesParser::new(Part::ALL.map(Part::name))
+        .try_map(|name| Part::ALL.into_iter().find(|part| part.name() == name).ok_or("unknown part"))
 }

@@ -164,6 +164,8 @@ fn a_missing_file_is_4() {
         &["lint", "/nowhere/x.seq"],
         &["channel", "check", "/nowhere/x.xml"],
         &["channel", "load", "/nowhere/x.xml"],
+        &["channel", "generate", "/nowhere/x.xml", "--output", "/nowhere"],
+        &["channel", "generate", "tests/command/programs/pingpong.xml", "--output", "/dev/null/x"],
         &["run", "/nowhere/x.seq"],
         &["run", "/nowhere/x"],
         &["mock", "serve", "--socket-dir", "/nowhere/x"],

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::run;
+use crate::{json, run, stdout};
 
 #[test]
 fn errors_of_definitions_are_7_and_have_their_place() {
@@ -105,5 +105,75 @@ fn given_tables_are_checked_before_they_are_loaded() {
         let printed = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(7), "{printed}");
         assert!(printed.contains(message) && output.stdout.is_empty(), "{printed}");
+    }
+}
+
+#[test]
+fn code_is_generated_as_a_whole_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let definition = "tests/command/programs/pingpong.xml";
+    let output = at("new/folder");
+    let generate = |more: &[&'static str]| -> Vec<String> {
+        [&["channel", "generate", definition, "--output", &output] as &[&str], more]
+            .concat()
+            .iter()
+            .map(|one| one.to_string())
+            .collect()
+    };
+    fn words(owned: &[String]) -> Vec<&str> {
+        owned.iter().map(String::as_str).collect()
+    }
+    let printed = stdout(&words(&generate(&[])));
+    let names = ["pingpong_cl.h", "pingpong_host.h", "pingpong_host.c", "pingpong_channels.rs"];
+    for name in names {
+        let text = fs::read_to_string(at(&format!("new/folder/{name}"))).unwrap();
+        assert!(text.contains("pingpong") && printed.contains(&format!("{output}/{name}")), "{printed}");
+    }
+    // Files are replaced; others stay.
+    fs::write(at("new/folder/pingpong_cl.h"), "old").unwrap();
+    fs::write(at("new/folder/pingpong_host.c"), "mine").unwrap();
+    let printed = json(&words(&generate(&["--only", "rust,device", "--ends", "pong_in,ping_out"])));
+    assert_eq!(printed["schema"], "fpgactl.channel-generate/1");
+    for (file, (part, name)) in
+        printed["files"].as_array().unwrap().iter().zip([("device", names[0]), ("rust", names[3])])
+    {
+        let text = fs::read_to_string(at(&format!("new/folder/{name}"))).unwrap();
+        assert_eq!((&file["part"], &file["bytes"]), (&part.into(), &text.len().into()));
+        assert_eq!(file["file"], format!("{output}/{name}"));
+        assert!(text.contains("ping_out") && text.contains("pong_in") && !text.contains("ping_in"), "{text}");
+    }
+    assert_eq!(fs::read_to_string(at("new/folder/pingpong_host.c")).unwrap(), "mine");
+    // One file that cannot be written: none changes.
+    fs::write(at("new/folder/pingpong_cl.h"), "old").unwrap();
+    fs::remove_file(at("new/folder/pingpong_channels.rs")).unwrap();
+    fs::create_dir(at("new/folder/pingpong_channels.rs")).unwrap();
+    let failed = run(&words(&generate(&[])));
+    assert_eq!(failed.status.code(), Some(7));
+    assert_eq!(fs::read_to_string(at("new/folder/pingpong_cl.h")).unwrap(), "old");
+    assert_eq!(fs::read_dir(at("new/folder")).unwrap().count(), 4);
+}
+
+#[test]
+fn what_cannot_be_generated_is_7_and_writes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let valid = fs::read_to_string("tests/command/programs/pingpong.xml").unwrap();
+    fs::write(at("keyword.xml"), valid.replace("ping_out", "kernel")).unwrap();
+    fs::write(at("a b.xml"), &valid).unwrap();
+    fs::write(at("wrong.xml"), valid.replacen("512", "511", 1)).unwrap();
+    fs::write(at("file"), "").unwrap();
+    for (name, output, ends, message) in [
+        ("keyword.xml", "out", "kernel", "channel kernel: generated code cannot have this name"),
+        ("a b.xml", "out", "ping_in", "invalid name \"a b\" of an application"),
+        ("wrong.xml", "out", "ping_in", "width 511 does not fit"),
+        ("keyword.xml", "out", "ping_out", "no channel ping_out in the definition"),
+        ("keyword.xml", "file", "ping_in", "is a file: expected a directory"),
+    ] {
+        let output = run(&["channel", "generate", &at(name), "--output", &at(output), "--ends", ends]);
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{printed}");
+        assert!(printed.contains(message), "{printed}");
+        assert!(!directory.path().join("out").exists(), "{name}");
     }
 }

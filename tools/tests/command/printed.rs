@@ -27,6 +27,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("run-ring-json", &["run", "tests/command/programs/ring.seq", "--json"]),
     ("help-channel", &["channel", "--help"]),
     ("help-channel-check", &["channel", "check", "--help"]),
+    ("help-channel-generate", &["channel", "generate", "--help"]),
     ("channel-check", &["channel", "check", "tests/command/programs/pingpong.xml"]),
     ("channel-check-json", &["channel", "check", "tests/command/programs/pingpong.xml", "--json"]),
     ("help-channel-load", &["channel", "load", "--help"]),

@@ -17,6 +17,7 @@ mod packet;
 mod pipe;
 mod stall;
 mod user_logic;
+pub mod wire;
 
 pub use crate::profile::circus::Profile;
 pub use cmdseq::routing::{RouteError, Tables, Torus, TorusError};
