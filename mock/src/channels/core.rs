@@ -184,14 +184,13 @@ impl Core {
             Request::Fill => {
                 let header = slot::encode(state.count.wrapping_add(1), state.filling, false);
                 let iova = state.slot_address(state.count);
+                // From now on, the host may see the slot and take it, even before the card knows that the write is done.
+                state.count = state.count.wrapping_add(1);
                 self.buffer.clear();
                 self.buffer.extend(header.to_le_bytes());
                 self.request(node, end, Request::Header, iova);
             }
-            Request::Header => {
-                state.count = state.count.wrapping_add(1);
-                state.seen = state.count;
-            }
+            Request::Header => state.seen = state.count,
         }
         self.interrupt_if_due(node, end);
     }

@@ -39,7 +39,7 @@ pub(super) struct End {
     /// From DIRECTION to VECTOR.
     kept: [u32; KEPT],
     pub(super) is_enabled: bool,
-    /// Slots since ENABLE: rung by the host, taken or filled by the card, and of the latter those that the host can see.
+    /// Slots since ENABLE: rung by the host, taken or filled by the card, and of the latter those that the host certainly sees.
     pub(super) rung: u32,
     pub(super) count: u32,
     pub(super) seen: u32,
@@ -152,7 +152,7 @@ impl End {
     pub(super) fn ring(&mut self, rung: u32) {
         let is_valid = match self.is_reader() {
             // The host has taken no more than there are, and not less than before.
-            true => rung.wrapping_sub(self.rung) <= self.seen.wrapping_sub(self.rung),
+            true => rung.wrapping_sub(self.rung) <= self.count.wrapping_sub(self.rung),
             false => rung.wrapping_sub(self.count) <= self.slots() && rung.wrapping_sub(self.rung) <= self.slots(),
         };
         match is_valid {
