@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fpga_channels::{File, Part, generate};
+use fpga_channels::{File, Part, Refusal, generate};
 use serde::Serialize;
 
 use crate::atomic_file::AtomicFile;
@@ -28,7 +28,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ChannelGenerate) -> Result<()> {
     let application = arguments.file.file_stem().unwrap_or_default().to_string_lossy();
     let parts = if arguments.only.is_empty() { &Part::ALL as &[Part] } else { &arguments.only };
     let files = generate(&definition, &application, parts, &arguments.ends)
-        .map_err(|refusal| Failure::refused(format!("{}: {refusal}", arguments.file.display())))?;
+        .map_err(|refusal| failure(&arguments.file, &refusal))?;
     write(&arguments.file, &arguments.output, &files)?;
     let printed = |file: &File| PrintedFile {
         part: file.part.name(),
@@ -42,6 +42,14 @@ pub(crate) fn run(cli: &Cli, arguments: &ChannelGenerate) -> Result<()> {
     let mut rows = vec![["PART", "FILE", "BYTES"].map(String::from).to_vec()];
     rows.extend(printed.into_iter().map(|one| vec![one.part.into(), one.file, one.bytes.to_string()]));
     output::write(output::table(&rows).as_bytes())
+}
+
+fn failure(definition: &Path, refusal: &Refusal) -> Failure {
+    let message = format!("{}: {refusal}", definition.display());
+    match refusal {
+        Refusal::NoEnd { .. } => Failure::usage(message),
+        _ => Failure::refused(message),
+    }
 }
 
 /// Writes all files, or none if one cannot be written.

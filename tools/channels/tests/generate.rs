@@ -59,7 +59,8 @@ fn only_what_is_asked_for_is_generated() {
         assert!(!text.contains(other), "{other}: {text}");
     }
     let unknown = generate(&mixed, "app", &Part::ALL, &["wide_in".into(), "wide".into()]);
-    assert_eq!(unknown, Err(Refusal::NoEnd("wide".into())));
+    let message = "no end wide in the definition (available: simple_out, simple_in, match, self, wide_out, wide_in)";
+    assert_eq!(unknown.unwrap_err().to_string(), message);
 }
 
 #[test]

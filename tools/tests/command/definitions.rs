@@ -167,7 +167,6 @@ fn what_cannot_be_generated_is_7_and_writes_nothing() {
         ("keyword.xml", "out", "kernel", "channel kernel: generated code cannot have this name"),
         ("a b.xml", "out", "ping_in", "invalid name \"a b\" of an application"),
         ("wrong.xml", "out", "ping_in", "width 511 does not fit"),
-        ("keyword.xml", "out", "ping_out", "no channel ping_out in the definition"),
         ("keyword.xml", "file", "ping_in", "is a file: expected a directory"),
     ] {
         let output = run(&["channel", "generate", &at(name), "--output", &at(output), "--ends", ends]);
@@ -176,4 +175,9 @@ fn what_cannot_be_generated_is_7_and_writes_nothing() {
         assert!(printed.contains(message), "{printed}");
         assert!(!directory.path().join("out").exists(), "{name}");
     }
+    let unknown = run(&["channel", "generate", &at("keyword.xml"), "--output", &at("out"), "--ends", "ping_out"]);
+    let printed = String::from_utf8(unknown.stderr).unwrap();
+    assert_eq!(unknown.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("no end ping_out in the definition (available: kernel, ping_in"), "{printed}");
+    assert!(!directory.path().join("out").exists());
 }

@@ -27,7 +27,8 @@ pub(super) fn select<'a>(definition: &'a Definition, names: &[String]) -> Result
         }
     }
     if let Some(unknown) = names.iter().find(|name| ends.iter().all(|end| end.end.name != **name)) {
-        return Err(Refusal::NoEnd(unknown.clone()));
+        let available = ends.iter().map(|end| end.end.name.clone()).collect();
+        return Err(Refusal::NoEnd { name: unknown.clone(), available });
     }
     ends.retain(|end| names.is_empty() || names.contains(&end.end.name));
     match ends.iter().find_map(|end| Some((end, names::reserved(&end.end.name)?))) {

@@ -16,8 +16,13 @@ pub enum Refusal {
         why: &'static str,
     },
     /// The definition has no end of this name.
-    #[error("no channel {0} in the definition")]
-    NoEnd(String),
+    #[error("no end {name} in the definition (available: {})", available.join(", "))]
+    NoEnd {
+        /// The name.
+        name: String,
+        /// Names of all ends.
+        available: Vec<String>,
+    },
     /// Two ends have one name in Rust.
     #[error("channels {first} and {second} are both {type_name} in Rust: rename one, or generate no Rust")]
     SameType {
