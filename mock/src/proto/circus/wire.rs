@@ -28,8 +28,8 @@ pub fn packets(messages: &[Vec<u8>], word_bytes: usize, header: Header) -> Vec<[
     assert!((1..=WORD_BYTES_MAX).contains(&word_bytes), "a word has 1 to {WORD_BYTES_MAX} bytes, not {word_bytes}");
     let mut wires = Wires::default();
     let (from, to) = (wires.add_words(1), wires.add_packets(1));
-    let messages = messages.iter().cloned().collect();
-    let source = Module::Source(Source { to: from, word_bytes, messages, put: 0 });
+    let mut source = Source::new(from, word_bytes);
+    messages.iter().for_each(|message| source.push(message, true));
     let send = Module::Send(Send {
         from,
         to,
@@ -42,7 +42,7 @@ pub fn packets(messages: &[Vec<u8>], word_bytes: usize, header: Header) -> Vec<[
     });
     let format = Format { destination_bits: header.destination_bits };
     let mut packets = Vec::new();
-    run(&mut [source, send], &mut wires, |wires| {
+    run(&mut [Module::Source(source), send], &mut wires, |wires| {
         packets.extend(wires.packets[to].pop().map(|one| format.encode(&one)))
     });
     packets
