@@ -14,7 +14,7 @@ use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 
 /// Bytes of one half of the staging buffer: long enough that the copy outweighs its doorbell, short enough for caches.
-const HALF: usize = 1 << 20;
+const HALF: usize = 1 << 17;
 /// Pieces in the staging buffer begin on a cache line, so that no two copies share one.
 const LINE: usize = 64;
 

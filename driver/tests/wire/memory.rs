@@ -21,7 +21,7 @@ fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
 
 #[test]
 fn any_range_is_written_and_read_back_and_nothing_else() {
-    let mib = 1 << 20;
+    let half = 128 << 10;
     for depth in [2, 64] {
         let fake = Fake::new(depth);
         let mut card = fake.open().unwrap();
@@ -33,9 +33,9 @@ fn any_range_is_written_and_read_back_and_nothing_else() {
             (63, 1),
             (63, 2),
             (5, 300),
-            (64, mib),
-            (0, mib + 1),
-            (7, 3 * mib + 100),
+            (64, half),
+            (0, half + 1),
+            (7, 3 * half + 100),
             (0, MEMORY_BYTES),
             (MEMORY_BYTES - 1, 1),
             (MEMORY_BYTES, 0),
@@ -58,7 +58,7 @@ fn one_half_is_filled_while_the_other_is_on_its_way() {
     let fake = Fake::new(64);
     let mut card = fake.open().unwrap();
     fake.counts();
-    card.write_memory(0, &vec![7; 4 << 20]).unwrap();
+    card.write_memory(0, &vec![7; 512 << 10]).unwrap();
     let (reads, writes) = fake.counts();
     assert_eq!(reads, 0);
     assert_eq!(fake.state().ran, [Operation::Copy; 4]);
@@ -73,7 +73,7 @@ fn both_halves_are_on_their_way_together() {
     fake.plant(1, Reply::Hang);
     fake.counts();
     let arms = fake.state().arms;
-    card.write_memory(0, &vec![7; 4 << 20]).unwrap_err();
+    card.write_memory(0, &vec![7; 512 << 10]).unwrap_err();
     let (_, writes) = fake.counts();
     let arms = fake.state().arms - arms;
     // The first half is filled again while the copy from the second hangs.

@@ -124,6 +124,10 @@ impl<T> Rates<T> {
 
     /// Stops every stream whose purpose satisfies `chosen`.
     pub(crate) fn stop(&mut self, mut chosen: impl FnMut(&T) -> bool) {
+        // A reset asks once for each port, usually while nothing moves.
+        if self.free.len() == self.streams.len() {
+            return;
+        }
         for slot in 0..self.streams.len() as u32 {
             if self.streams[slot as usize].purpose.as_ref().is_some_and(&mut chosen) {
                 self.remove(slot);
