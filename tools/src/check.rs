@@ -5,9 +5,12 @@ use std::ops::Range;
 use cmdseq::Combine;
 use cmdseq::plan::{Collective, FoldOrder, Folding};
 
-use crate::data::{CHUNK, Source};
+use crate::data::Source;
 use crate::exit::Result;
 use crate::fold::{fold, fold_as};
+
+/// Bytes that are compared at a time: few, so that they stay in the first cache.
+const PIECE: usize = 4096;
 
 /// A collective whose outputs to check.
 #[derive(Debug, Clone)]
@@ -186,7 +189,7 @@ impl Expectation<'_> {
         if let Some(combine) = self.combine {
             return self.first_mismatch_folded(combine, source, rank, offset, data);
         }
-        let mut expected = vec![0; data.len().min(CHUNK)];
+        let mut expected = [0; PIECE];
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -194,7 +197,7 @@ impl Expectation<'_> {
                 return Ok(Some(Mismatch { offset: at, found: data[done], expected: 0 }));
             };
             let into = at - copied.offset;
-            let bytes = usize::try_from(copied.bytes - into).unwrap_or(usize::MAX).min(data.len() - done).min(CHUNK);
+            let bytes = usize::try_from(copied.bytes - into).unwrap_or(usize::MAX).min(data.len() - done).min(PIECE);
             let (expected, found) = (&mut expected[..bytes], &data[done..done + bytes]);
             source.fill(copied.from, copied.from_offset + into, expected)?;
             if expected != found {

@@ -231,15 +231,21 @@ impl Results<'_> {
         let ranks = ranks_with_output(self.plan);
         let total = ranks.iter().map(|rank| request.output_bytes(*rank)).sum();
         let bar = progress::bytes(total, "check output");
+        let expectation = self.expectation(cards);
+        let mut chunk = vec![0; CHUNK];
         let mut files = Vec::new();
         for rank in &ranks {
             let path = self.path.map(|path| npy::path_of_rank(path, *rank, ranks.len() > 1));
             let bytes = request.output_bytes(*rank);
             let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
-            self.check(cards, *rank, interrupt, |data| {
+            for (offset, bytes) in chunks(bytes) {
+                interrupt.check()?;
+                let data = &mut chunk[..bytes];
+                cards.cluster.read_output(&self.plan.set, *rank, offset, data).map_err(|error| cards.failure(error))?;
+                self.check(&expectation, *rank, offset, data)?;
                 bar.inc(data.len() as u64);
-                file.as_mut().map_or(Ok(()), |file| file.append(data))
-            })?;
+                file.as_mut().map_or(Ok(()), |file| file.append(data))?;
+            }
             if let (Some(path), Some(file)) = (path, file) {
                 files.push((path, file.finish()?));
             }
@@ -249,15 +255,9 @@ impl Results<'_> {
         files.into_iter().map(|(path, file)| file.commit().map(|()| path.display().to_string())).collect()
     }
 
-    fn check(
-        &self,
-        cards: &mut Cards,
-        rank: u32,
-        interrupt: &Interrupt,
-        mut done: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn expectation(&self, cards: &Cards) -> Expectation<'_> {
         let request = &self.plan.request;
-        let expectation = Expectation {
+        Expectation {
             collective: request.collective,
             ranks: request.ranks(),
             bytes: request.bytes,
@@ -266,22 +266,17 @@ impl Results<'_> {
             peer: request.peer,
             combine: request.combine,
             order: Some(FoldOrder::new(self.plan, cards.cluster.capabilities())),
-        };
-        let mut chunk = vec![0; CHUNK];
-        for (offset, bytes) in chunks(request.output_bytes(rank)) {
-            interrupt.check()?;
-            let data = &mut chunk[..bytes];
-            cards.cluster.read_output(&self.plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-            if let Some(wrong) = expectation.first_mismatch(self.source, rank, offset, data)? {
-                let message = format!(
-                    "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
-                    wrong.offset, wrong.found, wrong.expected
-                );
-                return Err(Failure::new(Exit::Verification, message).of_rank(rank));
-            }
-            done(data)?;
         }
-        Ok(())
+    }
+
+    /// Checks a part of rank `rank`'s output that begins at `offset`.
+    fn check(&self, expectation: &Expectation<'_>, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let Some(wrong) = expectation.first_mismatch(self.source, rank, offset, data)? else { return Ok(()) };
+        let message = format!(
+            "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
+            wrong.offset, wrong.found, wrong.expected
+        );
+        Err(Failure::new(Exit::Verification, message).of_rank(rank))
     }
 }
 

@@ -39,9 +39,11 @@ pub(crate) fn pattern(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
     let (head, body) = data.split_at_mut(if skip == 0 { 0 } else { data.len().min(8 - skip) });
     head.copy_from_slice(&word(seed, rank, offset / 8)[skip..][..head.len()]);
     let first = offset.div_ceil(8);
-    for (chunk, index) in body.chunks_mut(8).zip(first..) {
-        chunk.copy_from_slice(&word(seed, rank, index)[..chunk.len()]);
+    let (words, tail) = body.as_chunks_mut();
+    for (place, index) in words.iter_mut().zip(first..) {
+        *place = word(seed, rank, index);
     }
+    tail.copy_from_slice(&word(seed, rank, first + words.len() as u64)[..tail.len()]);
 }
 
 /// Returns word `index` of a rank's pattern: a splitmix64 sequence whose first state depends on seed and rank.
