@@ -1,11 +1,9 @@
 //! The bits of registers that are sets of flags.
 
-use bitflags::bitflags;
-
 /// Defines a set of flags, and the table of its bits for the documentation.
 macro_rules! flags {
     ($(#[$doc:meta])* $name:ident { $($flag:ident = $bit:literal, $meaning:literal;)* }) => {
-        bitflags! {
+        bitflags::bitflags! {
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq)]
             pub struct $name: u32 {
@@ -63,3 +61,5 @@ flags! {
         ROUTED = 1, "The router's table was loaded since power-up.";
     }
 }
+
+pub(crate) use flags;

@@ -24,6 +24,7 @@ pub mod feature_list;
 pub mod markdown;
 pub mod pci;
 pub mod sequencer;
+pub mod xdma;
 
 /// What the host may do with a register, and what a read or write does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,16 +37,22 @@ pub enum Access {
     WriteOnly,
     /// A read returns the bits; writing a one clears that bit, writing a zero leaves it.
     WriteOneToClear,
+    /// A read returns the bits; writing a one sets that bit, writing a zero leaves it.
+    WriteOneToSet,
+    /// A read returns the bits and clears them; writes are ignored.
+    ReadToClear,
 }
 
 impl Access {
-    /// The short form used in register tables: RO, RW, WO, RW1C.
+    /// The short form used in register tables: RO, RW, WO, RW1C, RW1S, RC.
     pub const fn short(self) -> &'static str {
         match self {
             Access::ReadOnly => "RO",
             Access::ReadWrite => "RW",
             Access::WriteOnly => "WO",
             Access::WriteOneToClear => "RW1C",
+            Access::WriteOneToSet => "RW1S",
+            Access::ReadToClear => "RC",
         }
     }
 }
@@ -127,6 +134,9 @@ mod tests {
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
         adds_up(channel::TABLE, channel::ENDS_OFFSET);
         adds_up(channel::end::TABLE, channel::end::STRIDE);
+        for (_, table) in xdma::BLOCKS {
+            adds_up(table, xdma::STRIDE);
+        }
     }
 
     #[test]

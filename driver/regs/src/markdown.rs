@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, channel, feature_list, pci, sequencer};
+use crate::{Register, bits, channel, feature_list, pci, sequencer, xdma};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -42,6 +42,7 @@ pub fn render() -> String {
     flags(&mut out, "STATUS", bits::Status::TABLE);
     flags(&mut out, "ERROR", bits::Errors::TABLE);
     channel_block(&mut out);
+    xdma_blocks(&mut out);
     out
 }
 
@@ -67,6 +68,15 @@ fn channel_block(out: &mut String) {
     flags(out, "STATUS of a channel block", bits::ChannelStatus::TABLE);
 }
 
+fn xdma_blocks(out: &mut String) {
+    for (heading, lines) in xdma::BLOCKS {
+        let _ = writeln!(out, "\n## {heading}\n");
+        table(out, lines);
+    }
+    flags(out, "CONTROL of an XDMA channel", xdma::Control::TABLE);
+    flags(out, "STATUS of an XDMA channel", xdma::Status::TABLE);
+}
+
 const SLOTS: &str = "
 The ring of an end is in host memory. A slot begins with 8 bytes, little-endian, then come whole words:
 
@@ -88,7 +98,8 @@ compares the two.
 All registers are 32 bits wide and little-endian. Accesses must be aligned and 32 bits wide. Reads of another width, unaligned
 reads and reads outside of a window return all-ones; such writes are dropped. The same holds for every access while memory
 decoding is off in the PCI command register, and after the card is gone. Reserved ranges read as zero and ignore writes.
-RO: writes are ignored. WO: reads return zero. RW1C: writing one clears the bit. If the reset value is `card`, it depends on the card.
+RO: writes are ignored. WO: reads return zero. RW1C: writing one clears the bit. RW1S: writing one sets the bit. RC: a read clears the
+bits. If the reset value is `card`, it depends on the card.
 ";
 
 fn table(out: &mut String, registers: &[Register]) {
