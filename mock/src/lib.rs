@@ -37,6 +37,7 @@ mod reduce;
 #[cfg(test)]
 mod testing;
 mod world;
+pub mod xdma;
 
 pub use card::communicator_table;
 pub use card::memory::{CardMemory, MemoryError};

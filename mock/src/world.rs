@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cmdseq::{Hop, Tables};
+use fpga_regs::pci;
 
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::clock::Clock;
@@ -200,8 +201,8 @@ impl Core {
         let mut card = Card {
             node,
             clock: Clock::new(profile.cycle_ps, node, profile.nodes, profile.hardware.drift_ppm),
-            config: ConfigSpace::new(),
-            msix: Msix::new(),
+            config: ConfigSpace::new(&pci::CARD),
+            msix: Msix::new(pci::CARD.msix),
             bus: None,
             posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),

@@ -25,3 +25,49 @@ pub const MSIX_TABLE_OFFSET: u32 = 0;
 pub const MSIX_PENDING_OFFSET: u32 = 0x800;
 /// Address bits the card can master.
 pub const DMA_BITS: u8 = 48;
+
+/// What the configuration space of a function says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function {
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: u16,
+    /// Subsystem id.
+    pub subsystem_device: u16,
+    /// Class code, 24 bits.
+    pub class: u32,
+    /// Revision.
+    pub revision: u8,
+    /// Index and bytes of each BAR; all are 64-bit and not prefetchable.
+    pub bars: &'static [(u8, u64)],
+    /// Its MSI-X.
+    pub msix: Msix,
+}
+
+/// Where the MSI-X structures of a function are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Msix {
+    /// BAR of both.
+    pub bar: u8,
+    /// Vectors, up to 32.
+    pub vectors: u16,
+    /// Offset of the table.
+    pub table: u32,
+    /// Offset of the pending bits.
+    pub pending: u32,
+}
+
+/// The mock card with a sequencer or a channel block.
+pub const CARD: Function = Function {
+    vendor: VENDOR,
+    device: DEVICE,
+    subsystem_vendor: VENDOR,
+    subsystem_device: DEVICE,
+    class: CLASS,
+    revision: REVISION,
+    bars: &[(REGISTERS_BAR, REGISTERS_BAR_BYTES), (MSIX_BAR, MSIX_BAR_BYTES)],
+    msix: Msix { bar: MSIX_BAR, vectors: MSIX_VECTORS, table: MSIX_TABLE_OFFSET, pending: MSIX_PENDING_OFFSET },
+};

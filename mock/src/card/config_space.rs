@@ -1,6 +1,6 @@
 //! PCI configuration space of a card: header, PCI Express and MSI-X capability, with the write masks of each byte.
 
-use fpga_regs::pci;
+use fpga_regs::pci::{Function, Msix};
 
 const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
@@ -53,25 +53,26 @@ pub(crate) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(function: &Function) -> Self {
         let mut space = ConfigSpace { bytes: Box::new([0; 4096]), writable: Box::new([0; 4096]) };
-        space.put(0x00, &pci::VENDOR.to_le_bytes());
-        space.put(0x02, &pci::DEVICE.to_le_bytes());
+        space.put(0x00, &function.vendor.to_le_bytes());
+        space.put(0x02, &function.device.to_le_bytes());
         space.put(STATUS, &[1 << 4]); // it has a capability list
-        space.put(0x08, &[pci::REVISION]);
-        space.put(0x09, &pci::CLASS.to_le_bytes()[..3]);
-        space.put(0x2c, &pci::VENDOR.to_le_bytes());
-        space.put(0x2e, &pci::DEVICE.to_le_bytes());
+        space.put(0x08, &[function.revision]);
+        space.put(0x09, &function.class.to_le_bytes()[..3]);
+        space.put(0x2c, &function.subsystem_vendor.to_le_bytes());
+        space.put(0x2e, &function.subsystem_device.to_le_bytes());
         space.put(CAPABILITIES, &[EXPRESS as u8]);
         // Command: memory space, bus master, interrupt disable. Cache line size and interrupt line are the host's to keep.
         space.allow(COMMAND, &[COMMAND_MEMORY | COMMAND_MASTER, COMMAND_INTX_OFF]);
         space.allow(0x0c, &[0xff]);
         space.allow(0x3c, &[0xff]);
         space.put(INTERRUPT_PIN, &[1]);
-        space.bar(pci::REGISTERS_BAR, pci::REGISTERS_BAR_BYTES);
-        space.bar(pci::MSIX_BAR, pci::MSIX_BAR_BYTES);
+        for (index, bytes) in function.bars {
+            space.bar(*index, *bytes);
+        }
         space.express();
-        space.msix();
+        space.msix(&function.msix);
         space.put(AER, &0x0002_0001_u32.to_le_bytes());
         space
     }
@@ -93,11 +94,11 @@ impl ConfigSpace {
         self.allow(EXPRESS_DEVICE_CONTROL, &[0xff, 0x7f]);
     }
 
-    fn msix(&mut self) {
+    fn msix(&mut self, msix: &Msix) {
         self.put(MSIX, &[0x11, 0]);
-        self.put(MSIX_CONTROL, &(pci::MSIX_VECTORS - 1).to_le_bytes());
-        self.put(MSIX + 4, &(pci::MSIX_TABLE_OFFSET | u32::from(pci::MSIX_BAR)).to_le_bytes());
-        self.put(MSIX + 8, &(pci::MSIX_PENDING_OFFSET | u32::from(pci::MSIX_BAR)).to_le_bytes());
+        self.put(MSIX_CONTROL, &(msix.vectors - 1).to_le_bytes());
+        self.put(MSIX + 4, &(msix.table | u32::from(msix.bar)).to_le_bytes());
+        self.put(MSIX + 8, &(msix.pending | u32::from(msix.bar)).to_le_bytes());
         self.allow(MSIX_CONTROL + 1, &[0b1100_0000]);
     }
 
@@ -165,6 +166,11 @@ impl ConfigSpace {
         is_pending && self.bytes[COMMAND + 1] & COMMAND_INTX_OFF == 0
     }
 
+    /// Returns whether MSI-X is enabled.
+    pub(crate) fn has_msix(&self) -> bool {
+        self.bytes[MSIX_CONTROL + 1] & 0b1000_0000 != 0
+    }
+
     /// Returns whether MSI-X is enabled and the function not masked.
     pub(crate) fn delivers_interrupts(&self) -> bool {
         self.bytes[MSIX_CONTROL + 1] & 0b1100_0000 == 0b1000_0000
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn sizes_its_bars() {
-        let mut space = ConfigSpace::new();
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
         space.write(0x10, &[0xff; 8]);
         assert_eq!(u32_at(&space, 0x10), 0xffff_0004);
         assert_eq!(u32_at(&space, 0x14), 0xffff_ffff);
@@ -199,7 +205,7 @@ mod tests {
 
     #[test]
     fn errors_stay_until_their_bits_are_written() {
-        let mut space = ConfigSpace::new();
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
         space.report(Uncorrectable::CompletionTimeout);
         space.report(Uncorrectable::PoisonedTlp);
         assert_eq!((u32_at(&space, 0x100), u32_at(&space, 0x104)), (0x0002_0001, 0x5000));
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn requests_are_as_large_as_device_control_says() {
-        let mut space = ConfigSpace::new();
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
         assert_eq!((space.payload_bytes(), space.read_request_bytes()), (128, 128));
         space.write(0x48, &[0x30, 0x20]);
         assert_eq!((space.payload_bytes(), space.read_request_bytes()), (256, 512));
@@ -217,7 +223,7 @@ mod tests {
 
     #[test]
     fn identity_cannot_be_written() {
-        let mut space = ConfigSpace::new();
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
         space.write(0, &[0; 4]);
         assert_eq!(u32_at(&space, 0), 0xf9a0_1234);
         let mut past = [0; 8];
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn function_level_reset_is_an_effect_and_reads_as_zero() {
-        let mut space = ConfigSpace::new();
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
         assert_eq!(space.write(0x48, &[0x10, 0x80]), Effect::FunctionReset);
         assert_eq!(u32_at(&space, 0x48) & 0xffff, 0x0010);
     }

@@ -28,6 +28,7 @@ use cmdseq::{Instruction, Tables};
 use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaProgress, DmaTag};
 use fpga_regs::bits::Errors;
+use fpga_regs::pci;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::clock::Clock;
@@ -105,8 +106,8 @@ impl Card {
     /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
     /// to be freed.
     pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
-        self.config = ConfigSpace::new();
-        self.msix = Msix::new();
+        self.config = ConfigSpace::new(&pci::CARD);
+        self.msix = Msix::new(pci::CARD.msix);
         self.posted.clear();
         let contents = self.memory.clear();
         for link in &mut self.links {

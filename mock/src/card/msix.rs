@@ -2,7 +2,6 @@
 
 use fpga_regs::pci;
 
-const VECTORS: usize = pci::MSIX_VECTORS as usize;
 const ENTRY_BYTES: usize = 16;
 const CONTROL_WORD: usize = 3;
 const MASKED: u32 = 1;
@@ -10,18 +9,19 @@ const MASKED: u32 = 1;
 /// The table: four words a vector (address low and high, data, control), all masked at first.
 #[derive(Debug)]
 pub(crate) struct Msix {
-    entries: [[u32; 4]; VECTORS],
+    place: pci::Msix,
+    entries: Vec<[u32; 4]>,
     pending: u64,
 }
 
 impl Msix {
-    pub(crate) fn new() -> Self {
-        Msix { entries: [[0, 0, 0, MASKED]; VECTORS], pending: 0 }
+    pub(crate) fn new(place: pci::Msix) -> Self {
+        Msix { place, entries: vec![[0, 0, 0, MASKED]; usize::from(place.vectors)], pending: 0 }
     }
 
     /// Reads the aligned 32-bit word at `offset` of the BAR.
     pub(crate) fn read(&self, offset: u64) -> u32 {
-        let pending = u64::from(pci::MSIX_PENDING_OFFSET);
+        let pending = u64::from(self.place.pending);
         match offset {
             _ if offset == pending => self.pending as u32,
             _ if offset == pending + 4 => (self.pending >> 32) as u32,
@@ -42,14 +42,14 @@ impl Msix {
     }
 
     fn place(&self, offset: u64) -> Option<(usize, usize)> {
-        let at = usize::try_from(offset.checked_sub(u64::from(pci::MSIX_TABLE_OFFSET))?).ok()?;
+        let at = usize::try_from(offset.checked_sub(u64::from(self.place.table))?).ok()?;
         let vector = at / ENTRY_BYTES;
-        (vector < VECTORS).then_some((vector, at % ENTRY_BYTES / 4))
+        (vector < self.entries.len()).then_some((vector, at % ENTRY_BYTES / 4))
     }
 
     /// Marks `vector` as raised. A vector that does not exist is dropped.
     pub(crate) fn raise(&mut self, vector: u32) {
-        if (vector as usize) < VECTORS {
+        if (vector as usize) < self.entries.len() {
             self.pending |= 1 << vector;
         }
     }
@@ -66,10 +66,10 @@ impl Msix {
 
     /// Removes and returns the vectors that can be delivered now.
     pub(crate) fn take_deliverable(&mut self) -> impl Iterator<Item = u16> + use<> {
-        let open = (0..VECTORS).filter(|vector| self.entries[*vector][CONTROL_WORD] & MASKED == 0);
-        let ready = open.fold(0, |ready, vector| ready | 1 << vector) & self.pending;
+        let open = (0_u16..).zip(&self.entries).filter(|(_, entry)| entry[CONTROL_WORD] & MASKED == 0);
+        let ready = open.fold(0, |ready, (vector, _)| ready | 1 << vector) & self.pending;
         self.pending &= !ready;
-        (0..pci::MSIX_VECTORS).filter(move |vector| ready >> vector & 1 == 1)
+        (0..self.place.vectors).filter(move |vector| ready >> vector & 1 == 1)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn masked_vectors_wait() {
-        let mut msix = Msix::new();
+        let mut msix = Msix::new(pci::CARD.msix);
         msix.raise(1);
         msix.raise(99);
         assert_eq!(msix.take_deliverable().count(), 0);

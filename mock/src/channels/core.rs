@@ -3,6 +3,7 @@
 use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaProgress, DmaTag};
 use fpga_regs::channel::slot;
+use fpga_regs::pci;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::ConfigSpace;
@@ -50,8 +51,8 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(network: Network, torus: Torus) -> Self {
         let card = |_| Card {
-            config: ConfigSpace::new(),
-            msix: Msix::new(),
+            config: ConfigSpace::new(&pci::CARD),
+            msix: Msix::new(pci::CARD.msix),
             bus: None,
             routes: vec![fpga_regs::channel::NO_ROUTE; torus.nodes() as usize],
             is_routed: false,
@@ -228,8 +229,8 @@ impl Core {
         }
         let card = &mut self.cards[node];
         card.ends = Default::default();
-        card.config = ConfigSpace::new();
-        card.msix = Msix::new();
+        card.config = ConfigSpace::new(&pci::CARD);
+        card.msix = Msix::new(pci::CARD.msix);
         card.is_frozen = false;
         card.deliver_interrupts();
         self.run();

@@ -13,6 +13,7 @@ pub use descriptor::{ADJACENT_MAX, BYTES as DESCRIPTOR_BYTES, Descriptor, LENGTH
 
 use crate::Register;
 use crate::bits::flags;
+use crate::pci::{Function, Msix};
 
 /// Most channels in each direction.
 pub const CHANNELS_MAX: u32 = 4;
@@ -20,6 +21,18 @@ pub const CHANNELS_MAX: u32 = 4;
 pub const STRIDE: u32 = 0x100;
 /// Bytes of the DMA BAR.
 pub const BAR_BYTES: u64 = 64 << 10;
+/// BAR with the registers of user logic in the example design of an Alveo card.
+pub const USER_BAR: u8 = 0;
+/// Bytes of [`USER_BAR`].
+pub const USER_BAR_BYTES: u64 = 1 << 20;
+/// BAR with the DMA registers in the example design.
+pub const DMA_BAR: u8 = 2;
+/// BAR through which the host accesses card memory without DMA in the example design.
+pub const BYPASS_BAR: u8 = 4;
+/// Bytes of [`BYPASS_BAR`].
+pub const BYPASS_BAR_BYTES: u64 = 64 << 20;
+/// Address bits that the engine masters.
+pub const DMA_BITS: u8 = 64;
 /// Offset of the MSI-X table in the DMA BAR.
 pub const MSIX_TABLE: u32 = 0x8000;
 /// Offset of the pending bits of MSI-X in the DMA BAR.
@@ -28,6 +41,19 @@ pub const MSIX_PENDING: u32 = 0x8fe0;
 pub const MSIX_VECTORS: u16 = 32;
 /// Interrupts of user logic.
 pub const USER_INTERRUPTS: u32 = 16;
+
+/// The function of an UltraScale+ card with the core's example design for 16 lanes of the third generation. The id belongs to
+/// the core's defaults: cards with other logic have it too.
+pub const FUNCTION: Function = Function {
+    vendor: 0x10ee,
+    device: 0x903f,
+    subsystem_vendor: 0x10ee,
+    subsystem_device: 0x0007,
+    class: 0x05_80_00,
+    revision: 0,
+    bars: &[(USER_BAR, USER_BAR_BYTES), (DMA_BAR, BAR_BYTES), (BYPASS_BAR, BYPASS_BAR_BYTES)],
+    msix: Msix { bar: DMA_BAR, vectors: MSIX_VECTORS, table: MSIX_TABLE, pending: MSIX_PENDING },
+};
 
 /// What the upper 12 bits of each identifier are.
 pub const IDENTIFIER_CORE: u32 = 0x1fc;
@@ -67,7 +93,7 @@ impl Block {
 
     /// Offset of the registers of `channel` in the BAR; blocks that channels share have them at channel 0.
     pub const fn base(self, channel: u32) -> u32 {
-        (self as u32) << 12 | channel * STRIDE
+        ((self as u32) << 12) | (channel * STRIDE)
     }
 
     /// What IDENTIFIER of the block reads, for `channel` (0 in shared blocks) and memory-mapped data.

@@ -1,0 +1,126 @@
+//! One card: its function, its engine and its memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fpga_regs::xdma::{FUNCTION, USER_INTERRUPTS};
+
+use crate::card::budget::Budget;
+use crate::card::bus_ports::BusPorts;
+use crate::card::config_space::ConfigSpace;
+use crate::card::memory::CardMemory;
+use crate::card::msix::Msix;
+use crate::xdma::channel::{Channel, Direction};
+use crate::xdma::interrupts::Lines;
+use crate::xdma::notes::{Fetches, Violation};
+use crate::xdma::planted::Misanswers;
+
+/// What the engine of a card was built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Channels from host to card, 1 to 4.
+    pub h2c: u32,
+    /// Channels from card to host, 1 to 4.
+    pub c2h: u32,
+    /// Bytes of card memory, from AXI address 0. The bypass window shows the first 64 MiB.
+    pub memory_bytes: u64,
+}
+
+impl Default for Shape {
+    /// Two channels each way, and 8 GiB.
+    fn default() -> Self {
+        Shape { h2c: 2, c2h: 2, memory_bytes: 8 << 30 }
+    }
+}
+
+/// A card.
+pub(super) struct Card {
+    shape: Shape,
+    pub(super) config: ConfigSpace,
+    pub(super) msix: Msix,
+    pub(super) bus: Option<BusPorts>,
+    /// H2C channels, then C2H channels.
+    pub(super) channels: Vec<Channel>,
+    pub(super) channel_lines: Lines,
+    pub(super) user_lines: Lines,
+    pub(super) halted: u32,
+    pub(super) credit_mode: u32,
+    pub(super) pcie_control: u32,
+    pub(super) user_max: [u32; 2],
+    pub(super) flush_timeout: u32,
+    pub(super) memory: CardMemory,
+    pub(super) tag: u64,
+    /// Buffer of requests.
+    pub(super) buffer: Vec<u8>,
+    pub(super) is_gone: bool,
+    /// The next access of card memory by a channel never ends.
+    pub(super) hangs: bool,
+    /// Card memory whose slave answers with errors.
+    pub(super) bad_slaves: Vec<Range<u64>>,
+    pub(super) misanswers: Misanswers,
+    pub(super) violations: Vec<Violation>,
+    pub(super) fetches: Fetches,
+}
+
+/// What the registers of the largest payload and read request hold after a reset: 4096 bytes.
+const USER_MAX: u32 = 5;
+
+impl Card {
+    pub(super) fn new(shape: Shape, node: u32, budget: &Arc<Budget>) -> Self {
+        let h2c = (0..shape.h2c).map(|number| Channel::new(Direction::H2c, number));
+        let c2h = (0..shape.c2h).map(|number| Channel::new(Direction::C2h, number));
+        Card {
+            shape,
+            config: ConfigSpace::new(&FUNCTION),
+            msix: Msix::new(FUNCTION.msix),
+            bus: None,
+            channels: h2c.chain(c2h).collect(),
+            channel_lines: Lines::new(shape.h2c + shape.c2h),
+            user_lines: Lines::new(USER_INTERRUPTS),
+            halted: 0,
+            credit_mode: 0,
+            pcie_control: 0,
+            user_max: [USER_MAX; 2],
+            flush_timeout: 0,
+            memory: CardMemory::new(shape.memory_bytes, node, budget),
+            tag: 0,
+            buffer: Vec::new(),
+            is_gone: false,
+            hangs: false,
+            bad_slaves: Vec::new(),
+            misanswers: Misanswers::default(),
+            violations: Vec::new(),
+            fetches: Fetches::default(),
+        }
+    }
+
+    /// Resets the function: registers, but not the memory, nor what user logic asserts.
+    pub(super) fn reset(&mut self) {
+        let asserted = self.user_lines.asserted;
+        self.config = ConfigSpace::new(&FUNCTION);
+        self.msix = Msix::new(FUNCTION.msix);
+        for channel in &mut self.channels {
+            *channel = Channel::new(channel.direction, channel.number);
+        }
+        self.channel_lines = Lines::new(self.shape.h2c + self.shape.c2h);
+        self.user_lines = Lines::new(USER_INTERRUPTS);
+        self.user_lines.asserted = asserted;
+        (self.halted, self.credit_mode, self.pcie_control, self.flush_timeout) = (0, 0, 0, 0);
+        self.user_max = [USER_MAX; 2];
+    }
+
+    /// Bits of the channels that exist in registers that channels share.
+    pub(super) fn common_mask(&self) -> u32 {
+        self.channels.iter().fold(0, |mask, channel| mask | channel.common_bit())
+    }
+
+    /// Sends messages for the interrupts that have risen.
+    pub(super) fn update_interrupts(&mut self) {
+        let asserts = |(line, channel): (usize, &Channel)| u32::from(channel.interrupts()) << line;
+        self.channel_lines.asserted = self.channels.iter().enumerate().map(asserts).fold(0, |all, one| all | one);
+        for vector in self.channel_lines.risen().chain(self.user_lines.risen()) {
+            self.msix.raise(vector);
+        }
+        BusPorts::deliver(self.bus.as_mut(), &mut self.config, &mut self.msix);
+    }
+}

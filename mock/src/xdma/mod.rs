@@ -1,0 +1,130 @@
+//! Alveo cards with AMD's XDMA and its example design: DMA channels behind registers, card memory, and interrupts.
+//!
+//! A model of the registers and descriptors of PG195 and PG344, for any driver of the core. A channel works inside the access
+//! that starts it, up to requests that the bus does not answer at once; it goes on when they are answered. Rules that a host
+//! breaks are noted: [`XdmaCards::violations`].
+
+mod card;
+mod channel;
+mod endpoint;
+mod engine;
+mod interrupts;
+mod notes;
+mod planted;
+mod registers;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fpga_hal::Endpoint;
+use fpga_regs::xdma::{BYPASS_BAR_BYTES, CHANNELS_MAX};
+
+pub use crate::xdma::card::Shape;
+pub use crate::xdma::channel::Direction;
+pub use crate::xdma::notes::{Fetch, Violation};
+pub use crate::xdma::planted::Misanswer;
+
+use crate::card::budget::{Budget, of_this_machine};
+use crate::card::memory::MemoryError;
+use crate::xdma::card::Card;
+use crate::xdma::endpoint::CardEndpoint;
+
+/// Alveo cards, each with an XDMA engine and memory of its own. Clones are handles to the same cards.
+///
+/// A card that does not exist is ignored by all functions that plant faults.
+#[derive(Clone)]
+pub struct XdmaCards {
+    endpoints: Arc<[Arc<CardEndpoint>]>,
+}
+
+impl XdmaCards {
+    /// Creates `count` cards after power-up. Numbers of channels beyond the core's are cut.
+    pub fn new(count: u32, shape: Shape) -> Self {
+        let channels = |number: u32| number.clamp(1, CHANNELS_MAX);
+        let memory_bytes = shape.memory_bytes.max(BYPASS_BAR_BYTES);
+        let shape = Shape { h2c: channels(shape.h2c), c2h: channels(shape.c2h), memory_bytes };
+        let budget = Budget::new(of_this_machine(), count);
+        let endpoint = |node| Arc::new(CardEndpoint::new(Card::new(shape, node, &budget)));
+        XdmaCards { endpoints: (0..count).map(endpoint).collect() }
+    }
+
+    /// Returns the number of cards.
+    pub fn count(&self) -> u32 {
+        self.endpoints.len() as u32
+    }
+
+    /// Returns a card, to attach it to a bus.
+    ///
+    /// # Panics
+    /// If there is no such card.
+    pub fn endpoint(&self, number: u32) -> Arc<dyn Endpoint> {
+        let Some(endpoint) = self.endpoints.get(number as usize) else { panic!("there is no card {number}") };
+        Arc::<CardEndpoint>::clone(endpoint)
+    }
+
+    /// Reads card memory, as user logic does.
+    ///
+    /// # Errors
+    /// [`MemoryError`] outside of it.
+    pub fn read_memory(&self, number: u32, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
+        self.endpoints[number as usize].lock().memory.read(address, bytes)
+    }
+
+    /// Writes card memory, as user logic does.
+    ///
+    /// # Errors
+    /// [`MemoryError`] outside of it, or if this machine has no memory for it.
+    pub fn write_memory(&self, number: u32, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.endpoints[number as usize].lock().memory.write(address, data)
+    }
+
+    /// Sets the level of an interrupt of user logic.
+    pub fn set_user_interrupt(&self, number: u32, line: u32, is_asserted: bool) {
+        self.at(number, |card| {
+            let bit = 1_u32.checked_shl(line).unwrap_or(0) & 0xffff;
+            card.user_lines.asserted = card.user_lines.asserted & !bit | if is_asserted { bit } else { 0 };
+            card.update_interrupts();
+        });
+    }
+
+    /// Removes a card: reads return all-ones, writes are dropped.
+    pub fn remove(&self, number: u32) {
+        self.at(number, |card| card.is_gone = true);
+    }
+
+    /// Has the next access of card memory by a channel never end. Only a reset of the function frees the channel.
+    pub fn hang(&self, number: u32) {
+        self.at(number, |card| card.hangs = true);
+    }
+
+    /// Has card memory in `range` answer with slave errors.
+    pub fn fail_memory(&self, number: u32, range: Range<u64>) {
+        self.at(number, |card| card.bad_slaves.push(range));
+    }
+
+    /// Lets card memory answer again.
+    pub fn mend_memory(&self, number: u32) {
+        self.at(number, |card| card.bad_slaves.clear());
+    }
+
+    /// Has one read of host memory, after `before` others, answered with `misanswer`. Fetches of descriptors count.
+    pub fn misanswer(&self, number: u32, before: u32, misanswer: Misanswer) {
+        self.at(number, |card| card.misanswers.plant(before, misanswer));
+    }
+
+    /// Returns what the host of a card did that the product guide forbids, since the last call.
+    pub fn violations(&self, number: u32) -> Vec<Violation> {
+        std::mem::take(&mut self.endpoints[number as usize].lock().violations)
+    }
+
+    /// Returns the fetches of descriptors of a card since the last call. The first call returns none, and starts to note them.
+    pub fn fetches(&self, number: u32) -> Vec<Fetch> {
+        self.endpoints[number as usize].lock().fetches.noted.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn at(&self, number: u32, act: impl FnOnce(&mut Card)) {
+        if let Some(endpoint) = self.endpoints.get(number as usize) {
+            act(&mut endpoint.lock());
+        }
+    }
+}
