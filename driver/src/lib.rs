@@ -78,6 +78,7 @@ mod queue;
 mod report;
 mod sequencer;
 mod transport;
+pub mod xdma;
 
 pub use card::Card;
 pub use card::resident::Resident;
