@@ -50,6 +50,8 @@ pub(super) struct Card {
     pub(super) flush_timeout: u32,
     pub(super) memory: CardMemory,
     pub(super) tag: u64,
+    /// What was done in this access of the host, in bytes.
+    pub(super) worked: u64,
     /// Buffer of requests.
     pub(super) buffer: Vec<u8>,
     pub(super) is_gone: bool,
@@ -84,6 +86,7 @@ impl Card {
             flush_timeout: 0,
             memory: CardMemory::new(shape.memory_bytes, node, budget),
             tag: 0,
+            worked: 0,
             buffer: Vec::new(),
             is_gone: false,
             hangs: false,

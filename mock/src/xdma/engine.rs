@@ -12,19 +12,22 @@ use crate::xdma::planted::Misanswer;
 
 /// Most bytes of one request.
 const PIECE_BYTES: u32 = 256 << 10;
+/// Most bytes that are moved in one access of the host; what a step costs besides is counted as [`STEP_WORK`] bytes.
+const WORK_MAX: u64 = 256 << 20;
+const STEP_WORK: u64 = 1024;
 /// A read request crosses no boundary of this many bytes.
 const PAGE: u64 = 4096;
 
 impl Card {
-    /// Has all channels do what they can, in turn.
+    /// Has all channels do what they can, in turn, but not much in one access: a list may have no end.
     pub(super) fn run(&mut self) {
-        loop {
-            let mut is_moved = false;
+        self.worked = 0;
+        let mut is_moved = true;
+        while is_moved && self.worked < WORK_MAX {
+            is_moved = false;
             for place in 0..self.channels.len() {
+                self.worked += STEP_WORK;
                 is_moved |= self.advance(place);
-            }
-            if !is_moved {
-                break;
             }
         }
         self.update_interrupts();
@@ -240,6 +243,7 @@ impl Card {
     fn moved(&mut self, place: usize, bytes: u32) {
         let channel = &mut self.channels[place];
         channel.count_data(bytes.into());
+        self.worked += u64::from(bytes);
         let Some((descriptor, done)) = channel.run.as_mut().and_then(|run| run.present.as_mut()) else { return };
         *done += bytes;
         if *done == descriptor.bytes {

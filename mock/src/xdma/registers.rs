@@ -42,6 +42,8 @@ impl Card {
             Block::H2c | Block::H2cDescriptors => Direction::H2c,
             Block::C2h | Block::C2hDescriptors => Direction::C2h,
         };
+        // A host that polls lets the channels go on.
+        self.run();
         let Some(place) = self.find(direction, channel) else { return 0 };
         let channel = &mut self.channels[place];
         if block == direction.block() {

@@ -2,6 +2,7 @@
 //!
 //! A writer or reader here takes the place of the kernel that uses the end on that card.
 #![allow(dead_code, unreachable_pub, reason = "an application need not use or export all ends")]
+#![allow(clippy::identity_op, reason = "a word may have one byte")]
 
 use std::time::Duration;
 
