@@ -61,7 +61,7 @@ impl Desk {
         let output = self.0.join("output");
         let log = File::create(&output)?;
         let mut command = Command::new(&binary.path);
-        command.args(["--exact", "--test-threads=2"]).args(names).current_dir(&binary.folder);
+        command.args(["--exact", &format!("--test-threads={THREADS}")]).args(names).current_dir(&binary.folder);
         command.env("CARGO_MANIFEST_DIR", &binary.folder).env("TMPDIR", self.0.join("t"));
         command
             .env("PROPTEST_RNG_SEED", "1")
@@ -98,7 +98,8 @@ impl Drop for Desk {
 
 /// Whether the tests passed, and in which time; `None` if they reached a bound.
 fn wait(child: &mut Child, limit: Duration) -> Result<Option<(bool, Duration)>> {
-    let mut clock = Clock { begin: Instant::now(), waited: Duration::ZERO, threads: HashMap::new() };
+    let mut clock =
+        Clock { begin: Instant::now(), waited: Duration::ZERO, ran: Duration::ZERO, threads: HashMap::new() };
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some((status.success(), clock.time())));
@@ -115,18 +116,26 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<(bool, Duration)>> 
     }
 }
 
+/// Threads of a test binary.
+const THREADS: u32 = 2;
+/// USER_HZ, which is 100 on every architecture of today.
+const TICKS_PER_SECOND: u64 = 100;
+
 /// Counts the time in which a process runs or sleeps, and not that in which it waits for a core: on a busy machine a test takes long,
 /// which does not mean that it does not end.
 struct Clock {
     begin: Instant,
     waited: Duration,
+    /// Time on cores, of all threads.
+    ran: Duration,
     /// What each thread has waited for a core, when last looked at.
     threads: HashMap<String, Duration>,
 }
 
 impl Clock {
     fn time(&self) -> Duration {
-        self.begin.elapsed().saturating_sub(self.waited)
+        // Threads that wait in turn have always one that waits; what they ran, on as many cores as a test has threads, counts.
+        self.begin.elapsed().saturating_sub(self.waited).max(self.ran / THREADS)
     }
 
     /// Adds what the thread that waited longest has waited since the last look.
@@ -146,7 +155,17 @@ impl Clock {
         let longest = now.iter().map(|(thread, waited)| waited.saturating_sub(before(thread))).max();
         self.waited += longest.unwrap_or_default();
         self.threads = now;
+        self.ran = time_on_cores(process).unwrap_or(self.ran);
     }
+}
+
+/// Time on cores of all threads of a process, those that have ended included.
+fn time_on_cores(process: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, which may have spaces: the state is the third field, utime and stime are the 14th and 15th (proc(5)).
+    let mut fields = text.rsplit_once(") ")?.1.split(' ').skip(11);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
 /// Bytes of memory that a process has in use.
