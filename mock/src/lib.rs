@@ -46,6 +46,6 @@ pub use channels::ChannelCards;
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
-pub use profile::{Basis, Component, Hardware, Profile, ProfileError, System};
+pub use profile::{Basis, Component, Hardware, Profile, ProfileError, Shell, System};
 pub use proto::circus;
 pub use world::Statistics;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cmdseq::{Hop, Tables};
-use fpga_regs::pci;
 
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::clock::Clock;
@@ -201,8 +200,9 @@ impl Core {
         let mut card = Card {
             node,
             clock: Clock::new(profile.cycle_ps, node, profile.nodes, profile.hardware.drift_ppm),
-            config: ConfigSpace::new(&pci::CARD),
-            msix: Msix::new(pci::CARD.msix),
+            function: profile.shell.function(),
+            config: ConfigSpace::new(profile.shell.function()),
+            msix: Msix::new(profile.shell.function().msix),
             bus: None,
             posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
-use fpga_mock::{Fabric, Hardware, LateDma, Profile};
-use fpga_tests::conformance::{Bus, CARDS, CASES};
+use fpga_mock::{Fabric, Hardware, LateDma, Profile, Shell};
+use fpga_tests::conformance::{Bus, CARDS, CASES, Seen};
 use fpga_tests::sweep::is_full;
 use libtest_mimic::{Arguments, Trial};
 
@@ -43,15 +43,17 @@ struct Way {
     /// Requests to host memory are late.
     is_late: bool,
     hardware: Hardware,
+    shell: Shell,
 }
 
 impl Way {
-    const IN_PROCESS: Way = Way { is_served: false, has_clock: false, is_late: false, hardware: OFF };
+    const IN_PROCESS: Way =
+        Way { is_served: false, has_clock: false, is_late: false, hardware: OFF, shell: Shell::Mock };
     const ON_SOCKETS: Way = Way { is_served: true, has_clock: true, ..Way::IN_PROCESS };
 
     /// Runs a case on the cards of a new fabric.
     fn run(self, case: fn(&Bus<'_>)) {
-        let profile = Profile { hardware: self.hardware, ..Profile::optweb(CARDS) };
+        let profile = Profile { hardware: self.hardware, shell: self.shell, ..Profile::optweb(CARDS) };
         let fabric = Fabric::new(profile).expect("a fabric");
         let mut cards: Vec<_> = (0..CARDS).map(|node| fabric.endpoint(node)).collect();
         let _clock = self.has_clock.then(|| fabric.start_clock().expect("a thread"));
@@ -59,8 +61,12 @@ impl Way {
             cards = late(&cards);
         }
         let drift_ppm = self.hardware.drift_ppm;
+        let seen = match self.shell {
+            Shell::Mock => Seen::MOCK,
+            Shell::S10Dfl => Seen::S10_DFL,
+        };
         if !self.is_served {
-            return case(&Bus { open: &|| attach(&cards), drift_ppm });
+            return case(&Bus { open: &|| attach(&cards), drift_ppm, seen });
         }
         let directory = tempfile::tempdir().expect("a directory");
         let socket = |node: usize| directory.path().join(format!("{node}.sock"));
@@ -71,7 +77,7 @@ impl Way {
             let connect = |node| vfio_user::connect(&socket(node), &domain).expect("a card");
             (0..servers.len()).map(connect).collect()
         };
-        case(&Bus { open: &open, drift_ppm });
+        case(&Bus { open: &open, drift_ppm, seen });
     }
 }
 
@@ -88,12 +94,17 @@ fn attach(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Function> {
     endpoints.iter().map(attach).collect::<Result<_, _>>().expect("cards")
 }
 
-/// All ways, by name: those of a plain mock, and those with all of hardware. With `FPGA_TESTS_FULL=1`, also with each switch alone,
+/// All ways, by name: those of a plain mock, those behind the shell of a real card, and those with all of hardware. With `FPGA_TESTS_FULL=1`, also with each switch alone,
 /// and with all and late DMA.
 fn ways() -> Vec<(String, Way)> {
     let clocked = Way { has_clock: true, ..Way::IN_PROCESS };
     let buses = [("in process, the fabric on a clock of its own", clocked), ("vfio-user", Way::ON_SOCKETS)];
     let mut ways = vec![("in process".to_owned(), Way::IN_PROCESS)];
+    for shell in Shell::ALL {
+        let Some(name) = shell.name() else { continue };
+        ways.push((format!("in process, {name}"), Way { shell, ..Way::IN_PROCESS }));
+        ways.push((format!("vfio-user, {name}"), Way { shell, ..Way::ON_SOCKETS }));
+    }
     for (bus, way) in buses {
         ways.push((bus.to_owned(), way));
         ways.push((format!("{bus}, late DMA"), Way { is_late: true, ..way }));

@@ -3,7 +3,7 @@
 use fpga_driver::find_sequencer;
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::{Access, Register, pci, sequencer};
-use fpga_select::Selector;
+use fpga_select::{Kind, Selector};
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -67,7 +67,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         schema: "fpgactl.reg/1",
         selector: without_node(&arguments.card).to_owned(),
         kind: selector.kind().name(),
-        mock: (function.identity().vendor, function.identity().device) == (pci::VENDOR, pci::DEVICE),
+        mock: selector.kind() == Kind::Mock
+            || (function.identity().vendor, function.identity().device) == (pci::VENDOR, pci::DEVICE),
         node: selector.nodes().first().copied().unwrap_or(0),
         register: found.name,
         bar: found.bar.index(),

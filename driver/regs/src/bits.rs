@@ -28,6 +28,7 @@ flags! {
         USER_LOGIC = 9, "The changeover switch connects user logic.";
         EXTRAPOLATED = 16, "The fabric is larger than the published system: its times are extrapolated.";
         REDUCTIONS_EXTEND = 17, "The published system has no reductions: the reduction units and their times are an extension.";
+        MODEL = 18, "The card is a model in software, whatever its PCI ids say.";
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub mod bits;
 pub mod channel;
+pub mod dfl;
 pub mod feature_list;
 pub mod markdown;
 pub mod pci;

@@ -41,10 +41,26 @@ pub struct Function {
     pub class: u32,
     /// Revision.
     pub revision: u8,
-    /// Index and bytes of each BAR; all are 64-bit and not prefetchable.
+    /// Index and bytes of each BAR; all are 64-bit.
     pub bars: &'static [(u8, u64)],
+    /// Whether the BARs are prefetchable.
+    pub is_prefetchable: bool,
     /// Its MSI-X.
     pub msix: Msix,
+}
+
+impl Function {
+    /// Returns the bytes of a BAR, 0 if it has none of this index.
+    pub const fn bar_bytes(&self, index: u8) -> u64 {
+        let mut place = 0;
+        while place < self.bars.len() {
+            if self.bars[place].0 == index {
+                return self.bars[place].1;
+            }
+            place += 1;
+        }
+        0
+    }
 }
 
 /// Where the MSI-X structures of a function are.
@@ -69,5 +85,6 @@ pub const CARD: Function = Function {
     class: CLASS,
     revision: REVISION,
     bars: &[(REGISTERS_BAR, REGISTERS_BAR_BYTES), (MSIX_BAR, MSIX_BAR_BYTES)],
+    is_prefetchable: false,
     msix: Msix { bar: MSIX_BAR, vectors: MSIX_VECTORS, table: MSIX_TABLE_OFFSET, pending: MSIX_PENDING_OFFSET },
 };

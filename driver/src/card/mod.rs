@@ -167,10 +167,10 @@ impl Card {
         self.function.bus()
     }
 
-    /// Whether it is a mock: its PCI ids are those of no real card.
+    /// Whether it is a mock: it says so, or its PCI ids are those of no real card.
     pub fn is_mock(&self) -> bool {
         let identity = self.function.identity();
-        identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
+        self.features.contains(Features::MODEL) || (identity.vendor, identity.device) == (pci::VENDOR, pci::DEVICE)
     }
 
     /// Version of its registers: major and minor.

@@ -69,7 +69,7 @@ impl ConfigSpace {
         space.allow(0x3c, &[0xff]);
         space.put(INTERRUPT_PIN, &[1]);
         for (index, bytes) in function.bars {
-            space.bar(*index, *bytes);
+            space.bar(*index, *bytes, function.is_prefetchable);
         }
         space.express();
         space.msix(&function.msix);
@@ -77,10 +77,10 @@ impl ConfigSpace {
         space
     }
 
-    /// A 64-bit memory BAR, not prefetchable: its type in the low bits, its address bits writable above its size.
-    fn bar(&mut self, index: u8, bytes: u64) {
+    /// A 64-bit memory BAR: its type in the low bits, its address bits writable above its size.
+    fn bar(&mut self, index: u8, bytes: u64, is_prefetchable: bool) {
         let at = BARS + 4 * usize::from(index);
-        self.put(at, &[0b100]);
+        self.put(at, &[0b100 | u8::from(is_prefetchable) << 3]);
         self.allow(at, &(!(bytes - 1) & !0xf).to_le_bytes());
     }
 

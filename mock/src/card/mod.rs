@@ -62,6 +62,8 @@ pub(crate) const TABLES: u16 = 16;
 pub(crate) struct Card {
     pub(crate) node: u32,
     pub(crate) clock: Clock,
+    /// What its configuration space says after a reset.
+    pub(crate) function: &'static pci::Function,
     pub(crate) config: ConfigSpace,
     pub(crate) msix: Msix,
     pub(crate) bus: Option<BusPorts>,
@@ -106,8 +108,8 @@ impl Card {
     /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
     /// to be freed.
     pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
-        self.config = ConfigSpace::new(&pci::CARD);
-        self.msix = Msix::new(pci::CARD.msix);
+        self.config = ConfigSpace::new(self.function);
+        self.msix = Msix::new(self.function.msix);
         self.posted.clear();
         let contents = self.memory.clear();
         for link in &mut self.links {

@@ -17,11 +17,12 @@ use crate::world::Core;
 pub(crate) struct CardEndpoint {
     shared: Arc<Shared>,
     index: usize,
+    function: &'static pci::Function,
 }
 
 impl CardEndpoint {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
-        CardEndpoint { shared, index }
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, function: &'static pci::Function) -> Self {
+        CardEndpoint { shared, index, function }
     }
 
     /// Runs `access`, which posted writes are ordered before, on the fabric if the card answers.
@@ -50,9 +51,10 @@ fn register_offset(offset: u64, length: usize) -> Option<u64> {
 
 impl Endpoint for CardEndpoint {
     fn layout(&self) -> Layout {
+        let prefetchable = self.function.is_prefetchable;
         let mut bars = [None; BarIndex::COUNT];
-        for (index, bytes) in [(pci::REGISTERS_BAR, pci::REGISTERS_BAR_BYTES), (pci::MSIX_BAR, pci::MSIX_BAR_BYTES)] {
-            bars[usize::from(index)] = Some(BarLayout { bytes, is_64_bit: true, prefetchable: false });
+        for (index, bytes) in self.function.bars {
+            bars[usize::from(*index)] = Some(BarLayout { bytes: *bytes, is_64_bit: true, prefetchable });
         }
         Layout { bars, dma_bits: pci::DMA_BITS }
     }
@@ -89,10 +91,12 @@ impl Endpoint for CardEndpoint {
             }
             let offset = register_offset(offset, data.len())?;
             Some(Some(match bar.index() as u8 {
-                pci::REGISTERS_BAR if offset < pci::REGISTERS_BAR_BYTES => {
+                pci::REGISTERS_BAR if offset < self.function.bar_bytes(pci::REGISTERS_BAR) => {
                     sequencer_offset(offset).map_or(0, |offset| core.read_register(self.index, offset))
                 }
-                pci::MSIX_BAR if offset < pci::MSIX_BAR_BYTES => core.cards[self.index].msix.read(offset),
+                pci::MSIX_BAR if offset < self.function.bar_bytes(pci::MSIX_BAR) => {
+                    core.cards[self.index].msix.read(offset)
+                }
                 _ => return None,
             }))
         });

@@ -33,9 +33,11 @@ impl Fabric {
     /// [`ProfileError`] if the fabric cannot be built.
     pub fn new(profile: Profile) -> Result<Self, ProfileError> {
         profile.check()?;
+        let function = profile.shell.function();
         let shared = Arc::new(Shared::new(Core::new(profile)));
         let nodes = shared.access(|core| core.cards.len());
-        let endpoints = (0..nodes).map(|node| Arc::new(CardEndpoint::new(Arc::clone(&shared), node))).collect();
+        let endpoints =
+            (0..nodes).map(|node| Arc::new(CardEndpoint::new(Arc::clone(&shared), node, function))).collect();
         Ok(Fabric { shared, endpoints })
     }
 

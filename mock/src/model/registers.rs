@@ -106,7 +106,7 @@ impl Core {
         }
         let run = Operation::ALL.iter().filter(|operation| runs(profile, **operation));
         let operations = run.fold(0u64, |set, operation| set | 1 << *operation as u8);
-        let mut features = Features::HOST_RING | Features::RESIDENT;
+        let mut features = Features::HOST_RING | Features::RESIDENT | Features::MODEL;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
         features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
         features.set(Features::REDUCTIONS_EXTEND, profile.reductions_extend);

@@ -5,6 +5,7 @@ pub(crate) mod circus;
 mod component;
 mod hardware;
 mod optweb;
+mod shell;
 mod sources;
 mod torus;
 pub(crate) mod version;
@@ -13,6 +14,7 @@ use cmdseq::Topology;
 
 pub use component::{Basis, Component};
 pub use hardware::Hardware;
+pub use shell::Shell;
 
 /// Error of a profile: the fabric cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +187,8 @@ pub struct Profile {
     pub windows: u32,
     /// What the cards do as hardware does: tests turn it on.
     pub hardware: Hardware,
+    /// What stands between the bus and the sequencer.
+    pub shell: Shell,
 }
 
 impl Profile {

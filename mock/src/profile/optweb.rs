@@ -2,7 +2,7 @@
 
 use cmdseq::Topology;
 
-use super::{Hardware, Profile, System, version};
+use super::{Hardware, Profile, Shell, System, version};
 
 /// Cards that the memory of the published card serves with one memory I/O each (section 4.1).
 const MEMORY_IOS: u32 = 16;
@@ -40,6 +40,7 @@ impl Profile {
             version: version::CURRENT,
             windows: WINDOWS,
             hardware: Hardware::default(),
+            shell: Shell::default(),
         }
     }
 

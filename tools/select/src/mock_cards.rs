@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Hardware, Moved, Profile, System, When};
+use fpga_mock::{Fault, Hardware, Moved, Profile, Shell, System, When};
 
 use crate::error::Error;
 
@@ -72,8 +72,23 @@ impl MockCards {
         if words.next().is_some() {
             return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
         }
+        let shell = Shell::ALL.into_iter().find(|shell| shell.name().is_some() && shell.name() == profile);
+        // Behind a shell is OPTWEB, unless `@PROFILE` says otherwise.
+        let (shape, profile) = match (shell, shape) {
+            (None, _) => (shape, profile),
+            (Some(_), Some(shape)) => match shape.split_once('@') {
+                Some((shape, profile)) => (Some(shape), Some(profile)),
+                None => (Some(shape), Some(System::Optweb.name())),
+            },
+            (Some(_), None) => (None, Some(System::Optweb.name())),
+        };
         let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
-            let known = System::ALL.map(System::name).join(", ");
+            let known: Vec<&str> = System::ALL
+                .map(System::name)
+                .into_iter()
+                .chain(Shell::ALL.into_iter().filter_map(Shell::name))
+                .collect();
+            let known = known.join(", ");
             return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
         };
         let expected = match system {
@@ -98,6 +113,7 @@ impl MockCards {
             (System::Circus, _) => on_torus(Profile::circus)?,
             (System::Bluelink, _) => on_torus(Profile::bluelink)?,
         };
+        let profile = Profile { shell: shell.unwrap_or_default(), ..profile };
         let mut mock =
             MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
         if let Some(node) = node {

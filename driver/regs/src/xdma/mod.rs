@@ -52,6 +52,7 @@ pub const FUNCTION: Function = Function {
     class: 0x05_80_00,
     revision: 0,
     bars: &[(USER_BAR, USER_BAR_BYTES), (DMA_BAR, BAR_BYTES), (BYPASS_BAR, BYPASS_BAR_BYTES)],
+    is_prefetchable: false,
     msix: Msix { bar: DMA_BAR, vectors: MSIX_VECTORS, table: MSIX_TABLE, pending: MSIX_PENDING },
 };
 

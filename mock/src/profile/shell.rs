@@ -1,0 +1,34 @@
+//! Shells: what stands between the bus and the sequencer of a card.
+
+use fpga_regs::{dfl, pci};
+
+/// The shell of a card with a sequencer. Times of the fabric do not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shell {
+    /// The mock's own, which no real card has.
+    #[default]
+    Mock,
+    /// Intel's PAC D5005 (Stratix 10) with an OFS shell: the function of the accelerator.
+    S10Dfl,
+}
+
+impl Shell {
+    /// All shells.
+    pub const ALL: [Shell; 2] = [Shell::Mock, Shell::S10Dfl];
+
+    /// Returns the name in selectors; `None` for the mock's own.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Shell::Mock => None,
+            Shell::S10Dfl => Some("s10-dfl"),
+        }
+    }
+
+    /// Returns what the configuration space of the function says.
+    pub fn function(self) -> &'static pci::Function {
+        match self {
+            Shell::Mock => &pci::CARD,
+            Shell::S10Dfl => &dfl::ACCELERATOR,
+        }
+    }
+}
