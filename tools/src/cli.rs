@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Reset(Reset),
     /// Read or write a register; opens the card, which resets it
     Reg(Reg),
+    /// Test each part of a card that this program knows; restores card memory
+    Selftest(Selftest),
     /// Run a collective, check the result, and print the cards' times
     Coll(Coll),
     /// Show a collective's programs, predicted times and algorithm
@@ -186,6 +188,13 @@ pub(crate) struct Reset {
     /// Reset a PCI function even if it is in use
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Selftest {
+    /// Card, such as vfio:0000:3b:00.0, mock:alveo-xdma:1 or mock:s10-dfl:4/0
+    #[arg(value_name = "SELECTOR[/NODE]")]
+    pub(crate) card: String,
 }
 
 #[derive(Debug, Args)]

@@ -45,7 +45,7 @@ fn rules(cli: &Cli) -> Rules {
             }
             rules
         }
-        Command::Reg(_) => no_cards("SELECTOR selects the card"),
+        Command::Reg(_) | Command::Selftest(_) => no_cards("SELECTOR selects the card"),
         Command::Coll(arguments) => of_coll(arguments),
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
         Command::Asm(_) | Command::Disasm(_) | Command::Channel { command: cli::Channel::Check(_) } => {

@@ -81,16 +81,17 @@ const BOARDS: &[(u16, u16, u16, u16, &str)] = &[
     (INTEL, 0xbcce, INTEL, 0x17d4, "Intel C6100"),
 ];
 
+/// Returns the name that goes with the ids of a known card.
+pub(crate) fn name_of(vendor: u16, device: u16) -> Option<&'static str> {
+    CARDS.iter().find(|card| (card.0, card.1) == (vendor, device)).map(|card| card.2)
+}
+
 /// Returns the name of a known card.
 pub(crate) fn name(function: &PciFunction) -> Option<&'static str> {
     let board = |one: &&(u16, u16, u16, u16, &'static str)| {
         (one.0, one.1) == (function.vendor, function.device) && Some((one.2, one.3)) == function.subsystem
     };
-    BOARDS
-        .iter()
-        .find(board)
-        .map(|board| board.4)
-        .or_else(|| CARDS.iter().find(|card| (card.0, card.1) == (function.vendor, function.device)).map(|card| card.2))
+    BOARDS.iter().find(board).map(|board| board.4).or_else(|| name_of(function.vendor, function.device))
 }
 
 /// Whether the ids are those of a known card.

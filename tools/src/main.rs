@@ -41,6 +41,7 @@ mod reg;
 mod request;
 mod run_persistent;
 mod run_program;
+mod selftest;
 mod serve;
 mod size;
 mod source;
@@ -96,6 +97,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Unbind(arguments) => bind::unbind(cli, arguments),
         Command::Reset(arguments) => bind::reset(cli, arguments),
         Command::Reg(arguments) => reg::run(cli, arguments),
+        Command::Selftest(arguments) => selftest::run(cli, arguments),
         Command::Coll(arguments) => coll::run(cli, arguments),
         Command::Plan(arguments) => plan::run(cli, arguments),
         Command::Calibrate(arguments) => calibrate::run(cli, arguments),

@@ -22,6 +22,10 @@
 //!   - `+late=US` delays replies of host memory by up to this time.
 //!
 //!   Times are at most one day.
+//!
+//!   `mock:s10-dfl:SHAPE` is the fabric `optweb` behind the shell of a Stratix 10 card: PCI ids, BARs and MSI-X are those of a PAC
+//!   D5005.
+//! - `mock:alveo-xdma:COUNT` selects in-process mock cards with AMD's DMA engine and without a sequencer; `/NUMBER` selects one.
 //! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets
 //!   the token that a virtual function shares with its physical function. `+no-iommu` accepts that no IOMMU protects host
 //!   memory from the card. `+without-reset` opens a card without a reset method (see [`Options`](fpga_hal::vfio::Options)).
@@ -48,6 +52,7 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 mod vfio_card;
+mod xdma_cards;
 
 pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus};
 

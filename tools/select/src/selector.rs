@@ -12,6 +12,7 @@ use crate::mock_cards::MockCards;
 use crate::selection::{Kind, Selection};
 use crate::sockets::sockets_at;
 use crate::vfio_card::VfioCard;
+use crate::xdma_cards::{PREFIX, XdmaMock};
 
 /// Default selector, if no card is bound to VFIO.
 pub const DEFAULT: &str = "mock:optweb:4";
@@ -26,6 +27,7 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cards {
     Mock(Box<MockCards>),
+    Xdma(XdmaMock),
     Vfio(Vec<VfioCard>),
     VfioUser(Vec<PathBuf>),
 }
@@ -37,6 +39,7 @@ impl Selector {
     /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
+            _ if text.starts_with(PREFIX) => Cards::Xdma(XdmaMock::parse(text, &text[PREFIX.len()..])?),
             Some(("mock", _)) => Cards::Mock(Box::new(MockCards::parse(text)?)),
             Some(("vfio-user", _)) => {
                 let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
@@ -67,26 +70,33 @@ impl Selector {
 
     /// Returns the nodes of the mock cards.
     pub fn nodes(&self) -> Vec<u32> {
-        self.mock().map(MockCards::selected).unwrap_or_default()
+        match &self.cards {
+            Cards::Mock(mock) => mock.selected(),
+            Cards::Xdma(mock) => mock.selected.clone(),
+            Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
+        }
     }
 
     /// Returns a selector for each mock card, without faults.
     pub fn mock_selectors(&self) -> Vec<String> {
-        let of = |mock: &MockCards| mock.selected().iter().map(|node| mock.selector(*node)).collect();
-        self.mock().map(of).unwrap_or_default()
+        match &self.cards {
+            Cards::Mock(mock) => mock.selected().iter().map(|node| mock.selector(*node)).collect(),
+            Cards::Xdma(mock) => mock.selected.iter().map(|number| mock.selector(*number)).collect(),
+            Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn mock(&self) -> Option<&MockCards> {
         match &self.cards {
             Cards::Mock(mock) => Some(mock),
-            Cards::Vfio(_) | Cards::VfioUser(_) => None,
+            Cards::Xdma(_) | Cards::Vfio(_) | Cards::VfioUser(_) => None,
         }
     }
 
     /// Returns the kind of the cards.
     pub fn kind(&self) -> Kind {
         match &self.cards {
-            Cards::Mock(_) => Kind::Mock,
+            Cards::Mock(_) | Cards::Xdma(_) => Kind::Mock,
             Cards::Vfio(_) => Kind::Vfio,
             Cards::VfioUser(_) => Kind::VfioUser,
         }
@@ -96,7 +106,7 @@ impl Selector {
     pub fn addresses(&self) -> Vec<PciAddress> {
         match &self.cards {
             Cards::Vfio(functions) => functions.iter().map(|function| function.address).collect(),
-            Cards::Mock(_) | Cards::VfioUser(_) => Vec::new(),
+            Cards::Mock(_) | Cards::Xdma(_) | Cards::VfioUser(_) => Vec::new(),
         }
     }
 
@@ -104,7 +114,7 @@ impl Selector {
     pub fn sockets(&self) -> &[PathBuf] {
         match &self.cards {
             Cards::VfioUser(paths) => paths,
-            Cards::Mock(_) | Cards::Vfio(_) => &[],
+            Cards::Mock(_) | Cards::Xdma(_) | Cards::Vfio(_) => &[],
         }
     }
 
@@ -134,6 +144,7 @@ impl Selector {
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
             }
+            Cards::Xdma(mock) => (mock.open()?, None),
             Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, VfioCard::open)?, None),
             Cards::VfioUser(paths) => {
                 let mut options = vfio_user::Options::default();

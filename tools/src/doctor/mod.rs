@@ -6,7 +6,7 @@ mod iommu;
 mod node;
 
 use fpga_hal::sysfs::Sysfs;
-use fpga_select::Selector;
+use fpga_select::{Kind, Selector};
 use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
@@ -79,6 +79,14 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
         let card = format!("vfio-user:{}", socket.display());
         checks.push(Check::new(&card, "socket", checks::socket(socket)));
         checks.push(Check::new(&card, SEQUENCER, checks::unknown_until_opened(&card)));
+    }
+    if selector.kind() == Kind::Mock && selector.profile().is_none() {
+        let finding = Finding::Bad {
+            found: "no command sequencer on these mock cards".into(),
+            cause: "they model a DMA engine only".into(),
+            fix: Fix::Hand("select mock:optweb:4 for collectives; fpgactl selftest tests the engine".into()),
+        };
+        checks.push(Check::new(cards, SEQUENCER, finding));
     }
     if selector.profile().is_some() {
         let count = selector.nodes().len();

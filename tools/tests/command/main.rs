@@ -13,6 +13,7 @@ mod pipes;
 mod printed;
 mod programs;
 mod saved;
+mod selftest;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 

@@ -15,6 +15,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-unbind", &["unbind", "--help"]),
     ("help-reset", &["reset", "--help"]),
     ("help-reg", &["reg", "--help"]),
+    ("help-selftest", &["selftest", "--help"]),
     ("help-coll", &["coll", "--help"]),
     ("help-plan", &["plan", "--help"]),
     ("help-calibrate", &["calibrate", "--help"]),

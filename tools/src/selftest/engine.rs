@@ -1,0 +1,118 @@
+//! Tests of an XDMA engine: data through both kinds of completion, and rates beside those of a BAR.
+
+use std::time::Instant;
+
+use fpga_driver::xdma::{Completion, Direction, Engine, Error};
+use fpga_hal::{BarIndex, Function};
+
+use crate::data::pattern;
+use crate::interrupt::Interrupt;
+use crate::selftest::checks::{Checks, TESTED_BYTES, WrongData, compare, rate};
+
+/// Lengths of transfers: around the beats, pages and buffers of engines.
+const LENGTHS: [usize; 9] = [1, 3, 63, 64, 65, 4095, 4097, 1 << 20, TESTED_BYTES - 1];
+/// Bytes that are read and written through a BAR, a word at a time.
+const BAR_BYTES: usize = 64 << 10;
+/// Smallest BAR that can be a window on card memory.
+const BYPASS_BYTES_MIN: u64 = 1 << 20;
+
+/// Why a test of an engine failed.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error(transparent)]
+    Data(#[from] WrongData),
+    #[error("a window on card memory")]
+    Window(#[source] fpga_hal::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Tests the engine of a function. Returns whether it has one.
+pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
+    for (id, completion) in [("xdma, poll mode", Completion::Poll), ("xdma, interrupts", Completion::Interrupt)] {
+        let mut engine = match Engine::open(function.clone(), completion) {
+            Ok(engine) => engine,
+            Err(Error::NoEngine { .. }) => return false,
+            Err(error) => {
+                checks.run(id, || Err::<String, _>(error));
+                return true;
+            }
+        };
+        checks.run(id, || restoring(&mut engine, |engine| transfers(engine, completion, interrupt)));
+        if completion == Completion::Interrupt {
+            checks.run("xdma, rates", || restoring(&mut engine, |engine| rates(engine, function)));
+        }
+    }
+    true
+}
+
+/// Runs a test between saving and restoring the card memory that it uses.
+fn restoring(engine: &mut Engine, test: impl FnOnce(&mut Engine) -> Result<String, Failed>) -> Result<String, Failed> {
+    let mut saved = vec![0; TESTED_BYTES];
+    engine.read(0, &mut saved)?;
+    let result = test(engine);
+    engine.write(0, &saved)?;
+    result
+}
+
+fn transfers(engine: &mut Engine, completion: Completion, interrupt: &Interrupt) -> Result<String, Failed> {
+    let (mut data, mut back) = (vec![0; TESTED_BYTES], vec![0; TESTED_BYTES]);
+    for (number, bytes) in LENGTHS.into_iter().enumerate() {
+        if interrupt.check().is_err() {
+            return Err(Failed::Other("interrupted".to_owned()));
+        }
+        pattern(number as u64, 0, 0, &mut data[..bytes]);
+        let address = (TESTED_BYTES - bytes).min(number) as u64;
+        engine.write(address, &data[..bytes])?;
+        back.fill(0);
+        engine.read(address, &mut back[..bytes])?;
+        compare(address, &data[..bytes], &back[..bytes])?;
+    }
+    let [h2c, c2h] = Direction::ALL.map(|direction| engine.channels(direction));
+    let by = if completion == Completion::Poll { "a word in host memory" } else { "MSI-X" };
+    Ok(format!("{h2c} H2C and {c2h} C2H channels; {} lengths up to 4 MiB, completed by {by}", LENGTHS.len()))
+}
+
+fn rates(engine: &mut Engine, function: &Function) -> Result<String, Failed> {
+    let mut data = vec![0; TESTED_BYTES];
+    let mut timed = |act: &mut dyn FnMut(&mut [u8]) -> Result<(), Failed>, bytes| {
+        let began = Instant::now();
+        act(&mut data)?;
+        Ok::<_, Failed>(rate(bytes, began.elapsed().as_secs_f64()))
+    };
+    let write = timed(&mut |data| Ok(engine.write(0, data)?), TESTED_BYTES)?;
+    let read = timed(&mut |data| Ok(engine.read(0, data)?), TESTED_BYTES)?;
+    let by_engine = format!("engine: write {write}, read {read}");
+    let Some(bar) = bypass(function) else { return Ok(by_engine) };
+    let window = function.window(bar).map_err(Failed::Window)?;
+    let words = || (0..BAR_BYTES as u64).step_by(8);
+    let write = timed(&mut |_| words().try_for_each(|at| window.write_u64(at, at)).map_err(Failed::Window), BAR_BYTES)?;
+    let mut wrong = None;
+    let mut read_words = |_: &mut [u8]| {
+        for at in words() {
+            let found = window.read_u64(at).map_err(Failed::Window)?;
+            wrong = wrong.or((found != at).then_some((at, found)));
+        }
+        Ok(())
+    };
+    let read = timed(&mut read_words, BAR_BYTES)?;
+    if let Some((at, found)) = wrong {
+        return Err(Failed::Other(format!("{bar}: wrote {at:#x} at {at:#x}, read {found:#x}")));
+    }
+    // What the BAR wrote, the engine reads.
+    let mut back = vec![0; BAR_BYTES];
+    engine.read(0, &mut back)?;
+    let wrote: Vec<u8> = words().flat_map(u64::to_le_bytes).collect();
+    compare(0, &wrote, &back)?;
+    Ok(format!("{by_engine}; {bar}: write {write}, read {read}"))
+}
+
+/// Returns the window on card memory, as AMD's drivers find it: the last of three or more BARs.
+fn bypass(function: &Function) -> Option<BarIndex> {
+    let bars: Vec<BarIndex> = (0..6).filter_map(BarIndex::new).filter(|bar| function.bar(*bar).is_some()).collect();
+    let last = bars.last().filter(|_| bars.len() > 2).copied();
+    let is_large = |bar: &BarIndex| function.bar(*bar).is_some_and(|layout| layout.bytes >= BYPASS_BYTES_MIN);
+    last.filter(is_large)
+}

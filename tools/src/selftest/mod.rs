@@ -1,0 +1,90 @@
+//! `fpgactl selftest`: the first minutes with a card. Each part of it that this program knows is found and used once.
+
+mod checks;
+mod engine;
+mod sequencer;
+
+use fpga_hal::Function;
+use fpga_select::{Kind, Selector};
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::selftest::checks::{Check, Checks};
+use crate::{known, output, size};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    mock: bool,
+    checks: Vec<Check>,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
+    let interrupt = Interrupt::listen_until_restored()?;
+    let selector = Selector::parse(&arguments.card)?;
+    let selection = selector.open()?;
+    let [function] = selection.functions.as_slice() else {
+        let (card, count) = (&arguments.card, selection.functions.len());
+        return Err(Failure::usage(format!("{card} selects {count} cards: select one")));
+    };
+    let mut checks = Checks::default();
+    checks.run("function", || identity(function));
+    let has_engine = engine::test(&mut checks, function, &interrupt);
+    let sequencer = sequencer::test(&mut checks, function, &interrupt);
+    if !has_engine && sequencer.is_none() {
+        let found = "neither an XDMA engine nor a command sequencer: nothing that this program can use".to_owned();
+        checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
+    }
+    let mock = selector.kind() == Kind::Mock || sequencer == Some(true);
+    let failed = checks.0.iter().filter(|check| !check.ok).count();
+    let printed = Printed {
+        schema: "fpgactl.selftest/1",
+        selector: &arguments.card,
+        kind: selector.kind().name(),
+        mock,
+        checks: checks.0,
+    };
+    match cli.json {
+        true => output::json(&printed)?,
+        false => output::write(text(&printed).as_bytes())?,
+    }
+    interrupt.check()?;
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::new(Exit::Failed, "1 check failed")),
+        failed => Err(Failure::new(Exit::Failed, format!("{failed} checks failed"))),
+    }
+}
+
+/// What the bus sees of the function.
+fn identity(function: &Function) -> std::result::Result<String, fpga_hal::Error> {
+    let identity = function.identity();
+    let bar = |index: u8| {
+        let layout = fpga_hal::BarIndex::new(index).and_then(|index| function.bar(index))?;
+        Some(format!("BAR{index} {}", size::show(layout.bytes)))
+    };
+    let bars: Vec<String> = (0..6).filter_map(bar).collect();
+    let vectors = function.vectors(fpga_hal::InterruptKind::Msix)?;
+    let (vendor, device) = (identity.vendor, identity.device);
+    let name = known::name_of(vendor, device).unwrap_or("unknown PCI ids");
+    let reset = function.opening_reset();
+    Ok(format!(
+        "{vendor:04x}:{device:04x} ({name}), {}, {vectors} vectors, opened with reset: {reset}",
+        bars.join(", ")
+    ))
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let row = |check: &Check| {
+        let verdict = if check.ok { "ok" } else { "FAILED" };
+        vec![check.id.to_owned(), verdict.to_owned(), check.found.clone()]
+    };
+    let rows: Vec<Vec<String>> = printed.checks.iter().map(row).collect();
+    let note =
+        if printed.mock { "note: a mock card; rates are of this machine's memory, not of hardware\n" } else { "" };
+    output::table(&rows) + note
+}

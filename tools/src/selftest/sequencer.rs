@@ -1,0 +1,89 @@
+//! Tests of a command sequencer: instructions, interrupts, card memory.
+
+use std::time::{Duration, Instant};
+
+use cmdseq::Instruction;
+use fpga_driver::{Card, Error};
+use fpga_hal::Function;
+
+use crate::data::pattern;
+use crate::interrupt::Interrupt;
+use crate::selftest::checks::{Checks, TESTED_BYTES, WrongData, compare, rate};
+
+/// Instructions that are timed.
+const INSTRUCTIONS: u32 = 1000;
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a test of a sequencer failed.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Card(#[from] Error),
+    #[error(transparent)]
+    Data(#[from] WrongData),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Tests the sequencer of a function. Returns whether it is a model; `None` without a sequencer.
+pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> Option<bool> {
+    let mut card = match Card::open(function.clone()) {
+        Ok(card) => card,
+        Err(Error::NoSequencer { .. }) => return None,
+        Err(error) => {
+            checks.run("sequencer", || Err::<String, _>(error));
+            return Some(false);
+        }
+    };
+    checks.run("sequencer", || describe(&card));
+    checks.run("instructions", || instructions(&mut card));
+    if interrupt.check().is_ok() {
+        checks.run("card memory", || memory(&mut card));
+    }
+    checks.run("errors", || errors(&card));
+    Some(card.is_mock())
+}
+
+fn describe(card: &Card) -> Result<String, Failed> {
+    let ((major, minor), of) = (card.version(), card.capabilities());
+    let (node, nodes, topology) = (card.node(), of.nodes, of.topology.name());
+    Ok(format!("registers {major}.{minor}, {} MHz, node {node} of {nodes} ({topology})", of.clock_khz / 1000))
+}
+
+fn instructions(card: &mut Card) -> Result<String, Failed> {
+    let began = Instant::now();
+    for _ in 0..INSTRUCTIONS {
+        card.run([Instruction::nop()], TIMEOUT)?;
+    }
+    let us = began.elapsed().as_secs_f64() * 1e6 / f64::from(INSTRUCTIONS);
+    Ok(format!("{INSTRUCTIONS} no-ops one by one, {us:.1} us each from doorbell to completion"))
+}
+
+fn memory(card: &mut Card) -> Result<String, Failed> {
+    let bytes = usize::try_from(card.capabilities().memory_bytes).unwrap_or(TESTED_BYTES).min(TESTED_BYTES);
+    if bytes == 0 {
+        return Err(Failed::Other("the card says that it has no memory".to_owned()));
+    }
+    let (mut saved, mut data, mut back) = (vec![0; bytes], vec![0; bytes], vec![0; bytes]);
+    card.read_memory(0, &mut saved)?;
+    pattern(1, 0, 0, &mut data);
+    let began = Instant::now();
+    let wrote = card.write_memory(0, &data);
+    let write = rate(bytes, began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let read = wrote.and_then(|()| card.read_memory(0, &mut back));
+    let read_rate = rate(bytes, began.elapsed().as_secs_f64());
+    card.write_memory(0, &saved)?;
+    read?;
+    compare(0, &data, &back)?;
+    Ok(format!("{} MiB written and read back: write {write}, read {read_rate}", bytes >> 20))
+}
+
+fn errors(card: &Card) -> Result<String, Failed> {
+    let health = card.sequencer_state()?.health;
+    match health.is_good() {
+        true => Ok("none reported".to_owned()),
+        false => Err(Failed::Other(health.to_string())),
+    }
+}

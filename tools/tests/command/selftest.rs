@@ -1,0 +1,67 @@
+//! `fpgactl selftest`: what it finds on mock cards, and what it says of a card that fails.
+
+use crate::{json, run, stdout};
+
+fn ids(printed: &serde_json::Value) -> Vec<&str> {
+    printed["checks"].as_array().unwrap().iter().map(|check| check["id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn each_part_of_a_card_is_tested() {
+    let engine = json(&["selftest", "mock:alveo-xdma:2/1"]);
+    assert_eq!(engine["schema"], "fpgactl.selftest/1");
+    assert_eq!((engine["kind"].as_str(), engine["mock"].as_bool()), (Some("mock"), Some(true)));
+    assert_eq!(ids(&engine), ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"]);
+    let sequencer = json(&["selftest", "mock:s10-dfl:4/3"]);
+    assert_eq!(ids(&sequencer), ["function", "sequencer", "instructions", "card memory", "errors"]);
+    for printed in [engine, sequencer] {
+        for check in printed["checks"].as_array().unwrap() {
+            assert!(check["ok"] == true && check["ms"].is_number(), "{check}");
+        }
+    }
+    let text = stdout(&["selftest", "mock:alveo-xdma:1"]);
+    assert!(
+        text.starts_with("function          ok  10ee:903f (AMD UltraScale+ shell, 8 GT/s x16), BAR0 1 MiB"),
+        "{text}"
+    );
+    assert!(text.ends_with("note: a mock card; rates are of this machine's memory, not of hardware\n"), "{text}");
+}
+
+#[test]
+fn a_card_that_fails_is_told_with_the_reason() {
+    let output = run(&["selftest", "mock:optweb:2/0+flip=0@64"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.contains("FAILED")).unwrap();
+    assert!(line.starts_with("card memory") && line.contains("cannot be corrected"), "{line}");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "fpgactl: 1 check failed\n");
+}
+
+#[test]
+fn selectors_of_other_cards_are_refused() {
+    for (card, code, why) in [
+        ("mock:optweb:2", 2, "selects 2 cards: select one"),
+        ("mock:alveo-xdma:2/2", 4, "no card 2 (available: 0 to 1)"),
+        ("mock:alveo-xdma:0", 4, "expected 1 to 64"),
+        ("mock:alveo-xdma:two", 2, "expected mock:alveo-xdma:COUNT"),
+        ("mock:s10-dfl:4@circus/9", 4, "no card 9"),
+    ] {
+        let output = run(&["selftest", card]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{card}: {error}");
+        assert!(error.contains(why), "{card}: {error}");
+    }
+}
+
+#[test]
+fn a_card_without_a_sequencer_is_told_as_such() {
+    let card = "mock:alveo-xdma:1";
+    for arguments in [&["coll", "barrier", "--cards", card] as &[&str], &["info", "--cards", card]] {
+        let output = run(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("has no command sequencer"), "{error}");
+    }
+    let doctor = run(&["doctor", card]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(String::from_utf8(doctor.stdout).unwrap().contains("no command sequencer"));
+}
