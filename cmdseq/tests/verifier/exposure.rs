@@ -192,6 +192,25 @@ fn the_verifier_counts_windows() {
     }
 }
 
+/// No bytes need no window; a signal needs one even without bytes.
+#[test]
+fn signals_need_windows_and_empty_writes_do_not() {
+    let at = Operand::card;
+    let own = cmdseq::instruction::Window { slot: 0, key: 1 };
+    let (open, close) = (Instruction::open(own, Rights::READ, at(0), 8), Instruction::close(own));
+    let capabilities = cmdseq::Capabilities { windows: 1, ..connected(2) };
+    let check = |first: Instruction, second: &[Instruction]| {
+        let set = ProgramSet::new([0, 1], [vec![first], [&[open, close], second].concat()]);
+        cmdseq::verify(&set, &capabilities)
+    };
+    check(Instruction::rdma_write(1, at(0), at(64), 0), &[]).unwrap();
+    check(Instruction::rdma_read(1, at(0), at(64), 0), &[]).unwrap();
+    let signal = Instruction::put_signal(1, at(0), at(64), 0, 3, 1);
+    let refusal = check(signal, &[Instruction::wait_signal(3, 1)]).unwrap_err();
+    assert_eq!((refusal.rank, refusal.reason), (Some(1), Reason::Window), "{refusal}");
+    assert!(refusal.cause.contains("need 1 windows") && refusal.cause.contains("only 0 are free"), "{refusal}");
+}
+
 #[test]
 fn the_rounds_of_a_loop_share_a_window() {
     let capabilities = connected(2);

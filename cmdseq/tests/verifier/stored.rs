@@ -1,9 +1,9 @@
 //! Resident programs, their loops and arguments.
 
 use cmdseq::limits::EXPANDED_MAX;
-use cmdseq::plan::ProgramSet;
+use cmdseq::plan::{Program, ProgramSet};
 use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
-use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, Refusal};
+use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, Refusal, Table};
 
 use crate::cards::connected;
 
@@ -111,6 +111,20 @@ fn one_sided_launches_in_flight_are_kept_apart() {
     // Without one-sided operations each card's own order is enough.
     in_flight(&[send(1), using], &[receive(0)]).unwrap();
     in_flight(&[Instruction::rdma_write(1, at(0), at(0), 0)], &[]).unwrap();
+}
+
+/// Blocks whose sizes are in tables order two ranks as any others do.
+#[test]
+fn exchanges_with_tables_keep_launches_apart() {
+    let exchange = Instruction::alltoallv(at(0), at(8192), 0, 1);
+    let write = Instruction::rdma_write(1, at(1 << 20), at(2 << 20), 64);
+    let program = |instructions: Vec<Instruction>| {
+        let tables = [0, 1].map(|slot| (slot, Table::packed([64, 64], 1)));
+        Program { tables: tables.into(), ..instructions.into() }
+    };
+    let set = ProgramSet::new([0, 1], [program(vec![exchange, write, exchange]), program(vec![exchange, exchange])]);
+    verify_resident(&set, &[[0; 3]; 2], &connected(2)).unwrap();
+    verify_in_flight(&set, &[[0; 3]; 2], &connected(2)).unwrap();
 }
 
 #[test]
