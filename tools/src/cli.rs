@@ -125,6 +125,11 @@ pub(crate) struct Serve {
     /// machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) memory: Option<u64>,
+
+    /// Serve cards with CIRCUS channels in place of a sequencer; SELECTOR is a
+    /// torus, such as mock:circus:4x4
+    #[arg(long)]
+    pub(crate) channels: bool,
 }
 
 #[derive(Debug, Args)]

@@ -25,27 +25,36 @@ struct Printed<'a> {
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let selector = Selector::parse(&arguments.fabric)?;
+    let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
+    let directory = &arguments.socket_dir;
+    let alone = if arguments.channels { Some(selector.channel_endpoints()?) } else { selector.cards_without_fabric() };
+    if let Some(cards) = alone {
+        if arguments.memory.is_some() {
+            return Err(Failure::usage("--memory has no effect: it limits cards with a sequencer"));
+        }
+        prepare(directory)?;
+        return serve(None, cards, directory, &interrupt, announce);
+    }
     let (fabric, cards) = selector.fabric()?;
     if let Some(bytes) = arguments.memory {
         fabric.limit_memory(bytes);
     }
     selector.plant_faults(&fabric);
-    prepare(&arguments.socket_dir)?;
-    serve(&fabric, cards, &arguments.socket_dir, &interrupt, |sockets| announce(cli, &arguments.fabric, sockets))
+    prepare(directory)?;
+    serve(Some(&fabric), cards, directory, &interrupt, announce)
 }
 
-/// Serves `cards` of `fabric` in `directory`, and calls `announce` after creating all sockets. Always returns the reason of its
-/// end: an interrupt, or a failure of the fabric.
+/// Serves `cards`, of `fabric` if they have one, in `directory`, and calls `announce` after creating all sockets. Always
+/// returns the reason of its end: an interrupt, or a failure of the fabric.
 fn serve(
-    fabric: &Fabric,
+    fabric: Option<&Fabric>,
     cards: Vec<NodeEndpoint>,
     directory: &Path,
     interrupt: &Interrupt,
     announce: impl FnOnce(&[PathBuf]) -> Result<()>,
 ) -> Result<()> {
-    let _clock = fabric
-        .start_clock()
-        .ok_or_else(|| Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock"))?;
+    let no_thread = || Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock");
+    let _clock = fabric.map(|fabric| fabric.start_clock().ok_or_else(no_thread)).transpose()?;
     let budget = Budget::of_process();
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
@@ -57,7 +66,7 @@ fn serve(
     }
     announce(&sockets)?;
     while interrupt.check().is_ok() {
-        if let Some(reason) = fabric.failure() {
+        if let Some(reason) = fabric.and_then(Fabric::failure) {
             return Err(Failure::new(Exit::Failed, format!("the mock fabric failed, its cards are gone: {reason}")));
         }
         interrupt.sleep();
@@ -128,7 +137,7 @@ mod tests {
         let (announced, sockets) = mpsc::channel();
         let failure = thread::scope(|scope| {
             let served = scope.spawn(|| {
-                serve(&fabric, cards, directory.path(), &interrupt, |sockets| {
+                serve(Some(&fabric), cards, directory.path(), &interrupt, |sockets| {
                     announced.send(sockets.to_vec()).unwrap();
                     Ok(())
                 })

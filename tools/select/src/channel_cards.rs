@@ -1,14 +1,12 @@
 //! Cards with CIRCUS channels.
 
-use std::sync::Arc;
-
-use fpga_hal::{Domain, Endpoint, Function, in_process};
+use fpga_hal::{Domain, Function, in_process};
 use fpga_mock::circus::Design;
 use fpga_mock::{ChannelCards, System, circus};
 
 use crate::error::Error;
 use crate::mock_cards::MockCards;
-use crate::selector::{Cards, Selector};
+use crate::selector::{Cards, NodeEndpoint, Selector};
 
 /// Bits of a packet's destination for more cards than the published network has.
 const WIDE_DESTINATION_BITS: u32 = 8;
@@ -21,14 +19,22 @@ impl Selector {
     /// [`Error::Syntax`] for other mock fabrics; [`Error::NoCard`] for a torus that is too large; [`Error::Open`].
     pub fn open_channel_cards(&self) -> Result<Vec<Function>, Error> {
         let Cards::Mock(mock) = &self.cards else { return Ok(self.open()?.functions) };
-        let cards = self.channel_cards(mock)?;
         let domain = Domain::in_process();
-        let attach = |node: u32| {
+        let attach = |(node, card)| {
             let name = mock.selector(node);
-            let card: Arc<dyn Endpoint> = cards.endpoint(node);
             in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
         };
-        mock.selected().into_iter().map(attach).collect()
+        self.channel_endpoints()?.into_iter().map(attach).collect()
+    }
+
+    /// Creates mock cards with channels and returns the selected ones by node, not attached to a bus.
+    ///
+    /// # Errors
+    /// [`Error::NotMock`] for other cards; else as [`open_channel_cards`](Self::open_channel_cards).
+    pub fn channel_endpoints(&self) -> Result<Vec<NodeEndpoint>, Error> {
+        let Some(mock) = self.mock() else { return Err(Error::NotMock { selector: self.text().to_owned() }) };
+        let cards = self.channel_cards(mock)?;
+        Ok(mock.selected().into_iter().map(|node| (node, cards.endpoint(node))).collect())
     }
 
     fn channel_cards(&self, mock: &MockCards) -> Result<ChannelCards, Error> {

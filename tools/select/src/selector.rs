@@ -186,6 +186,14 @@ impl Selector {
         Ok((fabric, cards))
     }
 
+    /// Returns the selected mock cards that no fabric connects, by number and not attached to a bus; `None` for other cards.
+    pub fn cards_without_fabric(&self) -> Option<Vec<NodeEndpoint>> {
+        match &self.cards {
+            Cards::Xdma(mock) => Some(mock.endpoints()),
+            Cards::Mock(_) | Cards::Vfio(_) | Cards::VfioUser(_) => None,
+        }
+    }
+
     /// Plants the selector's faults in its fabric. A reset of a card undoes faults that have already occurred.
     pub fn plant_faults(&self, fabric: &Fabric) {
         if let Some(mock) = self.mock() {

@@ -1,6 +1,8 @@
 //! Mock cards with an XDMA engine: `mock:alveo-xdma:COUNT[/NUMBER]`.
 
-use fpga_hal::{Domain, Function, in_process};
+use std::sync::Arc;
+
+use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::xdma::{Shape, XdmaCards};
 
 use crate::error::Error;
@@ -46,15 +48,19 @@ impl XdmaMock {
         format!("{PREFIX}{}/{number}", self.count)
     }
 
+    /// Creates the cards and returns the selected ones by number, not attached to a bus.
+    pub(crate) fn endpoints(&self) -> Vec<(u32, Arc<dyn Endpoint>)> {
+        let cards = XdmaCards::new(self.count, Shape::default());
+        self.selected.iter().map(|number| (*number, cards.endpoint(*number))).collect()
+    }
+
     /// Opens the selected cards.
     pub(crate) fn open(&self) -> Result<Vec<Function>, Error> {
-        let cards = XdmaCards::new(self.count, Shape::default());
         let domain = Domain::in_process();
-        let attach = |number: &u32| {
-            let name = self.selector(*number);
-            in_process::attach(cards.endpoint(*number), &domain, &name)
-                .map_err(|source| Error::Open { selector: name, source })
+        let attach = |(number, card)| {
+            let name = self.selector(number);
+            in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
         };
-        self.selected.iter().map(attach).collect()
+        self.endpoints().into_iter().map(attach).collect()
     }
 }

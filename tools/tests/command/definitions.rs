@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::served::Served;
 use crate::{json, run, stdout};
 
 #[test]
@@ -180,4 +181,27 @@ fn what_cannot_be_generated_is_7_and_writes_nothing() {
     assert_eq!(unknown.status.code(), Some(2), "{printed}");
     assert!(printed.contains("no end ping_out in the definition (available: kernel, ping_in"), "{printed}");
     assert!(!directory.path().join("out").exists());
+}
+
+/// The cards of another process take the same tables, and those without channels say what they are.
+#[test]
+fn tables_are_loaded_into_served_cards() {
+    const FILE: &str = "tests/command/programs/pingpong.xml";
+    let served = Served::new(&["mock:circus:2x4", "--channels"]);
+    let there = json(&["channel", "load", FILE, "--cards", &served.all()]);
+    let here = json(&["channel", "load", FILE, "--cards", "mock:circus:2x4"]);
+    assert_eq!((&there["tables"], &there["channels"]), (&here["tables"], &here["channels"]));
+    assert_eq!(there["kind"], "vfio-user");
+    let output = run(&["channel", "load", FILE, "--cards", &Served::new(&["mock:circus:2x2"]).all()]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains("has no channels"), "{text}");
+    for (arguments, why) in [
+        (&["mock:optweb:4", "--channels"] as &[&str], "expected cards with channels, such as mock:circus:8x8"),
+        (&["mock:circus:2x2", "--channels", "--memory", "1GiB"], "--memory has no effect"),
+        (&["mock:alveo-xdma:1", "--memory", "1GiB"], "--memory has no effect"),
+    ] {
+        let output = run(&[&["mock", "serve", "--socket-dir", "/nowhere/x"], arguments].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && text.contains(why), "{text}");
+    }
 }

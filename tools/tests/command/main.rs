@@ -14,6 +14,7 @@ mod printed;
 mod programs;
 mod saved;
 mod selftest;
+mod served;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 

@@ -1,10 +1,9 @@
 //! `fpgactl pipe`: between two processes, and with both ends in one.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use tempfile::TempDir;
-
+use crate::served::Served;
 use crate::{command, run};
 
 /// The data of the tests: longer than the slots of a pipe hold.
@@ -34,37 +33,9 @@ fn end(child: Child) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Two mock cards, served to other processes until this is dropped.
-struct Served {
-    server: Child,
-    directory: TempDir,
-}
-
-impl Served {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut server = command(&["mock", "serve", "mock:bluelink:2", "--socket-dir"]);
-        let mut server = server.arg(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-        while !lines.next().unwrap().unwrap().starts_with("serving") {}
-        Served { server, directory }
-    }
-
-    fn card(&self, node: u32) -> String {
-        format!("vfio-user:{}/{node}.sock", self.directory.path().display())
-    }
-
-    /// The end that writes, and the end that reads.
-    fn pipe(&self) -> (Child, Child) {
-        (pipe(&["--cards", &self.card(0), "--from", "0"]), pipe(&["--cards", &self.card(1), "--from", "0"]))
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
+/// The end that writes, and the end that reads.
+fn ends(served: &Served) -> (Child, Child) {
+    (pipe(&["--cards", &served.card(0), "--from", "0"]), pipe(&["--cards", &served.card(1), "--from", "0"]))
 }
 
 #[test]
@@ -87,10 +58,10 @@ fn one_process_has_both_ends() {
 
 #[test]
 fn two_processes_have_one_end_each() {
-    let served = Served::new();
+    let served = Served::new(&["mock:bluelink:2"]);
     // The second pipe finds nothing of the first.
     for data in [data(), b"one line\n".to_vec(), Vec::new()] {
-        let (mut writer, reader) = served.pipe();
+        let (mut writer, reader) = ends(&served);
         let fed = feed(&mut writer, data.clone());
         let output = reader.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -103,8 +74,8 @@ fn two_processes_have_one_end_each() {
 /// Whichever end is interrupted, the other learns of it and ends by itself.
 #[test]
 fn an_interrupted_end_closes_the_pipe() {
-    let served = Served::new();
-    let (mut writer, mut reader) = served.pipe();
+    let served = Served::new(&["mock:bluelink:2"]);
+    let (mut writer, mut reader) = ends(&served);
     let mut stdin = writer.stdin.take().unwrap();
     stdin.write_all(b"until here").unwrap();
     let mut came = [0; 10];
@@ -113,7 +84,7 @@ fn an_interrupted_end_closes_the_pipe() {
     assert_eq!(end(writer), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
     assert_eq!(end(reader), (0, String::new()));
 
-    let (mut writer, mut reader) = served.pipe();
+    let (mut writer, mut reader) = ends(&served);
     let fed = feed(&mut writer, data());
     reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
     drop(reader.stdin.take());
@@ -141,7 +112,7 @@ fn a_reader_that_has_enough_breaks_the_pipe() {
 
 #[test]
 fn ends_that_cannot_be_are_refused() {
-    let served = Served::new();
+    let served = Served::new(&["mock:bluelink:2"]);
     let output = run(&["pipe", "--cards", &served.card(0), "--timeout", "0.2", "--json"]);
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!((output.status.code(), &error["kind"]), (Some(5), &"timeout".into()), "{error}");

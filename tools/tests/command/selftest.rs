@@ -1,5 +1,6 @@
 //! `fpgactl selftest`: what it finds on mock cards, and what it says of a card that fails.
 
+use crate::served::Served;
 use crate::{json, run, stdout};
 
 fn ids(printed: &serde_json::Value) -> Vec<&str> {
@@ -25,6 +26,19 @@ fn each_part_of_a_card_is_tested() {
         "{text}"
     );
     assert!(text.ends_with("note: a mock card; rates are of this machine's memory, not of hardware\n"), "{text}");
+}
+
+#[test]
+fn cards_on_sockets_are_tested_alike() {
+    let served = Served::new(&["mock:alveo-xdma:2"]);
+    let printed = json(&["selftest", &served.card(1)]);
+    assert_eq!((printed["kind"].as_str(), printed["mock"].as_bool()), (Some("vfio-user"), Some(true)));
+    assert_eq!(ids(&printed), ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"]);
+    let served = Served::new(&["mock:s10-dfl:2"]);
+    assert_eq!(
+        ids(&json(&["selftest", &served.card(0)])),
+        ["function", "sequencer", "instructions", "card memory", "errors"]
+    );
 }
 
 #[test]

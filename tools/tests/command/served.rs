@@ -1,0 +1,43 @@
+//! Mock cards that `mock serve` serves to other processes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::command;
+
+/// Cards on sockets, until this is dropped.
+pub(crate) struct Served {
+    server: Child,
+    directory: TempDir,
+}
+
+impl Served {
+    /// Runs `mock serve` with these arguments.
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = command(&[&["mock", "serve"], arguments, &["--socket-dir"]].concat());
+        let mut server = server.arg(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().starts_with("serving") {}
+        Served { server, directory }
+    }
+
+    /// The selector of one card.
+    pub(crate) fn card(&self, node: u32) -> String {
+        format!("{}/{node}.sock", self.all())
+    }
+
+    /// The selector of all cards.
+    pub(crate) fn all(&self) -> String {
+        format!("vfio-user:{}", self.directory.path().display())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
