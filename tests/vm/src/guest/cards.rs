@@ -62,11 +62,20 @@ fn collective(operation: &str, selector: &str) -> Value {
 }
 
 fn every_operation_takes_as_many_cycles_as_in_process(guest: &Guest) {
-    let cards = cards();
-    let selector: Vec<String> = cards.iter().map(|card| format!("vfio:{}", card.address)).collect();
     let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
-    for &operation in all {
-        let (real, mock) = (collective(operation, &selector.join(",")), collective(operation, "mock:optweb:4"));
+    compare_with(guest, &cards(), "mock:optweb:4", all.copied());
+}
+
+/// Runs operations on cards and on mock cards of this process, and compares what the cards counted.
+pub(crate) fn compare_with(
+    guest: &Guest,
+    cards: &[PciFunction],
+    in_process: &str,
+    operations: impl Iterator<Item = &'static str>,
+) {
+    let selector: Vec<String> = cards.iter().map(|card| format!("vfio:{}", card.address)).collect();
+    for operation in operations {
+        let (real, mock) = (collective(operation, &selector.join(",")), collective(operation, in_process));
         assert_eq!(real["kind"], "vfio", "{real}");
         assert_eq!(real["verified"], true, "{real}");
         for field in ["t1_us", "t2_us", "arrival_us", "bytes"] {

@@ -12,6 +12,7 @@ mod kernel;
 mod loss;
 mod pci;
 mod permissions;
+mod shells;
 mod vfio;
 
 use std::cell::RefCell;
@@ -55,6 +56,7 @@ fn all() -> Vec<Test> {
         vfio::tests(),
         cards::conformance(),
         cards::tests(),
+        shells::tests(),
         doctor::tests(),
         loss::tests(),
     ];

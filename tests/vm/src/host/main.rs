@@ -61,6 +61,10 @@ enum Scenario {
     Devices,
     /// Devices of QEMU's in groups, with virtual functions, with error reporting.
     Bus,
+    /// Cards with the identity of a PAC D5005.
+    Stratix,
+    /// Cards with AMD's DMA engine.
+    Alveo,
     /// A page of program drives a card without a kernel.
     Small,
 }
@@ -69,6 +73,8 @@ impl Scenario {
     fn name(self) -> &'static str {
         match self {
             Scenario::Small => "small",
+            Scenario::Stratix => "stratix",
+            Scenario::Alveo => "alveo",
             Scenario::Devices => "devices",
             Scenario::Bus => "bus",
             Scenario::Cards => "cards",
@@ -198,6 +204,8 @@ fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Sta
         Scenario::Bus => None,
         Scenario::Devices => Some(Server::start(&cards, &["serve"], folder)?),
         Scenario::Private => serve(&format!("mock:optweb:{CARDS}+late={LATE_US}"))?,
+        Scenario::Stratix => serve(&format!("mock:s10-dfl:{CARDS}"))?,
+        Scenario::Alveo => serve(&format!("mock:alveo-xdma:{CARDS}"))?,
         Scenario::Cards | Scenario::Small => serve(&format!("mock:optweb:{CARDS}"))?,
     };
     let cards = server.as_ref().map(Server::sockets).unwrap_or_default();
