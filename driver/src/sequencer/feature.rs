@@ -33,7 +33,8 @@ pub(crate) fn find_feature(window: &Window, guid: u128, bytes: u32) -> Result<st
             }
         }
         if header.end_of_list || header.next == 0 {
-            return Ok(Err(format!("the feature list ends after {} headers", count + 1)));
+            let headers = if count == 0 { "its first header".to_owned() } else { format!("{} headers", count + 1) };
+            return Ok(Err(format!("the feature list ends after {headers}")));
         }
         if header.next < 8 || header.next % 8 != 0 {
             return Ok(Err(format!("header {count} at {offset:#x} says the next is {:#x} further on", header.next)));

@@ -43,8 +43,8 @@ fn rings_are_no_deeper_than_needed() {
 fn lists_that_lead_nowhere_are_refused() {
     for (low, high, word) in [
         // The list ends at once; by its end bit, and by no next header.
-        (0x1000_0001, 0x1000_0100, "ends after 1"),
-        (0x0000_0001, 0x1000_0000, "ends after 1"),
+        (0x1000_0001, 0x1000_0100, "ends after its first header"),
+        (0x0000_0001, 0x1000_0000, "ends after its first header"),
         // The next header lies 4 bytes further on, at an odd place, outside of the BAR, at its very end.
         (0x0004_0001, 0x1000_0000, "0x4"),
         (0x1001_0001, 0x1000_0000, "0x1001"),

@@ -65,5 +65,6 @@ pub(super) fn compare(address: u64, wrote: &[u8], read: &[u8]) -> std::result::R
 
 /// Bytes per time, for people.
 pub(super) fn rate(bytes: usize, seconds: f64) -> String {
-    format!("{:.0} MiB/s", bytes as f64 / (1 << 20) as f64 / seconds.max(1e-9))
+    let rate = bytes as f64 / (1 << 20) as f64 / seconds.max(1e-9);
+    if rate < 10.0 { format!("{rate:.1} MiB/s") } else { format!("{rate:.0} MiB/s") }
 }
