@@ -26,6 +26,7 @@
 pub mod bluelink;
 mod card;
 mod channels;
+pub mod dfl;
 pub mod engine;
 mod fabric;
 mod fault;

@@ -8,6 +8,10 @@
 pub const TYPE_AFU: u8 = 1;
 /// Header type of a building block with a GUID of its own.
 pub const TYPE_BBB: u8 = 2;
+/// Header type of a private feature.
+pub const TYPE_PRIVATE: u8 = 3;
+/// Header type of a unit of the shell: the management engine (id 0) or a port (id 1).
+pub const TYPE_FIU: u8 = 4;
 
 /// GUID of the accelerator function that carries a command sequencer, `6fe0a4a1-5a0c-4d0e-9a57-7f1f4f8b2c10`.
 pub const CARD_GUID: u128 = 0x6fe0a4a1_5a0c_4d0e_9a57_7f1f4f8b2c10;
@@ -59,7 +63,7 @@ impl Header {
 
     /// Whether a GUID stands in the two words behind the header.
     pub const fn has_guid(self) -> bool {
-        self.kind == TYPE_AFU || self.kind == TYPE_BBB || self.kind == 4
+        self.kind == TYPE_AFU || self.kind == TYPE_BBB || self.kind == TYPE_FIU
     }
 }
 

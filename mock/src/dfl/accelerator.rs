@@ -1,0 +1,94 @@
+//! The accelerator's function: a card behind the port.
+
+use std::sync::Arc;
+
+use fpga_hal::BarIndex;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_regs::feature_list::{Header, TYPE_AFU};
+use fpga_regs::sequencer;
+
+use crate::dfl::slot::Slot;
+use crate::model::registers::SEQUENCER_OFFSET;
+
+/// BAR of the accelerator's registers.
+const REGISTERS_BAR: usize = 0;
+
+/// A card with a command sequencer as one of the accelerators that the region can hold.
+pub(super) struct Accelerator {
+    card: Arc<dyn Endpoint>,
+    /// GUID of the image that configures this card.
+    guid: u128,
+    slot: Arc<Slot>,
+}
+
+impl Accelerator {
+    pub(super) fn new(card: Arc<dyn Endpoint>, guid: u128, slot: Arc<Slot>) -> Self {
+        Accelerator { card, guid, slot }
+    }
+
+    /// Resets the logic of the accelerator, but not its function.
+    pub(super) fn reset_logic(&self) {
+        let Some(bar) = BarIndex::new(REGISTERS_BAR as u8) else { return };
+        let write = |register: u32, value: u32| {
+            self.card.bar_write(bar, SEQUENCER_OFFSET + u64::from(register), &value.to_le_bytes());
+        };
+        write(sequencer::ABORT, sequencer::ABORT_VALUE);
+        for queue in 0..sequencer::queue::MAX {
+            write(sequencer::queue::base(queue) + sequencer::queue::ENABLE, 0);
+        }
+    }
+}
+
+/// Reads the registers of an accelerator that this model knows by GUID only: a feature list that ends with its first header.
+fn read_unknown(guid: u128, offset: u64, data: &mut [u8]) {
+    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, kind: TYPE_AFU };
+    let mut list = [0; 24];
+    list[..8].copy_from_slice(&header.encode().to_le_bytes());
+    list[8..].copy_from_slice(&guid.to_le_bytes());
+    for (at, byte) in (offset..).zip(data) {
+        *byte = list.get(at as usize).copied().unwrap_or(0);
+    }
+}
+
+impl Endpoint for Accelerator {
+    fn layout(&self) -> Layout {
+        self.card.layout()
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.card.attach(dma, interrupts);
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) {
+        self.card.config_read(offset, data);
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) {
+        self.card.config_write(offset, data);
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        if bar.index() != REGISTERS_BAR {
+            return self.card.bar_read(bar, offset, data);
+        }
+        match self.slot.answering() {
+            Some(guid) if guid == self.guid => self.card.bar_read(bar, offset, data),
+            Some(other) => read_unknown(other, offset, data),
+            None => data.fill(0xff),
+        }
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        if bar.index() != REGISTERS_BAR || self.slot.answering() == Some(self.guid) {
+            self.card.bar_write(bar, offset, data);
+        }
+    }
+
+    fn reset(&self, kind: ResetKind) {
+        self.card.reset(kind);
+    }
+
+    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        self.card.dma_complete(tag, result);
+    }
+}

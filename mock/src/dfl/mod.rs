@@ -1,0 +1,99 @@
+//! PAC D5005 cards with an OFS shell: the control function beside the accelerator's.
+//!
+//! A model of the registers that OFS documents: the feature list, the management engine, the port with its reset, errors, and
+//! partial reconfiguration as the shell's logic does it. Time is the card's own: a read takes 1 us, a posted write 10 ns. What the
+//! region behind the port holds, the accelerator's function shows: the card with a command sequencer, another accelerator's
+//! GUID, or nothing.
+
+mod accelerator;
+mod control;
+mod endpoint;
+mod image;
+mod reconfiguration;
+mod slot;
+
+use std::sync::Arc;
+
+use fpga_hal::Endpoint;
+use fpga_regs::feature_list::CARD_GUID;
+
+pub use crate::dfl::image::image;
+
+use crate::dfl::accelerator::Accelerator;
+use crate::dfl::control::Control;
+use crate::dfl::endpoint::ControlEndpoint;
+use crate::dfl::reconfiguration::Planted;
+use crate::dfl::slot::Slot;
+use crate::fabric::Fabric;
+
+/// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
+pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
+
+/// A D5005: the two functions of one card. Clones are handles to the same card.
+///
+/// ```
+/// use fpga_hal::{BarIndex, Domain, in_process};
+/// use fpga_mock::{Fabric, Profile, Shell, dfl::D5005};
+///
+/// let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) })?;
+/// let card = D5005::new(&fabric, 0);
+/// let control = in_process::attach(card.control(), &Domain::in_process(), "control of card 0")?;
+/// let list = control.window(BarIndex::new(0).unwrap())?;
+/// assert_eq!(list.read_u64(0)?, 0x4000_0000_1000_0000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct D5005 {
+    control: Arc<ControlEndpoint>,
+    accelerator: Arc<Accelerator>,
+}
+
+impl D5005 {
+    /// Gives the card `node` of a fabric a control function. After power-up the port holds the accelerator in reset.
+    ///
+    /// # Panics
+    /// If the fabric has no such card.
+    pub fn new(fabric: &Fabric, node: u32) -> Self {
+        let slot = Arc::new(Slot::new(CARD_GUID));
+        let accelerator = Arc::new(Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot)));
+        let control = Control::new(INTERFACE, slot, Arc::clone(&accelerator));
+        D5005 { control: Arc::new(ControlEndpoint::new(control)), accelerator }
+    }
+
+    /// Returns the control function.
+    pub fn control(&self) -> Arc<dyn Endpoint> {
+        Arc::<ControlEndpoint>::clone(&self.control)
+    }
+
+    /// Returns the accelerator's function.
+    pub fn accelerator(&self) -> Arc<dyn Endpoint> {
+        Arc::<Accelerator>::clone(&self.accelerator)
+    }
+
+    /// Has the next reconfiguration fail with these bits of ERROR after `after_words` words.
+    pub fn fail_reconfiguration(&self, errors: u64, after_words: u64) {
+        self.control.lock().engine.planted = Some(Planted { errors, after_words: after_words.max(1) });
+    }
+
+    /// Sets whether resets of the reconfiguration engine are never acknowledged.
+    pub fn withhold_engine_acknowledge(&self, withholds: bool) {
+        self.control.lock().engine.withholds_ack = withholds;
+    }
+
+    /// Sets whether soft resets of the port are never acknowledged.
+    pub fn withhold_port_acknowledge(&self, withholds: bool) {
+        self.control.lock().withholds_port_ack = withholds;
+    }
+
+    /// Sets bits of an error register at `offset` of BAR 0, and sends the interrupt of the management engine.
+    pub fn set_errors(&self, offset: u32, bits: u64) {
+        let mut control = self.control.lock();
+        control.set_errors(offset, bits);
+        control.interrupt();
+    }
+
+    /// Removes the control function: reads return all-ones, writes are dropped.
+    pub fn remove(&self) {
+        self.control.lock().is_gone = true;
+    }
+}
