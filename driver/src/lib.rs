@@ -4,7 +4,9 @@
 //! ([`QueuePair`], [`Bound`], [`Token`]), moves data between host and card memory, stores resident programs ([`Resident`]),
 //! defines communicators ([`Communicator`]), and runs programs on the cards of a group: plans with their times
 //! ([`Cluster::execute`], [`Report`]), a caller's own ([`Cluster::run`]), and stored ones that are launched repeatedly
-//! ([`Prepared`]). Programs on the hosts of two cards have pipes ([`PipeWriter`], [`PipeReader`]), and cards of a CIRCUS network have channels ([`channel`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
+//! ([`Prepared`]). Programs on the hosts of two cards have pipes ([`PipeWriter`], [`PipeReader`]), and cards of a CIRCUS network have
+//! channels ([`channel`]). Parts of the makers' shells are AMD's DMA engine ([`xdma`]) and the control functions of Intel cards
+//! ([`dfl`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
 //!
 //! ```text
 //!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
@@ -45,18 +47,18 @@
 //! Each folder uses only those to its left; no two files use each other.
 //!
 //! ```text
-//! sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
-//!                                              ◀ pipe
-//!           ◀ channel
-//! registers   host ring  tags     push    memory   registry     times    execute, run
-//! of the      card ring  cells    poll    programs contexts     summary  prepare, launch
-//! block                  buffers  wait    tables                         calibrate
+//! feature list ◀ sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
+//!                                                             ◀ pipe
+//!                          ◀ channel, xdma, dfl
+//!                registers   host ring  tags     push    memory   registry     times    execute, run
+//!                of the      card ring  cells    poll    programs contexts     summary  prepare, launch
+//!                block                  buffers  wait    tables                         calibrate
 //! ```
 //!
 //! # Threads and locks
 //!
-//! The driver starts no thread. Its only lock is on the list of a channel card's free ends, for a few lines. A [`Card`] and its queue have one owner at a time, which the borrow checker
-//! enforces: every call that changes something takes `&mut self`. They may be moved to another thread. The one thing that
+//! The driver starts no thread. Its only lock is on the list of a channel card's free ends, for a few lines. A [`Card`] and its
+//! queue have one owner at a time, which the borrow checker enforces: every call that changes something takes `&mut self`. They may be moved to another thread. The one thing that
 //! threads share is the state of a queue's cells, because a [`Token`] may be dropped on any thread; it is atomic, and its order
 //! is checked by a model.
 //!
@@ -71,7 +73,9 @@ pub mod channel;
 mod cluster;
 mod communicators;
 mod deadline;
+pub mod dfl;
 mod error;
+pub mod feature_list;
 mod ledger;
 mod pipe;
 mod queue;

@@ -1,8 +1,9 @@
 //! The Device Feature List: 64-bit headers, each saying what it heads and where the next one is.
 //!
-//! Source: Linux `Documentation/fpga/dfl.rst` and `drivers/fpga/dfl.h` (header version 0). Fields of a header word:
-//! 11:0 id, 15:12 revision, 39:16 next header in bytes from this one, 40 end of list, 63:60 type. An AFU, a BBB and an
-//! FIU carry a GUID in the two words behind it.
+//! Source: Linux `Documentation/fpga/dfl.rst` and `drivers/fpga/dfl.h`. Fields of a header word: 11:0 id, 15:12 revision, 39:16
+//! next header in bytes from this one, 40 end of list, 59:52 version, 63:60 type. An AFU, a BBB and an FIU carry a GUID in the two
+//! words behind it, and so does every feature whose header is of version 1. That version says in two more words where the
+//! registers are.
 
 /// Header type of an accelerator function.
 pub const TYPE_AFU: u8 = 1;
@@ -22,6 +23,24 @@ pub const CHANNEL_GUID: u128 = 0x2b9f6d74_8c3e_4b0a_a1d6_5e07c94f1388;
 
 /// Offset of the first header in the register BAR.
 pub const START: u32 = 0;
+/// Offset of the GUID from its header.
+pub const GUID: u64 = 0x08;
+/// Offset, from a header of version 1, of the place of the registers: offset from the header in 63:1, or address if bit 0 is set.
+pub const REGISTERS: u64 = 0x18;
+/// Bit of the word at [`REGISTERS`]: it holds an address.
+pub const REGISTERS_ABSOLUTE: u64 = 1;
+/// Offset, from a header of version 1, of the bytes of the registers (63:32).
+pub const REGISTERS_BYTES: u64 = 0x20;
+
+/// Id of Intel's vendor-specific capability in configuration space that says where lists begin.
+pub const VSEC_ID: u16 = 0x43;
+/// Vendor whose functions have it.
+pub const VSEC_VENDOR: u16 = 0x8086;
+/// Offset of the number of lists from the capability, 32 bits.
+pub const VSEC_COUNT: u16 = 0x08;
+/// Offset of the first list's place from the capability, 32 bits for each list: BAR in 2:0, offset in 31:3, in bytes.
+pub const VSEC_PLACES: u16 = 0x0c;
+
 /// Headers a list may have before it is taken for a loop.
 pub const HEADERS_MAX: usize = 64;
 
@@ -36,6 +55,8 @@ pub struct Header {
     pub next: u32,
     /// Whether this is the last header.
     pub end_of_list: bool,
+    /// Version of the header, 8 bits: 0 or 1.
+    pub version: u8,
     /// Type, 4 bits.
     pub kind: u8,
 }
@@ -48,6 +69,7 @@ impl Header {
             revision: (word >> 12 & 0xf) as u8,
             next: (word >> 16 & 0xff_ffff) as u32,
             end_of_list: word >> 40 & 1 == 1,
+            version: (word >> 52) as u8,
             kind: (word >> 60) as u8,
         }
     }
@@ -58,12 +80,13 @@ impl Header {
             | (self.revision as u64 & 0xf) << 12
             | (self.next as u64 & 0xff_ffff) << 16
             | (self.end_of_list as u64) << 40
+            | (self.version as u64) << 52
             | (self.kind as u64) << 60
     }
 
     /// Whether a GUID stands in the two words behind the header.
     pub const fn has_guid(self) -> bool {
-        self.kind == TYPE_AFU || self.kind == TYPE_BBB || self.kind == TYPE_FIU
+        self.version >= 1 || self.kind == TYPE_AFU || self.kind == TYPE_BBB || self.kind == TYPE_FIU
     }
 }
 
@@ -75,7 +98,7 @@ mod tests {
     #[test]
     fn decodes_a_known_header() {
         let header = Header::decode(0x4000_0000_1000_0000);
-        assert_eq!(header, Header { id: 0, revision: 0, next: 0x1000, end_of_list: false, kind: 4 });
+        assert_eq!(header, Header { id: 0, revision: 0, next: 0x1000, end_of_list: false, version: 0, kind: 4 });
         assert_eq!(header.encode(), 0x4000_0000_1000_0000);
         // Its HSSI feature, revision 1, and the port error feature that ends the list.
         assert_eq!(Header::decode(0x3000_0000_1000_100f_u64).revision, 1);

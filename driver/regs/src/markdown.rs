@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, channel, feature_list, pci, sequencer, xdma};
+use crate::{Register, bits, channel, dfl, feature_list, pci, sequencer, xdma};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -43,6 +43,7 @@ pub fn render() -> String {
     flags(&mut out, "ERROR", bits::Errors::TABLE);
     channel_block(&mut out);
     xdma_blocks(&mut out);
+    control_function(&mut out);
     out
 }
 
@@ -76,6 +77,38 @@ fn xdma_blocks(out: &mut String) {
     flags(out, "CONTROL of an XDMA channel", xdma::Control::TABLE);
     flags(out, "STATUS of an XDMA channel", xdma::Status::TABLE);
 }
+
+fn control_function(out: &mut String) {
+    let _ =
+        writeln!(out, "\n## Control function of a D5005: {:04x}:{:04x}\n", dfl::CONTROL.vendor, dfl::CONTROL.device);
+    out.push_str(CONTROL_FUNCTION);
+    for feature in dfl::FEATURES {
+        let _ = writeln!(out, "\n### {:#07x}: {}, header {:#018x}\n", feature.offset, feature.name, feature.header);
+        if feature.registers.is_empty() {
+            let _ = writeln!(out, "Its registers are not modelled: they read 0.");
+            continue;
+        }
+        let _ = writeln!(out, "| offset | register | writes | power-up | meaning |\n|---|---|---|---|---|");
+        for register in feature.registers {
+            let dfl::Register { name, offset, reset, writes, description } = register;
+            let writes = match writes {
+                dfl::Writes::Ignored => "none".to_owned(),
+                dfl::Writes::Kept(u64::MAX) => "kept".to_owned(),
+                dfl::Writes::Kept(bits) => format!("kept: {bits:#x}"),
+                dfl::Writes::Clear(bits) => format!("ones clear: {bits:#x}"),
+                dfl::Writes::Control(kept, 0) => format!("kept: {kept:#x}"),
+                dfl::Writes::Control(kept, set) => format!("kept: {kept:#x}; ones set: {set:#x}"),
+                dfl::Writes::Pushed => "each counts".to_owned(),
+            };
+            let reset = reset.map_or("the card's".to_owned(), |reset| format!("{reset:#x}"));
+            let _ = writeln!(out, "| {offset:#04x} | {name} | {writes} | {reset} | {description} |");
+        }
+    }
+}
+
+const CONTROL_FUNCTION: &str = "Registers of 64 bits in BAR0, in accesses of 4 or 8 bytes. Source: OFS, Linux `drivers/fpga`; what is known of a real card is in
+[boards.md](boards.md). A feature's registers count from its header.
+";
 
 const SLOTS: &str = "
 The ring of an end is in host memory. A slot begins with 8 bytes, little-endian, then come whole words:

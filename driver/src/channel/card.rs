@@ -13,8 +13,8 @@ use fpga_regs::pci;
 use crate::channel::error::{Error, Result};
 use crate::deadline::Deadline;
 use crate::error::Error as CardError;
+use crate::feature_list;
 use crate::sequencer::block::{ALL_ONES, bus_error};
-use crate::sequencer::feature::find_feature;
 
 /// Time limit for a block to accept commands after a reset.
 const READY: Duration = Duration::from_secs(1);
@@ -73,7 +73,11 @@ impl Card {
             fpga_hal::Error::NoBar { .. } => missing(error.to_string()),
             error => bus(error).into(),
         })?;
-        let offset = find_feature(&window, CHANNEL_GUID, registers::BLOCK_BYTES).map_err(bus)?.map_err(missing)?;
+        let offset =
+            feature_list::find(&window, CHANNEL_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
+                feature_list::Error::List(looked) => missing(looked),
+                feature_list::Error::Bus(error) => bus(error).into(),
+            })?;
         let window = window.slice(offset, u64::from(registers::BLOCK_BYTES)).map_err(bus)?;
         let mut card = Card {
             window,

@@ -9,8 +9,8 @@ use fpga_regs::feature_list::SEQUENCER_GUID;
 use fpga_regs::sequencer as registers;
 
 use crate::error::{Error, Result};
+use crate::feature_list;
 use crate::sequencer::block::{ALL_ONES, Block, bus_error};
-use crate::sequencer::feature::find_feature;
 
 /// Largest alignment accepted: a page.
 const ALIGN_MAX: u32 = 4096;
@@ -34,11 +34,10 @@ const CYCLES_MAX: u32 = 1 << 24;
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
-    match find_feature(window, SEQUENCER_GUID, registers::BLOCK_BYTES) {
-        Ok(Ok(offset)) => Ok(offset),
-        Ok(Err(looked)) => Err(Error::NoSequencer { name: name.to_owned(), looked }),
-        Err(error) => Err(bus_error(name, error)),
-    }
+    feature_list::find(window, SEQUENCER_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
+        feature_list::Error::List(looked) => Error::NoSequencer { name: name.to_owned(), looked },
+        feature_list::Error::Bus(error) => bus_error(name, error),
+    })
 }
 
 /// The description that a card gives in its registers.

@@ -6,10 +6,6 @@ use fpga_hal::Function;
 use fpga_hal::config::EXTENDED_AER;
 use fpga_regs::bits::Errors;
 
-/// Where the list of extended capabilities begins in configuration space, in bytes.
-const EXTENDED: u16 = 0x100;
-/// A longer list is a loop: no function has as many entries.
-const ENTRIES_MAX: usize = 64;
 /// In the AER capability: errors seen that were not corrected, and errors seen that were, a bit each (PCI Express Base
 /// Specification 5.0, section 7.8.4).
 const UNCORRECTABLE: u16 = 0x04;
@@ -26,20 +22,10 @@ pub struct PcieErrors {
 }
 
 impl PcieErrors {
-    /// Offset of the function's AER capability, if it has one. The list is not trusted: the walk is bounded.
+    /// Offset of the function's AER capability, if it has one.
     pub(crate) fn find(function: &Function) -> Option<u16> {
-        let mut offset = EXTENDED;
-        for _ in 0..ENTRIES_MAX {
-            let header = function.config_read_u32(offset).ok().filter(|header| *header != u32::MAX)?;
-            if header as u16 == EXTENDED_AER {
-                return Some(offset);
-            }
-            offset = (header >> 20) as u16 & !3;
-            if offset < EXTENDED {
-                return None;
-            }
-        }
-        None
+        let capabilities = function.extended_capabilities();
+        capabilities.into_iter().find(|(id, _)| *id == EXTENDED_AER).map(|(_, offset)| offset)
     }
 
     /// Reads the capability at `offset`. `None` if the function does not answer.

@@ -2,6 +2,5 @@
 
 pub(crate) mod block;
 pub(crate) mod discover;
-pub(crate) mod feature;
 pub(crate) mod health;
 pub(crate) mod state;

@@ -17,6 +17,9 @@ use crate::memory::domain::Attachment;
 use crate::{BarIndex, BusKind, Domain, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
 use opened::OpenFunction;
 
+/// Longer lists of extended capabilities are loops: no function has as many.
+const EXTENDED_MAX: usize = 64;
+
 /// The host side of one PCI function. Clones are handles to the same function.
 ///
 /// Windows and clones keep the function open. Dropping the last of them closes it: MSI-X off, bus mastering off, memory
@@ -109,6 +112,22 @@ impl Function {
     /// Reads a 32-bit word of configuration space.
     pub fn config_read_u32(&self, offset: u16) -> Result<u32> {
         self.inner.config_read(offset).map(u32::from_le_bytes)
+    }
+
+    /// Returns the id and the offset of each extended capability of configuration space. The list is not trusted: the walk is
+    /// bounded. Empty if the function has none or does not answer.
+    pub fn extended_capabilities(&self) -> Vec<(u16, u16)> {
+        let mut found = Vec::new();
+        let mut offset = config::EXTENDED;
+        while offset >= config::EXTENDED && found.len() < EXTENDED_MAX {
+            let header = self.config_read_u32(offset).unwrap_or(0);
+            if header == 0 || header == u32::MAX {
+                break;
+            }
+            found.push((header as u16, offset));
+            offset = (header >> 20) as u16 & !3;
+        }
+        found
     }
 
     /// Writes a 16-bit register of configuration space. A function that is gone ignores writes, as in a BAR.

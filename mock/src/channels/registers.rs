@@ -20,8 +20,15 @@ const WORD_BYTES_MAX: u32 = 64;
 
 /// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
 pub(super) fn feature_byte(offset: u64) -> Option<u8> {
-    let card = Header { id: 0, revision: 0, next: OFFSET as u32, end_of_list: false, kind: feature_list::TYPE_AFU };
-    let channels = Header { id: 2, revision: 0, next: 0, end_of_list: true, kind: feature_list::TYPE_BBB };
+    let card = Header {
+        id: 0,
+        revision: 0,
+        next: OFFSET as u32,
+        end_of_list: false,
+        version: 0,
+        kind: feature_list::TYPE_AFU,
+    };
+    let channels = Header { id: 2, revision: 0, next: 0, end_of_list: true, version: 0, kind: feature_list::TYPE_BBB };
     let (header, guid, at) = match offset.checked_sub(OFFSET) {
         None if offset < FEATURE_BYTES => (card, CARD_GUID, offset),
         Some(at) if at < FEATURE_BYTES => (channels, CHANNEL_GUID, at),

@@ -41,7 +41,7 @@ impl Accelerator {
 
 /// Reads the registers of an accelerator that this model knows by GUID only: a feature list that ends with its first header.
 fn read_unknown(guid: u128, offset: u64, data: &mut [u8]) {
-    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, kind: TYPE_AFU };
+    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_AFU };
     let mut list = [0; 24];
     list[..8].copy_from_slice(&header.encode().to_le_bytes());
     list[8..].copy_from_slice(&guid.to_le_bytes());

@@ -123,7 +123,9 @@ impl Control {
                 let is_injected = self.injected() & 1 << 2 != 0;
                 if is_injected { fme::errors::NONFATAL_INJECTED } else { 0 }
             }
-            _ if offset == ERRORS + fme::errors::CATFAT => (self.injected() >> 1 & 1) << 9 | (self.injected() & 1) << 11,
+            _ if offset == ERRORS + fme::errors::CATFAT => {
+                (self.injected() >> 1 & 1) << 9 | (self.injected() & 1) << 11
+            }
             _ if offset == ENGINE + reconfiguration::CONTROL => self.engine.control(self.now_ns),
             _ if offset == ENGINE + reconfiguration::STATUS => self.engine.status(),
             _ if offset == ENGINE + reconfiguration::ERROR => self.engine.errors(),

@@ -8,7 +8,7 @@ use fpga_regs::dfl::reconfiguration::{
 use crate::dfl::image::Checker;
 
 /// Time in which the controller takes a word from the queue.
-const WORD_NS: u64 = 8;
+const WORD_NS: u64 = 16;
 /// Time after which a change of RESET is acknowledged.
 const RESET_NS: u64 = 2_000;
 /// Bits of CONTROL that keep what was written.

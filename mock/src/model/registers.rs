@@ -24,8 +24,8 @@ const FEATURE_BYTES: u64 = 24;
 /// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
 pub(crate) fn feature_byte(offset: u64) -> Option<u8> {
     let next = SEQUENCER_OFFSET as u32;
-    let card = Header { id: 0, revision: 0, next, end_of_list: false, kind: feature_list::TYPE_AFU };
-    let sequencer = Header { id: 1, revision: 0, next: 0, end_of_list: true, kind: feature_list::TYPE_BBB };
+    let card = Header { id: 0, revision: 0, next, end_of_list: false, version: 0, kind: feature_list::TYPE_AFU };
+    let sequencer = Header { id: 1, revision: 0, next: 0, end_of_list: true, version: 0, kind: feature_list::TYPE_BBB };
     let (header, guid, at) = match offset {
         _ if offset < FEATURE_BYTES => (card, feature_list::CARD_GUID, offset),
         _ if (SEQUENCER_OFFSET..SEQUENCER_OFFSET + FEATURE_BYTES).contains(&offset) => {

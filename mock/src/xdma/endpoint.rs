@@ -33,7 +33,7 @@ impl CardEndpoint {
 
 /// Reads the registers of user logic: a feature list that ends with the card.
 fn read_user(offset: u64, data: &mut [u8]) {
-    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, kind: TYPE_AFU };
+    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_AFU };
     let mut list = [0; 24];
     list[..8].copy_from_slice(&header.encode().to_le_bytes());
     list[8..].copy_from_slice(&CARD_GUID.to_le_bytes());

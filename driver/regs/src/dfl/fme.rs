@@ -2,8 +2,8 @@
 //!
 //! Source: OFS `ofs-fim-common`, `FME_CSR.xls` of the D5005; Linux `drivers/fpga/dfl.h`.
 
-use super::register::registers;
 use super::register::Writes::{Clear, Ignored, Kept};
+use super::register::registers;
 
 /// GUID of the management engine, `bfaf2ae9-4a52-46e3-82fe-38f0f9e17764`.
 pub const GUID: u128 = 0xbfaf2ae9_4a52_46e3_82fe_38f0f9e17764;
@@ -31,6 +31,19 @@ const PORT_0_RESET: u64 = 1 << 60 | 1 << 55 | 7 << 32 | 0x9_1000;
 
 /// Bit of a port register: it is implemented.
 pub const PORT_IMPLEMENTED: u64 = 1 << 60;
+
+/// BAR of a port that stands in the list of the management engine.
+pub const PORT_IN_THIS_LIST: u32 = 7;
+
+/// Returns the BAR of a port from its register.
+pub const fn port_bar(port: u64) -> u32 {
+    (port >> 32 & 7) as u32
+}
+
+/// Returns the offset of a port's header from its register.
+pub const fn port_offset(port: u64) -> u64 {
+    port & 0xff_ffff
+}
 
 /// Temperature. On a D5005 the sensor reads zero: the board's controller measures.
 pub mod thermal {
@@ -73,6 +86,10 @@ pub mod errors {
 
     /// Bit of NONFATAL: INJECT holds such an error.
     pub const NONFATAL_INJECTED: u64 = 1 << 6;
+    /// Number and meaning of bits of NONFATAL.
+    pub const NONFATAL_MEANINGS: [(u32, &str); 1] = [(6, "injected")];
+    /// Number and meaning of bits of CATFAT.
+    pub const CATFAT_MEANINGS: [(u32, &str); 2] = [(9, "fatal, injected"), (11, "catastrophic, injected")];
     /// Bits of CATFAT: INJECT holds a fatal, a catastrophic error.
     pub const CATFAT_INJECTED: u64 = 1 << 9 | 1 << 11;
 }
@@ -98,9 +115,19 @@ pub mod pcie {
 
     /// Feature id.
     pub const ID: u16 = 0x20;
-    /// Bits of ERROR: format or type 0, tag 1, completion status 2, completion timeout 3, poisoned 5, malformed start 6 and end 7,
-    /// FIFO overflow 8.
+    /// Bits of ERROR.
     pub const BITS: u64 = 0x1ef;
+    /// Number and meaning of bits of ERROR.
+    pub const MEANINGS: [(u32, &str); 8] = [
+        (0, "format or type of a packet"),
+        (1, "tag of a completion"),
+        (2, "status of a completion"),
+        (3, "no completion in time"),
+        (5, "poisoned packet"),
+        (6, "malformed start of a packet"),
+        (7, "malformed end of a packet"),
+        (8, "overflow of a queue"),
+    ];
 
     registers! {
         ERROR = 0x20, Clear(BITS), Some(0), "Errors of the PCIe link.";

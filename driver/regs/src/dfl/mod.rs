@@ -75,7 +75,12 @@ pub const FEATURES: [Feature; 13] = [
         registers: reconfiguration::TABLE,
     },
     Feature { name: "port", offset: 0x9_1000, header: 0x4000_0000_1000_2001, registers: port::TABLE },
-    Feature { name: "accelerator clock", offset: 0x9_2000, header: 0x3000_0000_1000_0014, registers: port::clock::TABLE },
+    Feature {
+        name: "accelerator clock",
+        offset: 0x9_2000,
+        header: 0x3000_0000_1000_0014,
+        registers: port::clock::TABLE,
+    },
     Feature { name: "remote SignalTap", offset: 0x9_3000, header: 0x3000_0000_d000_2013, registers: &[] },
     Feature { name: "port errors", offset: 0xa_0000, header: 0x3000_0100_0000_2010, registers: port::errors::TABLE },
 ];

@@ -28,6 +28,11 @@ pub const SOFT_RESET_ACK: u64 = 1 << 4;
 /// Bit of STATUS: the accelerator is cut off, for partial reconfiguration.
 pub const FROZEN: u64 = 1 << 0;
 
+/// Place of the power state in STATUS, 4 bits.
+pub const POWER_SHIFT: u32 = 8;
+/// Power state in which the accelerator is switched off.
+pub const POWER_OFF: u64 = 6;
+
 /// The clock of the accelerator.
 pub mod clock {
     use super::{Ignored, Kept, registers};
@@ -62,4 +67,20 @@ pub mod errors {
         ERROR = 0x10, Clear(BITS), Some(0), "Write too short 1, too long 2, answer too short 3, too long 4, no answer 7, unexpected answer 8, tag 11, read request size 12, payload size 13, malformed packet 14, access in a function reset 17 (function in 26:18), blocked 31.";
         FIRST = 0x18, Clear(BITS), Some(0), "The errors that came first.";
     }
+
+    /// Number and meaning of bits of ERROR.
+    pub const MEANINGS: [(u32, &str); 12] = [
+        (1, "write shorter than it says"),
+        (2, "write longer than it says"),
+        (3, "answer shorter than it says"),
+        (4, "answer longer than it says"),
+        (7, "the accelerator did not answer an access"),
+        (8, "answer to no access"),
+        (11, "tag of a read that is in flight"),
+        (12, "read longer than the host allows"),
+        (13, "write longer than the host allows"),
+        (14, "malformed packet"),
+        (17, "access during a reset of the function"),
+        (31, "the accelerator is cut off until the port is reset"),
+    ];
 }

@@ -49,6 +49,8 @@ pub const CAPABILITY_VENDOR: u8 = 0x09;
 pub const CAPABILITY_EXPRESS: u8 = 0x10;
 /// Capability id of MSI-X.
 pub const CAPABILITY_MSIX: u8 = 0x11;
+/// Where the list of extended capabilities begins.
+pub const EXTENDED: u16 = 0x100;
 /// Extended capability id of Advanced Error Reporting.
 pub const EXTENDED_AER: u16 = 0x0001;
 /// Extended capability id of a vendor-specific capability.

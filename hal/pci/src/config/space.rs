@@ -3,14 +3,12 @@
 use std::fmt;
 
 use super::registers::{
-    BYTES, CAPABILITIES, CAPABILITY_EXPRESS, CLASS_REVISION, COMMAND, DEVICE, HEADER_TYPE, STATUS, STATUS_CAPABILITIES,
-    VENDOR,
+    BYTES, CAPABILITIES, CAPABILITY_EXPRESS, CLASS_REVISION, COMMAND, DEVICE, EXTENDED, HEADER_TYPE, STATUS,
+    STATUS_CAPABILITIES, VENDOR,
 };
 
 /// Bytes of the header: the shortest copy.
 pub const HEADER_BYTES: usize = 64;
-/// Offset of the extended list.
-const EXTENDED: u16 = 0x100;
 /// Offset of the capability pointer in the header of a CardBus bridge.
 const CARDBUS_CAPABILITIES: u16 = 0x14;
 

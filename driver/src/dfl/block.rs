@@ -1,0 +1,86 @@
+//! The registers of one feature.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_hal::{Function, Window};
+
+use crate::deadline::Deadline;
+use crate::dfl::error::{Error, Result};
+use crate::error::Error as CardError;
+use crate::feature_list::Feature;
+use crate::sequencer::block::bus_error;
+
+/// Between two polls of a register that changes within microseconds.
+const POLL: Duration = Duration::from_micros(10);
+
+/// The registers of one feature.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    window: Window,
+    function: Function,
+    name: Arc<str>,
+    pub(super) feature: Feature,
+}
+
+impl Block {
+    /// Returns the block of a feature in `window`. `None` if the list does not say where its registers are, or if it has fewer than
+    /// `bytes` bytes.
+    pub(super) fn new(window: &Window, function: &Function, feature: Feature, bytes: u32) -> Option<Self> {
+        let registers = feature.registers.clone()?;
+        let len = registers.end - registers.start;
+        let window = window.slice(registers.start, len).ok().filter(|_| len >= u64::from(bytes))?;
+        Some(Block { window, function: function.clone(), name: function.identity().name.as_str().into(), feature })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn bus(&self, error: fpga_hal::Error) -> CardError {
+        bus_error(&self.name, error)
+    }
+
+    /// Reads a register. None that is read here holds all-ones.
+    pub(super) fn read(&self, register: u32) -> Result<u64> {
+        let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
+        if value == u64::MAX {
+            self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
+            let register = (self.feature.offset as u32).saturating_add(register);
+            return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
+        }
+        Ok(value)
+    }
+
+    pub(super) fn write(&self, register: u32, value: u64) -> Result<()> {
+        Ok(self.window.write_u64(register.into(), value).map_err(|error| self.bus(error))?)
+    }
+
+    /// Writes the lower half of a register.
+    pub(super) fn write_low(&self, register: u32, value: u32) -> Result<()> {
+        Ok(self.window.write_u32(register.into(), value).map_err(|error| self.bus(error))?)
+    }
+
+    /// Polls a register until it is as the card is to make it.
+    pub(super) fn poll(
+        &self,
+        (register, its_name): (u32, &str),
+        to: &'static str,
+        limit: Duration,
+        is_so: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
+        let deadline = Deadline::after(limit);
+        loop {
+            let is_last = deadline.left().is_zero();
+            let value = self.read(register)?;
+            if is_so(value) {
+                return Ok(value);
+            }
+            if is_last {
+                let last_seen = format!("{its_name} {value:#x}");
+                return Err(Error::TimedOut { name: self.name(), to, waited: deadline.waited(), last_seen });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The control function.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use fpga_hal::{Claim, Function, Window};
+use fpga_regs::dfl::{fme, port, reconfiguration};
+
+use crate::dfl::block::Block;
+use crate::dfl::engine::{Engine, Progress};
+use crate::dfl::error::{Error, Result};
+use crate::dfl::identity::Identity;
+use crate::dfl::port::Port;
+use crate::dfl::reported::Reported;
+use crate::error::Error as CardError;
+use crate::feature_list::{self, Feature, Unit, Walk, places};
+use crate::sequencer::block::bus_error;
+
+/// Default time limit for each answer of the reconfiguration engine, as in Linux.
+const TIMEOUT: Duration = Duration::from_secs(8);
+/// All bits of a mask of errors.
+const ALL: u64 = u64::MAX;
+
+/// A control function, held by this process.
+///
+/// A call that fails leaves the function usable.
+#[derive(Debug)]
+pub struct Control {
+    features: Vec<Feature>,
+    management: Block,
+    errors: Option<Block>,
+    pcie: Option<Block>,
+    engine: Option<Engine>,
+    port: Option<Port>,
+    port_errors: Option<Block>,
+    timeout: Duration,
+    function: Function,
+    /// Dropped last: until then the function takes no other driver.
+    _claim: Claim,
+}
+
+/// What the lists of a function hold.
+struct Lists {
+    features: Vec<(Feature, Window)>,
+}
+
+impl Lists {
+    fn read(function: &Function) -> std::result::Result<Self, feature_list::Error> {
+        let mut features = Vec::new();
+        for place in places(function)? {
+            let window = function.window(place.bar)?;
+            for feature in Walk::new(&window, place.offset) {
+                features.push((feature?, window.clone()));
+            }
+        }
+        Ok(Lists { features })
+    }
+
+    /// Returns the registers of a feature of a unit: of the unit itself if `id` is `None`.
+    fn block(&self, function: &Function, unit: Unit, id: Option<u16>, last: u32) -> Option<Block> {
+        let is_meant = |feature: &Feature| {
+            let is_unit = feature.kind == fpga_regs::feature_list::TYPE_FIU;
+            feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
+        };
+        let (feature, window) = self.features.iter().find(|(feature, _)| is_meant(feature))?;
+        Block::new(window, function, feature.clone(), last + 8)
+    }
+}
+
+impl Control {
+    /// Takes the control function of a card into use. The first port counts.
+    ///
+    /// # Errors
+    /// [`Error::NoControl`], which says what was looked at; the bus's, with [`fpga_hal::Error::InUse`] if the function has another
+    /// driver.
+    pub fn open(function: Function) -> Result<Self> {
+        let name = function.identity().name.clone();
+        let claim = function.claim().map_err(|error| bus_error(&name, error))?;
+        let lists = Lists::read(&function).map_err(|error| match error {
+            _ if function.is_removed() => Error::Card(CardError::Removed { name: name.clone() }),
+            feature_list::Error::List(looked) => Error::NoControl { name: name.clone(), looked },
+            feature_list::Error::Bus(error) => bus_error(&name, error).into(),
+        })?;
+        let block = |unit, id, last| lists.block(&function, unit, id, last);
+        let (management, behind) = (Unit::Management, Unit::Port);
+        let Some(first) = block(management, None, fme::BITSTREAM_MD) else {
+            let looked = format!("none of its {} features is a management engine", lists.features.len());
+            return Err(Error::NoControl { name, looked });
+        };
+        // On a D5005 the engine stands before the port, and so belongs to the management engine; the port's features stand behind it.
+        Ok(Control {
+            management: first,
+            errors: block(management, Some(fme::errors::ID), fme::errors::INJECT),
+            pcie: block(management, Some(fme::pcie::ID), fme::pcie::ERROR),
+            engine: block(management, Some(reconfiguration::ID), reconfiguration::INTERFACE_HI).map(Engine),
+            port: block(behind, None, port::STATUS).map(Port),
+            port_errors: block(behind, Some(port::errors::ID), port::errors::FIRST),
+            features: lists.features.into_iter().map(|(feature, _)| feature).collect(),
+            timeout: TIMEOUT,
+            function,
+            _claim: claim,
+        })
+    }
+
+    /// Returns the function.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Returns all features, in the order of the lists.
+    pub fn features(&self) -> &[Feature] {
+        &self.features
+    }
+
+    /// Sets the time limit of each answer of the reconfiguration engine, which is 8 s at first.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Reads what the shell says of itself.
+    pub fn identity(&self) -> Result<Identity> {
+        Ok(Identity {
+            bitstream: self.management.read(fme::BITSTREAM_ID)?,
+            date: self.management.read(fme::BITSTREAM_MD)?,
+            interface: self.engine.as_ref().map(Engine::interface).transpose()?,
+        })
+    }
+
+    /// Returns whether the port holds the accelerator in reset, as it does after power-up.
+    pub fn is_held(&self) -> Result<bool> {
+        self.port()?.is_held()
+    }
+
+    /// Resets the accelerator, and releases it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without a port; [`Error::TimedOut`] if the port does not acknowledge: the accelerator may be held in
+    /// reset then.
+    pub fn reset_accelerator(&mut self) -> Result<()> {
+        let port = self.port()?;
+        port.hold()?;
+        port.release()
+    }
+
+    /// Reads the error registers. Returns those that are not zero, and clears nothing.
+    pub fn errors(&self) -> Result<Vec<Reported>> {
+        use fme::errors::{CATFAT, CATFAT_MEANINGS, ERROR, NONFATAL, NONFATAL_MEANINGS, PCIE0_ERROR, PCIE1_ERROR};
+        let registers: [(_, &'static str, u32, &'static str, &'static [_]); 8] = [
+            (&self.errors, "management engine", ERROR, "ERROR", &[]),
+            (&self.errors, "management engine", PCIE0_ERROR, "PCIE0_ERROR", &fme::pcie::MEANINGS),
+            (&self.errors, "management engine", PCIE1_ERROR, "PCIE1_ERROR", &fme::pcie::MEANINGS),
+            (&self.errors, "management engine", NONFATAL, "NONFATAL", &NONFATAL_MEANINGS),
+            (&self.errors, "management engine", CATFAT, "CATFAT", &CATFAT_MEANINGS),
+            (&self.pcie, "PCIe", fme::pcie::ERROR, "ERROR", &fme::pcie::MEANINGS),
+            (&self.port_errors, "port", port::errors::ERROR, "ERROR", &port::errors::MEANINGS),
+            (&self.port_errors, "port", port::errors::FIRST, "FIRST", &port::errors::MEANINGS),
+        ];
+        let mut found = Vec::new();
+        for (block, part, offset, register, meanings) in registers {
+            let bits = block.as_ref().map_or(Ok(0), |block| block.read(offset))?;
+            if bits != 0 {
+                found.push(Reported { part, register, bits, meanings });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Clears the error registers. If the port has errors, the accelerator is reset: they cannot be cleared while it works.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the accelerator has no power; [`Error::TimedOut`] if the port does not acknowledge.
+    pub fn clear_errors(&mut self) -> Result<()> {
+        use fme::errors::{ERROR, INJECT, MASK, PCIE0_ERROR, PCIE0_MASK, PCIE1_ERROR, PCIE1_MASK};
+        if let Some(errors) = &self.errors {
+            errors.write(INJECT, 0)?;
+            for (mask, error) in [(MASK, ERROR), (PCIE0_MASK, PCIE0_ERROR), (PCIE1_MASK, PCIE1_ERROR)] {
+                // Masked meanwhile: an error that comes between the two accesses is reported when the mask goes.
+                let before = errors.read(mask)?;
+                errors.write(mask, ALL)?;
+                errors.write(error, errors.read(error)?)?;
+                errors.write(mask, before)?;
+            }
+        }
+        if let Some(pcie) = &self.pcie {
+            pcie.write(fme::pcie::ERROR, pcie.read(fme::pcie::ERROR)?)?;
+        }
+        let Some(errors) = &self.port_errors else { return Ok(()) };
+        let bits = errors.read(port::errors::ERROR)?;
+        let first = errors.read(port::errors::FIRST)?;
+        if bits | first == 0 {
+            return Ok(());
+        }
+        let port = self.port()?;
+        port.check_power()?;
+        let was_held = port.is_held()?;
+        port.hold()?;
+        errors.write(port::errors::ERROR, bits)?;
+        errors.write(port::errors::FIRST, first)?;
+        if was_held { Ok(()) } else { port.release() }
+    }
+
+    /// Loads an accelerator: raw bytes of an image for partial reconfiguration. The accelerator is held in reset meanwhile, and
+    /// released once the new one is configured. `on_progress` is called for every queue full of words, and may break off.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for an empty image; [`Error::Failed`]; [`Error::Interrupted`]; [`Error::TimedOut`]. After an error no
+    /// accelerator is loaded, and the port holds the empty region in reset; the engine was reset, and takes the next image.
+    pub fn load(&mut self, image: &[u8], on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        let (port, engine) = (self.port()?, self.engine()?);
+        if image.is_empty() {
+            return Err(Error::Refused { name: self.name(), what: "the image is empty".to_owned() });
+        }
+        port.hold()?;
+        engine.reset(self.timeout)?;
+        if let Err(error) = engine.push(image, self.timeout, on_progress) {
+            if let Err(also) = engine.reset(self.timeout) {
+                log::warn!("{}: after a failed reconfiguration: {also}", self.name());
+            }
+            return Err(error);
+        }
+        port.release()
+    }
+
+    fn name(&self) -> String {
+        self.function.identity().name.clone()
+    }
+
+    fn port(&self) -> Result<&Port> {
+        self.port.as_ref().ok_or_else(|| Error::Missing { name: self.name(), what: "port" })
+    }
+
+    fn engine(&self) -> Result<&Engine> {
+        self.engine
+            .as_ref()
+            .ok_or_else(|| Error::Missing { name: self.name(), what: "engine for partial reconfiguration" })
+    }
+}

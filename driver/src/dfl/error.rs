@@ -1,0 +1,77 @@
+//! What can go wrong with a control function.
+
+use std::time::Duration;
+
+use fpga_regs::dfl::reconfiguration::ERRORS;
+
+use crate::dfl::reported::meanings;
+
+/// Error of a control function.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The function's feature lists hold no management engine.
+    #[error("{name} is no control function: {looked}")]
+    NoControl {
+        /// The function.
+        name: String,
+        /// What was looked at, and found.
+        looked: String,
+    },
+    /// The card's shell lacks a feature.
+    #[error("{name} has no {what}")]
+    Missing {
+        /// The function.
+        name: String,
+        /// Which feature.
+        what: &'static str,
+    },
+    /// What was asked for cannot be done. Nothing was started.
+    #[error("{name}: {what}")]
+    Refused {
+        /// The function.
+        name: String,
+        /// What, and why.
+        what: String,
+    },
+    /// The card did not answer in time.
+    #[error("Waited {waited:?} for {name} to {to}; last seen: {last_seen}")]
+    TimedOut {
+        /// The function.
+        name: String,
+        /// What it was to do.
+        to: &'static str,
+        /// How long.
+        waited: Duration,
+        /// The register that was polled.
+        last_seen: String,
+    },
+    /// Partial reconfiguration failed. The accelerator is gone; the engine takes another image.
+    #[error("{name} refused the image after {pushed} of {total} bytes: {}", meanings(*.errors, &ERRORS))]
+    Failed {
+        /// The function.
+        name: String,
+        /// Bytes pushed before.
+        pushed: u64,
+        /// Bytes of the image.
+        total: u64,
+        /// Bits of the engine's ERROR.
+        errors: u64,
+    },
+    /// The caller broke off. The accelerator is gone; the engine takes another image.
+    #[error("{name}: interrupted after {pushed} of {total} bytes of the image; no accelerator is loaded")]
+    Interrupted {
+        /// The function.
+        name: String,
+        /// Bytes pushed before.
+        pushed: u64,
+        /// Bytes of the image.
+        total: u64,
+    },
+    /// The card's or the bus's.
+    #[error(transparent)]
+    Card(#[from] crate::error::Error),
+}
+
+/// Result with an [`enum@Error`] of a control function.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,42 @@
+//! The control function of an Intel card with a Device Feature List: its port, its errors, and partial reconfiguration.
+//!
+//! A [`Control`] is found by the list, so it works on every card whose shell has a management engine.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//!
+//! use fpga_driver::dfl::Control;
+//! # use fpga_hal::{Domain, in_process};
+//! # use fpga_mock::{Fabric, Profile, Shell, dfl};
+//! # let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) })?;
+//! # let card = dfl::D5005::new(&fabric, 0);
+//! # let function = in_process::attach(card.control(), &Domain::in_process(), "control of card 0")?;
+//! # let image = dfl::image(7, 4096);
+//!
+//! let mut control = Control::open(function)?;
+//! println!("{}", control.identity()?);
+//! for error in control.errors()? {
+//!     println!("{error}");
+//! }
+//! control.load(&image, |progress| {
+//!     println!("{} of {} bytes", progress.pushed, progress.total);
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Who loads an image sees to it that nobody uses the accelerator: its function belongs to another driver, which this one does not
+//! know.
+mod block;
+mod control;
+mod engine;
+mod error;
+mod identity;
+mod port;
+mod reported;
+
+pub use control::Control;
+pub use engine::Progress;
+pub use error::{Error, Result};
+pub use identity::Identity;
+pub use reported::Reported;

@@ -1,0 +1,97 @@
+//! Where the lists of a function begin.
+
+use fpga_hal::{BarIndex, Function, config};
+use fpga_regs::dfl::fme;
+use fpga_regs::feature_list::{START, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
+
+use crate::feature_list::error::Error;
+use crate::feature_list::walk::Walk;
+
+/// Where a list begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The BAR.
+    pub bar: BarIndex,
+    /// Offset of the first header.
+    pub offset: u64,
+}
+
+/// Returns where the lists of `function` begin: where Intel's capability in its configuration space says, or else at the beginning
+/// of BAR 0 and where the ports of its management engine are.
+///
+/// # Errors
+/// [`Error::List`] for a capability or a port with an impossible place, and for a function without BAR 0; the bus's.
+pub fn places(function: &Function) -> Result<Vec<Place>, Error> {
+    match capability(function)? {
+        Some(capability) => from_capability(function, capability),
+        None => from_bar_0(function),
+    }
+}
+
+/// Returns the offset of Intel's capability.
+fn capability(function: &Function) -> Result<Option<u16>, Error> {
+    if function.config_read_u16(config::VENDOR)? != VSEC_VENDOR {
+        return Ok(None);
+    }
+    for (id, offset) in function.extended_capabilities() {
+        if id == config::EXTENDED_VENDOR && function.config_read_u32(offset + 4)? as u16 == VSEC_ID {
+            return Ok(Some(offset));
+        }
+    }
+    Ok(None)
+}
+
+fn from_capability(function: &Function, capability: u16) -> Result<Vec<Place>, Error> {
+    let count = function.config_read_u32(capability + VSEC_COUNT)?;
+    if !(1..=BarIndex::COUNT as u32).contains(&count) {
+        return Err(Error::List(format!(
+            "its capability {VSEC_ID:#x} counts {count} lists, but there are 1 to 6 BARs"
+        )));
+    }
+    let mut places: Vec<Place> = Vec::new();
+    for number in 0..count as u16 {
+        let at = capability + VSEC_PLACES + 4 * number;
+        if at + 4 > config::BYTES {
+            return Err(Error::List("its capability with the places of lists leaves configuration space".to_owned()));
+        }
+        let word = function.config_read_u32(at)?;
+        let place = place(function, word & 7, u64::from(word & !7), "its capability")?;
+        if places.iter().any(|other| other.bar == place.bar) {
+            let bar = place.bar.index();
+            return Err(Error::List(format!("its capability has two lists in BAR{bar}")));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+fn from_bar_0(function: &Function) -> Result<Vec<Place>, Error> {
+    let first = place(function, 0, START.into(), "the list")?;
+    let window = function.window(first.bar)?;
+    let mut places = vec![first];
+    let Some(feature) = Walk::new(&window, first.offset).next().transpose()? else { return Ok(places) };
+    if (feature.kind, feature.id) != (TYPE_FIU, fme::ID) || window.len() < u64::from(fme::PORT_3) + 8 {
+        return Ok(places);
+    }
+    for offset in [fme::PORT_0, fme::PORT_1, fme::PORT_2, fme::PORT_3].map(u64::from) {
+        let port = u64::from(window.read_u32(offset)?) | u64::from(window.read_u32(offset + 4)?) << 32;
+        let bar = fme::port_bar(port);
+        if port & fme::PORT_IMPLEMENTED != 0 && bar != fme::PORT_IN_THIS_LIST {
+            places.push(place(function, bar, fme::port_offset(port), "a port")?);
+        }
+    }
+    Ok(places)
+}
+
+/// Makes sure that the function has this BAR, and this offset in it.
+fn place(function: &Function, bar: u32, offset: u64, whose: &str) -> Result<Place, Error> {
+    let index = u8::try_from(bar).ok().and_then(BarIndex::new);
+    let bytes = index.and_then(|index| function.bar(index)).map(|layout| layout.bytes);
+    match (index, bytes) {
+        (Some(bar), Some(bytes)) if offset < bytes => Ok(Place { bar, offset }),
+        (_, Some(bytes)) => {
+            Err(Error::List(format!("{whose} begins at {offset:#x} of BAR{bar}, which has {bytes:#x} bytes")))
+        }
+        (_, None) => Err(Error::List(format!("{whose} begins in BAR{bar}, which the function does not have"))),
+    }
+}
