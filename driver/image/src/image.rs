@@ -1,0 +1,117 @@
+//! Telling the formats apart.
+
+use crate::bit::{self, Bit};
+use crate::error::{Error, Result};
+use crate::gbs::{self, Gbs};
+use crate::xclbin::{self, Xclbin};
+
+/// Most bytes of a file, as in XRT: 1 GiB.
+pub const BYTES_MAX: u64 = 1 << 30;
+/// What a file begins with that Intel's PACSign made, as 32 bits, little-endian.
+const SIGNED: u32 = 0xb6ea_fd19;
+/// What a configuration stream of AMD's devices has near its beginning.
+const SYNC: [u8; 4] = [0xaa, 0x99, 0x55, 0x66];
+/// How near.
+const SYNC_WITHIN: usize = 1024;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// AMD's container, with tables of what the bitstream holds.
+    Xclbin,
+    /// Intel's: a description, and a bitstream for partial reconfiguration.
+    Gbs,
+    /// AMD's bitstream with a header.
+    Bit,
+    /// AMD's bitstream without a header: it has a sync word.
+    Bin,
+    /// Intel's image with a signature, whose parts only the card checks.
+    Signed,
+    /// Anything else, such as Intel's raw binary file (.rbf).
+    Raw,
+}
+
+impl Format {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Xclbin => "xclbin",
+            Format::Gbs => "GBS",
+            Format::Bit => ".bit",
+            Format::Bin => ".bin",
+            Format::Signed => "signed image",
+            Format::Raw => "raw bitstream",
+        }
+    }
+}
+
+/// A file, taken apart.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Image<'a> {
+    /// AMD's container.
+    Xclbin(Box<Xclbin<'a>>),
+    /// Intel's description and bitstream.
+    Gbs(Gbs<'a>),
+    /// AMD's bitstream with a header.
+    Bit(Bit<'a>),
+    /// AMD's bitstream without a header.
+    Bin(&'a [u8]),
+    /// Intel's signed image.
+    Signed(&'a [u8]),
+    /// A file of no format that this crate knows.
+    Raw(&'a [u8]),
+}
+
+impl<'a> Image<'a> {
+    /// Takes a file apart. Its beginning tells the format.
+    ///
+    /// # Errors
+    /// [`Error`], with the place in the file. A file whose beginning is of no format is [`Image::Raw`].
+    pub fn parse(file: &'a [u8]) -> Result<Self> {
+        let bytes = file.len() as u64;
+        if bytes > BYTES_MAX {
+            return Err(Error::TooLong { bytes, limit: BYTES_MAX });
+        }
+        match format_of(file).ok_or(Error::Empty)? {
+            Format::Xclbin => Xclbin::parse(file).map(|xclbin| Image::Xclbin(Box::new(xclbin))),
+            Format::Gbs => Gbs::parse(file).map(Image::Gbs),
+            Format::Bit => Bit::parse(file).map(Image::Bit),
+            Format::Bin => Ok(Image::Bin(file)),
+            Format::Signed => Ok(Image::Signed(file)),
+            Format::Raw => Ok(Image::Raw(file)),
+        }
+    }
+
+    /// Returns its format.
+    pub fn format(&self) -> Format {
+        match self {
+            Image::Xclbin(_) => Format::Xclbin,
+            Image::Gbs(_) => Format::Gbs,
+            Image::Bit(_) => Format::Bit,
+            Image::Bin(_) => Format::Bin,
+            Image::Signed(_) => Format::Signed,
+            Image::Raw(_) => Format::Raw,
+        }
+    }
+}
+
+/// Returns the format of a file from its beginning. `None` if it is empty.
+fn format_of(file: &[u8]) -> Option<Format> {
+    if file.is_empty() {
+        return None;
+    }
+    Some(match file {
+        _ if file.starts_with(xclbin::MAGIC) => Format::Xclbin,
+        _ if file.starts_with(&gbs::MAGIC) || file.starts_with(&gbs::MAGIC_WITHOUT_DESCRIPTION.to_le_bytes()) => Format::Gbs,
+        _ if file.starts_with(&bit::MAGIC) => Format::Bit,
+        _ if is_signed(file) => Format::Signed,
+        _ if file[..file.len().min(SYNC_WITHIN)].windows(4).any(|word| word == SYNC) => Format::Bin,
+        _ => Format::Raw,
+    })
+}
+
+/// Returns whether Intel's PACSign made these bytes.
+pub(crate) fn is_signed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&SIGNED.to_le_bytes())
+}
