@@ -5,7 +5,7 @@ use std::time::Duration;
 use cmdseq::Capabilities;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::sysfs::PciFunction;
-use fpga_select::{Kind, Selector};
+use fpga_select::{Kind, Selection, Selector};
 
 use crate::cli::Cli;
 use crate::exit::{Failure, Result};
@@ -78,7 +78,11 @@ impl Cards {
     /// Opens cards for a command with time limit `timeout`. The limit also applies to a server that opens its card, but
     /// is at least a second.
     pub(crate) fn open_within(selector: &str, timeout: Duration) -> Result<Self> {
-        let selection = Selector::parse(selector)?.open_within(timeout.max(Duration::from_secs(1)))?;
+        Cards::of(Selector::parse(selector)?.open_within(timeout.max(Duration::from_secs(1)))?)
+    }
+
+    /// Takes opened functions into use.
+    pub(crate) fn of(selection: Selection) -> Result<Self> {
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
         Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
     }

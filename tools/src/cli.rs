@@ -2,6 +2,7 @@
 
 mod bench;
 mod channel;
+mod image;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::npy::Element;
 use crate::{address, number, size};
 pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
+pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, MockImage, StateDirectory};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -91,7 +93,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Channel,
     },
-    /// Provide mock cards to other processes
+    /// Show what an image file holds, and load it into a card
+    Image {
+        /// Subcommand
+        #[command(subcommand)]
+        command: Image,
+    },
+    /// Provide mock cards to other processes, and images for them
     Mock {
         /// Subcommand
         #[command(subcommand)]
@@ -108,6 +116,8 @@ pub(crate) enum Command {
 pub(crate) enum Mock {
     /// Serve mock cards on vfio-user sockets DIR/NODE.sock until interrupted
     Serve(Serve),
+    /// Write a GBS file for the cards of mock:s10-dfl
+    Image(MockImage),
 }
 
 #[derive(Debug, Args)]
@@ -197,7 +207,8 @@ pub(crate) struct Reset {
 
 #[derive(Debug, Args)]
 pub(crate) struct Selftest {
-    /// Card, such as vfio:0000:3b:00.0, mock:alveo-xdma:1 or mock:s10-dfl:4/0
+    /// Card, such as vfio:0000:3b:00.0, mock:alveo-xdma:1, mock:s10-dfl:4/0 or
+    /// mock:s10-dfl:4/0.control
     #[arg(value_name = "SELECTOR[/NODE]")]
     pub(crate) card: String,
 }

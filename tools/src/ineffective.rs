@@ -46,17 +46,28 @@ fn rules(cli: &Cli) -> Rules {
             rules
         }
         Command::Reg(_) | Command::Selftest(_) => no_cards("SELECTOR selects the card"),
+        Command::Image {
+            command: cli::Image::Load(cli::ImageLoad { card, .. }) | cli::Image::Recover(cli::ImageRecover { card, .. }),
+        } => {
+            let mut rules = no_cards("SELECTOR selects the card");
+            if card.starts_with("mock:") {
+                rules.push(("state_dir", "mock cards end with the command".to_owned()));
+            }
+            rules
+        }
         Command::Coll(arguments) => of_coll(arguments),
         Command::Plan(arguments) => of_operation(arguments.operation.collective),
-        Command::Asm(_) | Command::Disasm(_) | Command::Channel { command: cli::Channel::Check(_) } => {
-            no_machine("the command uses no card")
-        }
+        Command::Asm(_)
+        | Command::Disasm(_)
+        | Command::Channel { command: cli::Channel::Check(_) }
+        | Command::Image { command: cli::Image::Inspect(_) }
+        | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench {
             system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
         }) => no_machine("the command opens its own mock fabrics"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
-        Command::Mock { .. } => no_machine("SELECTOR selects the fabric"),
+        Command::Mock { command: cli::Mock::Serve(_) } => no_machine("SELECTOR selects the fabric"),
         Command::Completions { .. } => {
             let why = "the command prints a script and uses no card";
             [no_machine(why), vec![("json", why.to_owned())]].concat()

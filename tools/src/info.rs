@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::Cli;
 use crate::exit::Result;
-use crate::{output, size};
+use crate::{control_info, output, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -63,8 +63,15 @@ struct Component {
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<()> {
-    let components = components(&Selector::parse(&cards::selector(cli)?)?);
-    let cards = Cards::selected(cli)?;
+    let selector = Selector::parse(&cards::selector(cli)?)?;
+    let selection = selector.open()?;
+    if let [function] = selection.functions.as_slice()
+        && control_info::print(function, &selection.selector, selection.kind.name(), cli.json)?
+    {
+        return Ok(());
+    }
+    let components = components(&selector);
+    let cards = Cards::of(selection)?;
     let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
     let printed = Printed {
         schema: "fpgactl.info/1",

@@ -15,6 +15,7 @@ mod channel_load;
 mod check;
 mod cli;
 mod coll;
+mod control_info;
 mod data;
 mod disasm;
 mod doctor;
@@ -24,6 +25,7 @@ mod fold;
 mod function_info;
 mod functions;
 mod host_memory;
+mod image;
 mod ineffective;
 mod info;
 mod input_file;
@@ -52,7 +54,7 @@ mod verification;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use cli::{Channel, Cli, Command, Mock};
+use cli::{Channel, Cli, Command, Image, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
@@ -111,7 +113,11 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
         Command::Channel { command: Channel::Load(arguments) } => channel_load::load(cli, arguments),
         Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
+        Command::Image { command: Image::Inspect(arguments) } => image::inspect::run(cli, arguments),
+        Command::Image { command: Image::Load(arguments) } => image::load::run(cli, arguments),
+        Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
+        Command::Mock { command: Mock::Image(arguments) } => image::mock::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "fpgactl", &mut script);

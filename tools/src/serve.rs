@@ -4,7 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::{Fabric, NodeEndpoint, Selector};
 use serde::Serialize;
@@ -13,6 +15,9 @@ use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output;
+
+/// Name of a socket, and the function behind it.
+type Named = (String, Arc<dyn Endpoint>);
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -33,22 +38,28 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
             return Err(Failure::usage("--memory has no effect: it limits cards with a sequencer"));
         }
         prepare(directory)?;
-        return serve(None, cards, directory, &interrupt, announce);
+        return serve(None, named(cards, ""), directory, &interrupt, announce);
     }
-    let (fabric, cards) = selector.fabric()?;
+    let (fabric, cards, controls) = selector.fabric_with_controls()?;
     if let Some(bytes) = arguments.memory {
         fabric.limit_memory(bytes);
     }
     selector.plant_faults(&fabric);
     prepare(directory)?;
-    serve(Some(&fabric), cards, directory, &interrupt, announce)
+    let functions = [named(cards, ""), named(controls, ".control")].concat();
+    serve(Some(&fabric), functions, directory, &interrupt, announce)
 }
 
-/// Serves `cards`, of `fabric` if they have one, in `directory`, and calls `announce` after creating all sockets. Always
+/// Adds the names of their sockets to functions.
+fn named(functions: Vec<NodeEndpoint>, suffix: &str) -> Vec<Named> {
+    functions.into_iter().map(|(node, function)| (format!("{node}{suffix}.sock"), function)).collect()
+}
+
+/// Serves `functions`, of `fabric` if they have one, in `directory`, and calls `announce` after creating all sockets. Always
 /// returns the reason of its end: an interrupt, or a failure of the fabric.
 fn serve(
     fabric: Option<&Fabric>,
-    cards: Vec<NodeEndpoint>,
+    functions: Vec<Named>,
     directory: &Path,
     interrupt: &Interrupt,
     announce: impl FnOnce(&[PathBuf]) -> Result<()>,
@@ -58,9 +69,9 @@ fn serve(
     let budget = Budget::of_process();
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
-    for (node, card) in cards {
-        let path = directory.join(format!("{node}.sock"));
-        let server = Server::bind(&path, card).and_then(|server| server.with_budget(&budget).spawn());
+    for (name, function) in functions {
+        let path = directory.join(name);
+        let server = Server::bind(&path, function).and_then(|server| server.with_budget(&budget).spawn());
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
         sockets.push(path);
     }
@@ -97,7 +108,7 @@ fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -137,7 +148,7 @@ mod tests {
         let (announced, sockets) = mpsc::channel();
         let failure = thread::scope(|scope| {
             let served = scope.spawn(|| {
-                serve(Some(&fabric), cards, directory.path(), &interrupt, |sockets| {
+                serve(Some(&fabric), named(cards, ""), directory.path(), &interrupt, |sockets| {
                     announced.send(sockets.to_vec()).unwrap();
                     Ok(())
                 })

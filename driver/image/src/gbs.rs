@@ -6,13 +6,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::image::is_signed;
 use crate::reader::Reader;
+use crate::signed::is_signed;
 
 /// What a file with a description begins with: the GUID `58656f6e-4650-4741-b747-425376303031`, as its bytes are written.
-pub(crate) const MAGIC: [u8; 16] = *b"XeonFPGA\xb7GBSv001";
+pub const MAGIC: [u8; 16] = *b"XeonFPGA\xb7GBSv001";
 /// What a file without one begins with, and `magic-no` in a description.
-pub(crate) const MAGIC_WITHOUT_DESCRIPTION: u32 = 0x1d1f_8680;
+pub const MAGIC_NUMBER: u32 = 0x1d1f_8680;
 /// Most bytes of a description.
 const DESCRIPTION_MAX: u32 = 1 << 20;
 /// Versions of the description that mean the same.
@@ -58,21 +58,25 @@ impl<'a> Gbs<'a> {
         if file.bytes().starts_with(&MAGIC) {
             return with_description(file);
         }
-        if file.u32(0, "the header")? != MAGIC_WITHOUT_DESCRIPTION {
+        if file.u32(0, "the header")? != MAGIC_NUMBER {
             return Err(file.error(0, "it does not begin as GBS files do"));
         }
         // The id of the interface is written backwards.
         let mut id: [u8; 16] = file.array(4, "the id of the interface")?;
         id.reverse();
-        finish(file, 20, Gbs {
-            interface: Some(Uuid::from_bytes(id)),
-            platform: None,
-            accelerators: Vec::new(),
-            clock_mhz: [None; 2],
-            power_w: None,
-            bitstream: &[],
-            is_signed: false,
-        })
+        finish(
+            file,
+            20,
+            Gbs {
+                interface: Some(Uuid::from_bytes(id)),
+                platform: None,
+                accelerators: Vec::new(),
+                clock_mhz: [None; 2],
+                power_w: None,
+                bitstream: &[],
+                is_signed: false,
+            },
+        )
     }
 }
 
@@ -100,8 +104,8 @@ fn with_description(file: Reader<'_>) -> Result<Gbs<'_>> {
     let image = described.object(&description, "afu-image")?;
     described.check_version(&description)?;
     match image.get("magic-no").and_then(Value::as_u64) {
-        Some(magic) if magic == u64::from(MAGIC_WITHOUT_DESCRIPTION) => {}
-        Some(magic) => return Err(file.error(TEXT, format!("\"magic-no\" is {magic}; expected {MAGIC_WITHOUT_DESCRIPTION}"))),
+        Some(magic) if magic == u64::from(MAGIC_NUMBER) => {}
+        Some(magic) => return Err(file.error(TEXT, format!("\"magic-no\" is {magic}; expected {MAGIC_NUMBER}"))),
         None => return Err(file.error(TEXT, "the description has no number \"magic-no\"")),
     }
     let clusters = match image.get("accelerator-clusters") {
@@ -142,7 +146,9 @@ impl Description<'_> {
         match description.get("version") {
             None => Ok(()),
             Some(version) if version.as_u64().is_some_and(|version| VERSIONS.contains(&version)) => Ok(()),
-            Some(version) => Err(self.error(format!("the description is of version {version}; 1, 640 and 650 are known"))),
+            Some(version) => {
+                Err(self.error(format!("the description is of version {version}; 1, 640 and 650 are known")))
+            }
         }
     }
 

@@ -3,12 +3,11 @@
 use crate::bit::{self, Bit};
 use crate::error::{Error, Result};
 use crate::gbs::{self, Gbs};
+use crate::signed::is_signed;
 use crate::xclbin::{self, Xclbin};
 
 /// Most bytes of a file, as in XRT: 1 GiB.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// What a file begins with that Intel's PACSign made, as 32 bits, little-endian.
-const SIGNED: u32 = 0xb6ea_fd19;
 /// What a configuration stream of AMD's devices has near its beginning.
 const SYNC: [u8; 4] = [0xaa, 0x99, 0x55, 0x66];
 /// How near.
@@ -103,15 +102,10 @@ fn format_of(file: &[u8]) -> Option<Format> {
     }
     Some(match file {
         _ if file.starts_with(xclbin::MAGIC) => Format::Xclbin,
-        _ if file.starts_with(&gbs::MAGIC) || file.starts_with(&gbs::MAGIC_WITHOUT_DESCRIPTION.to_le_bytes()) => Format::Gbs,
+        _ if file.starts_with(&gbs::MAGIC) || file.starts_with(&gbs::MAGIC_NUMBER.to_le_bytes()) => Format::Gbs,
         _ if file.starts_with(&bit::MAGIC) => Format::Bit,
         _ if is_signed(file) => Format::Signed,
         _ if file[..file.len().min(SYNC_WITHIN)].windows(4).any(|word| word == SYNC) => Format::Bin,
         _ => Format::Raw,
     })
-}
-
-/// Returns whether Intel's PACSign made these bytes.
-pub(crate) fn is_signed(bytes: &[u8]) -> bool {
-    bytes.starts_with(&SIGNED.to_le_bytes())
 }

@@ -25,6 +25,7 @@ mod error;
 pub mod gbs;
 mod image;
 mod reader;
+mod signed;
 pub mod xclbin;
 
 pub use error::{Error, Result};

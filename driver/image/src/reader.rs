@@ -36,7 +36,10 @@ impl<'a> Reader<'a> {
             Some(end) => Ok(&self.bytes[offset as usize..end as usize]),
             None => {
                 let len = self.len();
-                Err(self.error(offset, format!("{what} has {bytes} bytes, but only {} are left", len.saturating_sub(offset))))
+                Err(self.error(
+                    offset,
+                    format!("{what} has {bytes} bytes, but only {} are left", len.saturating_sub(offset)),
+                ))
             }
         }
     }
@@ -82,7 +85,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns `count` entries of `each` bytes at `offset`, of a table.
-    pub(crate) fn entries(&self, offset: u64, count: i64, each: u64, what: &str) -> Result<impl Iterator<Item = Reader<'a>>> {
+    pub(crate) fn entries(
+        &self,
+        offset: u64,
+        count: i64,
+        each: u64,
+        what: &str,
+    ) -> Result<impl Iterator<Item = Reader<'a>>> {
         let whole = u64::try_from(count).ok().and_then(|count| count.checked_mul(each));
         let Some(whole) = whole else {
             return Err(self.error(0, format!("{what} has {count} entries")));

@@ -84,7 +84,10 @@ fn clocks_are_the_printed_ones() {
         let printed = groups(text, "Scalable Clocks", "System Clocks");
         assert_eq!(printed.len(), 3);
         for (clock, printed) in xclbin.clocks.iter().zip(&printed) {
-            assert_eq!((clock.name, format!("{} MHz", clock.mhz)), (printed["Name"].as_str(), printed["Frequency"].clone()));
+            assert_eq!(
+                (clock.name, format!("{} MHz", clock.mhz)),
+                (printed["Name"].as_str(), printed["Frequency"].clone())
+            );
             let kind = match clock.kind {
                 ClockKind::Data => "DATA",
                 ClockKind::Kernel => "KERNEL",
@@ -100,7 +103,8 @@ fn clocks_are_the_printed_ones() {
 #[test]
 fn kernels_and_their_connections_are_those_of_the_source() {
     let xclbin = parse(FILES[0].0);
-    let ips: Vec<_> = xclbin.ips.iter().map(|ip| (ip.name, ip_kind_name(ip.kind).unwrap(), ip.properties, ip.address)).collect();
+    let ips: Vec<_> =
+        xclbin.ips.iter().map(|ip| (ip.name, ip_kind_name(ip.kind).unwrap(), ip.properties, ip.address)).collect();
     assert_eq!(
         ips,
         [

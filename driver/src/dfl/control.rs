@@ -142,6 +142,14 @@ impl Control {
         port.release()
     }
 
+    /// Holds the accelerator in reset until [`reset_accelerator`](Self::reset_accelerator) or [`load`](Self::load) releases it.
+    ///
+    /// # Errors
+    /// As [`reset_accelerator`](Self::reset_accelerator).
+    pub fn hold_accelerator(&mut self) -> Result<()> {
+        self.port()?.hold()
+    }
+
     /// Reads the error registers. Returns those that are not zero, and clears nothing.
     pub fn errors(&self) -> Result<Vec<Reported>> {
         use fme::errors::{CATFAT, CATFAT_MEANINGS, ERROR, NONFATAL, NONFATAL_MEANINGS, PCIE0_ERROR, PCIE1_ERROR};

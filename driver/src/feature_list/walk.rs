@@ -6,7 +6,7 @@ use std::ops::Range;
 use fpga_hal::Window;
 use fpga_regs::dfl::{fme, port};
 use fpga_regs::feature_list::{
-    GUID, HEADERS_MAX, Header, REGISTERS, REGISTERS_ABSOLUTE, REGISTERS_BYTES, TYPE_AFU, TYPE_FIU,
+    GUID, HEADERS_MAX, Header, REGISTERS, REGISTERS_ABSOLUTE, REGISTERS_BYTES, TYPE_AFU, TYPE_FIU, TYPE_PRIVATE,
 };
 
 use crate::feature_list::error::Error;
@@ -51,6 +51,53 @@ pub struct Feature {
     /// Where its registers are in the BAR: from the header on, if that is of version 0. `None` if the header gives them an address
     /// instead.
     pub registers: Option<Range<u64>>,
+}
+
+/// Names of the management engine's features by id, as in Linux' `dfl-feature-id` list.
+const OF_MANAGEMENT: [(u16, &str); 20] = [
+    (0x01, "temperature"),
+    (0x02, "power"),
+    (0x03, "performance"),
+    (0x04, "errors"),
+    (0x05, "partial reconfiguration"),
+    (0x07, "performance"),
+    (0x08, "flash"),
+    (0x09, "memory interfaces"),
+    (0x0e, "board controller"),
+    (0x0f, "serial interfaces"),
+    (0x10, "Ethernet"),
+    (0x12, "board controller"),
+    (0x13, "QSFP"),
+    (0x14, "streaming to memory"),
+    (0x15, "serial interfaces"),
+    (0x20, "PCIe"),
+    (0x22, "time of day"),
+    (0x23, "feature with a GUID"),
+    (0x24, "UART"),
+    (0x26, "DMA"),
+];
+/// Names of a port's features by id.
+const OF_PORT: [(u16, &str); 5] = [
+    (0x10, "port errors"),
+    (0x11, "messages"),
+    (0x12, "user interrupts"),
+    (0x13, "remote SignalTap"),
+    (0x14, "accelerator clock"),
+];
+
+impl Feature {
+    /// Returns what it is, if this driver knows.
+    pub fn name(&self) -> Option<&'static str> {
+        let known: &[(u16, &'static str)] = match (self.kind, self.unit) {
+            (TYPE_FIU, Unit::Management) => return Some("management engine"),
+            (TYPE_FIU, Unit::Port) => return Some("port"),
+            (TYPE_AFU, _) => return Some("accelerator"),
+            (TYPE_PRIVATE, Unit::Management) => &OF_MANAGEMENT,
+            (TYPE_PRIVATE, Unit::Port) => &OF_PORT,
+            _ => &[],
+        };
+        known.iter().find(|(id, _)| *id == self.id).map(|(_, name)| *name)
+    }
 }
 
 impl fmt::Display for Feature {

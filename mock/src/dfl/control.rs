@@ -141,6 +141,12 @@ impl Control {
         }
     }
 
+    /// Releases the accelerator from reset, long ago.
+    pub(super) fn release_port(&mut self) {
+        self.store(PORT + port::CONTROL, 0, port::SOFT_RESET);
+        self.now_ns += PORT_RESET_NS;
+    }
+
     fn injected(&self) -> u64 {
         self.stored(ERRORS + fme::errors::INJECT)
     }

@@ -70,6 +70,11 @@ impl D5005 {
         Arc::<Accelerator>::clone(&self.accelerator)
     }
 
+    /// Releases the accelerator from reset, as a driver of the control function has done after power-up.
+    pub fn release(&self) {
+        self.control.lock().release_port();
+    }
+
     /// Has the next reconfiguration fail with these bits of ERROR after `after_words` words.
     pub fn fail_reconfiguration(&self, errors: u64, after_words: u64) {
         self.control.lock().engine.planted = Some(Planted { errors, after_words: after_words.max(1) });

@@ -1,10 +1,13 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE[.control]][+OPTION..][+FAULT..]`.
 
 use std::time::Duration;
 
 use fpga_mock::{Fault, Hardware, Moved, Profile, Shell, System, When};
 
 use crate::error::Error;
+
+/// What follows the node of a card for its control function.
+pub(crate) const CONTROL: &str = ".control";
 
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
@@ -21,6 +24,8 @@ pub(crate) struct MockCards {
     shape: String,
     /// Nodes of single cards; empty for all cards.
     nodes: Vec<u32>,
+    /// The control functions of these cards, not their accelerators.
+    pub(crate) are_controls: bool,
     pub(crate) faults: Vec<Fault>,
     /// Longest delay of host memory.
     pub(crate) late: Option<Duration>,
@@ -48,6 +53,9 @@ impl MockCards {
                     "expected a node for each card of a list, such as mock:optweb:4/0,mock:optweb:4/1".into(),
                 ));
             }
+            if next.are_controls != all.are_controls {
+                return Err(syntax("expected accelerators or control functions, found both".into()));
+            }
             all.nodes.extend(next.nodes);
             all.faults.extend(next.faults);
             all.late = all.late.max(next.late);
@@ -60,63 +68,27 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE][+OPTION..][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE[.control]][+OPTION..][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
         let name = options.next().unwrap_or_default();
         let (fabric, node) = name.split_once('/').map_or((name, None), |(fabric, node)| (fabric, Some(node)));
         let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("expected mock cards of one fabric"))?;
-        let mut words = fabric.split(':');
-        let (profile, shape) = (words.next(), words.next());
-        if words.next().is_some() {
-            return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
+        let profile = parse_profile(text, fabric)?;
+        let node_of_control = node.and_then(|node| node.strip_suffix(CONTROL));
+        if node_of_control.is_some() && profile.shell != Shell::S10Dfl {
+            return Err(syntax("no control function: cards of mock:s10-dfl have one"));
         }
-        let shell = Shell::ALL.into_iter().find(|shell| shell.name().is_some() && shell.name() == profile);
-        // Behind a shell is OPTWEB, unless `@PROFILE` says otherwise.
-        let (shape, profile) = match (shell, shape) {
-            (None, _) => (shape, profile),
-            (Some(_), Some(shape)) => match shape.split_once('@') {
-                Some((shape, profile)) => (Some(shape), Some(profile)),
-                None => (Some(shape), Some(System::Optweb.name())),
-            },
-            (Some(_), None) => (None, Some(System::Optweb.name())),
+        let mut mock = MockCards {
+            profile,
+            shape: fabric.to_owned(),
+            nodes: Vec::new(),
+            are_controls: node_of_control.is_some(),
+            faults: Vec::new(),
+            late: None,
         };
-        let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
-            let known: Vec<&str> = System::ALL
-                .map(System::name)
-                .into_iter()
-                .chain(Shell::ALL.into_iter().filter_map(Shell::name))
-                .collect();
-            let known = known.join(", ");
-            return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
-        };
-        let expected = match system {
-            System::Optweb => "expected a number of cards or GROUPSxSIZE",
-            System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
-        };
-        let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
-        let number =
-            |text: &str| text.parse::<u32>().map_err(|_| syntax(&format!("invalid shape {text:?}: {expected}")));
-        let grid = match shape.split_once('x') {
-            Some((rows, columns)) => Some((number(rows)?, number(columns)?)),
-            None => None,
-        };
-        // One row of a torus is a ring.
-        let on_torus = |of: fn(u32, u32) -> Profile| match grid {
-            Some((rows, columns)) => Ok(of(rows, columns)),
-            None => number(shape).map(|cards| of(1, cards)),
-        };
-        let profile = match (system, grid) {
-            (System::Optweb, Some((groups, size))) => Profile::optweb_dragonfly(groups, size),
-            (System::Optweb, None) => Profile::optweb(number(shape)?),
-            (System::Circus, _) => on_torus(Profile::circus)?,
-            (System::Bluelink, _) => on_torus(Profile::bluelink)?,
-        };
-        let profile = Profile { shell: shell.unwrap_or_default(), ..profile };
-        let mut mock =
-            MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), faults: Vec::new(), late: None };
-        if let Some(node) = node {
+        if let Some(node) = node_of_control.or(node) {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
@@ -145,7 +117,8 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        format!("mock:{}/{node}{}", self.shape, self.profile_options())
+        let function = if self.are_controls { CONTROL } else { "" };
+        format!("mock:{}/{node}{function}{}", self.shape, self.profile_options())
     }
 
     /// Returns the options of the cards, each only if it is not the profile's.
@@ -203,6 +176,54 @@ impl MockCards {
         }
         Ok(())
     }
+}
+
+/// Parses `PROFILE:SHAPE`, a part of the selector `text`.
+fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
+    let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
+    let mut words = fabric.split(':');
+    let (profile, shape) = (words.next(), words.next());
+    if words.next().is_some() {
+        return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
+    }
+    let shell = Shell::ALL.into_iter().find(|shell| shell.name().is_some() && shell.name() == profile);
+    // Behind a shell is OPTWEB, unless `@PROFILE` says otherwise.
+    let (shape, profile) = match (shell, shape) {
+        (None, _) => (shape, profile),
+        (Some(_), Some(shape)) => match shape.split_once('@') {
+            Some((shape, profile)) => (Some(shape), Some(profile)),
+            None => (Some(shape), Some(System::Optweb.name())),
+        },
+        (Some(_), None) => (None, Some(System::Optweb.name())),
+    };
+    let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
+        let known: Vec<&str> =
+            System::ALL.map(System::name).into_iter().chain(Shell::ALL.into_iter().filter_map(Shell::name)).collect();
+        let known = known.join(", ");
+        return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
+    };
+    let expected = match system {
+        System::Optweb => "expected a number of cards or GROUPSxSIZE",
+        System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
+    };
+    let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
+    let number = |text: &str| text.parse::<u32>().map_err(|_| syntax(&format!("invalid shape {text:?}: {expected}")));
+    let grid = match shape.split_once('x') {
+        Some((rows, columns)) => Some((number(rows)?, number(columns)?)),
+        None => None,
+    };
+    // One row of a torus is a ring.
+    let on_torus = |of: fn(u32, u32) -> Profile| match grid {
+        Some((rows, columns)) => Ok(of(rows, columns)),
+        None => number(shape).map(|cards| of(1, cards)),
+    };
+    let profile = match (system, grid) {
+        (System::Optweb, Some((groups, size))) => Profile::optweb_dragonfly(groups, size),
+        (System::Optweb, None) => Profile::optweb(number(shape)?),
+        (System::Circus, _) => on_torus(Profile::circus)?,
+        (System::Bluelink, _) => on_torus(Profile::bluelink)?,
+    };
+    Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
 }
 
 /// Parses the time of a fault.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
-use fpga_mock::{Fabric, LateDma, Profile};
+use fpga_mock::dfl::D5005;
+use fpga_mock::{Fabric, LateDma, Profile, Shell};
 
 use crate::error::Error;
 use crate::mock_cards::MockCards;
@@ -75,6 +76,11 @@ impl Selector {
             Cards::Xdma(mock) => mock.selected.clone(),
             Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
         }
+    }
+
+    /// Returns whether it selects control functions of mock cards.
+    pub fn selects_controls(&self) -> bool {
+        self.mock().is_some_and(|mock| mock.are_controls)
     }
 
     /// Returns a selector for each mock card, without faults.
@@ -169,21 +175,44 @@ impl Selector {
         cards.iter().map(|card| open(card, &domain)).collect()
     }
 
-    /// Creates the mock fabric and returns the selected cards by node, not attached to a bus. The selector's faults are
-    /// not active: see [`plant_faults`](Self::plant_faults).
+    /// Creates the mock fabric and returns the selected cards, or their control functions, by node, not attached to a bus. The
+    /// selector's faults are not active: see [`plant_faults`](Self::plant_faults).
     ///
     /// # Errors
     /// [`Error::NotMock`] for other cards; [`Error::Profile`].
     pub fn fabric(&self) -> Result<(Fabric, Vec<NodeEndpoint>), Error> {
+        let (fabric, cards, controls) = self.fabric_with_controls()?;
+        Ok((fabric, if self.selects_controls() { controls } else { cards }))
+    }
+
+    /// As [`fabric`](Self::fabric), with both: the selected cards, and their control functions if they have any.
+    ///
+    /// # Errors
+    /// As [`fabric`](Self::fabric).
+    pub fn fabric_with_controls(&self) -> Result<(Fabric, Vec<NodeEndpoint>, Vec<NodeEndpoint>), Error> {
         let selector = self.text.clone();
         let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
         let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
-        let card = |node| match mock.late {
-            Some(longest) => LateDma::new(fabric.endpoint(node), node.into(), longest) as Arc<dyn Endpoint>,
-            None => fabric.endpoint(node),
-        };
-        let cards = mock.selected().into_iter().map(|node| (node, card(node))).collect();
-        Ok((fabric, cards))
+        let (mut cards, mut controls) = (Vec::new(), Vec::new());
+        for node in mock.selected() {
+            let card = match mock.profile.shell {
+                Shell::S10Dfl => {
+                    let card = D5005::new(&fabric, node);
+                    card.release();
+                    controls.push((node, card.control()));
+                    card.accelerator()
+                }
+                Shell::Mock => fabric.endpoint(node),
+            };
+            cards.push((
+                node,
+                match mock.late {
+                    Some(longest) => LateDma::new(card, node.into(), longest) as Arc<dyn Endpoint>,
+                    None => card,
+                },
+            ));
+        }
+        Ok((fabric, cards, controls))
     }
 
     /// Returns the selected mock cards that no fabric connects, by number and not attached to a bus; `None` for other cards.

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Returns the socket at `path`, or all sockets in the directory at `path`. A missing path fails when the card is opened.
+/// What names of sockets of control functions end with. A directory stands for its cards, not for those.
+const CONTROL: &str = ".control.sock";
+
+/// Returns the socket at `path`, or all sockets of cards in the directory at `path`. A missing path fails when the card is opened.
 pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |error: std::io::Error| {
         let why = format!("cannot read the directory {}: {error}", path.display());
@@ -20,7 +23,8 @@ pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, 
     let mut sockets = Vec::new();
     for entry in entries {
         let socket = entry.map_err(unreadable)?.path();
-        if socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        let is_control = socket.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(CONTROL));
+        if !is_control && socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
             sockets.push(socket);
         }
     }

@@ -80,15 +80,21 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
         checks.push(Check::new(&card, "socket", checks::socket(socket)));
         checks.push(Check::new(&card, SEQUENCER, checks::unknown_until_opened(&card)));
     }
-    if selector.kind() == Kind::Mock && selector.profile().is_none() {
+    let without_sequencer = match selector.kind() {
+        Kind::Mock if selector.profile().is_none() => Some(("they model a DMA engine only", "mock:optweb:4")),
+        Kind::Mock if selector.selects_controls() => {
+            Some(("they are control functions", "their cards, without .control,"))
+        }
+        _ => None,
+    };
+    if let Some((cause, other)) = without_sequencer {
         let finding = Finding::Bad {
             found: "no command sequencer on these mock cards".into(),
-            cause: "they model a DMA engine only".into(),
-            fix: Fix::Hand("select mock:optweb:4 for collectives; fpgactl selftest tests the engine".into()),
+            cause: cause.into(),
+            fix: Fix::Hand(format!("select {other} for collectives; fpgactl selftest tests these")),
         };
         checks.push(Check::new(cards, SEQUENCER, finding));
-    }
-    if selector.profile().is_some() {
+    } else if selector.profile().is_some() {
         let count = selector.nodes().len();
         let found = format!("{count} in-process mock cards, which have no requirements");
         checks.push(Check::new(cards, "mock", Finding::Good(found)));

@@ -1,6 +1,7 @@
 //! `fpgactl selftest`: the first minutes with a card. Each part of it that this program knows is found and used once.
 
 mod checks;
+mod control;
 mod engine;
 mod sequencer;
 
@@ -34,9 +35,11 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     let mut checks = Checks::default();
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
+    let is_control = control::test(&mut checks, function);
     let sequencer = sequencer::test(&mut checks, function, &interrupt);
-    if !has_engine && sequencer.is_none() {
-        let found = "neither an XDMA engine nor a command sequencer: nothing that this program can use".to_owned();
+    if !has_engine && !is_control && sequencer.is_none() {
+        let found =
+            "no XDMA engine, no command sequencer, no control function: nothing that this program can use".to_owned();
         checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
     }
     // No socket leads to hardware.

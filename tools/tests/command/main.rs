@@ -8,6 +8,7 @@ mod definitions;
 mod exits;
 mod generated;
 mod hardware;
+mod images;
 mod machine;
 mod pipes;
 mod printed;

@@ -20,6 +20,9 @@ fn each_part_of_a_card_is_tested() {
             assert!(check["ok"] == true && check["ms"].is_number(), "{check}");
         }
     }
+    let control = json(&["selftest", "mock:s10-dfl:4/3.control"]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
+    assert!(control["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{control}");
     let text = stdout(&["selftest", "mock:alveo-xdma:1"]);
     assert!(
         text.starts_with("function          ok  10ee:903f (AMD UltraScale+ shell, 8 GT/s x16), BAR0 1 MiB"),
@@ -39,6 +42,8 @@ fn cards_on_sockets_are_tested_alike() {
         ids(&json(&["selftest", &served.card(0)])),
         ["function", "sequencer", "instructions", "card memory", "errors"]
     );
+    let control = json(&["selftest", &served.control(0)]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
 }
 
 #[test]

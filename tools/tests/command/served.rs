@@ -29,6 +29,11 @@ impl Served {
         format!("{}/{node}.sock", self.all())
     }
 
+    /// The selector of the control function of one card.
+    pub(crate) fn control(&self, node: u32) -> String {
+        format!("{}/{node}.control.sock", self.all())
+    }
+
     /// The selector of all cards.
     pub(crate) fn all(&self) -> String {
         format!("vfio-user:{}", self.directory.path().display())

@@ -149,9 +149,7 @@ fn signature(file: Reader<'_>) -> Result<Option<&[u8]>> {
     }
     let room = file.len() - FIXED_BYTES;
     match u64::try_from(bytes) {
-        Ok(bytes) if bytes > 0 && bytes <= room => {
-            Ok(Some(file.slice(file.len() - bytes, bytes, "the signature")?))
-        }
+        Ok(bytes) if bytes > 0 && bytes <= room => Ok(Some(file.slice(file.len() - bytes, bytes, "the signature")?)),
         _ => {
             let what = format!("the signature has {bytes} bytes; expected 1 to {room}, or -1 for none");
             Err(file.error(SIGNATURE_BYTES, what))

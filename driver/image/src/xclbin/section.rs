@@ -85,7 +85,8 @@ pub(super) fn sections(file: Reader<'_>, count: u32, table: u64) -> Result<Vec<S
         let (offset, bytes) = (entry.u64(OFFSET, "a section's offset")?, entry.u64(BYTES, "a section's size")?);
         let name = entry.text(NAME, NAME_BYTES, "a section's name")?;
         let kind = entry.u32(0, "a section's kind")?;
-        let called = kind_name(kind).map_or_else(|| format!("the section of kind {kind}"), |name| format!("section {name}"));
+        let called =
+            kind_name(kind).map_or_else(|| format!("the section of kind {kind}"), |name| format!("section {name}"));
         if bytes > 0 && offset < end {
             return Err(entry.error(OFFSET, format!("{called} begins at {offset:#x}, inside of the table of sections")));
         }

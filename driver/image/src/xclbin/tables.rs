@@ -156,7 +156,8 @@ fn memories(section: Reader<'_>) -> Result<Vec<Memory<'_>>> {
         let is_stream = STREAMS.contains(&kind);
         let kib = entry.u64(8, "a memory's size")?;
         let address = entry.u64(16, "a memory's address")?;
-        let Some(bytes) = kib.checked_mul(1024).filter(|bytes| is_stream || address.checked_add(*bytes).is_some()) else {
+        let Some(bytes) = kib.checked_mul(1024).filter(|bytes| is_stream || address.checked_add(*bytes).is_some())
+        else {
             return Err(entry.error(8, format!("a memory of {kib} KiB at {address:#x}, beyond 64 bits")));
         };
         Ok((kind, if is_stream { (0, 0) } else { (bytes, address) }))

@@ -1,0 +1,90 @@
+//! The commands `image` and `mock image`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::exit::{Failure, Result};
+use crate::size;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Image {
+    /// Show what an image file holds; uses no card
+    Inspect(ImageInspect),
+    /// Load an accelerator into an Intel card by partial reconfiguration
+    Load(ImageLoad),
+    /// Complete a load that was killed, or undo it
+    Recover(ImageRecover),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImageInspect {
+    /// Image: .xclbin or .bit of AMD, .gbs or .rbf of Intel
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImageLoad {
+    /// Image: .gbs, or another file with --unchecked
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Control function of the card, such as vfio:0000:3b:00.0 or
+    /// mock:s10-dfl:4/0.control; opening it resets the accelerator
+    #[arg(value_name = "SELECTOR")]
+    pub(crate) card: String,
+
+    /// Load a file that does not say which interface it is made for
+    #[arg(long)]
+    pub(crate) unchecked: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateDirectory,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImageRecover {
+    /// Control function of the card, as in `image load`
+    #[arg(value_name = "SELECTOR")]
+    pub(crate) card: String,
+
+    #[command(flatten)]
+    pub(crate) state: StateDirectory,
+}
+
+/// Where images are kept.
+#[derive(Debug, Args)]
+pub(crate) struct StateDirectory {
+    /// Directory that keeps the last image of each card, to roll back to [default:
+    /// $XDG_STATE_HOME/fpgactl, else ~/.local/state/fpgactl]
+    #[arg(long, value_name = "DIR", env = "FPGACTL_STATE_DIR", hide_env_values = true)]
+    state_dir: Option<PathBuf>,
+}
+
+impl StateDirectory {
+    /// Returns the directory, which may not exist.
+    pub(crate) fn path(&self) -> Result<PathBuf> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let by_default =
+            || variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+        self.state_dir.clone().or_else(|| by_default().map(|state| state.join("fpgactl"))).ok_or_else(|| {
+            Failure::usage("no directory to keep images in: neither --state-dir, nor XDG_STATE_HOME, nor HOME is set")
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MockImage {
+    /// Output file
+    #[arg(long, short, value_name = "FILE.gbs")]
+    pub(crate) output: PathBuf,
+
+    /// GUID of the accelerator [default: the mock card with a command sequencer]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) guid: Option<fpga_image::Uuid>,
+
+    /// Bytes of the bitstream
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = size::parse)]
+    pub(crate) bytes: u64,
+}

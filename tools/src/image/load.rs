@@ -1,0 +1,115 @@
+//! `fpgactl image load`: loads an accelerator into an Intel card by partial reconfiguration.
+
+use std::path::Path;
+use std::time::Instant;
+
+use fpga_image::Image;
+use fpga_select::{Kind, Selector};
+use serde::Serialize;
+
+use crate::cli::{Cli, ImageLoad};
+use crate::exit::{Failure, Result};
+use crate::image::card::{ImageCard, accelerators};
+use crate::image::kept::Kept;
+use crate::image::{parse, read};
+use crate::interrupt::Interrupt;
+use crate::{cards, output, size};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    file: String,
+    format: &'static str,
+    interface: String,
+    accelerators: Vec<String>,
+    bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
+    let interrupt = Interrupt::listen_until_restored()?;
+    let data = read(&arguments.file)?;
+    let image = parse(&arguments.file, &data)?;
+    let selector = Selector::parse(&arguments.card)?;
+    let mut card = ImageCard::open(&selector, &arguments.card)?;
+    let bitstream = card.checked(&arguments.file, &image, arguments.unchecked)?;
+    let kept = Kept::of(&selector, &arguments.state)?;
+    if let Some(kept) = &kept {
+        let note = |is_so: bool, text: &str| {
+            if is_so && !cli.json {
+                eprintln!("note: {text}")
+            }
+        };
+        note(kept.pending()?.is_some(), "an earlier load of this card was killed; this one replaces it");
+        let unknown =
+            "no earlier image of this card is kept: if this load fails, the card is left without an accelerator";
+        note(kept.good()?.is_none(), unknown);
+        kept.begin(&data)?;
+    }
+    let began = Instant::now();
+    if let Err(error) = card.load(bitstream, "loading", &interrupt) {
+        return Err(roll_back(&mut card, kept.as_ref(), error.into()));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    kept.as_ref().map_or(Ok(()), Kept::succeeded)?;
+    let printed = Printed {
+        schema: "fpgactl.image-load/1",
+        selector: &arguments.card,
+        kind: selector.kind().name(),
+        file: arguments.file.display().to_string(),
+        format: image.format().name(),
+        interface: card.interface.to_string(),
+        accelerators: accelerators(&image),
+        bytes: bitstream.len() as u64,
+        seconds,
+    };
+    if cli.json {
+        return output::json(&printed);
+    }
+    output::write(text(&printed, selector.kind()).as_bytes())
+}
+
+/// Loads the image that was there before. Returns the failure, with what the card holds now.
+fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Failure {
+    let nothing = "no accelerator is loaded";
+    let Some(kept) = kept else { return failure.with_help(nothing) };
+    let outcome = restore(card, kept);
+    // Whatever failed is told already.
+    let _ = kept.gave_up();
+    match outcome {
+        Ok(Some(before)) => failure.with_help(&format!("rolled back to {before}")),
+        Ok(None) => failure.with_help(nothing),
+        Err(also) => failure.with_help(&format!("rolling back failed, {nothing}: {}", also.message())),
+    }
+}
+
+/// Loads the last image that was loaded before, to its end. Returns its accelerators; `None` if no image is kept.
+pub(super) fn restore(card: &mut ImageCard, kept: &Kept) -> Result<Option<String>> {
+    let Some(data) = kept.good()? else { return Ok(None) };
+    let path = kept.folder();
+    let image = parse(path, &data)?;
+    // It was loaded into this card before.
+    let bitstream = card.checked(path, &image, true)?;
+    card.load(bitstream, "rolling back", &Interrupt::default())?;
+    Ok(Some(named(path, &image)))
+}
+
+/// Names an image by what it holds, or by where it is.
+pub(super) fn named(path: &Path, image: &Image<'_>) -> String {
+    match accelerators(image).as_slice() {
+        [] => format!("the image kept in {}", path.display()),
+        all => format!("accelerator {}", all.join(", ")),
+    }
+}
+
+fn text(printed: &Printed<'_>, kind: Kind) -> String {
+    let Printed { selector, bytes, seconds, accelerators, .. } = printed;
+    let holds = match accelerators.as_slice() {
+        [] => String::new(),
+        all => format!(", accelerator {}", all.join(", ")),
+    };
+    let note = if kind == Kind::Mock { cards::MOCK_CARDS_NOTE } else { "" };
+    format!("{selector}: loaded {} in {seconds:.2} s{holds}\n{note}", size::show(*bytes))
+}

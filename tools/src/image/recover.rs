@@ -1,0 +1,91 @@
+//! `fpgactl image recover`: completes a load that was killed, or undoes it.
+
+use fpga_select::Selector;
+use serde::Serialize;
+
+use crate::cli::{Cli, ImageRecover};
+use crate::exit::{Exit, Failure, Result};
+use crate::image::card::ImageCard;
+use crate::image::kept::Kept;
+use crate::image::load::{named, restore};
+use crate::image::parse;
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Done {
+    /// No load was killed.
+    Nothing,
+    /// The new image is loaded.
+    Completed,
+    /// The image before is loaded.
+    Undone,
+}
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    done: Done,
+    /// What is loaded now; null if nothing was done.
+    image: Option<String>,
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
+    let interrupt = Interrupt::listen_until_restored()?;
+    let selector = Selector::parse(&arguments.card)?;
+    let Some(kept) = Kept::of(&selector, &arguments.state)? else {
+        return Err(Failure::usage(format!(
+            "{} has nothing to recover: mock cards end with their command",
+            arguments.card
+        )));
+    };
+    let (done, image) = match kept.pending()? {
+        None => (Done::Nothing, None),
+        Some(data) => {
+            let mut card = ImageCard::open(&selector, &arguments.card)?;
+            complete(&mut card, &kept, &data, &interrupt)?
+        }
+    };
+    let (schema, kind) = ("fpgactl.image-recover/1", selector.kind().name());
+    let printed = Printed { schema, selector: &arguments.card, kind, done, image };
+    if cli.json {
+        return output::json(&printed);
+    }
+    let image = printed.image.unwrap_or_default();
+    let text = match done {
+        Done::Nothing => "no load was killed".to_owned(),
+        Done::Completed => format!("completed: {image}"),
+        Done::Undone => format!("undone: {image}"),
+    };
+    output::write(format!("{}: {text}\n", arguments.card).as_bytes())
+}
+
+/// Loads the new image, or else the one before.
+fn complete(card: &mut ImageCard, kept: &Kept, data: &[u8], interrupt: &Interrupt) -> Result<(Done, Option<String>)> {
+    let path = kept.folder();
+    let failure = match parse(path, data) {
+        // Whether it fits was checked, or waived, before it was kept.
+        Ok(image) => match card.checked(path, &image, true) {
+            Ok(bitstream) => match card.load(bitstream, "loading", interrupt) {
+                Ok(()) => {
+                    kept.succeeded()?;
+                    return Ok((Done::Completed, Some(named(path, &image))));
+                }
+                Err(error) => Failure::from(error),
+            },
+            Err(failure) => failure,
+        },
+        Err(failure) => failure,
+    };
+    let before = restore(card, kept)?;
+    kept.gave_up()?;
+    match before {
+        Some(_) if failure.exit() == Exit::Interrupted => Err(failure.with_help("the image before is loaded")),
+        Some(image) => Ok((Done::Undone, Some(image))),
+        None => Err(failure.with_help("no earlier image is kept: no accelerator is loaded")),
+    }
+}

@@ -1,0 +1,55 @@
+//! Tests of a control function: what its shell says, the reset of its accelerator, and its errors.
+
+use fpga_driver::dfl::{Control, Error};
+use fpga_hal::Function;
+
+use crate::selftest::checks::Checks;
+
+/// Why a test of a control function failed.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Control(#[from] Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Tests the control function. Returns whether it is one.
+pub(super) fn test(checks: &mut Checks, function: &Function) -> bool {
+    let mut control = match Control::open(function.clone()) {
+        Ok(control) => control,
+        Err(Error::NoControl { .. }) => return false,
+        Err(error) => {
+            checks.run("control function", || Err::<String, _>(error));
+            return true;
+        }
+    };
+    checks.run("control function", || {
+        Ok::<_, Error>(format!("{} features; {}", control.features().len(), control.identity()?))
+    });
+    checks.run("accelerator reset", || reset(&mut control));
+    checks.run("errors", || errors(&control));
+    true
+}
+
+/// Resets the accelerator, and holds it in reset afterwards if it was held before.
+fn reset(control: &mut Control) -> Result<String, Failed> {
+    let was_held = control.is_held()?;
+    control.reset_accelerator()?;
+    if control.is_held()? {
+        return Err(Failed::Other("the accelerator is held in reset after it was released".to_owned()));
+    }
+    if was_held {
+        control.hold_accelerator()?;
+    }
+    let before = if was_held { "held in reset, as before" } else { "released, as before" };
+    Ok(format!("acknowledged; {before}"))
+}
+
+fn errors(control: &Control) -> Result<String, Failed> {
+    let errors = control.errors()?;
+    match errors.as_slice() {
+        [] => Ok("none reported".to_owned()),
+        some => Err(Failed::Other(some.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+    }
+}

@@ -1,0 +1,266 @@
+//! `fpgactl image`: what files hold, and what a card holds after every way that loading may end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::served::Served;
+use crate::{command, json, run, stdout};
+
+/// GUID of the card with a sequencer, and of an accelerator that the model does not have.
+const CARD: &str = "6fe0a4a1-5a0c-4d0e-9a57-7f1f4f8b2c10";
+const OTHER: &str = "56e203e9-864f-49a7-b94b-12284c31e02b";
+
+/// A served card, images for it, and a place to keep them.
+struct Bench {
+    served: Served,
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Bench { served: Served::new(&["mock:s10-dfl:2"]), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes an image of this accelerator.
+    fn image(&self, guid: &str, bytes: &str) -> PathBuf {
+        let path = self.path(&format!("{guid}-{bytes}.gbs"));
+        stdout(&["mock", "image", "--output", path.to_str().unwrap(), "--guid", guid, "--bytes", bytes]);
+        path
+    }
+
+    /// Arguments for the control function of card 0.
+    fn words<'a>(&'a self, words: &[&'a str], control: &'a str) -> Vec<&'a str> {
+        [&["image"], words, &[control, "--state-dir", self.folder.path().to_str().unwrap()]].concat()
+    }
+
+    fn load(&self, image: &Path) -> Output {
+        run(&self.words(&["load", image.to_str().unwrap()], &self.served.control(0)))
+    }
+
+    fn loads(&self, image: &Path) -> serde_json::Value {
+        json(&self.words(&["load", image.to_str().unwrap()], &self.served.control(0)))
+    }
+
+    fn recover(&self) -> serde_json::Value {
+        json(&self.words(&["recover"], &self.served.control(0)))
+    }
+
+    /// The first 32 bits of the GUID in the accelerator's feature list; all-ones if there is no accelerator.
+    fn loaded(&self) -> u64 {
+        json(&["reg", &self.served.card(0), "0x14"])["value"].as_u64().unwrap()
+    }
+}
+
+fn beginning(guid: &str) -> u64 {
+    u64::from_str_radix(&guid[..8], 16).unwrap()
+}
+
+fn failed(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+#[test]
+fn an_image_replaces_the_accelerator_and_its_return_brings_it_back() {
+    let bench = Bench::new();
+    let collective = ["coll", "allgather", "--bytes", "4KiB", "--cards", &bench.served.all()];
+    let before = stdout(&collective);
+    let loaded = bench.loads(&bench.image(OTHER, "64KiB"));
+    assert_eq!(loaded["schema"], "fpgactl.image-load/1");
+    assert_eq!((loaded["bytes"].as_u64(), loaded["accelerators"][0].as_str()), (Some(65_536), Some(OTHER)));
+    assert_eq!(bench.loaded(), beginning(OTHER));
+    let (code, text) = failed(&run(&collective));
+    assert!(code == 1 && text.contains("no command sequencer"), "{code}: {text}");
+    bench.loads(&bench.image(CARD, "64KiB"));
+    assert_eq!(stdout(&collective), before);
+}
+
+#[test]
+fn a_first_load_says_that_nothing_is_kept_to_go_back_to() {
+    let bench = Bench::new();
+    let image = bench.image(OTHER, "4KiB");
+    let (code, text) = failed(&bench.load(&image));
+    assert_eq!(code, 0);
+    assert!(text.starts_with("note: no earlier image of this card is kept"), "{text}");
+    assert_eq!(failed(&bench.load(&image)), (0, String::new()));
+}
+
+#[test]
+fn a_load_that_fails_is_rolled_back() {
+    let bench = Bench::new();
+    let mut damaged = fs::read(bench.image(OTHER, "64KiB")).unwrap();
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    let bad = bench.path("bad.gbs");
+    fs::write(&bad, damaged).unwrap();
+    // Nothing to go back to.
+    let (code, text) = failed(&bench.load(&bad));
+    assert_eq!(code, 1);
+    assert!(text.ends_with("operation failed, or an error was pending; no accelerator is loaded\n"), "{text}");
+    assert_eq!(bench.loaded(), u64::from(u32::MAX));
+    bench.loads(&bench.image(CARD, "64KiB"));
+    let (code, text) = failed(&bench.load(&bad));
+    assert_eq!(code, 1);
+    assert!(text.ends_with(&format!("; rolled back to accelerator {CARD}\n")), "{text}");
+    assert_eq!(bench.loaded(), beginning(CARD));
+    assert_eq!(bench.recover()["done"], "nothing");
+}
+
+#[test]
+fn an_interrupted_load_is_rolled_back() {
+    let bench = Bench::new();
+    bench.loads(&bench.image(CARD, "64KiB"));
+    let long = bench.image(OTHER, "16MiB");
+    let control = bench.served.control(0);
+    let words = bench.words(&["load", long.to_str().unwrap()], &control);
+    let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let pending = find(bench.folder.path(), "pending");
+    assert!(pending, "the load began");
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let (code, text) = failed(&child.wait_with_output().unwrap());
+    assert_eq!(code, 130, "{text}");
+    assert!(
+        text.contains("interrupted after") && text.ends_with(&format!("rolled back to accelerator {CARD}\n")),
+        "{text}"
+    );
+    assert_eq!(bench.loaded(), beginning(CARD));
+}
+
+/// Waits until a file of this name is somewhere below `folder`.
+fn find(folder: &Path, name: &str) -> bool {
+    fn is_below(folder: &Path, name: &str) -> bool {
+        fs::read_dir(folder).unwrap().flatten().any(|entry| {
+            entry.file_name() == name
+                || entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_below(&entry.path(), name)
+        })
+    }
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(60) {
+        if is_below(folder, name) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+/// Kills loads at points that are spread over their whole time. Afterwards the next command leaves the old image or the new one, and
+/// says which.
+#[test]
+fn a_killed_load_is_completed_or_undone() {
+    let points = if std::env::var_os("FPGA_TESTS_FULL").is_some() { 200 } else { 30 };
+    let bench = Bench::new();
+    let images = [(CARD, bench.image(CARD, "256KiB")), (OTHER, bench.image(OTHER, "256KiB"))];
+    let began = Instant::now();
+    bench.loads(&images[0].1);
+    let whole = began.elapsed();
+    let mut current = CARD;
+    let mut outcomes = [0; 3];
+    for point in 0..points {
+        let (guid, image) = &images[(point + 1) % 2];
+        let control = bench.served.control(0);
+        let words = bench.words(&["load", image.to_str().unwrap()], &control);
+        let mut child = command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        thread::sleep(whole * point as u32 / points as u32);
+        let _ = child.kill();
+        let was_killed = child.wait().unwrap().code().is_none();
+        // The server may take a moment to see that its client is gone.
+        let recovered = bench.recover();
+        match recovered["done"].as_str().unwrap() {
+            "nothing" if was_killed => outcomes[0] += 1,
+            "nothing" => (current, outcomes[0]) = (guid, outcomes[0] + 1),
+            "completed" => (current, outcomes[1]) = (guid, outcomes[1] + 1),
+            "undone" => outcomes[2] += 1,
+            other => panic!("{other}"),
+        }
+        let said = recovered["image"].as_str().map(|image| image.trim_start_matches("accelerator "));
+        assert!(said.is_none_or(|said| said == current), "point {point}: {recovered}");
+        let loaded = bench.loaded();
+        if said.is_none() && was_killed && loaded == beginning(guid) {
+            // Killed after its last act, before it could say so.
+            current = guid;
+        }
+        assert_eq!(loaded, beginning(current), "point {point}: {recovered}");
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+#[test]
+fn an_image_whose_completion_fails_is_undone() {
+    let bench = Bench::new();
+    bench.loads(&bench.image(CARD, "4KiB"));
+    // As if a load of a damaged image had been killed.
+    let mut damaged = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    let socket = bench.served.control(0).trim_start_matches("vfio-user:/").to_owned();
+    let kept = bench.path("vfio-user").join(socket);
+    fs::write(kept.join("pending"), damaged).unwrap();
+    let recovered = bench.recover();
+    assert_eq!(
+        (recovered["done"].as_str(), recovered["image"].as_str()),
+        (Some("undone"), Some(&*format!("accelerator {CARD}")))
+    );
+    assert_eq!(bench.loaded(), beginning(CARD));
+    assert_eq!(bench.recover()["done"], "nothing");
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    let foreign = bench.path("foreign.gbs");
+    let text = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    let place = text.windows(8).position(|bytes| bytes == b"a1c4ad5c").unwrap();
+    fs::write(&foreign, [&text[..place], b"ffffffff", &text[place + 8..]].concat()).unwrap();
+    let raw = bench.path("x.rbf");
+    fs::write(&raw, [7; 400]).unwrap();
+    let empty = bench.path("empty");
+    fs::write(&empty, []).unwrap();
+    let xclbin = PathBuf::from("../driver/image/tests/data/plain.xclbin");
+    for (file, code, reason) in [
+        (
+            &foreign,
+            7,
+            "made for interface ffffffff-2b37-4d2e-9f0e-64a6b6c51f70; the card has a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70",
+        ),
+        (&raw, 7, "use --unchecked"),
+        (&empty, 7, "the file is empty"),
+        (&xclbin, 7, "xclbin files are for AMD's cards"),
+        (&bench.path("none"), 4, "No such file"),
+        (&bench.path(""), 7, "not a regular file"),
+    ] {
+        let (found, text) = failed(&bench.load(file));
+        assert!(found == code && text.contains(reason), "{}: {found}: {text}", file.display());
+    }
+    assert_eq!(bench.loaded(), beginning(CARD), "the card is as it was");
+    let image = bench.image(OTHER, "4KiB");
+    let (code, text) = failed(&run(&bench.words(&["load", image.to_str().unwrap()], &bench.served.card(0))));
+    assert!(code == 7 && text.contains("is no control function"), "{code}: {text}");
+    let all = ["image", "load", image.to_str().unwrap(), "mock:s10-dfl:2/0.control,mock:s10-dfl:2/1.control"];
+    let (code, text) = failed(&run(&all));
+    assert!(code == 2 && text.contains("selects 2 functions: select one"), "{code}: {text}");
+    for selector in ["mock:optweb:2/0.control", "mock:s10-dfl:2/0,mock:s10-dfl:2/1.control", "mock:s10-dfl:2.control"] {
+        assert_eq!(run(&["info", "--cards", selector]).status.code(), Some(2), "{selector}");
+    }
+}
+
+#[test]
+fn a_file_without_a_known_interface_is_loaded_if_told_to() {
+    let bench = Bench::new();
+    let gbs = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    let raw = bench.path("x.rbf");
+    fs::write(&raw, &gbs[gbs.len() - 4096..]).unwrap();
+    let control = bench.served.control(0);
+    let words = bench.words(&["load", "--unchecked", raw.to_str().unwrap()], &control);
+    let text = stdout(&[&words[..], &["--json"]].concat());
+    assert!(text.contains("\"format\": \"raw bitstream\""), "{text}");
+    assert_eq!(bench.loaded(), beginning(OTHER));
+}
