@@ -95,7 +95,8 @@ impl PipeReader {
         Ok(now)
     }
 
-    /// Closes the end, and returns the card. What was not read is lost, and later writes fail with [`PipeError::Broken`].
+    /// Closes the end, and returns the card. What was not read is lost, and later writes fail with [`PipeError::Broken`]; once the card
+    /// is dropped, which resets it, a write that is on its way fails with [`Status::LinkDown`].
     ///
     /// # Errors
     /// The card's.

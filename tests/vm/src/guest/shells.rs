@@ -15,11 +15,17 @@ tests! {
     ["stratix"] => [
         every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process,
         each_part_of_a_stratix_card_is_tested,
+        an_image_is_loaded_through_a_control_function,
     ],
     ["alveo"] => [each_part_of_an_alveo_card_is_tested],
 }
 
 const BOUND: Duration = Duration::from_secs(60);
+
+/// GUID of an accelerator that the model does not have.
+const OTHER: &str = "56e203e9-864f-49a7-b94b-12284c31e02b";
+/// Where images and their journal are.
+const FOLDER: &str = "/tmp/images";
 
 fn functions(vendor: &str, device: &str) -> Vec<PciFunction> {
     let found = PciFunction::all(vendor, device);
@@ -57,6 +63,29 @@ fn each_part_of_a_stratix_card_is_tested(guest: &Guest) {
         let checks = selftest(guest, User::Worker, card);
         assert_eq!(checks, ["function", "sequencer", "instructions", "card memory", "errors"]);
     }
+}
+
+fn an_image_is_loaded_through_a_control_function(guest: &Guest) {
+    let cards = stratix();
+    let controls = PciFunction::all("0x8086", "0xbcce");
+    let [control] = controls.as_slice() else { panic!("{} control functions", controls.len()) };
+    pci::give_to_worker(&controls);
+    let checks = selftest(guest, User::Worker, control);
+    assert_eq!(checks, ["function", "control function", "accelerator reset", "errors"]);
+
+    let good = |words: &[&str]| run(User::Worker, &[&["fpgactl"], words].concat(), BOUND).good().stdout;
+    run(User::Worker, &["mkdir", "-p", FOLDER], BOUND).good();
+    let (card, control) = (format!("vfio:{}", cards[0].address), format!("vfio:{}", control.address));
+    for (image, guid) in [("other.gbs", &["--guid", OTHER][..]), ("card.gbs", &[])] {
+        let path = format!("{FOLDER}/{image}");
+        good(&[&["mock", "image", "--bytes", "64KiB", "--output", &path], guid].concat());
+        guest.log(good(&["image", "load", &path, &control, "--state-dir", FOLDER]));
+        // The first 32 bits of the GUID in the feature list of the accelerator.
+        let register: Value = serde_json::from_str(&good(&["reg", &card, "0x14", "--json"])).expect("JSON");
+        let expected = if guid.is_empty() { 0x6fe0_a4a1 } else { 0x56e2_03e9 };
+        assert_eq!(register["value"], expected, "{image}");
+    }
+    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 5);
 }
 
 /// By root: rules give no default ids of AMD's tools to a group of users.

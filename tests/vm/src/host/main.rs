@@ -199,16 +199,18 @@ type Started = (Machine, Option<Server>, PathBuf, UnixStream);
 /// Starts what a scenario needs.
 fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Started, MachineError> {
     let (fpgactl, cards) = (arguments.programs.join("fpgactl"), arguments.programs.join("fpga-cards"));
-    let serve = |selector| Server::start(&fpgactl, &["mock", "serve", selector, "--socket-dir"], folder).map(Some);
+    let controls = usize::from(scenario == Scenario::Stratix);
+    let serve =
+        |selector| Server::start(&fpgactl, &["mock", "serve", selector, "--socket-dir"], folder, controls).map(Some);
     let server = match scenario {
         Scenario::Bus => None,
-        Scenario::Devices => Some(Server::start(&cards, &["serve"], folder)?),
+        Scenario::Devices => Some(Server::start(&cards, &["serve"], folder, controls)?),
         Scenario::Private => serve(&format!("mock:optweb:{CARDS}+late={LATE_US}"))?,
         Scenario::Stratix => serve(&format!("mock:s10-dfl:{CARDS}"))?,
         Scenario::Alveo => serve(&format!("mock:alveo-xdma:{CARDS}"))?,
         Scenario::Cards | Scenario::Small => serve(&format!("mock:optweb:{CARDS}"))?,
     };
-    let cards = server.as_ref().map(Server::sockets).unwrap_or_default();
+    let mut cards = server.as_ref().map(Server::sockets).unwrap_or_default().to_vec();
     let (disk, medium) = (folder.join("disk.cpio"), folder.join("medium.raw"));
     let kernel = arguments.vm.join("small.elf");
     // Cards that map memory get large pages, and those that do not get small ones: both must work.
@@ -217,8 +219,9 @@ fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Sta
     if let Some(filter) = &arguments.filter {
         parameters.push_str(&format!(" {FILTER}={filter}"));
     }
-    let (software, cards) = if scenario == Scenario::Small {
-        (Software::Small { kernel: &kernel }, &cards[..1])
+    let software = if scenario == Scenario::Small {
+        cards.truncate(1);
+        Software::Small { kernel: &kernel }
     } else {
         disk::write(&arguments.vm, &arguments.programs, &arguments.udev, &disk, &folder.join("scratch"))?;
         for medium in [&medium, &folder.join(SCRAP)] {
@@ -227,9 +230,9 @@ fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Sta
         }
         let shared_memory = scenario != Scenario::Private;
         let devices = if scenario == Scenario::Bus { BUS_DEVICES } else { &[] };
-        (Software::Linux { disk: &disk, medium: &medium, shared_memory, parameters: &parameters, devices }, cards)
+        Software::Linux { disk: &disk, medium: &medium, shared_memory, parameters: &parameters, devices }
     };
-    let (machine, line) = Machine::start(&Parts { vm: &arguments.vm, folder, cards, software })?;
+    let (machine, line) = Machine::start(&Parts { vm: &arguments.vm, folder, cards: &cards, software })?;
     Ok((machine, server, medium, line))
 }
 

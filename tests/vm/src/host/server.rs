@@ -20,8 +20,13 @@ pub(crate) struct Server {
 
 impl Server {
     /// Has `program` with `words` and `folder` serve [`CARDS`] cards of one fabric there, and waits until all can be
-    /// reached.
-    pub(crate) fn start(program: &Path, words: &[&str], folder: &Path) -> Result<Self, MachineError> {
+    /// reached, with the control functions of the first `controls` cards.
+    pub(crate) fn start(
+        program: &Path,
+        words: &[&str],
+        folder: &Path,
+        controls: usize,
+    ) -> Result<Self, MachineError> {
         let said = File::create(folder.join("server.log")).map_err(failed("make a log"))?;
         let process = Command::new(program)
             .args(words)
@@ -31,7 +36,9 @@ impl Server {
             .stderr(said)
             .spawn()
             .map_err(failed(format!("start {}", program.display())))?;
-        let sockets = (0..CARDS).map(|index| folder.join(format!("{index}.sock"))).collect();
+        let cards = (0..CARDS).map(|index| format!("{index}.sock"));
+        let names = cards.chain((0..controls).map(|index| format!("{index}.control.sock")));
+        let sockets = names.map(|name| folder.join(name)).collect();
         let mut server = Server { process, sockets };
         let deadline = Instant::now() + BOUND;
         while !server.sockets.iter().all(|socket| socket.exists()) {
@@ -45,7 +52,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The cards' sockets.
+    /// The sockets: those of all cards, and then those of control functions.
     pub(crate) fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
