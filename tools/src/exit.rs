@@ -301,12 +301,12 @@ impl From<fpga_driver::Error> for Failure {
 
 impl From<fpga_driver::dfl::Error> for Failure {
     fn from(error: fpga_driver::dfl::Error) -> Self {
-        use fpga_driver::dfl::Error::{Card, Interrupted, Missing, NoControl, Refused, TimedOut};
+        use fpga_driver::dfl::Error::{Card, Interrupted, Missing, NoControl, NoExerciser, Refused, TimedOut};
         let exit = match error {
             Card(error) => return error.into(),
             TimedOut { .. } => Exit::Timeout,
             Interrupted { .. } => Exit::Interrupted,
-            Refused { .. } | Missing { .. } | NoControl { .. } => Exit::Refused,
+            Refused { .. } | Missing { .. } | NoControl { .. } | NoExerciser { .. } => Exit::Refused,
             _ => Exit::Failed,
         };
         Failure::chain(exit, &error)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
-use fpga_select::{Fabric, NodeEndpoint, Selector};
+use fpga_select::{Fabric, MockFunction, NodeEndpoint, Selector};
 use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
@@ -38,21 +38,22 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
             return Err(Failure::usage("--memory has no effect: it limits cards with a sequencer"));
         }
         prepare(directory)?;
-        return serve(None, named(cards, ""), directory, &interrupt, announce);
+        return serve(None, named(cards), directory, &interrupt, announce);
     }
-    let (fabric, cards, controls) = selector.fabric_with_controls()?;
+    let (fabric, functions) = selector.fabric_with_all_functions()?;
     if let Some(bytes) = arguments.memory {
         fabric.limit_memory(bytes);
     }
     selector.plant_faults(&fabric);
     prepare(directory)?;
-    let functions = [named(cards, ""), named(controls, ".control")].concat();
-    serve(Some(&fabric), functions, directory, &interrupt, announce)
+    let name =
+        |function: MockFunction| (format!("{}{}.sock", function.node, function.part.suffix()), function.endpoint);
+    serve(Some(&fabric), functions.into_iter().map(name).collect(), directory, &interrupt, announce)
 }
 
-/// Adds the names of their sockets to functions.
-fn named(functions: Vec<NodeEndpoint>, suffix: &str) -> Vec<Named> {
-    functions.into_iter().map(|(node, function)| (format!("{node}{suffix}.sock"), function)).collect()
+/// Adds the names of their sockets to cards.
+fn named(cards: Vec<NodeEndpoint>) -> Vec<Named> {
+    cards.into_iter().map(|(node, card)| (format!("{node}.sock"), card)).collect()
 }
 
 /// Serves `functions`, of `fabric` if they have one, in `directory`, and calls `announce` after creating all sockets. Always
@@ -148,7 +149,7 @@ mod tests {
         let (announced, sockets) = mpsc::channel();
         let failure = thread::scope(|scope| {
             let served = scope.spawn(|| {
-                serve(Some(&fabric), named(cards, ""), directory.path(), &interrupt, |sockets| {
+                serve(Some(&fabric), named(cards), directory.path(), &interrupt, |sockets| {
                     announced.send(sockets.to_vec()).unwrap();
                     Ok(())
                 })

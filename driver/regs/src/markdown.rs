@@ -88,21 +88,28 @@ fn control_function(out: &mut String) {
             let _ = writeln!(out, "Its registers are not modelled: they read 0.");
             continue;
         }
-        let _ = writeln!(out, "| offset | register | writes | power-up | meaning |\n|---|---|---|---|---|");
-        for register in feature.registers {
-            let dfl::Register { name, offset, reset, writes, description } = register;
-            let writes = match writes {
-                dfl::Writes::Ignored => "none".to_owned(),
-                dfl::Writes::Kept(u64::MAX) => "kept".to_owned(),
-                dfl::Writes::Kept(bits) => format!("kept: {bits:#x}"),
-                dfl::Writes::Clear(bits) => format!("ones clear: {bits:#x}"),
-                dfl::Writes::Control(kept, 0) => format!("kept: {kept:#x}"),
-                dfl::Writes::Control(kept, set) => format!("kept: {kept:#x}; ones set: {set:#x}"),
-                dfl::Writes::Pushed => "each counts".to_owned(),
-            };
-            let reset = reset.map_or("the card's".to_owned(), |reset| format!("{reset:#x}"));
-            let _ = writeln!(out, "| {offset:#04x} | {name} | {writes} | {reset} | {description} |");
-        }
+        wide_table(out, feature.registers);
+    }
+    let _ = writeln!(out, "\n## Host exerciser (HE-LB), header {:#018x}\n", dfl::exerciser::HEADER);
+    wide_table(out, dfl::exerciser::TABLE);
+}
+
+/// Registers of 64 bits.
+fn wide_table(out: &mut String, registers: &[dfl::Register]) {
+    let _ = writeln!(out, "| offset | register | writes | power-up | meaning |\n|---|---|---|---|---|");
+    for register in registers {
+        let dfl::Register { name, offset, reset, writes, description } = register;
+        let writes = match writes {
+            dfl::Writes::Ignored => "none".to_owned(),
+            dfl::Writes::Kept(u64::MAX) => "kept".to_owned(),
+            dfl::Writes::Kept(bits) => format!("kept: {bits:#x}"),
+            dfl::Writes::Clear(bits) => format!("ones clear: {bits:#x}"),
+            dfl::Writes::Control(kept, 0) => format!("kept: {kept:#x}"),
+            dfl::Writes::Control(kept, set) => format!("kept: {kept:#x}; ones set: {set:#x}"),
+            dfl::Writes::Pushed => "each counts".to_owned(),
+        };
+        let reset = reset.map_or("the card's".to_owned(), |reset| format!("{reset:#x}"));
+        let _ = writeln!(out, "| {offset:#04x} | {name} | {writes} | {reset} | {description} |");
     }
 }
 

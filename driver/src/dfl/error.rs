@@ -18,6 +18,34 @@ pub enum Error {
         /// What was looked at, and found.
         looked: String,
     },
+    /// The function's feature list leads to no host exerciser.
+    #[error("{name} has no host exerciser: {looked}")]
+    NoExerciser {
+        /// The function.
+        name: String,
+        /// What was looked at, and found.
+        looked: String,
+    },
+    /// The host exerciser noted an error.
+    #[error("{name}: the host exerciser reports errors {errors:#x}")]
+    Exercise {
+        /// The function.
+        name: String,
+        /// The bits in its status.
+        errors: u32,
+    },
+    /// The host exerciser wrote something else than it was to read.
+    #[error("{name}: byte {at} that the host exerciser has written is {found:#04x}; expected {expected:#04x}")]
+    WrongData {
+        /// The function.
+        name: String,
+        /// Which byte.
+        at: u64,
+        /// What was to be there.
+        expected: u8,
+        /// What is there.
+        found: u8,
+    },
     /// The card's shell lacks a feature.
     #[error("{name} has no {what}")]
     Missing {

@@ -25,12 +25,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! OFS shells have a host exerciser on a function of its own, which needs no image: [`Exerciser`].
+//!
 //! Who loads an image sees to it that nobody uses the accelerator: its function belongs to another driver, which this one does not
 //! know.
 mod block;
 mod control;
 mod engine;
 mod error;
+mod exerciser;
 mod identity;
 mod port;
 mod reported;
@@ -38,5 +41,6 @@ mod reported;
 pub use control::Control;
 pub use engine::Progress;
 pub use error::{Error, Result};
+pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;

@@ -55,7 +55,7 @@ impl Attached {
 }
 
 /// What is behind the registers of a function.
-pub(super) trait Logic: Send {
+pub(super) trait Logic: Send + 'static {
     fn attached(&mut self) -> &mut Attached;
 
     /// Reads the 64 bits at `offset`, a multiple of 8.

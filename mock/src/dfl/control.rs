@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use fpga_regs::dfl::{CONTROL, FEATURES, Register, Writes, fme, port, reconfiguration};
 
-use crate::card::bus_ports::BusPorts;
-use crate::card::config_space::ConfigSpace;
-use crate::card::msix::Msix;
 use crate::dfl::accelerator::Accelerator;
+use crate::dfl::attached::{Attached, FunctionEndpoint, Logic};
+use crate::dfl::exerciser::Exerciser;
 use crate::dfl::reconfiguration::{Event, Reconfiguration};
 use crate::dfl::slot::Slot;
 
@@ -41,20 +40,18 @@ const PORT_ERRORS: u32 = FEATURES[12].offset;
 
 /// A control function.
 pub(super) struct Control {
-    pub(super) config: ConfigSpace,
-    pub(super) msix: Msix,
-    pub(super) bus: Option<BusPorts>,
+    pub(super) attached: Attached,
     registers: BTreeMap<u32, (Writes, u64)>,
     pub(super) engine: Reconfiguration,
     interface: u128,
     slot: Arc<Slot>,
     accelerator: Arc<Accelerator>,
+    exerciser: Arc<FunctionEndpoint<Exerciser>>,
     now_ns: u64,
     /// When the port's soft reset changed last.
     port_changed_ns: u64,
     /// A soft reset of the port is never acknowledged.
     pub(super) withholds_port_ack: bool,
-    pub(super) is_gone: bool,
 }
 
 fn declared() -> impl Iterator<Item = (u32, &'static Register)> {
@@ -62,30 +59,26 @@ fn declared() -> impl Iterator<Item = (u32, &'static Register)> {
 }
 
 impl Control {
-    pub(super) fn new(interface: u128, slot: Arc<Slot>, accelerator: Arc<Accelerator>) -> Self {
+    pub(super) fn new(
+        interface: u128,
+        slot: Arc<Slot>,
+        accelerator: Arc<Accelerator>,
+        exerciser: Arc<FunctionEndpoint<Exerciser>>,
+    ) -> Self {
         let stored = |(offset, register): (u32, &Register)| (offset, (register.writes, register.reset.unwrap_or(0)));
         let headers = FEATURES.iter().map(|feature| (feature.offset, (Writes::Ignored, feature.header)));
         Control {
-            config: ConfigSpace::new(&CONTROL),
-            msix: Msix::new(CONTROL.msix),
-            bus: None,
+            attached: Attached::new(&CONTROL),
             registers: declared().map(stored).chain(headers).collect(),
             engine: Reconfiguration::new(),
             interface,
             slot,
             accelerator,
+            exerciser,
             now_ns: 0,
             port_changed_ns: 0,
             withholds_port_ack: false,
-            is_gone: false,
         }
-    }
-
-    /// Resets the function, and with it the accelerator. The registers of the shell stay.
-    pub(super) fn reset(&mut self) {
-        self.config = ConfigSpace::new(&CONTROL);
-        self.msix = Msix::new(CONTROL.msix);
-        self.accelerator.reset_logic();
     }
 
     fn stored(&self, offset: u32) -> u64 {
@@ -109,35 +102,6 @@ impl Control {
             Event::Started => (region.accelerator, region.is_frozen) = (None, true),
             Event::Configured(guid) => (region.accelerator, region.is_frozen) = (Some(guid), false),
             Event::Reset => region.is_frozen = false,
-        }
-    }
-
-    /// Reads the 64 bits at `offset`, a multiple of 8.
-    pub(super) fn read(&mut self, offset: u32) -> u64 {
-        self.pass(READ_NS);
-        self.look_at_port();
-        match offset {
-            _ if offset == fme::BITSTREAM_ID => BITSTREAM_ID,
-            _ if offset == fme::BITSTREAM_MD => BITSTREAM_MD,
-            _ if offset == ERRORS + fme::errors::NONFATAL => {
-                let is_injected = self.injected() & 1 << 2 != 0;
-                if is_injected { fme::errors::NONFATAL_INJECTED } else { 0 }
-            }
-            _ if offset == ERRORS + fme::errors::CATFAT => {
-                (self.injected() >> 1 & 1) << 9 | (self.injected() & 1) << 11
-            }
-            _ if offset == ENGINE + reconfiguration::CONTROL => self.engine.control(self.now_ns),
-            _ if offset == ENGINE + reconfiguration::STATUS => self.engine.status(),
-            _ if offset == ENGINE + reconfiguration::ERROR => self.engine.errors(),
-            _ if offset == ENGINE + reconfiguration::INTERFACE_LO => self.interface as u64,
-            _ if offset == ENGINE + reconfiguration::INTERFACE_HI => (self.interface >> 64) as u64,
-            _ if offset == PORT + port::CONTROL => self.port_control(),
-            _ if offset == PORT + port::STATUS => u64::from(self.slot.lock().is_frozen),
-            _ if offset == CLOCK + port::clock::STATUS_1 => {
-                let which = self.stored(CLOCK + port::clock::COMMAND_1) >> 32 & 1;
-                CLOCK_VERSION | REFERENCE_10KHZ << 33 | which << 32 | CLOCKS_10KHZ[which as usize]
-            }
-            _ => self.stored(offset),
         }
     }
 
@@ -182,22 +146,7 @@ impl Control {
 
     /// Sends the interrupt of errors of the management engine.
     pub(super) fn interrupt(&mut self) {
-        self.msix.raise(ERROR_VECTOR);
-        BusPorts::deliver(self.bus.as_mut(), &mut self.config, &mut self.msix);
-    }
-
-    /// Writes the bits of `mask` at `offset`, a multiple of 8.
-    pub(super) fn write(&mut self, offset: u32, value: u64, mask: u64) {
-        self.pass(WRITE_NS);
-        match offset {
-            _ if offset == ENGINE + reconfiguration::CONTROL => {
-                let event = self.engine.write_control(value, mask, self.now_ns);
-                self.act(event);
-            }
-            _ if offset == ENGINE + reconfiguration::DATA => self.engine.push((value & mask) as u32),
-            _ if offset == ENGINE + reconfiguration::ERROR => self.engine.clear_errors(value & mask),
-            _ => self.store(offset, value, mask),
-        }
+        self.attached.interrupt(ERROR_VECTOR);
     }
 
     fn store(&mut self, offset: u32, value: u64, mask: u64) {
@@ -215,10 +164,63 @@ impl Control {
             self.slot.lock().is_in_reset = is_in_reset;
             if is_in_reset {
                 self.accelerator.reset_logic();
+                self.exerciser.lock().reset_logic();
             }
         }
         if offset == ERRORS + fme::errors::INJECT && changed != 0 && self.injected() != 0 {
             self.interrupt();
         }
+    }
+}
+
+impl Logic for Control {
+    fn attached(&mut self) -> &mut Attached {
+        &mut self.attached
+    }
+
+    fn read(&mut self, offset: u32) -> u64 {
+        self.pass(READ_NS);
+        self.look_at_port();
+        match offset {
+            _ if offset == fme::BITSTREAM_ID => BITSTREAM_ID,
+            _ if offset == fme::BITSTREAM_MD => BITSTREAM_MD,
+            _ if offset == ERRORS + fme::errors::NONFATAL => {
+                let is_injected = self.injected() & 1 << 2 != 0;
+                if is_injected { fme::errors::NONFATAL_INJECTED } else { 0 }
+            }
+            _ if offset == ERRORS + fme::errors::CATFAT => {
+                (self.injected() >> 1 & 1) << 9 | (self.injected() & 1) << 11
+            }
+            _ if offset == ENGINE + reconfiguration::CONTROL => self.engine.control(self.now_ns),
+            _ if offset == ENGINE + reconfiguration::STATUS => self.engine.status(),
+            _ if offset == ENGINE + reconfiguration::ERROR => self.engine.errors(),
+            _ if offset == ENGINE + reconfiguration::INTERFACE_LO => self.interface as u64,
+            _ if offset == ENGINE + reconfiguration::INTERFACE_HI => (self.interface >> 64) as u64,
+            _ if offset == PORT + port::CONTROL => self.port_control(),
+            _ if offset == PORT + port::STATUS => u64::from(self.slot.lock().is_frozen),
+            _ if offset == CLOCK + port::clock::STATUS_1 => {
+                let which = self.stored(CLOCK + port::clock::COMMAND_1) >> 32 & 1;
+                CLOCK_VERSION | REFERENCE_10KHZ << 33 | which << 32 | CLOCKS_10KHZ[which as usize]
+            }
+            _ => self.stored(offset),
+        }
+    }
+
+    fn write(&mut self, offset: u32, value: u64, mask: u64) {
+        self.pass(WRITE_NS);
+        match offset {
+            _ if offset == ENGINE + reconfiguration::CONTROL => {
+                let event = self.engine.write_control(value, mask, self.now_ns);
+                self.act(event);
+            }
+            _ if offset == ENGINE + reconfiguration::DATA => self.engine.push((value & mask) as u32),
+            _ if offset == ENGINE + reconfiguration::ERROR => self.engine.clear_errors(value & mask),
+            _ => self.store(offset, value, mask),
+        }
+    }
+
+    /// Resets the accelerator. The registers of the shell stay.
+    fn reset(&mut self) {
+        self.accelerator.reset_logic();
     }
 }

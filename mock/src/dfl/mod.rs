@@ -6,8 +6,9 @@
 //! GUID, or nothing.
 
 mod accelerator;
+mod attached;
 mod control;
-mod endpoint;
+mod exerciser;
 mod image;
 mod reconfiguration;
 mod slot;
@@ -20,8 +21,9 @@ use fpga_regs::feature_list::CARD_GUID;
 pub use crate::dfl::image::image;
 
 use crate::dfl::accelerator::Accelerator;
+use crate::dfl::attached::FunctionEndpoint;
 use crate::dfl::control::Control;
-use crate::dfl::endpoint::ControlEndpoint;
+use crate::dfl::exerciser::Exerciser;
 use crate::dfl::reconfiguration::Planted;
 use crate::dfl::slot::Slot;
 use crate::fabric::Fabric;
@@ -29,7 +31,7 @@ use crate::fabric::Fabric;
 /// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
 pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
 
-/// A D5005: the two functions of one card. Clones are handles to the same card.
+/// A D5005: the functions of one card. Clones are handles to the same card.
 ///
 /// ```
 /// use fpga_hal::{BarIndex, Domain, in_process};
@@ -44,8 +46,9 @@ pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
 /// ```
 #[derive(Clone)]
 pub struct D5005 {
-    control: Arc<ControlEndpoint>,
+    control: Arc<FunctionEndpoint<Control>>,
     accelerator: Arc<Accelerator>,
+    exerciser: Arc<FunctionEndpoint<Exerciser>>,
 }
 
 impl D5005 {
@@ -56,18 +59,24 @@ impl D5005 {
     pub fn new(fabric: &Fabric, node: u32) -> Self {
         let slot = Arc::new(Slot::new(CARD_GUID));
         let accelerator = Arc::new(Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot)));
-        let control = Control::new(INTERFACE, slot, Arc::clone(&accelerator));
-        D5005 { control: Arc::new(ControlEndpoint::new(control)), accelerator }
+        let exerciser = Arc::new(FunctionEndpoint::new(Exerciser::new()));
+        let control = Control::new(INTERFACE, slot, Arc::clone(&accelerator), Arc::clone(&exerciser));
+        D5005 { control: Arc::new(FunctionEndpoint::new(control)), accelerator, exerciser }
     }
 
     /// Returns the control function.
     pub fn control(&self) -> Arc<dyn Endpoint> {
-        Arc::<ControlEndpoint>::clone(&self.control)
+        Arc::<FunctionEndpoint<Control>>::clone(&self.control)
     }
 
     /// Returns the accelerator's function.
     pub fn accelerator(&self) -> Arc<dyn Endpoint> {
         Arc::<Accelerator>::clone(&self.accelerator)
+    }
+
+    /// Returns the function of the host exerciser (HE-LB), which is not behind the port, but is reset with it.
+    pub fn exerciser(&self) -> Arc<dyn Endpoint> {
+        Arc::<FunctionEndpoint<Exerciser>>::clone(&self.exerciser)
     }
 
     /// Releases the accelerator from reset, as a driver of the control function has done after power-up.
@@ -99,6 +108,6 @@ impl D5005 {
 
     /// Removes the control function: reads return all-ones, writes are dropped.
     pub fn remove(&self) {
-        self.control.lock().is_gone = true;
+        self.control.lock().attached.is_gone = true;
     }
 }

@@ -24,7 +24,7 @@
 //!   Times are at most one day.
 //!
 //!   `mock:s10-dfl:SHAPE` is the fabric `optweb` behind the shell of a Stratix 10 card: PCI ids, BARs and MSI-X are those of a PAC
-//!   D5005. `/NODE.control` selects the control function of such a card.
+//!   D5005. `/NODE.control` selects the control function of such a card, `/NODE.he-lb` its host exerciser.
 //! - `mock:alveo-xdma:COUNT` selects in-process mock cards with AMD's DMA engine and without a sequencer; `/NUMBER` selects one.
 //! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets
 //!   the token that a virtual function shares with its physical function. `+no-iommu` accepts that no IOMMU protects host
@@ -46,6 +46,7 @@
 mod channel_cards;
 mod error;
 mod mock_cards;
+mod part;
 mod selection;
 mod selector;
 mod sockets;
@@ -57,5 +58,6 @@ mod xdma_cards;
 pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus, dfl};
 
 pub use crate::error::Error;
+pub use crate::part::Part;
 pub use crate::selection::{Kind, Selection};
-pub use crate::selector::{DEFAULT, NodeEndpoint, Selector, select};
+pub use crate::selector::{DEFAULT, MockFunction, NodeEndpoint, Selector, select};

@@ -1,13 +1,11 @@
-//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE[.control]][+OPTION..][+FAULT..]`.
+//! Cards of a mock fabric: `mock:PROFILE:SHAPE[/NODE[.PART]][+OPTION..][+FAULT..]`.
 
 use std::time::Duration;
 
 use fpga_mock::{Fault, Hardware, Moved, Profile, Shell, System, When};
 
 use crate::error::Error;
-
-/// What follows the node of a card for its control function.
-pub(crate) const CONTROL: &str = ".control";
+use crate::part::Part;
 
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
@@ -24,8 +22,8 @@ pub(crate) struct MockCards {
     shape: String,
     /// Nodes of single cards; empty for all cards.
     nodes: Vec<u32>,
-    /// The control functions of these cards, not their accelerators.
-    pub(crate) are_controls: bool,
+    /// Which function of each card.
+    pub(crate) part: Part,
     pub(crate) faults: Vec<Fault>,
     /// Longest delay of host memory.
     pub(crate) late: Option<Duration>,
@@ -53,8 +51,8 @@ impl MockCards {
                     "expected a node for each card of a list, such as mock:optweb:4/0,mock:optweb:4/1".into(),
                 ));
             }
-            if next.are_controls != all.are_controls {
-                return Err(syntax("expected accelerators or control functions, found both".into()));
+            if next.part != all.part {
+                return Err(syntax("expected the same function of each card".into()));
             }
             all.nodes.extend(next.nodes);
             all.faults.extend(next.faults);
@@ -68,7 +66,7 @@ impl MockCards {
         }
     }
 
-    /// Parses `mock:PROFILE:SHAPE[/NODE[.control]][+OPTION..][+FAULT..]`, a part of the selector `text`.
+    /// Parses `mock:PROFILE:SHAPE[/NODE[.PART]][+OPTION..][+FAULT..]`, a part of the selector `text`.
     fn parse_card(text: &str, part: &str) -> Result<Self, Error> {
         let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
         let mut options = part.split('+');
@@ -76,19 +74,13 @@ impl MockCards {
         let (fabric, node) = name.split_once('/').map_or((name, None), |(fabric, node)| (fabric, Some(node)));
         let fabric = fabric.strip_prefix("mock:").ok_or_else(|| syntax("expected mock cards of one fabric"))?;
         let profile = parse_profile(text, fabric)?;
-        let node_of_control = node.and_then(|node| node.strip_suffix(CONTROL));
-        if node_of_control.is_some() && profile.shell != Shell::S10Dfl {
-            return Err(syntax("no control function: cards of mock:s10-dfl have one"));
+        let (part, node) = node.map(Part::strip).map_or((Part::Card, None), |(part, node)| (part, Some(node)));
+        if part != Part::Card && profile.shell != Shell::S10Dfl {
+            return Err(syntax(&format!("no function {}: cards of mock:s10-dfl have one", part.suffix())));
         }
-        let mut mock = MockCards {
-            profile,
-            shape: fabric.to_owned(),
-            nodes: Vec::new(),
-            are_controls: node_of_control.is_some(),
-            faults: Vec::new(),
-            late: None,
-        };
-        if let Some(node) = node_of_control.or(node) {
+        let mut mock =
+            MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), part, faults: Vec::new(), late: None };
+        if let Some(node) = node {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
         for option in options {
@@ -117,8 +109,7 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        let function = if self.are_controls { CONTROL } else { "" };
-        format!("mock:{}/{node}{function}{}", self.shape, self.profile_options())
+        format!("mock:{}/{node}{}{}", self.shape, self.part.suffix(), self.profile_options())
     }
 
     /// Returns the options of the cards, each only if it is not the profile's.

@@ -10,6 +10,7 @@ use fpga_mock::{Fabric, LateDma, Profile, Shell};
 
 use crate::error::Error;
 use crate::mock_cards::MockCards;
+use crate::part::Part;
 use crate::selection::{Kind, Selection};
 use crate::sockets::sockets_at;
 use crate::vfio_card::VfioCard;
@@ -78,9 +79,9 @@ impl Selector {
         }
     }
 
-    /// Returns whether it selects control functions of mock cards.
-    pub fn selects_controls(&self) -> bool {
-        self.mock().is_some_and(|mock| mock.are_controls)
+    /// Returns which function of each card it selects. Only some mock cards have others than the card itself.
+    pub fn part(&self) -> Part {
+        self.mock().map_or(Part::Card, |mock| mock.part)
     }
 
     /// Returns a selector for each mock card, without faults.
@@ -175,44 +176,46 @@ impl Selector {
         cards.iter().map(|card| open(card, &domain)).collect()
     }
 
-    /// Creates the mock fabric and returns the selected cards, or their control functions, by node, not attached to a bus. The
-    /// selector's faults are not active: see [`plant_faults`](Self::plant_faults).
+    /// Creates the mock fabric and returns the selected functions by node, not attached to a bus. The selector's faults are not
+    /// active: see [`plant_faults`](Self::plant_faults).
     ///
     /// # Errors
     /// [`Error::NotMock`] for other cards; [`Error::Profile`].
     pub fn fabric(&self) -> Result<(Fabric, Vec<NodeEndpoint>), Error> {
-        let (fabric, cards, controls) = self.fabric_with_controls()?;
-        Ok((fabric, if self.selects_controls() { controls } else { cards }))
+        let (fabric, functions) = self.fabric_with_all_functions()?;
+        let selected = functions.into_iter().filter(|function| function.part == self.part());
+        Ok((fabric, selected.map(|function| (function.node, function.endpoint)).collect()))
     }
 
-    /// As [`fabric`](Self::fabric), with both: the selected cards, and their control functions if they have any.
+    /// As [`fabric`](Self::fabric), with all functions of the selected cards: the cards first.
     ///
     /// # Errors
     /// As [`fabric`](Self::fabric).
-    pub fn fabric_with_controls(&self) -> Result<(Fabric, Vec<NodeEndpoint>, Vec<NodeEndpoint>), Error> {
+    pub fn fabric_with_all_functions(&self) -> Result<(Fabric, Vec<MockFunction>), Error> {
         let selector = self.text.clone();
         let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
         let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
-        let (mut cards, mut controls) = (Vec::new(), Vec::new());
+        let mut functions = Vec::new();
         for node in mock.selected() {
+            let mut add = |part, endpoint| functions.push(MockFunction { node, part, endpoint });
             let card = match mock.profile.shell {
                 Shell::S10Dfl => {
                     let card = D5005::new(&fabric, node);
                     card.release();
-                    controls.push((node, card.control()));
+                    add(Part::Control, card.control());
+                    add(Part::Exerciser, card.exerciser());
                     card.accelerator()
                 }
                 Shell::Mock => fabric.endpoint(node),
             };
-            cards.push((
-                node,
-                match mock.late {
-                    Some(longest) => LateDma::new(card, node.into(), longest) as Arc<dyn Endpoint>,
-                    None => card,
-                },
-            ));
+            let card = match mock.late {
+                Some(longest) => LateDma::new(card, node.into(), longest) as Arc<dyn Endpoint>,
+                None => card,
+            };
+            add(Part::Card, card);
         }
-        Ok((fabric, cards, controls))
+        functions.sort_by_key(|function| function.part as u8);
+        Ok((fabric, functions))
     }
 
     /// Returns the selected mock cards that no fabric connects, by number and not attached to a bus; `None` for other cards.
@@ -229,6 +232,16 @@ impl Selector {
             mock.faults.iter().for_each(|fault| fabric.plant(*fault));
         }
     }
+}
+
+/// A function of a mock card, not attached to a bus.
+pub struct MockFunction {
+    /// Node of the card.
+    pub node: u32,
+    /// Which function.
+    pub part: Part,
+    /// The function.
+    pub endpoint: Arc<dyn Endpoint>,
 }
 
 /// Node and endpoint of a mock card.

@@ -6,9 +6,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-
-/// What names of sockets of control functions end with. A directory stands for its cards, not for those.
-const CONTROL: &str = ".control.sock";
+use crate::part::Part;
 
 /// Returns the socket at `path`, or all sockets of cards in the directory at `path`. A missing path fails when the card is opened.
 pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
@@ -23,8 +21,10 @@ pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, 
     let mut sockets = Vec::new();
     for entry in entries {
         let socket = entry.map_err(unreadable)?.path();
-        let is_control = socket.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(CONTROL));
-        if !is_control && socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        // A directory stands for its cards, not for their other functions.
+        let is_other =
+            socket.file_stem().and_then(|name| name.to_str()).is_some_and(|name| Part::strip(name).0 != Part::Card);
+        if !is_other && socket.metadata().is_ok_and(|found| found.file_type().is_socket()) {
             sockets.push(socket);
         }
     }

@@ -8,7 +8,7 @@ use fpga_mock::{Fault, Hardware, Moved, When};
 
 use crate::selector::Cards;
 use crate::vfio_card::VfioCard;
-use crate::{Error, Kind, Selector, select};
+use crate::{Error, Kind, Part, Selector, select};
 
 fn nodes(text: &str) -> u32 {
     Selector::parse(text).unwrap().profile().unwrap().nodes
@@ -18,6 +18,32 @@ fn nodes(text: &str) -> u32 {
 fn shapes() {
     assert_eq!(nodes("mock:optweb:8"), 8);
     assert_eq!(nodes("mock:optweb:22x44"), 968);
+}
+
+#[test]
+fn functions_of_a_card() {
+    let selected = |text: &str| Selector::parse(text).map(|selector| (selector.part(), selector.mock_selectors()));
+    for (text, part) in [
+        ("mock:s10-dfl:4/1", Part::Card),
+        ("mock:s10-dfl:4/1.control", Part::Control),
+        ("mock:s10-dfl:2x2@optweb/1.he-lb", Part::Exerciser),
+        ("mock:s10-dfl:4/3.control+lanes=2", Part::Control),
+    ] {
+        assert_eq!(selected(text).unwrap(), (part, vec![text.to_owned()]));
+        assert_eq!(select(text).unwrap().functions[0].identity().name, text);
+    }
+    for text in [
+        "mock:optweb:4/0.control",
+        "mock:s10-dfl:4/0.other",
+        "mock:s10-dfl:4/.control",
+        "mock:s10-dfl:4.control",
+        "mock:s10-dfl:4/0,mock:s10-dfl:4/1.control",
+    ] {
+        assert!(matches!(selected(text), Err(Error::Syntax { .. })), "{text}");
+    }
+    let (_, functions) = Selector::parse("mock:s10-dfl:3").unwrap().fabric_with_all_functions().unwrap();
+    let parts: Vec<(u32, Part)> = functions.iter().map(|function| (function.node, function.part)).collect();
+    assert_eq!(parts, Part::ALL.map(|part| [0, 1, 2].map(|node| (node, part))).concat());
 }
 
 #[test]

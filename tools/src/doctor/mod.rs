@@ -6,7 +6,7 @@ mod iommu;
 mod node;
 
 use fpga_hal::sysfs::Sysfs;
-use fpga_select::{Kind, Selector};
+use fpga_select::{Kind, Part, Selector};
 use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
@@ -82,8 +82,8 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
     }
     let without_sequencer = match selector.kind() {
         Kind::Mock if selector.profile().is_none() => Some(("they model a DMA engine only", "mock:optweb:4")),
-        Kind::Mock if selector.selects_controls() => {
-            Some(("they are control functions", "their cards, without .control,"))
+        Kind::Mock if selector.part() != Part::Card => {
+            Some(("they are other functions of cards", "their cards, such as mock:s10-dfl:4,"))
         }
         _ => None,
     };

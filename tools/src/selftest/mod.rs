@@ -3,6 +3,7 @@
 mod checks;
 mod control;
 mod engine;
+mod exerciser;
 mod sequencer;
 
 use fpga_hal::Function;
@@ -36,10 +37,11 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
     let is_control = control::test(&mut checks, function);
+    let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
     let sequencer = sequencer::test(&mut checks, function, &interrupt);
-    if !has_engine && !is_control && sequencer.is_none() {
-        let found =
-            "no XDMA engine, no command sequencer, no control function: nothing that this program can use".to_owned();
+    if !has_engine && !is_control && !has_exerciser && sequencer.is_none() {
+        let parts = "no XDMA engine, control function, host exerciser or command sequencer";
+        let found = format!("{parts}: nothing that this program can use");
         checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
     }
     // No socket leads to hardware.

@@ -23,6 +23,9 @@ fn each_part_of_a_card_is_tested() {
     let control = json(&["selftest", "mock:s10-dfl:4/3.control"]);
     assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
     assert!(control["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{control}");
+    let exerciser = json(&["selftest", "mock:s10-dfl:4/3.he-lb"]);
+    assert_eq!(ids(&exerciser), ["function", "host exerciser"]);
+    assert!(exerciser["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{exerciser}");
     let text = stdout(&["selftest", "mock:alveo-xdma:1"]);
     assert!(
         text.starts_with("function          ok  10ee:903f (AMD UltraScale+ shell, 8 GT/s x16), BAR0 1 MiB"),

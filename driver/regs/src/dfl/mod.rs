@@ -3,6 +3,7 @@
 //! Source: OFS `ofs-d5005`, `ipss/pcie/qip/pcie_ep_g3x16.ip`, `src/interrupt/msix_csr.sv` and
 //! `verification/tests/sequences/dfh_walking_seq.svh`; Linux `drivers/fpga/dfl-pci.c`.
 
+pub mod exerciser;
 pub mod fme;
 pub mod port;
 pub mod reconfiguration;
@@ -31,6 +32,9 @@ pub const ACCELERATOR: Function = Function {
     is_prefetchable: true,
     msix: Msix { bar: 4, vectors: 5, table: MSIX_TABLE, pending: MSIX_PENDING },
 };
+
+/// The function of the host exerciser: a virtual function before the port.
+pub const EXERCISER: Function = ACCELERATOR;
 
 /// The control function: management engine, port, and what belongs to them.
 pub const CONTROL: Function = Function {

@@ -16,6 +16,7 @@ tests! {
         every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process,
         each_part_of_a_stratix_card_is_tested,
         an_image_is_loaded_through_a_control_function,
+        a_host_exerciser_reaches_host_memory,
     ],
     ["alveo"] => [each_part_of_an_alveo_card_is_tested],
 }
@@ -33,10 +34,19 @@ fn functions(vendor: &str, device: &str) -> Vec<PciFunction> {
     found
 }
 
+/// The cards; the host exerciser of the first, which has the same ids, is behind the last port.
 fn stratix() -> Vec<PciFunction> {
-    let cards = functions("0x8086", "0xbccf");
+    let mut cards = PciFunction::all("0x8086", "0xbccf");
+    assert_eq!(cards.len(), CARDS + 1, "cards and an exerciser");
     pci::give_to_worker(&cards);
+    cards.truncate(CARDS);
     cards
+}
+
+fn a_host_exerciser_reaches_host_memory(guest: &Guest) {
+    stratix();
+    let all = PciFunction::all("0x8086", "0xbccf");
+    assert_eq!(selftest(guest, User::Worker, &all[CARDS]), ["function", "host exerciser"]);
 }
 
 fn every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process(guest: &Guest) {

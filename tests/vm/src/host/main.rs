@@ -199,12 +199,12 @@ type Started = (Machine, Option<Server>, PathBuf, UnixStream);
 /// Starts what a scenario needs.
 fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Started, MachineError> {
     let (fpgactl, cards) = (arguments.programs.join("fpgactl"), arguments.programs.join("fpga-cards"));
-    let controls = usize::from(scenario == Scenario::Stratix);
+    let others: &[&str] = if scenario == Scenario::Stratix { &["0.control", "0.he-lb"] } else { &[] };
     let serve =
-        |selector| Server::start(&fpgactl, &["mock", "serve", selector, "--socket-dir"], folder, controls).map(Some);
+        |selector| Server::start(&fpgactl, &["mock", "serve", selector, "--socket-dir"], folder, others).map(Some);
     let server = match scenario {
         Scenario::Bus => None,
-        Scenario::Devices => Some(Server::start(&cards, &["serve"], folder, controls)?),
+        Scenario::Devices => Some(Server::start(&cards, &["serve"], folder, others)?),
         Scenario::Private => serve(&format!("mock:optweb:{CARDS}+late={LATE_US}"))?,
         Scenario::Stratix => serve(&format!("mock:s10-dfl:{CARDS}"))?,
         Scenario::Alveo => serve(&format!("mock:alveo-xdma:{CARDS}"))?,

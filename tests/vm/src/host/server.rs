@@ -20,13 +20,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Has `program` with `words` and `folder` serve [`CARDS`] cards of one fabric there, and waits until all can be
-    /// reached, with the control functions of the first `controls` cards.
-    pub(crate) fn start(
-        program: &Path,
-        words: &[&str],
-        folder: &Path,
-        controls: usize,
-    ) -> Result<Self, MachineError> {
+    /// reached, with `others` of their functions.
+    pub(crate) fn start(program: &Path, words: &[&str], folder: &Path, others: &[&str]) -> Result<Self, MachineError> {
         let said = File::create(folder.join("server.log")).map_err(failed("make a log"))?;
         let process = Command::new(program)
             .args(words)
@@ -37,7 +32,7 @@ impl Server {
             .spawn()
             .map_err(failed(format!("start {}", program.display())))?;
         let cards = (0..CARDS).map(|index| format!("{index}.sock"));
-        let names = cards.chain((0..controls).map(|index| format!("{index}.control.sock")));
+        let names = cards.chain(others.iter().map(|name| format!("{name}.sock")));
         let sockets = names.map(|name| folder.join(name)).collect();
         let mut server = Server { process, sockets };
         let deadline = Instant::now() + BOUND;
@@ -52,7 +47,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The sockets: those of all cards, and then those of control functions.
+    /// The sockets: those of all cards, and then those of other functions.
     pub(crate) fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }

@@ -1,0 +1,255 @@
+//! HE-LB, the host exerciser that OFS shells have: the way to host memory and back, without an image of one's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_hal::{BarIndex, Claim, DmaBuffer, Function, Window};
+use fpga_regs::dfl::exerciser as registers;
+use fpga_regs::pci::REGISTERS_BAR;
+
+use crate::deadline::Deadline;
+use crate::dfl::error::{Error, Result};
+use crate::error::Error as CardError;
+use crate::feature_list::{self, find};
+use crate::sequencer::block::bus_error;
+
+/// Default time limit of a run.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at a status that is not there.
+const POLL: Duration = Duration::from_micros(20);
+/// Bytes of a line.
+const LINE: usize = registers::LINE_BYTES as usize;
+/// Bytes of the longest run.
+const BYTES_MAX: usize = registers::LINES_MAX as usize * LINE;
+/// Bytes of the register block.
+const BLOCK_BYTES: u32 = 0x188;
+/// Buffers begin on a page.
+const PAGE: usize = 4096;
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exercise {
+    /// Writes what it reads.
+    Loopback,
+    /// Only reads.
+    Read,
+    /// Only writes.
+    Write,
+    /// Reads and writes, one independent of the other.
+    Throughput,
+}
+
+impl Exercise {
+    /// All of them.
+    pub const ALL: [Exercise; 4] = [Exercise::Loopback, Exercise::Read, Exercise::Write, Exercise::Throughput];
+
+    const fn code(self) -> u64 {
+        match self {
+            Exercise::Loopback => registers::LOOPBACK,
+            Exercise::Read => registers::READ,
+            Exercise::Write => registers::WRITE,
+            Exercise::Throughput => registers::THROUGHPUT,
+        }
+    }
+}
+
+/// What a run has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exercised {
+    /// Lines of 64 bytes that were read.
+    pub lines_read: u64,
+    /// Lines that were written.
+    pub lines_written: u64,
+    /// Cycles of the exerciser's clock.
+    pub cycles: u64,
+    /// That clock.
+    pub clock_mhz: u32,
+}
+
+impl Exercised {
+    /// Returns the bytes a second that were read and written.
+    pub fn bytes_per_second(&self) -> f64 {
+        let bytes = (self.lines_read + self.lines_written) as f64 * LINE as f64;
+        bytes * f64::from(self.clock_mhz) * 1e6 / self.cycles.max(1) as f64
+    }
+}
+
+/// A host exerciser, held by this process.
+#[derive(Debug)]
+pub struct Exerciser {
+    window: Window,
+    name: Arc<str>,
+    source: Arc<DmaBuffer>,
+    destination: Arc<DmaBuffer>,
+    status: Arc<DmaBuffer>,
+    timeout: Duration,
+    function: Function,
+    /// Dropped last: until then the function takes no other driver.
+    _claim: Claim,
+}
+
+impl Exerciser {
+    /// Takes the exerciser of `function` into use. It is found by its GUID.
+    ///
+    /// # Errors
+    /// [`Error::NoExerciser`]; the bus's, with [`fpga_hal::Error::InUse`] if the function has another driver.
+    pub fn open(function: Function) -> Result<Self> {
+        let name: Arc<str> = function.identity().name.as_str().into();
+        let bus = |error| Error::Card(bus_error(&name, error));
+        let none = |looked| Error::NoExerciser { name: name.to_string(), looked };
+        let claim = function.claim().map_err(bus)?;
+        let Some(bar) = BarIndex::new(REGISTERS_BAR) else { unreachable!("a constant below 6") };
+        let window = function.window(bar).map_err(|error| match error {
+            fpga_hal::Error::NoBar { .. } => none(error.to_string()),
+            error => bus(error),
+        })?;
+        let offset = find(&window, registers::GUID, BLOCK_BYTES).map_err(|error| match error {
+            _ if function.is_removed() => bus(fpga_hal::Error::Removed),
+            feature_list::Error::List(looked) => none(looked),
+            feature_list::Error::Bus(error) => bus(error),
+        })?;
+        let window = window.slice(offset, BLOCK_BYTES.into()).map_err(bus)?;
+        let allocate = |bytes| function.domain().allocate(bytes, PAGE).map_err(bus);
+        let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);
+        let exerciser = Exerciser {
+            window,
+            name: Arc::clone(&name),
+            source,
+            destination,
+            status,
+            timeout: TIMEOUT,
+            function,
+            _claim: claim,
+        };
+        exerciser.write(registers::CONTROL, 0)?;
+        exerciser.function.set_bus_master(true).map_err(bus)?;
+        Ok(exerciser)
+    }
+
+    /// Sets the time limit of later runs, which is 10 s at first.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Runs an exercise on 1 to 1024 lines of 64 bytes, `request_lines` (1, 2, 4, 8 or 16) in a request, and compares what a loopback
+    /// has written with what it was to read: `seed` tells the data of a run from that of others.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for other numbers; [`Error::WrongData`]; [`Error::Exercise`] if the card notes an error;
+    /// [`Error::TimedOut`], also if the exerciser was reset meanwhile.
+    pub fn run(&mut self, exercise: Exercise, lines: u32, request_lines: u32, seed: u64) -> Result<Exercised> {
+        let is_possible = request_lines.is_power_of_two() && request_lines.ilog2() <= registers::LENGTH_MAX;
+        if !(1..=registers::LINES_MAX).contains(&lines) || !is_possible {
+            let what = format!("{lines} lines, {request_lines} in a request: expected 1 to 1024, and 1, 2, 4, 8 or 16");
+            return Err(Error::Refused { name: self.name.to_string(), what });
+        }
+        let bytes = lines as usize * LINE;
+        let data = data(seed, bytes);
+        let untouched = 0xa5;
+        self.source.write(0, &data).map_err(|error| self.bus(error))?;
+        self.destination.fill(0, BYTES_MAX, untouched).map_err(|error| self.bus(error))?;
+        self.status.fill(0, registers::STATUS_BYTES, 0).map_err(|error| self.bus(error))?;
+        let length = u64::from(request_lines.ilog2());
+        let config = exercise.code() << registers::MODE_SHIFT
+            | (length & 3) << registers::LENGTH_LOW_SHIFT
+            | (length >> 2) << registers::LENGTH_HIGH_SHIFT;
+        let line = |buffer: &DmaBuffer| buffer.iova().0 / registers::LINE_BYTES;
+        for (register, value) in [
+            (registers::CONTROL, 0),
+            (registers::CONTROL, registers::OUT_OF_RESET),
+            (registers::STATUS_ADDRESS, line(&self.status)),
+            (registers::SOURCE, line(&self.source)),
+            (registers::DESTINATION, line(&self.destination)),
+            (registers::LINES, u64::from(lines) - 1),
+            (registers::CONFIG, config),
+            (registers::CONTROL, registers::OUT_OF_RESET | registers::START),
+        ] {
+            self.write(register, value)?;
+        }
+        let exercised = self.await_status()?;
+        if exercise == Exercise::Loopback {
+            let mut expected = vec![untouched; BYTES_MAX];
+            expected[..bytes].copy_from_slice(&data);
+            self.compare(&expected)?;
+        }
+        Ok(exercised)
+    }
+
+    fn compare(&self, expected: &[u8]) -> Result<()> {
+        let mut found = vec![0; expected.len()];
+        self.destination.read(0, &mut found).map_err(|error| self.bus(error))?;
+        match expected.iter().zip(&found).position(|(expected, found)| expected != found) {
+            None => Ok(()),
+            Some(at) => {
+                let (name, expected, found) = (self.name.to_string(), expected[at], found[at]);
+                Err(Error::WrongData { name, at: at as u64, expected, found })
+            }
+        }
+    }
+
+    /// Waits for the status of a run in host memory. A reset of the exerciser ends the run without one.
+    fn await_status(&self) -> Result<Exercised> {
+        let deadline = Deadline::after(self.timeout);
+        let started = registers::OUT_OF_RESET | registers::START;
+        loop {
+            let is_last = deadline.left().is_zero();
+            let ended = self.status_word(registers::STATUS_ENDED)?;
+            if ended & 1 == 1 {
+                return self.exercised(ended >> 32);
+            }
+            let control = self.read(registers::CONTROL)?;
+            if is_last || control & started != started {
+                // Stops what is left of it, so that it writes nothing later.
+                self.write(registers::CONTROL, 0)?;
+                let was_reset = if control & started == started { "" } else { ": it was reset meanwhile" };
+                let last_seen = format!("CONTROL {control:#x}{was_reset}");
+                let name = self.name.to_string();
+                return Err(Error::TimedOut { name, to: "end an exercise", waited: deadline.waited(), last_seen });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn exercised(&self, errors: u64) -> Result<Exercised> {
+        if errors != 0 {
+            return Err(Error::Exercise { name: self.name.to_string(), errors: errors as u32 });
+        }
+        let (cycles, lines) = (self.status_word(registers::STATUS_CYCLES)?, self.status_word(registers::STATUS_LINES)?);
+        Ok(Exercised {
+            lines_read: lines & 0xffff_ffff | (cycles >> 48 & 0xff) << 32,
+            lines_written: lines >> 32 | (cycles >> 56) << 32,
+            cycles: cycles & ((1 << 40) - 1),
+            clock_mhz: (self.read(registers::INFO)? & 0xffff) as u32,
+        })
+    }
+
+    fn status_word(&self, at: usize) -> Result<u64> {
+        let mut word = [0; 8];
+        self.status.read(at, &mut word).map_err(|error| self.bus(error))?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn bus(&self, error: fpga_hal::Error) -> Error {
+        bus_error(&self.name, error).into()
+    }
+
+    /// Reads a register. None that is read here holds all-ones.
+    fn read(&self, register: u32) -> Result<u64> {
+        let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
+        if value == u64::MAX {
+            self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
+            return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
+        }
+        Ok(value)
+    }
+
+    fn write(&self, register: u32, value: u64) -> Result<()> {
+        self.window.write_u64(register.into(), value).map_err(|error| self.bus(error))
+    }
+}
+
+/// Bytes that tell their place and their run.
+fn data(seed: u64, bytes: usize) -> Vec<u8> {
+    let byte = |at: u64| (at.wrapping_add(seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..bytes as u64).map(byte).collect()
+}
