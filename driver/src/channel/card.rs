@@ -74,7 +74,7 @@ impl Card {
             error => bus(error).into(),
         })?;
         let offset =
-            feature_list::find(&window, CHANNEL_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
+            feature_list::find_block(&window, CHANNEL_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
                 feature_list::Error::List(looked) => missing(looked),
                 feature_list::Error::Bus(error) => bus(error).into(),
             })?;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_hal::{BarIndex, Claim, DmaBuffer, Function, Window};
+use fpga_hal::{BarIndex, Claim, DmaBuffer, Function};
 use fpga_regs::dfl::exerciser as registers;
 use fpga_regs::pci::REGISTERS_BAR;
 
 use crate::deadline::Deadline;
+use crate::dfl::block::Block;
 use crate::dfl::error::{Error, Result};
-use crate::error::Error as CardError;
-use crate::feature_list::{self, find};
+use crate::feature_list::{self, find_feature};
 use crate::sequencer::block::bus_error;
 
 /// Default time limit of a run.
@@ -21,8 +21,8 @@ const POLL: Duration = Duration::from_micros(20);
 const LINE: usize = registers::LINE_BYTES as usize;
 /// Bytes of the longest run.
 const BYTES_MAX: usize = registers::LINES_MAX as usize * LINE;
-/// Bytes of the register block.
-const BLOCK_BYTES: u32 = 0x188;
+/// Bytes of the registers.
+const REGISTERS_BYTES: u32 = registers::INFO + 8;
 /// Buffers begin on a page.
 const PAGE: usize = 4096;
 
@@ -77,13 +77,11 @@ impl Exercised {
 /// A host exerciser, held by this process.
 #[derive(Debug)]
 pub struct Exerciser {
-    window: Window,
-    name: Arc<str>,
+    registers: Block,
     source: Arc<DmaBuffer>,
     destination: Arc<DmaBuffer>,
     status: Arc<DmaBuffer>,
     timeout: Duration,
-    function: Function,
     /// Dropped last: until then the function takes no other driver.
     _claim: Claim,
 }
@@ -103,27 +101,18 @@ impl Exerciser {
             fpga_hal::Error::NoBar { .. } => none(error.to_string()),
             error => bus(error),
         })?;
-        let offset = find(&window, registers::GUID, BLOCK_BYTES).map_err(|error| match error {
+        let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
             _ if function.is_removed() => bus(fpga_hal::Error::Removed),
             feature_list::Error::List(looked) => none(looked),
             feature_list::Error::Bus(error) => bus(error),
         })?;
-        let window = window.slice(offset, BLOCK_BYTES.into()).map_err(bus)?;
+        let block = Block::new(&window, &function, feature, REGISTERS_BYTES);
+        let block = block.ok_or_else(|| none("its block is shorter than its registers".to_owned()))?;
         let allocate = |bytes| function.domain().allocate(bytes, PAGE).map_err(bus);
         let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);
-        let exerciser = Exerciser {
-            window,
-            name: Arc::clone(&name),
-            source,
-            destination,
-            status,
-            timeout: TIMEOUT,
-            function,
-            _claim: claim,
-        };
-        exerciser.write(registers::CONTROL, 0)?;
-        exerciser.function.set_bus_master(true).map_err(bus)?;
-        Ok(exerciser)
+        block.write(registers::CONTROL, 0)?;
+        function.set_bus_master(true).map_err(bus)?;
+        Ok(Exerciser { registers: block, source, destination, status, timeout: TIMEOUT, _claim: claim })
     }
 
     /// Sets the time limit of later runs, which is 10 s at first.
@@ -141,7 +130,7 @@ impl Exerciser {
         let is_possible = request_lines.is_power_of_two() && request_lines.ilog2() <= registers::LENGTH_MAX;
         if !(1..=registers::LINES_MAX).contains(&lines) || !is_possible {
             let what = format!("{lines} lines, {request_lines} in a request: expected 1 to 1024, and 1, 2, 4, 8 or 16");
-            return Err(Error::Refused { name: self.name.to_string(), what });
+            return Err(Error::Refused { name: self.registers.name(), what });
         }
         let bytes = lines as usize * LINE;
         let data = data(seed, bytes);
@@ -164,7 +153,7 @@ impl Exerciser {
             (registers::CONFIG, config),
             (registers::CONTROL, registers::OUT_OF_RESET | registers::START),
         ] {
-            self.write(register, value)?;
+            self.registers.write(register, value)?;
         }
         let exercised = self.await_status()?;
         if exercise == Exercise::Loopback {
@@ -181,7 +170,7 @@ impl Exerciser {
         match expected.iter().zip(&found).position(|(expected, found)| expected != found) {
             None => Ok(()),
             Some(at) => {
-                let (name, expected, found) = (self.name.to_string(), expected[at], found[at]);
+                let (name, expected, found) = (self.registers.name(), expected[at], found[at]);
                 Err(Error::WrongData { name, at: at as u64, expected, found })
             }
         }
@@ -197,13 +186,13 @@ impl Exerciser {
             if ended & 1 == 1 {
                 return self.exercised(ended >> 32);
             }
-            let control = self.read(registers::CONTROL)?;
+            let control = self.registers.read(registers::CONTROL)?;
             if is_last || control & started != started {
                 // Stops what is left of it, so that it writes nothing later.
-                self.write(registers::CONTROL, 0)?;
+                self.registers.write(registers::CONTROL, 0)?;
                 let was_reset = if control & started == started { "" } else { ": it was reset meanwhile" };
                 let last_seen = format!("CONTROL {control:#x}{was_reset}");
-                let name = self.name.to_string();
+                let name = self.registers.name();
                 return Err(Error::TimedOut { name, to: "end an exercise", waited: deadline.waited(), last_seen });
             }
             std::thread::sleep(POLL);
@@ -212,14 +201,14 @@ impl Exerciser {
 
     fn exercised(&self, errors: u64) -> Result<Exercised> {
         if errors != 0 {
-            return Err(Error::Exercise { name: self.name.to_string(), errors: errors as u32 });
+            return Err(Error::Exercise { name: self.registers.name(), errors: errors as u32 });
         }
         let (cycles, lines) = (self.status_word(registers::STATUS_CYCLES)?, self.status_word(registers::STATUS_LINES)?);
         Ok(Exercised {
             lines_read: lines & 0xffff_ffff | (cycles >> 48 & 0xff) << 32,
             lines_written: lines >> 32 | (cycles >> 56) << 32,
             cycles: cycles & ((1 << 40) - 1),
-            clock_mhz: (self.read(registers::INFO)? & 0xffff) as u32,
+            clock_mhz: (self.registers.read(registers::INFO)? & 0xffff) as u32,
         })
     }
 
@@ -230,21 +219,7 @@ impl Exerciser {
     }
 
     fn bus(&self, error: fpga_hal::Error) -> Error {
-        bus_error(&self.name, error).into()
-    }
-
-    /// Reads a register. None that is read here holds all-ones.
-    fn read(&self, register: u32) -> Result<u64> {
-        let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
-        if value == u64::MAX {
-            self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
-            return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
-        }
-        Ok(value)
-    }
-
-    fn write(&self, register: u32, value: u64) -> Result<()> {
-        self.window.write_u64(register.into(), value).map_err(|error| self.bus(error))
+        bus_error(&self.registers.name(), error).into()
     }
 }
 

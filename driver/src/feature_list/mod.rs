@@ -24,6 +24,6 @@ mod places;
 mod walk;
 
 pub use error::Error;
-pub(crate) use find::find;
+pub(crate) use find::{find_block, find_feature};
 pub use places::{Place, places};
 pub use walk::{Feature, Unit, Walk};

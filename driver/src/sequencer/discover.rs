@@ -34,7 +34,7 @@ const CYCLES_MAX: u32 = 1 << 24;
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
-    feature_list::find(window, SEQUENCER_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
+    feature_list::find_block(window, SEQUENCER_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
         feature_list::Error::List(looked) => Error::NoSequencer { name: name.to_owned(), looked },
         feature_list::Error::Bus(error) => bus_error(name, error),
     })

@@ -87,3 +87,46 @@ fn a_card_without_a_sequencer_is_told_as_such() {
     assert_eq!(doctor.status.code(), Some(1));
     assert!(String::from_utf8(doctor.stdout).unwrap().contains("no command sequencer"));
 }
+
+/// Behind the shell of a real card, on sockets, every operation takes as many cycles as on the mock's own cards in process.
+#[test]
+fn every_operation_runs_behind_the_shell_of_a_stratix_card() {
+    let served = Served::new(&["mock:s10-dfl:4"]);
+    let operations = [
+        "barrier",
+        "send",
+        "recv",
+        "sendrecv",
+        "scatter",
+        "gather",
+        "broadcast",
+        "alltoall",
+        "allgather",
+        "scatterv",
+        "gatherv",
+        "allgatherv",
+        "alltoallv",
+        "reduce",
+        "allreduce",
+        "reduce_scatter",
+        "scan",
+        "exscan",
+    ];
+    for operation in operations {
+        let options: &[&str] = match operation {
+            "barrier" => &[],
+            "scatterv" | "gatherv" | "allgatherv" => &["--counts", "64,0,4KiB,7"],
+            "alltoallv" => &["--counts", "1KiB,0,64,7"],
+            "reduce" | "allreduce" | "reduce_scatter" | "scan" | "exscan" => {
+                &["--bytes", "4KiB", "--op", "sum", "--dtype", "i32"]
+            }
+            _ => &["--bytes", "64KiB"],
+        };
+        let run = |cards: &str| json(&[&["coll", operation][..], options, &["--cards", cards]].concat());
+        let (shell, own) = (run(&served.all()), run("mock:optweb:4"));
+        assert_eq!(shell["verified"], own["verified"], "{operation}");
+        for time in ["t1_us", "t2_us"] {
+            assert!(shell[time].is_number() && shell[time] == own[time], "{operation}: {shell} {own}");
+        }
+    }
+}
