@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::dfl::Control;
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{BindError, Bound, Options, Sysfs};
 use fpga_select::Selector;
@@ -34,6 +35,8 @@ struct Reset<'a> {
     cards: Vec<&'a str>,
     /// Scope of each reset: function, hot or bus.
     resets: Vec<String>,
+    /// Errors that were cleared.
+    cleared: Vec<String>,
 }
 
 pub(crate) fn bind(cli: &Cli, arguments: &cli::Bind) -> Result<()> {
@@ -51,8 +54,9 @@ pub(crate) fn unbind(cli: &Cli, arguments: &cli::Functions) -> Result<()> {
 }
 
 pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
-    let mut names = Vec::new();
-    if let Some(address) = address::in_selector(&arguments.card) {
+    let (mut names, mut cleared) = (Vec::new(), Vec::new());
+    // Only an open function shows its error registers.
+    if let Some(address) = address::in_selector(&arguments.card).filter(|_| !arguments.errors) {
         let options = Options { force: arguments.force, ..Options::default() };
         let sysfs = functions::sysfs(cli);
         let outcome = sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;
@@ -61,14 +65,20 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
         for function in Selector::parse(&arguments.card)?.open()?.functions {
             let outcome = function.reset()?;
             names.push((function.identity().name.clone(), outcome));
+            if arguments.errors {
+                let mut control = Control::open(function)?;
+                cleared.extend(control.errors()?.iter().map(ToString::to_string));
+                control.clear_errors()?;
+            }
         }
     }
     if cli.json {
         let cards = names.iter().map(|(name, _)| name.as_str()).collect();
         let resets = names.iter().map(|(_, outcome)| outcome.to_string()).collect();
-        return output::json(&Reset { schema: "fpgactl.reset/1", cards, resets });
+        return output::json(&Reset { schema: "fpgactl.reset/1", cards, resets, cleared });
     }
-    let lines: String = names.iter().map(|(name, outcome)| format!("{name}: reset ({outcome})\n")).collect();
+    let resets = names.iter().map(|(name, outcome)| format!("{name}: reset ({outcome})\n"));
+    let lines: String = resets.chain(cleared.iter().map(|error| format!("cleared {error}\n"))).collect();
     output::write(lines.as_bytes())
 }
 

@@ -203,6 +203,11 @@ pub(crate) struct Reset {
     /// Reset a PCI function even if it is in use
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Open the control function CARD, also of a PCI address, and clear its error
+    /// registers
+    #[arg(long)]
+    pub(crate) errors: bool,
 }
 
 #[derive(Debug, Args)]

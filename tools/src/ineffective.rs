@@ -42,6 +42,8 @@ fn rules(cli: &Cli) -> Rules {
             let mut rules = no_cards("CARD selects the card");
             if crate::address::in_selector(&arguments.card).is_none() {
                 rules.push(("force", "it applies to a PCI address, not to a selector".to_owned()));
+            } else if arguments.errors {
+                rules.push(("force", "with --errors the function is opened, which fails if it is in use".to_owned()));
             }
             rules
         }

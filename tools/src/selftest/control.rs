@@ -50,6 +50,9 @@ fn errors(control: &Control) -> Result<String, Failed> {
     let errors = control.errors()?;
     match errors.as_slice() {
         [] => Ok("none reported".to_owned()),
-        some => Err(Failed::Other(some.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+        some => {
+            let texts: Vec<String> = some.iter().map(ToString::to_string).collect();
+            Err(Failed::Other(format!("{} (fpgactl reset --errors clears them)", texts.join("; "))))
+        }
     }
 }

@@ -27,6 +27,7 @@ fn options_without_effect_are_refused() {
         &["bind", "0000:3b:00.0", "--cards", "mock:optweb:2"],
         &["--cards", "mock:optweb:2", "unbind", "0000:3b:00.0"],
         &["reset", "mock:optweb:2", "--force"],
+        &["reset", "0000:3b:00.0", "--errors", "--force"],
         &["reset", "mock:optweb:2", "--cards", "mock:optweb:2"],
         &["reg", "mock:optweb:2", "NODE", "--cards", "mock:optweb:2"],
         &["coll", "barrier", "--bytes", "64"],

@@ -264,3 +264,28 @@ fn a_file_without_a_known_interface_is_loaded_if_told_to() {
     assert!(text.contains("\"format\": \"raw bitstream\""), "{text}");
     assert_eq!(bench.loaded(), beginning(OTHER));
 }
+
+#[test]
+fn errors_of_the_port_are_shown_and_cleared() {
+    let bench = Bench::new();
+    let control = bench.served.control(0);
+    assert_eq!(json(&["info", "--cards", &control])["errors"].as_array().unwrap().len(), 0);
+    // An access of a region that holds nothing is not answered.
+    let mut damaged = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    let bad = bench.path("bad.gbs");
+    fs::write(&bad, damaged).unwrap();
+    assert_eq!(bench.load(&bad).status.code(), Some(1));
+    assert_eq!(bench.loaded(), u64::from(u32::MAX));
+    let text = "port: ERROR 0x80: the accelerator did not answer an access";
+    let printed = json(&["info", "--cards", &control]);
+    assert_eq!((printed["errors"][0]["text"].as_str(), printed["held"].as_bool()), (Some(text), Some(true)));
+    let failing = run(&["selftest", &control]);
+    assert_eq!(failing.status.code(), Some(1));
+    assert!(String::from_utf8(failing.stdout).unwrap().contains(text));
+    let reset = json(&["reset", &control, "--errors"]);
+    assert_eq!(reset["cleared"][0], text);
+    assert_eq!(json(&["reset", &control, "--errors"])["cleared"].as_array().unwrap().len(), 0);
+    let (code, text) = failed(&run(&["reset", &bench.served.card(1), "--errors"]));
+    assert!(code == 7 && text.contains("is no control function"), "{code}: {text}");
+}
