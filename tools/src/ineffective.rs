@@ -47,7 +47,11 @@ fn rules(cli: &Cli) -> Rules {
             }
             rules
         }
-        Command::Reg(_) | Command::Selftest(_) => no_cards("SELECTOR selects the card"),
+        Command::Reg(_)
+        | Command::Selftest(_)
+        | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: Some(_), .. }) } => {
+            no_cards("SELECTOR selects the card")
+        }
         Command::Image {
             command: cli::Image::Load(cli::ImageLoad { card, .. }) | cli::Image::Recover(cli::ImageRecover { card, .. }),
         } => {
@@ -62,7 +66,7 @@ fn rules(cli: &Cli) -> Rules {
         Command::Asm(_)
         | Command::Disasm(_)
         | Command::Channel { command: cli::Channel::Check(_) }
-        | Command::Image { command: cli::Image::Inspect(_) }
+        | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench {

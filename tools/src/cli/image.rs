@@ -9,7 +9,7 @@ use crate::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Image {
-    /// Show what an image file holds; uses no card
+    /// Show what an image file holds, and whether it is for a card
     Inspect(ImageInspect),
     /// Load an accelerator into an Intel card by partial reconfiguration
     Load(ImageLoad),
@@ -22,6 +22,11 @@ pub(crate) struct ImageInspect {
     /// Image: .xclbin or .bit of AMD, .gbs or .rbf of Intel
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+
+    /// Control function of a card to compare with, as in `image load` [default:
+    /// use no card]
+    #[arg(value_name = "SELECTOR")]
+    pub(crate) card: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -32,6 +32,16 @@ impl ImageCard {
         }
     }
 
+    /// Returns whether an image is for the card's interface; `None` if it does not say what it is for.
+    pub(super) fn fits(&self, image: &Image<'_>) -> Option<bool> {
+        match image {
+            Image::Gbs(gbs) => gbs.interface.map(|interface| interface == self.interface),
+            Image::Signed(_) | Image::Raw(_) => None,
+            // AMD's.
+            _ => Some(false),
+        }
+    }
+
     /// Returns what of an image goes to the card, if the image is for its interface.
     pub(super) fn checked<'a>(&self, path: &Path, image: &Image<'a>, unchecked: bool) -> Result<&'a [u8]> {
         let (path, card) = (path.display(), self.interface);
@@ -44,11 +54,11 @@ impl ImageCard {
                 return Err(Failure::refused(what));
             }
         };
-        match made_for {
-            Some(interface) if interface != card => {
+        match (self.fits(image), made_for) {
+            (Some(false), Some(interface)) => {
                 Err(Failure::refused(format!("{path}: made for interface {interface}; the card has {card}")))
             }
-            None if !unchecked => Err(Failure::refused(format!(
+            (None, _) if !unchecked => Err(Failure::refused(format!(
                 "{path}: the file does not say which interface it is made for, and the card has {card}; if you know that they \
                  match, use --unchecked"
             ))),

@@ -4,10 +4,12 @@ use fpga_image::bit::Bit;
 use fpga_image::gbs::Gbs;
 use fpga_image::xclbin::{ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name};
 use fpga_image::{Format, Image};
+use fpga_select::Selector;
 use serde::Serialize;
 
 use crate::cli::{Cli, ImageInspect};
 use crate::exit::Result;
+use crate::image::card::ImageCard;
 use crate::image::{parse, read};
 use crate::{output, size};
 
@@ -40,6 +42,16 @@ struct Printed {
     kernels: Vec<Kernel>,
     connections: Vec<Connection>,
     clocks: Vec<Clock>,
+    card: Option<Card>,
+}
+
+/// The card that the file is compared with.
+#[derive(Serialize)]
+struct Card {
+    selector: String,
+    interface: String,
+    /// Null if the file does not say what it is for.
+    fits: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -104,7 +116,12 @@ struct Clock {
 pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
     let data = read(&arguments.file)?;
     let image = parse(&arguments.file, &data)?;
-    let printed = printed(arguments.file.display().to_string(), data.len() as u64, &image);
+    let mut printed = printed(arguments.file.display().to_string(), data.len() as u64, &image);
+    if let Some(selector) = &arguments.card {
+        let card = ImageCard::open(&Selector::parse(selector)?, selector)?;
+        let (interface, fits) = (card.interface.to_string(), card.fits(&image));
+        printed.card = Some(Card { selector: selector.clone(), interface, fits });
+    }
     if cli.json { output::json(&printed) } else { output::write(text(&printed, image.format()).as_bytes()) }
 }
 
@@ -133,6 +150,7 @@ fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {
         kernels: Vec::new(),
         connections: Vec::new(),
         clocks: Vec::new(),
+        card: None,
     };
     match image {
         Image::Xclbin(xclbin) => of_xclbin(xclbin, empty),
@@ -259,6 +277,7 @@ fn text(printed: &Printed, format: Format) -> String {
     for one in &printed.accelerators {
         row("accelerator", Some(format!("{} ({})", one.guid, one.name)));
     }
+    row("card", printed.card.as_ref().map(compared));
     let mut text = output::table(&rows);
     let mut table = |heading: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
@@ -308,6 +327,15 @@ fn note(format: Format) -> &'static str {
         Format::Signed => "\nnote: what a signed image holds, only the card can check\n",
         Format::Gbs => "",
     }
+}
+
+fn compared(card: &Card) -> String {
+    let fits = match card.fits {
+        Some(true) => "the file is for it",
+        Some(false) => "the file is NOT for it",
+        None => "the file does not say whether it is for it",
+    };
+    format!("{}, interface {}: {fits}", card.selector, card.interface)
 }
 
 fn bitstream(bitstream: &Bitstream) -> String {

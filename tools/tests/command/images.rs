@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,11 @@ impl Bench {
 
     fn recover(&self) -> serde_json::Value {
         json(&self.words(&["recover"], &self.served.control(0)))
+    }
+
+    /// Where an image of card 0 is kept.
+    fn kept(&self, name: &str) -> PathBuf {
+        self.path("vfio-user").join(self.served.control(0).trim_start_matches("vfio-user:/")).join(name)
     }
 
     /// The first 32 bits of the GUID in the accelerator's feature list; all-ones if there is no accelerator.
@@ -121,9 +126,8 @@ fn an_interrupted_load_is_rolled_back() {
     let long = bench.image(OTHER, "16MiB");
     let control = bench.served.control(0);
     let words = bench.words(&["load", long.to_str().unwrap()], &control);
-    let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let pending = find(bench.folder.path(), "pending");
-    assert!(pending, "the load began");
+    let mut child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    await_pending(&bench, &mut child);
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let (code, text) = failed(&child.wait_with_output().unwrap());
@@ -135,22 +139,13 @@ fn an_interrupted_load_is_rolled_back() {
     assert_eq!(bench.loaded(), beginning(CARD));
 }
 
-/// Waits until a file of this name is somewhere below `folder`.
-fn find(folder: &Path, name: &str) -> bool {
-    fn is_below(folder: &Path, name: &str) -> bool {
-        fs::read_dir(folder).unwrap().flatten().any(|entry| {
-            entry.file_name() == name
-                || entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_below(&entry.path(), name)
-        })
-    }
+/// Waits until a load has noted that it begins, or has ended.
+fn await_pending(bench: &Bench, load: &mut Child) {
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(60) {
-        if is_below(folder, name) {
-            return true;
-        }
+    while !bench.kept("pending").exists() && load.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(120), "the load does not begin");
         thread::sleep(Duration::from_millis(1));
     }
-    false
 }
 
 /// Kills loads at points that are spread over their whole time. Afterwards the next command leaves the old image or the new one, and
@@ -170,6 +165,10 @@ fn a_killed_load_is_completed_or_undone() {
         let control = bench.served.control(0);
         let words = bench.words(&["load", image.to_str().unwrap()], &control);
         let mut child = command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        // Half of them from the first note on, so that some are in the middle on any machine.
+        if point % 4 >= 2 {
+            await_pending(&bench, &mut child);
+        }
         thread::sleep(whole * point as u32 / points as u32);
         let _ = child.kill();
         let was_killed = child.wait().unwrap().code().is_none();
@@ -201,9 +200,7 @@ fn an_image_whose_completion_fails_is_undone() {
     // As if a load of a damaged image had been killed.
     let mut damaged = fs::read(bench.image(OTHER, "4KiB")).unwrap();
     *damaged.last_mut().unwrap() ^= 1;
-    let socket = bench.served.control(0).trim_start_matches("vfio-user:/").to_owned();
-    let kept = bench.path("vfio-user").join(socket);
-    fs::write(kept.join("pending"), damaged).unwrap();
+    fs::write(bench.kept("pending"), damaged).unwrap();
     let recovered = bench.recover();
     assert_eq!(
         (recovered["done"].as_str(), recovered["image"].as_str()),
@@ -241,6 +238,12 @@ fn what_cannot_be_loaded_is_refused_before_anything_is_written() {
         assert!(found == code && text.contains(reason), "{}: {found}: {text}", file.display());
     }
     assert_eq!(bench.loaded(), beginning(CARD), "the card is as it was");
+    for (file, fits) in
+        [(&foreign, Some(false)), (&raw, None), (&xclbin, Some(false)), (&bench.image(OTHER, "4KiB"), Some(true))]
+    {
+        let card = &json(&["image", "inspect", file.to_str().unwrap(), &bench.served.control(0)])["card"];
+        assert_eq!((card["fits"].as_bool(), card["interface"].as_str().unwrap().len()), (fits, 36), "{card}");
+    }
     let image = bench.image(OTHER, "4KiB");
     let (code, text) = failed(&run(&bench.words(&["load", image.to_str().unwrap()], &bench.served.card(0))));
     assert!(code == 7 && text.contains("is no control function"), "{code}: {text}");
