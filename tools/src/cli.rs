@@ -2,7 +2,10 @@
 
 mod bench;
 mod channel;
+mod functions;
 mod image;
+mod mock;
+mod time;
 
 use std::path::PathBuf;
 
@@ -10,14 +13,16 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
-use fpga_hal::PciAddress;
 
 use crate::expect::{self, Expect};
 use crate::npy::Element;
-use crate::{address, number, size};
+use crate::{number, size};
 pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
-pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, MockImage, StateDirectory};
+pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
+pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
+pub(crate) use mock::{Mock, MockImage, Serve};
+use time::{delay, seconds};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -110,128 +115,6 @@ pub(crate) enum Command {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Mock {
-    /// Serve mock cards on vfio-user sockets DIR/NODE.sock until interrupted
-    Serve(Serve),
-    /// Write a GBS file for the cards of mock:s10-dfl
-    Image(MockImage),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// Fabric to serve, such as mock:optweb:8
-    #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
-    pub(crate) fabric: String,
-
-    /// Directory for the sockets; a missing directory is created for this user
-    /// only
-    #[arg(long, value_name = "DIR")]
-    pub(crate) socket_dir: PathBuf,
-
-    /// Limit on the host memory of all cards together [default: half of the
-    /// machine's memory]
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub(crate) memory: Option<u64>,
-
-    /// Serve cards with CIRCUS channels in place of a sequencer; SELECTOR is a
-    /// torus, such as mock:circus:4x4
-    #[arg(long)]
-    pub(crate) channels: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct List {
-    /// Also list possible cards: functions bound to vfio-pci and all processing
-    /// accelerators
-    #[arg(long)]
-    pub(crate) all: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Info {
-    /// PCI function, such as 0000:3b:00.0: show what the kernel reports, without
-    /// opening the function [default: open --cards]
-    #[arg(value_name = "ADDRESS", value_parser = address::parse)]
-    pub(crate) address: Option<PciAddress>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Doctor {
-    /// PCI address or selector of the card [default: --cards, else all known
-    /// cards]
-    #[arg(value_name = "CARD")]
-    pub(crate) card: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Bind {
-    #[command(flatten)]
-    pub(crate) functions: Functions,
-
-    /// Driver to bind to
-    #[arg(long, value_name = "NAME", default_value = fpga_hal::sysfs::VFIO_PCI)]
-    pub(crate) driver: String,
-}
-
-/// PCI functions to bind to another driver, and how.
-#[derive(Debug, Args)]
-pub(crate) struct Functions {
-    /// PCI functions, such as 0000:3b:00.0; either all change or none
-    #[arg(value_name = "ADDRESS", required = true, value_parser = address::parse)]
-    pub(crate) address: Vec<PciAddress>,
-
-    /// Also change functions in use by a process, mounted disk, network or
-    /// display
-    #[arg(long)]
-    pub(crate) force: bool,
-
-    /// Time limit for each kernel operation, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub(crate) timeout: f64,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Reset {
-    /// PCI address (reset by the kernel), or selector (opens and resets each
-    /// card)
-    #[arg(value_name = "CARD")]
-    pub(crate) card: String,
-
-    /// Reset a PCI function even if it is in use
-    #[arg(long)]
-    pub(crate) force: bool,
-
-    /// Open the control function CARD, also of a PCI address, and clear its error
-    /// registers
-    #[arg(long)]
-    pub(crate) errors: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Selftest {
-    /// Card, such as vfio:0000:3b:00.0, mock:alveo-xdma:1, mock:s10-dfl:4/0 or
-    /// mock:s10-dfl:4/0.control
-    #[arg(value_name = "SELECTOR[/NODE]")]
-    pub(crate) card: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Reg {
-    /// Card, such as vfio:0000:3b:00.0 or mock:optweb:4/2
-    #[arg(value_name = "SELECTOR[/NODE]")]
-    pub(crate) card: String,
-
-    /// Sequencer register by name, such as CLOCK_KHZ or queue1.SUBMISSION_TAIL
-    /// (docs/registers.md), or offset in a BAR, such as 0x1008 or bar4:0x800
-    #[arg(value_name = "REGISTER")]
-    pub(crate) register: String,
-
-    /// 32-bit value to write; without VALUE, the register is read
-    #[arg(value_name = "VALUE", value_parser = number::word)]
-    pub(crate) value: Option<u32>,
 }
 
 /// The collective of `coll` and `plan`, with its parameters.
@@ -558,24 +441,6 @@ fn order_parser() -> impl TypedValueParser<Value = Order> {
 fn element_parser() -> impl TypedValueParser<Value = Element> {
     PossibleValuesParser::new(Element::names().collect::<Vec<_>>())
         .try_map(|name| Element::named(&name).ok_or("unknown element type"))
-}
-
-/// Parses a delay in microseconds, at most a day.
-fn delay(text: &str) -> Result<f64, String> {
-    let is_possible = |us: &f64| (0.0..=8.64e10).contains(us);
-    text.parse()
-        .ok()
-        .filter(is_possible)
-        .ok_or_else(|| format!("invalid delay {text:?}: expected 0 to 86400000000 microseconds (a day)"))
-}
-
-/// Parses a time limit in seconds, at most a day.
-fn seconds(text: &str) -> Result<f64, String> {
-    let is_possible = |seconds: &f64| *seconds > 0.0 && *seconds <= 86_400.0;
-    text.parse()
-        .ok()
-        .filter(is_possible)
-        .ok_or_else(|| format!("invalid time limit {text:?}: expected more than 0 and at most 86400 seconds (a day)"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! The commands `image` and `mock image`.
+//! The command `image`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, Result};
-use crate::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Image {
@@ -77,19 +76,4 @@ impl StateDirectory {
             Failure::usage("no directory to keep images in: neither --state-dir, nor XDG_STATE_HOME, nor HOME is set")
         })
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct MockImage {
-    /// Output file
-    #[arg(long, short, value_name = "FILE.gbs")]
-    pub(crate) output: PathBuf,
-
-    /// GUID of the accelerator [default: the mock card with a command sequencer]
-    #[arg(long, value_name = "UUID")]
-    pub(crate) guid: Option<fpga_image::Uuid>,
-
-    /// Bytes of the bitstream
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = size::parse)]
-    pub(crate) bytes: u64,
 }

@@ -1,0 +1,52 @@
+//! The command `mock`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::size;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mock {
+    /// Serve mock cards on vfio-user sockets DIR/NODE.sock until interrupted
+    Serve(Serve),
+    /// Write a GBS file for the cards of mock:s10-dfl
+    Image(MockImage),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Fabric to serve, such as mock:optweb:8
+    #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
+    pub(crate) fabric: String,
+
+    /// Directory for the sockets; a missing directory is created for this user
+    /// only
+    #[arg(long, value_name = "DIR")]
+    pub(crate) socket_dir: PathBuf,
+
+    /// Limit on the host memory of all cards together [default: half of the
+    /// machine's memory]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) memory: Option<u64>,
+
+    /// Serve cards with CIRCUS channels in place of a sequencer; SELECTOR is a
+    /// torus, such as mock:circus:4x4
+    #[arg(long)]
+    pub(crate) channels: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MockImage {
+    /// Output file
+    #[arg(long, short, value_name = "FILE.gbs")]
+    pub(crate) output: PathBuf,
+
+    /// GUID of the accelerator [default: the mock card with a command sequencer]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) guid: Option<fpga_image::Uuid>,
+
+    /// Bytes of the bitstream
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = size::parse)]
+    pub(crate) bytes: u64,
+}
