@@ -194,17 +194,20 @@ fn a_reset_of_the_port_in_the_middle_is_an_error_and_not_a_hang() {
     // Host memory is so slow that the run is in the middle for long.
     let late = LateDma::new(cards.first.exerciser(), 1, Duration::from_millis(20));
     let function = in_process::attach(late, &cards.domain, "late").unwrap();
+    let bar = bar_0(&function);
     let mut exerciser = Exerciser::open(function).unwrap();
     exerciser.set_timeout(Duration::from_secs(600));
     let error = thread::scope(|scope| {
         let running = scope.spawn(|| exerciser.run(Exercise::Loopback, 1024, 1, 0));
-        thread::sleep(Duration::from_millis(50));
+        while bar.read_u64(0x138).unwrap() != 3 && !running.is_finished() {
+            thread::yield_now();
+        }
         control.reset_accelerator().unwrap();
         running.join().unwrap().unwrap_err()
     });
     let Error::TimedOut { last_seen, .. } = &error else { panic!("{error:?}") };
     assert!(last_seen.ends_with("it was reset meanwhile"), "{error}");
-    drop(exerciser);
+    drop((exerciser, bar));
     let mut exerciser = Exerciser::open(self::function(&cards)).unwrap();
     check(&mut exerciser, Exercise::Loopback, 1024, 8);
 }

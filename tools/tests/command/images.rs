@@ -169,7 +169,7 @@ fn a_killed_load_is_completed_or_undone() {
         if point % 4 >= 2 {
             await_pending(&bench, &mut child);
         }
-        thread::sleep(whole * point as u32 / points as u32);
+        thread::sleep(whole * (point / 4 * 4) as u32 / points as u32);
         let _ = child.kill();
         let was_killed = child.wait().unwrap().code().is_none();
         // The server may take a moment to see that its client is gone.
