@@ -1,5 +1,6 @@
 //! The registers of one feature.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,17 +21,17 @@ pub(super) struct Block {
     window: Window,
     function: Function,
     name: Arc<str>,
-    pub(super) feature: Feature,
+    /// Offset of the first register in the BAR.
+    start: u64,
 }
 
 impl Block {
     /// Returns the block of a feature in `window`. `None` if the list does not say where its registers are, or if it has fewer than
     /// `bytes` bytes.
-    pub(super) fn new(window: &Window, function: &Function, feature: Feature, bytes: u32) -> Option<Self> {
-        let registers = feature.registers.clone()?;
-        let len = registers.end - registers.start;
-        let window = window.slice(registers.start, len).ok().filter(|_| len >= u64::from(bytes))?;
-        Some(Block { window, function: function.clone(), name: function.identity().name.as_str().into(), feature })
+    pub(super) fn new(window: &Window, function: &Function, feature: &Feature, bytes: u32) -> Option<Self> {
+        let Range { start, end } = feature.registers.clone()?;
+        let window = window.slice(start, end - start).ok().filter(|window| window.len() >= u64::from(bytes))?;
+        Some(Block { window, function: function.clone(), name: function.identity().name.as_str().into(), start })
     }
 
     pub(super) fn name(&self) -> String {
@@ -46,7 +47,7 @@ impl Block {
         let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
         if value == u64::MAX {
             self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
-            let register = (self.feature.offset as u32).saturating_add(register);
+            let register = (self.start as u32).saturating_add(register);
             return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
         }
         Ok(value)
@@ -61,26 +62,51 @@ impl Block {
         Ok(self.window.write_u32(register.into(), value).map_err(|error| self.bus(error))?)
     }
 
-    /// Polls a register until it is as the card is to make it.
+    /// Polls a register, with pauses, until it is as the card is to make it.
     pub(super) fn poll(
         &self,
-        (register, its_name): (u32, &str),
+        register: (u32, &str),
         to: &'static str,
         limit: Duration,
         is_so: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
+        self.poll_at(Some(POLL), register, to, limit, |value| Ok(is_so(value)))
+    }
+
+    /// As [`poll`](Self::poll), without pauses, until `is_so` says true or fails.
+    pub(super) fn spin(
+        &self,
+        register: (u32, &str),
+        to: &'static str,
+        limit: Duration,
+        is_so: impl Fn(u64) -> Result<bool>,
+    ) -> Result<u64> {
+        self.poll_at(None, register, to, limit, is_so)
+    }
+
+    fn poll_at(
+        &self,
+        pause: Option<Duration>,
+        (register, its_name): (u32, &str),
+        to: &'static str,
+        limit: Duration,
+        is_so: impl Fn(u64) -> Result<bool>,
     ) -> Result<u64> {
         let deadline = Deadline::after(limit);
         loop {
             let is_last = deadline.left().is_zero();
             let value = self.read(register)?;
-            if is_so(value) {
+            if is_so(value)? {
                 return Ok(value);
             }
             if is_last {
                 let last_seen = format!("{its_name} {value:#x}");
                 return Err(Error::TimedOut { name: self.name(), to, waited: deadline.waited(), last_seen });
             }
-            std::thread::sleep(POLL);
+            match pause {
+                Some(pause) => std::thread::sleep(pause),
+                None => std::hint::spin_loop(),
+            }
         }
     }
 }

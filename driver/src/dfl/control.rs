@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fpga_hal::{Claim, Function, Window};
 use fpga_regs::dfl::{fme, port, reconfiguration};
+use fpga_regs::feature_list::TYPE_FIU;
 
 use crate::dfl::block::Block;
 use crate::dfl::engine::{Engine, Progress};
@@ -39,32 +40,18 @@ pub struct Control {
     _claim: Claim,
 }
 
-/// What the lists of a function hold.
-struct Lists {
-    features: Vec<(Feature, Window)>,
-}
+/// Features of a function's lists, each with the BAR that it is in.
+type Listed = Vec<(Feature, Window)>;
 
-impl Lists {
-    fn read(function: &Function) -> std::result::Result<Self, feature_list::Error> {
-        let mut features = Vec::new();
-        for place in places(function)? {
-            let window = function.window(place.bar)?;
-            for feature in Walk::new(&window, place.offset) {
-                features.push((feature?, window.clone()));
-            }
+fn read_lists(function: &Function) -> std::result::Result<Listed, feature_list::Error> {
+    let mut listed = Vec::new();
+    for place in places(function)? {
+        let window = function.window(place.bar)?;
+        for feature in Walk::new(&window, place.offset) {
+            listed.push((feature?, window.clone()));
         }
-        Ok(Lists { features })
     }
-
-    /// Returns the registers of a feature of a unit: of the unit itself if `id` is `None`.
-    fn block(&self, function: &Function, unit: Unit, id: Option<u16>, last: u32) -> Option<Block> {
-        let is_meant = |feature: &Feature| {
-            let is_unit = feature.kind == fpga_regs::feature_list::TYPE_FIU;
-            feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
-        };
-        let (feature, window) = self.features.iter().find(|(feature, _)| is_meant(feature))?;
-        Block::new(window, function, feature.clone(), last + 8)
-    }
+    Ok(listed)
 }
 
 impl Control {
@@ -76,15 +63,23 @@ impl Control {
     pub fn open(function: Function) -> Result<Self> {
         let name = function.identity().name.clone();
         let claim = function.claim().map_err(|error| bus_error(&name, error))?;
-        let lists = Lists::read(&function).map_err(|error| match error {
+        let listed = read_lists(&function).map_err(|error| match error {
             _ if function.is_removed() => Error::Card(CardError::Removed { name: name.clone() }),
             feature_list::Error::List(looked) => Error::NoControl { name: name.clone(), looked },
             feature_list::Error::Bus(error) => bus_error(&name, error).into(),
         })?;
-        let block = |unit, id, last| lists.block(&function, unit, id, last);
+        // The registers of a feature of a unit, up to the one at `last`: those of the unit itself if `id` is `None`.
+        let block = |unit, id: Option<u16>, last| {
+            let is_meant = |feature: &Feature| {
+                let is_unit = feature.kind == TYPE_FIU;
+                feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
+            };
+            let (feature, window) = listed.iter().find(|(feature, _)| is_meant(feature))?;
+            Block::new(window, &function, feature, last + 8)
+        };
         let (management, behind) = (Unit::Management, Unit::Port);
         let Some(first) = block(management, None, fme::BITSTREAM_MD) else {
-            let looked = format!("none of its {} features is a management engine", lists.features.len());
+            let looked = format!("none of its {} features is a management engine", listed.len());
             return Err(Error::NoControl { name, looked });
         };
         // On a D5005 the engine stands before the port, and so belongs to the management engine; the port's features stand behind it.
@@ -95,7 +90,7 @@ impl Control {
             engine: block(management, Some(reconfiguration::ID), reconfiguration::INTERFACE_HI).map(Engine),
             port: block(behind, None, port::STATUS).map(Port),
             port_errors: block(behind, Some(port::errors::ID), port::errors::FIRST),
-            features: lists.features.into_iter().map(|(feature, _)| feature).collect(),
+            features: listed.into_iter().map(|(feature, _)| feature).collect(),
             timeout: TIMEOUT,
             function,
             _claim: claim,

@@ -9,7 +9,6 @@ use fpga_regs::dfl::reconfiguration::{
     COMPLETE, CONTROL, CREDITS, DATA, ERROR, FAILED, INTERFACE_HI, INTERFACE_LO, RESET, RESET_ACK, START, STATUS,
 };
 
-use crate::deadline::Deadline;
 use crate::dfl::block::Block;
 use crate::dfl::error::{Error, Result};
 
@@ -77,35 +76,21 @@ impl Engine {
     /// Waits until the queue takes words, and returns how many: one read for a queue full of them. One word is left free, as Linux
     /// leaves it.
     fn credits(&self, pushed: u64, total: u64, limit: Duration) -> Result<usize> {
-        let deadline = Deadline::after(limit);
-        loop {
-            let is_last = deadline.left().is_zero();
-            let status = self.0.read(STATUS)?;
+        let status = self.0.spin((STATUS, "engine STATUS"), "take more of the image", limit, |status| {
             self.check(status, pushed, total)?;
-            if status & CREDITS > 1 {
-                return Ok((status & CREDITS) as usize - 1);
-            }
-            if is_last {
-                let (to, last_seen) = ("take more of the image", format!("engine STATUS {status:#x}"));
-                return Err(Error::TimedOut { name: self.0.name(), to, waited: deadline.waited(), last_seen });
-            }
-            std::hint::spin_loop();
-        }
+            Ok(status & CREDITS > 1)
+        })?;
+        Ok((status & CREDITS) as usize - 1)
     }
 
     /// An image that the engine refuses leaves START set: only STATUS tells.
     fn await_end(&self, pushed: u64, total: u64, limit: Duration) -> Result<()> {
-        let is_over = |value| value & START == 0;
-        let status = || self.check(self.0.read(STATUS)?, pushed, total);
-        let deadline = Deadline::after(limit);
-        while !deadline.left().is_zero() {
-            status()?;
-            if is_over(self.0.read(CONTROL)?) {
-                return status();
-            }
-        }
-        self.0.poll((CONTROL, "engine CONTROL"), "configure the image", Duration::ZERO, is_over)?;
-        status()
+        let check = || self.check(self.0.read(STATUS)?, pushed, total);
+        self.0.spin((CONTROL, "engine CONTROL"), "configure the image", limit, |control| {
+            check()?;
+            Ok(control & START == 0)
+        })?;
+        check()
     }
 
     fn check(&self, status: u64, pushed: u64, total: u64) -> Result<()> {

@@ -106,7 +106,7 @@ impl Exerciser {
             feature_list::Error::List(looked) => none(looked),
             feature_list::Error::Bus(error) => bus(error),
         })?;
-        let block = Block::new(&window, &function, feature, REGISTERS_BYTES);
+        let block = Block::new(&window, &function, &feature, REGISTERS_BYTES);
         let block = block.ok_or_else(|| none("its block is shorter than its registers".to_owned()))?;
         let allocate = |bytes| function.domain().allocate(bytes, PAGE).map_err(bus);
         let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);

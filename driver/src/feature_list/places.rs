@@ -5,7 +5,7 @@ use fpga_regs::dfl::fme;
 use fpga_regs::feature_list::{START, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
 
 use crate::feature_list::error::Error;
-use crate::feature_list::walk::Walk;
+use crate::feature_list::walk::{Walk, read_u64};
 
 /// Where a list begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn from_bar_0(function: &Function) -> Result<Vec<Place>, Error> {
         return Ok(places);
     }
     for offset in [fme::PORT_0, fme::PORT_1, fme::PORT_2, fme::PORT_3].map(u64::from) {
-        let port = u64::from(window.read_u32(offset)?) | u64::from(window.read_u32(offset + 4)?) << 32;
+        let port = read_u64(&window, offset)?;
         let bar = fme::port_bar(port);
         if port & fme::PORT_IMPLEMENTED != 0 && bar != fme::PORT_IN_THIS_LIST {
             places.push(place(function, bar, fme::port_offset(port), "a port")?);

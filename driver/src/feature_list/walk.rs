@@ -137,7 +137,7 @@ impl<'a> Walk<'a> {
             return Err(Error::List(format!("the feature list does not end within {HEADERS_MAX} headers")));
         }
         self.inside(offset, HEADER_BYTES)?;
-        let word = self.read_u64(offset)?;
+        let word = read_u64(self.window, offset)?;
         if word == u64::MAX {
             return Err(Error::List(format!("header {count} at {offset:#x} reads all-ones")));
         }
@@ -176,9 +176,10 @@ impl<'a> Walk<'a> {
             _ => self.registers(offset)?,
         };
         let guid = match header.has_guid() {
-            true => {
-                Some(u128::from(self.read_u64(offset + GUID)?) | u128::from(self.read_u64(offset + GUID + 8)?) << 64)
-            }
+            true => Some(
+                u128::from(read_u64(self.window, offset + GUID)?)
+                    | u128::from(read_u64(self.window, offset + GUID + 8)?) << 64,
+            ),
             false => None,
         };
         let Header { kind, id, revision, version, .. } = header;
@@ -188,8 +189,8 @@ impl<'a> Walk<'a> {
     /// Reads where the registers of a feature are, from its header of version 1.
     fn registers(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
         self.inside(offset, HEADER_1_BYTES)?;
-        let place = self.read_u64(offset + REGISTERS)?;
-        let bytes = self.read_u64(offset + REGISTERS_BYTES)? >> 32;
+        let place = read_u64(self.window, offset + REGISTERS)?;
+        let bytes = read_u64(self.window, offset + REGISTERS_BYTES)? >> 32;
         if place & REGISTERS_ABSOLUTE != 0 {
             return Ok(None);
         }
@@ -210,11 +211,11 @@ impl<'a> Walk<'a> {
         };
         Err(Error::List(format!("{what} outside of the BAR's {size:#x} bytes")))
     }
+}
 
-    /// Two reads of 32 bits: every card takes them, and a bus may split longer ones.
-    fn read_u64(&self, offset: u64) -> Result<u64, fpga_hal::Error> {
-        Ok(u64::from(self.window.read_u32(offset)?) | u64::from(self.window.read_u32(offset + 4)?) << 32)
-    }
+/// Two reads of 32 bits: every card takes them, and a bus may split longer ones.
+pub(super) fn read_u64(window: &Window, offset: u64) -> Result<u64, fpga_hal::Error> {
+    Ok(u64::from(window.read_u32(offset)?) | u64::from(window.read_u32(offset + 4)?) << 32)
 }
 
 impl Iterator for Walk<'_> {

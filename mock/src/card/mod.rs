@@ -7,6 +7,7 @@ pub mod communicator_table;
 pub(crate) mod communicators;
 pub(crate) mod config_space;
 pub(crate) mod decode;
+pub(crate) mod feature_list;
 pub(crate) mod frames;
 pub(crate) mod host_dma;
 pub(crate) mod host_jobs;

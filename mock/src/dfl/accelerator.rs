@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::feature_list::{Header, TYPE_AFU};
 use fpga_regs::sequencer;
 
+use crate::card::feature_list::read_only_header;
 use crate::dfl::slot::Slot;
 use crate::model::registers::SEQUENCER_OFFSET;
 
@@ -39,17 +39,6 @@ impl Accelerator {
     }
 }
 
-/// Reads the registers of an accelerator that this model knows by GUID only: a feature list that ends with its first header.
-fn read_unknown(guid: u128, offset: u64, data: &mut [u8]) {
-    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_AFU };
-    let mut list = [0; 24];
-    list[..8].copy_from_slice(&header.encode().to_le_bytes());
-    list[8..].copy_from_slice(&guid.to_le_bytes());
-    for (at, byte) in (offset..).zip(data) {
-        *byte = list.get(at as usize).copied().unwrap_or(0);
-    }
-}
-
 impl Endpoint for Accelerator {
     fn layout(&self) -> Layout {
         self.card.layout()
@@ -73,7 +62,7 @@ impl Endpoint for Accelerator {
         }
         match self.slot.answering() {
             Some(guid) if guid == self.guid => self.card.bar_read(bar, offset, data),
-            Some(other) => read_unknown(other, offset, data),
+            Some(other) => read_only_header(other, offset, data),
             None => data.fill(0xff),
         }
     }

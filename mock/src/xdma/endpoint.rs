@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::feature_list::{CARD_GUID, Header, TYPE_AFU};
+use fpga_regs::feature_list::CARD_GUID;
 use fpga_regs::xdma;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
+use crate::card::feature_list::read_only_header;
 use crate::xdma::card::Card;
 use crate::xdma::notes::Violation;
 
@@ -28,17 +29,6 @@ impl CardEndpoint {
     fn decoding<R>(&self, access: impl FnOnce(&mut Card) -> Option<R>) -> Option<R> {
         let mut card = self.lock();
         (!card.is_gone && card.config.decodes_memory()).then(|| access(&mut card)).flatten()
-    }
-}
-
-/// Reads the registers of user logic: a feature list that ends with the card.
-fn read_user(offset: u64, data: &mut [u8]) {
-    let header = Header { id: 0, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_AFU };
-    let mut list = [0; 24];
-    list[..8].copy_from_slice(&header.encode().to_le_bytes());
-    list[8..].copy_from_slice(&CARD_GUID.to_le_bytes());
-    for (at, byte) in (offset..).zip(data) {
-        *byte = list.get(at as usize).copied().unwrap_or(0);
     }
 }
 
@@ -111,7 +101,7 @@ impl Endpoint for CardEndpoint {
         let is_answered = self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.read_dma(offset, data),
             xdma::USER_BAR => {
-                read_user(offset, data);
+                read_only_header(CARD_GUID, offset, data);
                 Some(())
             }
             xdma::BYPASS_BAR => {

@@ -85,19 +85,29 @@ fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Fai
     }
 }
 
-/// Loads the last image that was loaded before, to its end. Returns its accelerators; `None` if no image is kept.
+/// Loads the last image that was loaded before, to its end. Returns its name; `None` if no image is kept.
 pub(super) fn restore(card: &mut ImageCard, kept: &Kept) -> Result<Option<String>> {
     let Some(data) = kept.good()? else { return Ok(None) };
+    load_kept(card, kept, &data, "rolling back", &Interrupt::default()).map(Some)
+}
+
+/// Loads a kept image, and returns its name. Whether it is for the card was checked, or waived, before it was kept.
+pub(super) fn load_kept(
+    card: &mut ImageCard,
+    kept: &Kept,
+    data: &[u8],
+    what: &'static str,
+    interrupt: &Interrupt,
+) -> Result<String> {
     let path = kept.folder();
-    let image = parse(path, &data)?;
-    // It was loaded into this card before.
+    let image = parse(path, data)?;
     let bitstream = card.checked(path, &image, true)?;
-    card.load(bitstream, "rolling back", &Interrupt::default())?;
-    Ok(Some(named(path, &image)))
+    card.load(bitstream, what, interrupt)?;
+    Ok(named(path, &image))
 }
 
 /// Names an image by what it holds, or by where it is.
-pub(super) fn named(path: &Path, image: &Image<'_>) -> String {
+fn named(path: &Path, image: &Image<'_>) -> String {
     match accelerators(image).as_slice() {
         [] => format!("the image kept in {}", path.display()),
         all => format!("accelerator {}", all.join(", ")),

@@ -7,8 +7,7 @@ use crate::cli::{Cli, ImageRecover};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::load::{named, restore};
-use crate::image::parse;
+use crate::image::load::{load_kept, restore};
 use crate::interrupt::Interrupt;
 use crate::output;
 
@@ -66,19 +65,11 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
 
 /// Loads the new image, or else the one before.
 fn complete(card: &mut ImageCard, kept: &Kept, data: &[u8], interrupt: &Interrupt) -> Result<(Done, Option<String>)> {
-    let path = kept.folder();
-    let failure = match parse(path, data) {
-        // Whether it fits was checked, or waived, before it was kept.
-        Ok(image) => match card.checked(path, &image, true) {
-            Ok(bitstream) => match card.load(bitstream, "loading", interrupt) {
-                Ok(()) => {
-                    kept.succeeded()?;
-                    return Ok((Done::Completed, Some(named(path, &image))));
-                }
-                Err(error) => Failure::from(error),
-            },
-            Err(failure) => failure,
-        },
+    let failure = match load_kept(card, kept, data, "loading", interrupt) {
+        Ok(image) => {
+            kept.succeeded()?;
+            return Ok((Done::Completed, Some(image)));
+        }
         Err(failure) => failure,
     };
     let before = restore(card, kept)?;
