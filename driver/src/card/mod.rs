@@ -34,7 +34,7 @@ use crate::transport::host_ring::HostRing;
 /// Entries of a ring, unless the card has fewer.
 const DEPTH_MAX: u32 = 1024;
 /// Default time limit of calls without a timeout argument.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffers for the card are pages of their own.
 const BUFFER_ALIGNMENT: usize = 4096;
 
