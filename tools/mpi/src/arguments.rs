@@ -57,4 +57,16 @@ impl Arguments {
         self.counts = (counts, bytes);
         self
     }
+
+    /// The receive count of rank `index`, which must be a rank, of an `MPI_Reduce_scatter`.
+    pub(crate) fn count(&self, index: usize) -> i64 {
+        let (address, bytes) = self.counts;
+        let place = address + index * bytes;
+        match bytes {
+            // SAFETY: MPI requires an array with one count for each rank, of 4 or of 8 bytes by the function called.
+            4 => i64::from(unsafe { (place as *const i32).read() }),
+            // SAFETY: as for 4 bytes.
+            _ => unsafe { (place as *const i64).read() },
+        }
+    }
 }

@@ -7,8 +7,9 @@ use std::ffi::c_int;
 
 use cmdseq::plan::Collective;
 
-use crate::arguments::Arguments;
-use crate::foreign::{Inside, SUCCESS, Word, pmpi};
+use crate::arguments::{Arguments, Side};
+use crate::foreign::{self, Function, Inside, SUCCESS, Word, pmpi};
+use crate::mpi::Comm;
 use crate::offload::{collective, counted};
 use crate::session;
 use crate::shape::Reason;
@@ -52,21 +53,62 @@ macro_rules! real {
 }
 
 /// Exports functions whose calls may go to the cards, each with counts of type `int` and with large counts.
+///
+/// Open MPI 4.1 has no functions with large counts. A program that looks for them finds those of this library, which then call
+/// the others.
 macro_rules! collectives {
     ($(($small:ident $p_small:ident, $large:ident $p_large:ident) |$count:ident| $words:tt $arguments:block)+) => {$(
-        collectives! { one $small $small int $count $words $arguments }
-        collectives! { one $p_small $small int $count $words $arguments }
-        collectives! { one $large $large large $count $words $arguments }
-        collectives! { one $p_large $large large $count $words $arguments }
+        collectives! { small $small $small $count $words $arguments }
+        collectives! { small $p_small $small $count $words $arguments }
+        collectives! { large $large $large $small $count $words $arguments }
+        collectives! { large $p_large $large $small $count $words $arguments }
     )+};
-    (one $name:ident $real:ident $kind:ident $count:ident $words:tt $arguments:block) => {
+    (small $name:ident $real:ident $count:ident $words:tt $arguments:block) => {
         exported! { $name $words {
-            let $count: fn(Word) -> i64 = $kind;
+            let $count: fn(Word) -> i64 = int;
             let pass = || real!($real $words);
             // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
             unsafe { collective(|| $arguments, pass) }
         } }
     };
+    (large $name:ident $real:ident $small:ident $count:ident $words:tt $arguments:block) => {
+        exported! { $name $words {
+            static FUNCTION: Function = Function::new(foreign::name!($real));
+            let $count: fn(Word) -> i64 = large;
+            let pass = || match FUNCTION.is_there() {
+                true => real!($real $words),
+                false => narrowed(&$arguments, || real!($small $words)),
+            };
+            // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
+            unsafe { collective(|| $arguments, pass) }
+        } }
+    };
+}
+
+/// Makes a call that has large counts by `small`, the function with counts of type `int`.
+fn narrowed(arguments: &Arguments, small: impl FnOnce() -> c_int) -> c_int {
+    let comm = Comm(arguments.communicator);
+    let too_large = || comm.raise("the MPI library of this process has no functions with large counts");
+    let fits = |side: &Side| c_int::try_from(side.count).is_ok();
+    if !fits(&arguments.send) || !fits(&arguments.receive) {
+        return too_large();
+    }
+    if arguments.counts.0 == 0 {
+        return small();
+    }
+    let counts = match comm.size() {
+        Ok(size) => {
+            (0..size as usize).map(|index| c_int::try_from(arguments.count(index))).collect::<Result<Vec<_>, _>>()
+        }
+        Err(code) => return code,
+    };
+    let Ok(counts) = counts else { return too_large() };
+    let Arguments { send, receive, operation, communicator, .. } = *arguments;
+    let datatype = receive.datatype;
+    // SAFETY: the words are those of a call of MPI, and there is a count for each rank.
+    unsafe {
+        pmpi!(MPI_Reduce_scatter, send.buffer, receive.buffer, counts.as_ptr(), datatype, operation, communicator)
+    }
 }
 
 /// Exports the barrier, which has no count.
@@ -233,10 +275,4 @@ passed! {
     NonBlocking "ireduce_scatter_block" MPI_Ireduce_scatter_block PMPI_Ireduce_scatter_block (a b c d e f g);
     NonBlocking "iscan" MPI_Iscan PMPI_Iscan (a b c d e f g);
     NonBlocking "iexscan" MPI_Iexscan PMPI_Iexscan (a b c d e f g);
-    Persistent "barrier_init" MPI_Barrier_init PMPI_Barrier_init (a b c);
-    Persistent "bcast_init" MPI_Bcast_init PMPI_Bcast_init (a b c d e f g);
-    Persistent "reduce_init" MPI_Reduce_init PMPI_Reduce_init (a b c d e f g h i);
-    Persistent "allreduce_init" MPI_Allreduce_init PMPI_Allreduce_init (a b c d e f g h);
-    Persistent "allgather_init" MPI_Allgather_init PMPI_Allgather_init (a b c d e f g h i);
-    Persistent "alltoall_init" MPI_Alltoall_init PMPI_Alltoall_init (a b c d e f g h i);
 }

@@ -28,23 +28,29 @@ impl Function {
 
     /// Its address. Ends the process if the MPI library has no such function: the program could not have been linked.
     fn address(&self) -> *mut c_void {
-        let known = self.found.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
-        }
-        let Some(found) = next(self.name).or_else(|| in_library(self.name)) else {
+        self.find().unwrap_or_else(|| {
             eprintln!("fpga-mpi: no MPI library of this process has {}", self.name.to_string_lossy());
             std::process::abort();
-        };
-        self.found.store(found, Ordering::Relaxed);
-        found
+        })
     }
 
     /// Whether the MPI library has it.
-    pub(crate) fn exists(name: &'static CStr) -> bool {
-        next(name).or_else(|| in_library(name)).is_some()
+    pub(crate) fn is_there(&self) -> bool {
+        self.find().is_some()
+    }
+
+    fn find(&self) -> Option<*mut c_void> {
+        let mut known = self.found.load(Ordering::Relaxed);
+        if known.is_null() {
+            known = next(self.name).or_else(|| in_library(self.name)).unwrap_or(ABSENT);
+            self.found.store(known, Ordering::Relaxed);
+        }
+        (known != ABSENT).then_some(known)
     }
 }
+
+/// Stands for a function that was looked for and is not there.
+const ABSENT: *mut c_void = ptr::dangling_mut::<u8>().cast();
 
 /// Functions of C whose arguments are words.
 pub(crate) trait Foreign: Copy {
@@ -80,15 +86,20 @@ foreign! {
 /// Calls a function of the MPI library by its name, with words as arguments.
 macro_rules! pmpi {
     ($name:ident $(, $argument:expr)* $(,)?) => {{
-        static FUNCTION: $crate::foreign::Function = $crate::foreign::Function::new(
-            match std::ffi::CStr::from_bytes_with_nul(concat!("P", stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            },
-        );
+        static FUNCTION: $crate::foreign::Function = $crate::foreign::Function::new($crate::foreign::name!($name));
         let function: unsafe extern "C" fn($($crate::foreign::word!($argument)),*) -> std::ffi::c_int = FUNCTION.get();
         function($($argument as $crate::foreign::Word),*)
     }};
+}
+
+/// The name of a function of MPI in the profiling interface.
+macro_rules! name {
+    ($name:ident) => {
+        match std::ffi::CStr::from_bytes_with_nul(concat!("P", stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => unreachable!(),
+        }
+    };
 }
 
 /// The type of an argument of [`pmpi`], whatever it is.
@@ -98,7 +109,7 @@ macro_rules! word {
     };
 }
 
-pub(crate) use {pmpi, word};
+pub(crate) use {name, pmpi, word};
 
 /// Looks for a function in the libraries after this one.
 fn next(name: &CStr) -> Option<*mut c_void> {
@@ -191,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_process_without_mpi_has_none_of_its_functions() {
-        assert!(!Function::exists(c"PMPI_Comm_rank"));
+        let function = Function::new(c"PMPI_Comm_rank");
+        assert!(!function.is_there() && !function.is_there());
         assert_eq!(object(c"ompi_mpi_comm_world"), None);
     }
 }

@@ -191,6 +191,8 @@ impl Session {
         let cards = match (reason, &mut self.engine) {
             (Some(reason), _) | (None, &mut Err(reason)) => Err(reason),
             (None, Ok(engine)) => {
+                // A rank may be late by any time, and the cards are waited for within a bound.
+                comm.barrier()?;
                 let peers = MpiPeers::new(comm, rank, size, self.constants.clone());
                 match engine.register(Box::new(peers)) {
                     Ok(registered) => Ok(registered),

@@ -34,7 +34,6 @@ pub(crate) enum Reason {
     Vector,
     Neighbourhood,
     NonBlocking,
-    Persistent,
 }
 
 impl Reason {
@@ -57,7 +56,6 @@ impl Reason {
             Reason::Vector => "vector form",
             Reason::Neighbourhood => "neighbourhood collective",
             Reason::NonBlocking => "non-blocking",
-            Reason::Persistent => "persistent",
         }
     }
 }
@@ -161,16 +159,7 @@ fn combined(arguments: &Arguments, constants: &Constants) -> Result<Combine, Rea
 
 /// The receive count of an `MPI_Reduce_scatter`, if it is the same for all ranks.
 fn equal_count(arguments: &Arguments, size: u32) -> Result<i64, Reason> {
-    let (address, bytes) = arguments.counts;
-    let count = |index: usize| {
-        let place = address + index * bytes;
-        match bytes {
-            // SAFETY: MPI requires an array with one count for each rank, of 4 or of 8 bytes by the function called.
-            4 => i64::from(unsafe { (place as *const i32).read() }),
-            // SAFETY: as for 4 bytes.
-            _ => unsafe { (place as *const i64).read() },
-        }
-    };
-    let first = count(0);
-    if (1..size as usize).all(|index| count(index) == first) { Ok(first) } else { Err(Reason::UnequalCounts) }
+    let first = arguments.count(0);
+    let are_equal = (1..size as usize).all(|index| arguments.count(index) == first);
+    if are_equal { Ok(first) } else { Err(Reason::UnequalCounts) }
 }

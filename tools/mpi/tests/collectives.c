@@ -1,7 +1,9 @@
 /* Random collectives, each made twice: by MPI, where libfpga_mpi.so may take it to the cards, and by the MPI library itself. Both
    must leave the same bytes. All ranks draw the same numbers from the seed.
 
-   collectives SEED CASES
+   collectives SEED CASES [LATE]
+
+   With LATE, rank 1 is so many seconds late for two of the calls, the first on its communicator and a later one.
 
    Rank 0 prints "expected OPERATION CALLS" for each operation: as many calls must have gone to the cards, no less and no more. */
 #define _GNU_SOURCE
@@ -108,6 +110,9 @@ static void one(const struct type *types, int type_count, MPI_Comm comm, int num
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     const struct type *type = &types[draw(type_count)];
+    int reduces = c.what == REDUCE || c.what == ALLREDUCE || c.what >= REDUCE_SCATTER_BLOCK;
+    /* MPICH 4.0 reports truncated messages when it moves pairs with gaps itself. */
+    if (!reduces && type->kind == PAIR) type = &types[4];
     int shape = draw(10);
     c.count = shape == 0 ? 0 : shape < 7 ? 1 + draw(40) : shape < 9 ? 1 + draw(3000) : 1 + draw(20000);
     c.root = draw(1 << 12) % size;
@@ -116,9 +121,10 @@ static void one(const struct type *types, int type_count, MPI_Comm comm, int num
     if (c.what == REDUCE && c.root != 0 && c.count * type->bytes > 1024) c.in_place = 0;
     c.op = operation(type);
     for (int i = 0; i < size; i++) c.recvcounts[i] = c.count;
-    int reduces = c.what == REDUCE || c.what == ALLREDUCE || c.what >= REDUCE_SCATTER_BLOCK;
     /* Types with gaps on some ranks, not on others: their signatures match. */
     uint32_t gaps = draw(4) == 0 && !reduces ? draw(1 << 16) : 0;
+    /* MPICH 4.0 reports a truncated message for its own in-place alltoall of such types. */
+    if (c.what == ALLTOALL && c.in_place) gaps = 0;
     MPI_Datatype spaced;
     MPI_Type_create_resized(type->type, 0, 2 * type->bytes, &spaced);
     MPI_Type_commit(&spaced);
@@ -137,9 +143,12 @@ static void one(const struct type *types, int type_count, MPI_Comm comm, int num
     call(&c, 0, send, found);
     call(&c, 1, given, right);
     int is_undefined = c.what == EXSCAN && rank == 0;
-    if ((!is_undefined && memcmp(found, right, bytes)) || memcmp(send, given, bytes)) {
+    /* An in-place reduce_scatter leaves the input after the first block, or not. */
+    int is_first_only = (c.what == REDUCE_SCATTER || c.what == REDUCE_SCATTER_BLOCK) && c.in_place;
+    long defined = is_undefined ? 0 : is_first_only ? (long)c.count * type->bytes : bytes;
+    if (memcmp(found, right, defined) || memcmp(send, given, bytes)) {
         long at = 0;
-        while (at < bytes && found[at] == right[at]) at++;
+        while (at < defined && found[at] == right[at]) at++;
         fprintf(stderr, "case %d: rank %d of %d: %s, %d elements of %d B, root %d, in place %d, gaps %x: byte %ld is %d, expected %d\n",
                 number, rank, size, names[c.what], c.count, type->bytes, c.root, c.in_place, gaps, at, found[at], right[at]);
         wrong++;
@@ -166,6 +175,20 @@ static void pending_send(void) {
     wrong += sum != size;
     expected[ALLREDUCE]++;
     free(data);
+}
+
+/* Legal: a rank may be late by any time. */
+static void late(unsigned seconds) {
+    for (int i = 0; i < 2; i++) {
+        int found = 0, root = 0;
+        if (world_rank == 1) sleep(seconds);
+        if (world_rank == root) found = 5;
+        MPI_Bcast(&found, 1, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+        wrong += found != 5;
+        expected[BCAST]++;
+        expected[BARRIER]++;
+    }
 }
 
 /* Communicators come and go in any order, and their handles are used again. */
@@ -208,6 +231,7 @@ int main(int argc, char **argv) {
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
     MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &comms[2]);
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &comms[3]);
+    if (argc > 3) late(atoi(argv[3]));
     for (int i = 0; i < cases; i++) one(types, type_count, comms[draw(4)], i);
     if (world_size > 1) pending_send();
     come_and_go(cases / 20);
