@@ -33,7 +33,7 @@ use crate::card::memory::MemoryError;
 use crate::fabric::Fabric;
 use crate::xdma::behind::Behind;
 use crate::xdma::card::Card;
-use crate::xdma::endpoint::CardEndpoint;
+use crate::xdma::endpoint::{CardEndpoint, SequencerInterrupt};
 
 /// Alveo cards, each with an XDMA engine and memory of its own. Clones are handles to the same cards.
 ///
@@ -61,7 +61,7 @@ impl XdmaCards {
         let endpoint = |node| {
             let behind = Behind::new(fabric, node);
             let endpoint = Arc::new(CardEndpoint::new(Card::before(behind.clone(), shape)));
-            behind.attach(Arc::downgrade(&endpoint));
+            behind.attach(Arc::new(SequencerInterrupt(Arc::downgrade(&endpoint))));
             endpoint
         };
         XdmaCards { endpoints: (0..profile.nodes).map(endpoint).collect() }
