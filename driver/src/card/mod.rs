@@ -66,7 +66,8 @@ impl Card {
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
-    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
+    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Engine`] if the engine of its shell does not stop;
+    /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
         Card::open_on(function, None)

@@ -164,7 +164,9 @@ struct RingBlock(Behind);
 impl Block for RingBlock {
     fn read32(&mut self, offset: u32) -> u32 {
         let mut word = [0; 4];
-        self.0.rings.lock().bytes_at(u64::from(offset), 4).map(|bytes| word.copy_from_slice(bytes));
+        if let Some(bytes) = self.0.rings.lock().bytes_at(offset.into(), 4) {
+            word.copy_from_slice(bytes);
+        }
         u32::from_le_bytes(word)
     }
 
