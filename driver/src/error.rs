@@ -67,7 +67,7 @@ pub enum Error {
         depth: u32,
     },
     /// A wait reached its time limit. Where data was being moved, its destination is undefined.
-    #[error("Waited {waited:?} for {what}; last seen: {last_seen}")]
+    #[error("Waited {waited:.1?} for {what}; last seen: {last_seen}")]
     Timeout {
         /// What was waited for.
         what: String,
