@@ -14,6 +14,7 @@ use crate::xdma::channel::{Channel, Direction};
 use crate::xdma::interrupts::Lines;
 use crate::xdma::notes::{Fetches, Violation};
 use crate::xdma::planted::Misanswers;
+use crate::xdma::user_bar::UserBar;
 
 /// What the engine of a card was built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub(super) struct Card {
     pub(super) pcie_control: u32,
     pub(super) user_max: [u32; 2],
     pub(super) flush_timeout: u32,
+    pub(super) user_bar: UserBar,
     pub(super) memory: CardMemory,
     pub(super) tag: u64,
     /// What was done in this access of the host, in bytes.
@@ -84,6 +86,7 @@ impl Card {
             pcie_control: 0,
             user_max: [USER_MAX; 2],
             flush_timeout: 0,
+            user_bar: UserBar::new(0),
             memory: CardMemory::new(shape.memory_bytes, node, budget),
             tag: 0,
             worked: 0,
@@ -110,6 +113,7 @@ impl Card {
         self.user_lines.asserted = asserted;
         (self.halted, self.credit_mode, self.pcie_control, self.flush_timeout) = (0, 0, 0, 0);
         self.user_max = [USER_MAX; 2];
+        self.user_bar.reset();
     }
 
     /// Bits of the channels that exist in registers that channels share.

@@ -4,12 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::feature_list::CARD_GUID;
 use fpga_regs::xdma;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
-use crate::card::feature_list::read_only_header;
 use crate::xdma::card::Card;
 use crate::xdma::notes::Violation;
 
@@ -100,10 +98,7 @@ impl Endpoint for CardEndpoint {
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         let is_answered = self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.read_dma(offset, data),
-            xdma::USER_BAR => {
-                read_only_header(CARD_GUID, offset, data);
-                Some(())
-            }
+            xdma::USER_BAR => card.user_bar.read(offset, data),
             xdma::BYPASS_BAR => {
                 let bytes = card.memory.read(offset, data.len() as u64).ok()?;
                 data.copy_from_slice(&bytes);
@@ -119,6 +114,7 @@ impl Endpoint for CardEndpoint {
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.write_dma(offset, data),
+            xdma::USER_BAR => card.user_bar.write(offset, data),
             xdma::BYPASS_BAR => card.memory.write(offset, data).ok(),
             _ => None,
         });

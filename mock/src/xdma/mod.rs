@@ -13,6 +13,7 @@ mod interrupts;
 mod notes;
 mod planted;
 mod registers;
+mod user_bar;
 
 use std::ops::Range;
 use std::sync::Arc;
