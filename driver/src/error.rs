@@ -212,6 +212,20 @@ pub enum Error {
         /// Why.
         health: Health,
     },
+    /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error).
+    #[error("The card's DMA engine failed")]
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// An instruction names host memory, and the card's sequencer reaches none. Nothing was stored.
+    #[error(
+        "{operation} names host memory, which the sequencer of {name} does not reach; move the data with write_memory and \
+         read_memory"
+    )]
+    NoHostMemory {
+        /// The card.
+        name: String,
+        /// What the instruction does.
+        operation: Operation,
+    },
     /// The operating system gives no random number for the key of a window. Nothing was launched.
     #[error("No random number for the key of a window")]
     NoKey(#[source] std::io::Error),

@@ -81,6 +81,7 @@ mod pipe;
 mod queue;
 mod report;
 mod sequencer;
+mod shell;
 mod transport;
 pub mod xdma;
 
@@ -110,4 +111,5 @@ pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
+pub use shell::Feed;
 pub use transport::card_ring::RingWindow;

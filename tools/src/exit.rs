@@ -279,7 +279,8 @@ impl From<fpga_hal::Error> for Failure {
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
         use fpga_driver::Error::{
-            BadArgument, Bus, Failed, Full, HostMemoryUnbound, Mismatch, Refused, Removed, TableFull, Timeout,
+            BadArgument, Bus, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Refused, Removed, TableFull,
+            Timeout,
         };
         match error {
             Refused(refusal) => refusal.into(),
@@ -291,9 +292,12 @@ impl From<fpga_driver::Error> for Failure {
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
             Removed { .. } | Bus(fpga_hal::Error::Removed) => Failure::chain(Exit::Gone, &error),
-            Full { .. } | TableFull { .. } | Mismatch { .. } | BadArgument { .. } | HostMemoryUnbound { .. } => {
-                Failure::chain(Exit::Refused, &error)
-            }
+            Full { .. }
+            | TableFull { .. }
+            | Mismatch { .. }
+            | BadArgument { .. }
+            | HostMemoryUnbound { .. }
+            | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
             _ => Failure::chain(Exit::Failed, &error),
         }
     }

@@ -24,7 +24,6 @@ use crate::communicators::registry::{Held, NoEntry, Owner};
 use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 use crate::queue::check;
 
@@ -390,10 +389,9 @@ fn is_refused(completion: &Completion) -> bool {
 impl Card {
     /// Submits the definition of `id` as `table`.
     fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
-        let buffer = self.allocate(table.len())?;
-        buffer.write(0, table).map_err(|error| self.bus(error))?;
-        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
+        let ranks = (table.len() / 2) as u64;
+        let group = self.hand_over(table, deadline, |address| Instruction::group(id.raw(), address, ranks))?;
+        let token = self.queue_mut().push_when_room(group, deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
     }

@@ -97,6 +97,23 @@ pub enum Error {
     Card(#[from] crate::error::Error),
 }
 
+impl From<Error> for crate::error::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Card(error) => error,
+            Error::TimedOut { channel, completed, descriptors, waited } => crate::error::Error::Timeout {
+                what: channel.to_string(),
+                node: None,
+                rank: None,
+                instruction: None,
+                waited,
+                last_seen: format!("{completed} of {descriptors} descriptors completed"),
+            },
+            error => crate::error::Error::Engine(Box::new(error)),
+        }
+    }
+}
+
 /// Result with an [`enum@Error`] of an engine.
 pub type Result<T> = std::result::Result<T, Error>;
 

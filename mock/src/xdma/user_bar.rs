@@ -80,14 +80,21 @@ pub(super) struct ListHeader {
     pub(super) guid: u128,
 }
 
-impl Block for ListHeader {
-    fn read32(&mut self, offset: u32) -> u32 {
+impl ListHeader {
+    /// Returns the word at `offset`; behind the GUID, zero.
+    pub(super) fn word(&self, offset: u32) -> u32 {
         let word = |value: u128, at: u64| (value >> (8 * at)) as u32;
         match u64::from(offset) {
             at @ 0..GUID => word(self.header.encode().into(), at),
             at if at < LIST_BYTES.into() => word(self.guid, at - GUID),
             _ => 0,
         }
+    }
+}
+
+impl Block for ListHeader {
+    fn read32(&mut self, offset: u32) -> u32 {
+        self.word(offset)
     }
 
     fn write32(&mut self, _offset: u32, _value: u32) {}
