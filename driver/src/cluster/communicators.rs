@@ -17,7 +17,7 @@ use cmdseq::communicator::ContextId;
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
 use crate::card::Card;
-use crate::card::communicator_table::{Defined, Members, Spent};
+use crate::card::communicator_table::{Defined, Members};
 use crate::cluster::Cluster;
 use crate::cluster::agreement::read_all;
 use crate::communicators::contexts::Contexts;
@@ -286,10 +286,8 @@ impl Cluster {
     /// What the cards of `nodes` can all take, whoever holds them.
     fn offer_of_all(&mut self, nodes: &[u32], deadline: Deadline) -> Result<Offer> {
         let held = self.held(nodes)?;
-        let mut spent = Spent::default();
-        held.iter().for_each(|(_, index)| spent.add_all(&self.cards()[*index].spent));
         let nodes: Vec<u32> = held.iter().map(|(place, _)| nodes[*place]).collect();
-        let mut offer = self.registry.offer(&nodes, spent);
+        let mut offer = self.registry.offer(&nodes, |place| &self.cards[held[place].1].spent);
         if self.is_alone() {
             return Ok(offer);
         }
