@@ -31,7 +31,7 @@ use crate::shell::{self, Feed, Shell};
 use crate::transport::card_ring::RingWindow;
 
 /// Default time limit of calls without a timeout argument.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffers for the card are pages of their own.
 const BUFFER_ALIGNMENT: usize = 4096;
 

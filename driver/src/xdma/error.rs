@@ -70,7 +70,7 @@ pub enum Error {
         status: Status,
     },
     /// A channel did not end in time, but was stopped. The destination is undefined.
-    #[error("Waited {waited:?} for {channel}: {completed} of {descriptors} descriptors completed; it was stopped")]
+    #[error("Waited {waited:.1?} for {channel}: {completed} of {descriptors} descriptors completed; it was stopped")]
     TimedOut {
         /// The channel.
         channel: ChannelName,

@@ -18,6 +18,7 @@ mod selftest;
 mod served;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
+mod tutorial;
 
 use std::process::{Command, Output, Stdio};
 
