@@ -17,7 +17,7 @@ use cmdseq::communicator::ContextId;
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
 use crate::card::Card;
-use crate::card::communicator_table::{Defined, Members, Spent};
+use crate::card::communicator_table::{Defined, Members};
 use crate::cluster::Cluster;
 use crate::cluster::agreement::read_all;
 use crate::communicators::contexts::Contexts;
@@ -26,7 +26,6 @@ use crate::communicators::registry::{Held, Owner};
 use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 use crate::peers::message::{Message, Received};
 use crate::queue::check;
@@ -286,10 +285,8 @@ impl Cluster {
     /// What the cards of `nodes` can all take, whoever holds them.
     fn offer_of_all(&mut self, nodes: &[u32], deadline: Deadline) -> Result<Offer> {
         let held = self.held(nodes)?;
-        let mut spent = Spent::default();
-        held.iter().for_each(|(_, index)| spent.add_all(&self.cards()[*index].spent));
         let nodes: Vec<u32> = held.iter().map(|(place, _)| nodes[*place]).collect();
-        let mut offer = self.registry.offer(&nodes, spent);
+        let mut offer = self.registry.offer(&nodes, |place| &self.cards[held[place].1].spent);
         if self.is_alone() {
             return Ok(offer);
         }
@@ -494,10 +491,9 @@ fn is_refused(completion: &Completion) -> bool {
 impl Card {
     /// Submits the definition of `id` as `table`.
     fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
-        let buffer = self.allocate(table.len())?;
-        buffer.write(0, table).map_err(|error| self.bus(error))?;
-        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
+        let ranks = (table.len() / 2) as u64;
+        let group = self.hand_over(table, deadline, |address| Instruction::group(id.raw(), address, ranks))?;
+        let token = self.queue_mut().push_when_room(group, deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
     }

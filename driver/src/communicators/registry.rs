@@ -105,9 +105,9 @@ impl Registry {
         Some(Communicator { key, id: *id, members: Arc::clone(members) })
     }
 
-    /// What this process offers for a new communicator on `nodes`, on whose cards the ids `spent` were given: of each entry,
-    /// whether it is free, or only holds what plans have left.
-    pub(crate) fn offer(&self, nodes: &[u32], mut spent: Spent) -> Offer {
+    /// What this process offers for a new communicator on `nodes`, to each of whose cards the ids of `spent` were given: of each
+    /// entry, whether it is free, or only holds what plans have left.
+    pub(crate) fn offer<'s>(&self, nodes: &[u32], spent: impl Fn(usize) -> &'s Spent) -> Offer {
         let mut entries = vec![Some(Entry { used: 0, spent: 0 }); self.entries as usize];
         entries.first_mut().into_iter().for_each(|world| *world = None);
         for held in self.on(nodes) {
@@ -118,13 +118,20 @@ impl Registry {
                 *used = held.used.max(*used);
             }
         }
-        for (index, entry) in (0..).zip(&mut entries) {
-            entry.iter_mut().for_each(|entry| entry.spent = spent.count(index));
+        let (mut before, mut after) = (Spent::default(), Spent::default());
+        for (place, node) in nodes.iter().enumerate() {
+            let spent = spent(place);
+            before.add_all(spent);
+            // What only plans were told comes back on this card when it makes room.
+            let mut left = spent.clone();
+            let evictable = self.on(&[*node]).filter(|held| held.makes_room() && !held.is_told);
+            evictable.for_each(|held| left.remove(held.id));
+            after.add_all(&left);
         }
-        // What only plans were told comes back when it makes room.
-        let evictable = self.on(nodes).filter(|held| held.makes_room() && !held.is_told);
-        evictable.for_each(|held| spent.remove(held.id));
-        Offer { entries, spent }
+        for (index, entry) in (0..).zip(&mut entries) {
+            entry.iter_mut().for_each(|entry| entry.spent = before.count(index));
+        }
+        Offer { entries, spent: after }
     }
 
     /// Keys of what has to make room for a new communicator on `nodes` with this entry.
@@ -133,10 +140,10 @@ impl Registry {
     }
 
     /// Communicators with a member among `nodes`.
-    fn on(&self, nodes: &[u32]) -> impl Iterator<Item = &Held> {
+    fn on<'s>(&'s self, nodes: &[u32]) -> impl Iterator<Item = &'s Held> + use<'s> {
         let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
         nodes.iter().for_each(|node| is_among[*node as usize] = true);
-        let is_on = move |held: &&Held| held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true));
+        let is_on = move |held: &&'s Held| held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true));
         self.held.iter().filter(is_on)
     }
 }
@@ -161,7 +168,7 @@ mod tests {
     }
 
     fn free_entry_of(registry: &Registry, nodes: &[u32], spent: &Spent) -> std::result::Result<FreeEntry, NoEntry> {
-        let entry = registry.offer(nodes, spent.clone()).choose(registry.generations)?.index();
+        let entry = registry.offer(nodes, |_| spent).choose(registry.generations)?.index();
         Ok(FreeEntry { entry, evicted: registry.in_the_way(entry, nodes) })
     }
 

@@ -19,6 +19,7 @@ mod served;
 mod serving;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
+mod tutorial;
 
 use std::process::{Command, Output, Stdio};
 
