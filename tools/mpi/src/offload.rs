@@ -34,6 +34,8 @@ enum Outcome {
 enum Trouble {
     Card(Error),
     Mpi(Code),
+    /// The card has failed in an earlier call.
+    Earlier(String),
 }
 
 impl From<Error> for Trouble {
@@ -53,6 +55,7 @@ impl Trouble {
         match self {
             Trouble::Card(error) => with_causes(error),
             Trouble::Mpi(code) => mpi::text(*code),
+            Trouble::Earlier(cause) => format!("the card has failed before: {cause}"),
         }
     }
 }
@@ -186,14 +189,9 @@ impl Session {
         };
         let Ok(engine) = &mut self.engine else { return Ok(Some(Reason::NoCards)) };
         if let Some(cause) = &self.failed {
-            return Err(Trouble::Card(Error::BadArgument {
-                what: "card",
-                value: cause.clone(),
-                expected: "one that has not failed before".to_owned(),
-            }));
+            return Err(Trouble::Earlier(cause.clone()));
         }
         let (comm, constants) = (record.comm, &self.constants);
-        let began = Instant::now();
         if !engine.plan(registered, &shape)? {
             return Ok(Some(Reason::NoPlan));
         }
@@ -211,6 +209,7 @@ impl Session {
                 return Ok(Some(Reason::Slower));
             }
         }
+        let began = Instant::now();
         let progress = || comm.progress(constants);
         let finished = match &places.input {
             None => engine.run(registered, &shape, &[], progress),

@@ -127,7 +127,7 @@ impl Selector {
     pub fn each(&self) -> Vec<Selector> {
         let named = |text: String, cards| Selector { text, cards };
         match &self.cards {
-            Cards::Mock(_) | Cards::Xdma(_) => Vec::new(),
+            Cards::Mock(_) | Cards::Xdma => Vec::new(),
             Cards::Vfio(cards) => cards
                 .iter()
                 .map(|card| named(format!("vfio:{}", card.address), Cards::Vfio(vec![card.clone()])))
