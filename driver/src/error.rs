@@ -68,7 +68,7 @@ pub enum Error {
         depth: u32,
     },
     /// A wait reached its time limit. Where data was being moved, its destination is undefined.
-    #[error("Waited {waited:?} for {what}; last seen: {last_seen}")]
+    #[error("Waited {waited:.1?} for {what}; last seen: {last_seen}")]
     Timeout {
         /// What was waited for.
         what: String,
@@ -233,6 +233,20 @@ pub enum Error {
         name: String,
         /// Why.
         health: Health,
+    },
+    /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error).
+    #[error("The card's DMA engine failed")]
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// An instruction names host memory, and the card's sequencer reaches none. Nothing was stored.
+    #[error(
+        "{operation} names host memory, which the sequencer of {name} does not reach; move the data with write_memory and \
+         read_memory"
+    )]
+    NoHostMemory {
+        /// The card.
+        name: String,
+        /// What the instruction does.
+        operation: Operation,
     },
     /// The operating system gives no random number for the key of a window. Nothing was launched.
     #[error("No random number for the key of a window")]

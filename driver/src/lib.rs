@@ -47,13 +47,16 @@
 //! Each folder uses only those to its left; no two files use each other.
 //!
 //! ```text
-//! feature list ◀ sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
-//!                                                             ◀ pipe
-//!                          ◀ channel, xdma, dfl
-//!                registers   host ring  tags     push    memory   registry     times    execute, run
-//!                of the      card ring  cells    poll    programs contexts     summary  prepare, launch
-//!                block                  buffers  wait    tables                         calibrate
+//! feature list ◀ sequencer ◀ xdma ◀ transport ◀ shell ◀ card ◀ communicators, report ◀ cluster
+//!                          ◀ ledger ◀ queue             ◀ pipe
+//!                          ◀ channel, dfl
+//!                registers   DMA     host ring   how a  memory   registry     times    execute, run
+//!                of the      engine  card ring   card   programs contexts     summary  prepare, launch
+//!                block                           is fed tables                         calibrate
 //! ```
+//!
+//! A card whose sequencer masters nothing is behind AMD's engine ([`Feed`]): then data and completions move by it, and instructions
+//! must not name host memory.
 //!
 //! # Threads and locks
 //!
@@ -82,6 +85,7 @@ mod pipe;
 mod queue;
 mod report;
 mod sequencer;
+mod shell;
 mod transport;
 pub mod xdma;
 
@@ -115,4 +119,5 @@ pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
+pub use shell::Feed;
 pub use transport::card_ring::RingWindow;

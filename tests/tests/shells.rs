@@ -6,6 +6,7 @@ use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::{Card, Cluster, Execution};
 use fpga_hal::endpoint::BarLayout;
 use fpga_hal::{BarIndex, Domain, Function, in_process};
+use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, Profile, Shell};
 
 const CARDS: u32 = 4;
@@ -13,7 +14,9 @@ const CARDS: u32 = 4;
 fn functions(shell: Shell) -> (Fabric, Vec<Function>) {
     let fabric = Fabric::new(Profile { shell, ..Profile::optweb(CARDS) }).unwrap();
     let domain = Domain::in_process();
-    let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("node {node}")).unwrap();
+    let engines = (shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
+    let endpoint = |node| engines.as_ref().map_or_else(|| fabric.endpoint(node), |cards| cards.endpoint(node));
+    let attach = |node| in_process::attach(endpoint(node), &domain, &format!("node {node}")).unwrap();
     let functions = (0..CARDS).map(attach).collect();
     (fabric, functions)
 }
@@ -45,8 +48,10 @@ fn the_configuration_space_is_that_of_a_pac_d5005() {
 
 #[test]
 fn a_model_says_that_it_is_one() {
-    let (_fabric, functions) = functions(Shell::S10Dfl);
-    assert!(functions.into_iter().all(|function| Card::open(function).unwrap().is_mock()));
+    for shell in Shell::ALL {
+        let (_fabric, functions) = functions(shell);
+        assert!(functions.into_iter().all(|function| Card::open(function).unwrap().is_mock()), "{shell:?}");
+    }
 }
 
 /// (T1, T2) of each operation in cycles.

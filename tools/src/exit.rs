@@ -310,8 +310,8 @@ impl From<fpga_hal::Error> for Failure {
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
         use fpga_driver::Error::{
-            BadArgument, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, Peer, Peers, Refused, Removed,
-            TableFull, Timeout,
+            BadArgument, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers, Refused,
+            Removed, TableFull, Timeout,
         };
         match error {
             Refused(refusal) => refusal.into(),
@@ -323,9 +323,12 @@ impl From<fpga_driver::Error> for Failure {
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
             Removed { .. } | Bus(fpga_hal::Error::Removed) => Failure::chain(Exit::Gone, &error),
-            Full { .. } | TableFull { .. } | Mismatch { .. } | BadArgument { .. } | HostMemoryUnbound { .. } => {
-                Failure::chain(Exit::Refused, &error)
-            }
+            Full { .. }
+            | TableFull { .. }
+            | Mismatch { .. }
+            | BadArgument { .. }
+            | HostMemoryUnbound { .. }
+            | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
             Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),
             Peer { rank, kind, .. } => {
                 let exit = match kind {

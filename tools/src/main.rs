@@ -47,6 +47,7 @@ mod run_persistent;
 mod run_program;
 mod selftest;
 mod serve;
+mod served_command;
 mod size;
 mod source;
 mod topo;

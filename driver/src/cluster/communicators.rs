@@ -3,9 +3,10 @@
 //! An id is the same on all members. An instruction that still names one that was freed is refused by the card, because no
 //! card is given an id twice between two resets: of the entries that are free on all members, the one with most
 //! [generations](cmdseq::communicator::GENERATIONS) left is taken, and where none is left a communicator is refused
-//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are two exceptions. An id that
-//! only plans have had may serve a plan again, for no one else was told it; and a card that tells no generations apart has
-//! only one id for each entry.
+//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are three exceptions. An id that
+//! only plans have had may serve a plan again, for no one else was told it. A card that tells no generations apart has
+//! only one id for each entry. And the id of a communicator that its ranks have [registered](Cluster::register) returns when no
+//! other is left, if all its members have freed it.
 //!
 //! Communicators of plans share the table with those that are held: they are found by their members, stay defined for the
 //! next plan, and make room when there is no other.
@@ -26,7 +27,6 @@ use crate::communicators::registry::{Held, Owner};
 use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 use crate::peers::message::{Message, Received};
 use crate::queue::check;
@@ -492,10 +492,9 @@ fn is_refused(completion: &Completion) -> bool {
 impl Card {
     /// Submits the definition of `id` as `table`.
     fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
-        let buffer = self.allocate(table.len())?;
-        buffer.write(0, table).map_err(|error| self.bus(error))?;
-        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
+        let ranks = (table.len() / 2) as u64;
+        let group = self.hand_over(table, deadline, |address| Instruction::group(id.raw(), address, ranks))?;
+        let token = self.queue_mut().push_when_room(group, deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
     }

@@ -51,19 +51,15 @@ pub(crate) struct Described {
     pub(crate) capabilities: Capabilities,
 }
 
-/// Reads and checks the description of the card. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
-/// [`Features::CARD_RING`].
+/// Reads and checks the description of the card. Its sequencer must be fed in one of the ways `rings`.
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let version = check_version(block)?;
     let check = Checked { block };
     let features = Features::from_bits_retain(check.value(
         "FEATURES",
         registers::FEATURES,
-        match rings.contains(Features::CARD_RING) {
-            true => "a sequencer with rings in card memory",
-            false => "a sequencer with rings in host memory",
-        },
-        |bits| Features::from_bits_retain(bits).contains(rings),
+        "a sequencer with rings in host memory, or in card memory",
+        |bits| Features::from_bits_retain(bits).intersects(rings),
     )?);
     let nodes = check.up_to("NODES", registers::NODES, NUMBERED_MAX, "1 to 65536")?;
     let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
@@ -128,6 +124,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
             | u64::from(block.read(registers::OPERATIONS_HI)?) << 32,
         element_types: block.read(registers::ELEMENT_TYPES)?,
         reductions: block.read(registers::REDUCTIONS)?,
+        host_memory: true,
         reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
         timing: timing(&check)?,

@@ -1,6 +1,6 @@
 //! Shells: what stands between the bus and the sequencer of a card.
 
-use fpga_regs::{dfl, pci};
+use fpga_regs::{dfl, pci, xdma};
 
 /// The shell of a card with a sequencer. Times of the fabric do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,17 +10,20 @@ pub enum Shell {
     Mock,
     /// Intel's PAC D5005 (Stratix 10) with an OFS shell: the function of the accelerator.
     S10Dfl,
+    /// An AMD Alveo card with the XDMA core, behind which the sequencer masters no bus: [`XdmaCards`](crate::xdma::XdmaCards).
+    AlveoXdma,
 }
 
 impl Shell {
     /// All shells.
-    pub const ALL: [Shell; 2] = [Shell::Mock, Shell::S10Dfl];
+    pub const ALL: [Shell; 3] = [Shell::Mock, Shell::S10Dfl, Shell::AlveoXdma];
 
     /// Returns the name in selectors; `None` for the mock's own.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Shell::Mock => None,
             Shell::S10Dfl => Some("s10-dfl"),
+            Shell::AlveoXdma => Some("alveo-xdma"),
         }
     }
 
@@ -29,6 +32,12 @@ impl Shell {
         match self {
             Shell::Mock => &pci::CARD,
             Shell::S10Dfl => &dfl::ACCELERATOR,
+            Shell::AlveoXdma => &xdma::FUNCTION,
         }
+    }
+
+    /// Returns whether the sequencer reads and writes host memory.
+    pub fn masters_bus(self) -> bool {
+        self != Shell::AlveoXdma
     }
 }

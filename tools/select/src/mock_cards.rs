@@ -10,6 +10,8 @@ use crate::part::Part;
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
 
+/// Options that only cards have whose sequencers master the bus.
+const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
 const FLAP_DOWN_PS: u64 = 10_000_000;
 const FLAPS: u32 = 16;
@@ -85,6 +87,12 @@ impl MockCards {
         }
         for option in options {
             let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let name = option.split('=').next().unwrap_or_default();
+            if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
+                return Err(syntax(&format!(
+                    "+{name} has no effect on these cards: their sequencers make no requests of the bus, and are reset at once"
+                )));
+            }
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,

@@ -17,8 +17,10 @@ mod programs;
 mod saved;
 mod selftest;
 mod served;
+mod serving;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
+mod tutorial;
 
 use std::process::{Command, Output, Stdio};
 
