@@ -55,7 +55,32 @@ struct Planned {
     instructions: Vec<Instruction>,
     input: Vec<Piece>,
     output: Vec<Piece>,
+    /// Whether the cards are faster than the MPI library, once it was measured.
+    is_faster: Option<bool>,
     _contexts: Contexts,
+}
+
+impl Registered {
+    fn planned(&self, shape: &Shape) -> Option<&Planned> {
+        self.plans.get(shape).and_then(Option::as_ref)
+    }
+
+    /// Whether the cards are faster than the MPI library; `None` if nobody has measured it.
+    pub(crate) fn is_faster(&self, shape: &Shape) -> Option<bool> {
+        self.planned(shape)?.is_faster
+    }
+
+    pub(crate) fn set_faster(&mut self, shape: &Shape, is_faster: bool) {
+        if let Some(Some(planned)) = self.plans.get_mut(shape) {
+            planned.is_faster = Some(is_faster);
+        }
+    }
+
+    /// Bytes of the input and of the output of this rank.
+    pub(crate) fn bytes(&self, shape: &Shape) -> (usize, usize) {
+        let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes as usize).sum();
+        self.planned(shape).map_or((0, 0), |planned| (sum(&planned.input), sum(&planned.output)))
+    }
 }
 
 /// A call whose instructions are done: its output is in host memory.
@@ -134,6 +159,7 @@ impl Engine {
             instructions: contexts.translate(node, &program.instructions).into_owned(),
             input: program.input.clone(),
             output: program.output.clone(),
+            is_faster: None,
             _contexts: contexts,
         }))
     }
@@ -147,7 +173,7 @@ impl Engine {
         input: &[u8],
         progress: impl Fn(),
     ) -> Result<Finished, Error> {
-        let Some(planned) = registered.plans.get(shape).and_then(Option::as_ref) else {
+        let Some(planned) = registered.planned(shape) else {
             return Err(Error::BadArgument {
                 what: "shape",
                 value: shape.collective.to_string(),
@@ -223,8 +249,7 @@ impl Engine {
 
     /// Copies the output of the last call of this shape to `output`.
     pub(crate) fn fetch(&self, registered: &Registered, shape: &Shape, output: &mut [u8]) -> Result<(), Error> {
-        let planned = registered.plans.get(shape).and_then(Option::as_ref);
-        let (Some(planned), Some(buffer)) = (planned, &self.buffer) else { return Ok(()) };
+        let (Some(planned), Some(buffer)) = (registered.planned(shape), &self.buffer) else { return Ok(()) };
         let mut at = length(&planned.input);
         for piece in &planned.output {
             let data = &mut output[piece.offset as usize..][..piece.bytes as usize];

@@ -4,8 +4,11 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use cmdseq::plan::Collective;
+
 use crate::abi::Constants;
 use crate::foreign::{Code, SUCCESS, Word, pmpi};
+use crate::shape::Shape;
 
 /// Longest name of an object in any MPI library, and its terminator.
 const NAME_MAX: usize = 512;
@@ -83,6 +86,41 @@ impl Comm {
     pub(crate) fn barrier(self) -> Result<()> {
         // SAFETY: the communicator exists.
         check(unsafe { pmpi!(MPI_Barrier, self.0) })
+    }
+
+    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for a block of each rank.
+    /// A reduction is of elements of `datatype` by `operation`. Collective.
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]
+    pub(crate) fn collective(
+        self,
+        shape: &Shape,
+        send: &[u8],
+        receive: &mut [u8],
+        (datatype, operation): (Word, Word),
+        constants: &Constants,
+    ) -> Result<()> {
+        let Shape { root, bytes, combine, .. } = *shape;
+        let (from, to, byte) = (send.as_ptr(), receive.as_mut_ptr(), constants.byte);
+        let count = bytes / combine.map_or(1, |combine| combine.element.bytes());
+        let (elements, comm) = (datatype, self.0);
+        // SAFETY: both buffers have room for as many blocks as there are ranks; the datatype is one without a constructor.
+        check(unsafe {
+            match shape.collective {
+                Collective::Broadcast => pmpi!(MPI_Bcast, to, count, byte, root, comm),
+                Collective::Scatter => pmpi!(MPI_Scatter, from, count, byte, to, count, byte, root, comm),
+                Collective::Gather => pmpi!(MPI_Gather, from, count, byte, to, count, byte, root, comm),
+                Collective::Allgather => pmpi!(MPI_Allgather, from, count, byte, to, count, byte, comm),
+                Collective::Alltoall => pmpi!(MPI_Alltoall, from, count, byte, to, count, byte, comm),
+                Collective::Reduce => pmpi!(MPI_Reduce, from, to, count, elements, operation, root, comm),
+                Collective::Allreduce => pmpi!(MPI_Allreduce, from, to, count, elements, operation, comm),
+                Collective::ReduceScatter => {
+                    pmpi!(MPI_Reduce_scatter_block, from, to, count, elements, operation, comm)
+                }
+                Collective::Scan => pmpi!(MPI_Scan, from, to, count, elements, operation, comm),
+                Collective::Exscan => pmpi!(MPI_Exscan, from, to, count, elements, operation, comm),
+                _ => pmpi!(MPI_Barrier, comm),
+            }
+        })
     }
 
     /// Sends `data` to all members, and returns what each has sent, by rank. Collective.

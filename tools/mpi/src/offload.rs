@@ -4,16 +4,21 @@ use std::time::Instant;
 
 use fpga_driver::Error;
 
+use crate::abi::Constants;
 use crate::arguments::Arguments;
 use crate::buffers::Places;
-use crate::engine::with_causes;
-use crate::foreign::{Code, Inside, SUCCESS};
+use crate::engine::{Engine, Registered, with_causes};
+use crate::foreign::{Code, Inside, SUCCESS, Word};
 use crate::mpi::{self, Comm};
 use crate::peers::MpiPeers;
 use crate::records::Record;
 use crate::session::{Session, session};
-use crate::shape::{Reason, shape};
+use crate::settings::Policy;
+use crate::shape::{Reason, Shape, shape};
 use crate::statistics::Name;
+
+/// How often each way is measured. The best counts.
+const MEASUREMENTS: usize = 3;
 
 /// What became of a call.
 enum Outcome {
@@ -29,6 +34,8 @@ enum Outcome {
 enum Trouble {
     Card(Error),
     Mpi(Code),
+    /// The card has failed in an earlier call.
+    Earlier(String),
 }
 
 impl From<Error> for Trouble {
@@ -48,6 +55,7 @@ impl Trouble {
         match self {
             Trouble::Card(error) => with_causes(error),
             Trouble::Mpi(code) => mpi::text(*code),
+            Trouble::Earlier(cause) => format!("the card has failed before: {cause}"),
         }
     }
 }
@@ -83,6 +91,40 @@ pub(crate) fn counted(operation: &'static str, reason: Reason, pass: impl FnOnce
 /// Calls that are not counted by communicator.
 fn any() -> Name {
     Name::new("(any communicator)".to_owned(), 0)
+}
+
+/// Runs each way that calls of this shape may go, on data of its own, and returns whether the cards were faster on the slowest
+/// rank. Collective.
+fn measure(
+    engine: &mut Engine,
+    registered: &Registered,
+    shape: &Shape,
+    comm: Comm,
+    handles: (Word, Word),
+    constants: &Constants,
+) -> Result<bool, Trouble> {
+    let blocks = comm.size()? as usize * shape.bytes as usize;
+    let (send, mut receive) = (vec![0; blocks], vec![0; blocks]);
+    let (input, output) = registered.bytes(shape);
+    let mut best = [u64::MAX; 2];
+    for _ in 0..MEASUREMENTS {
+        comm.barrier()?;
+        let began = Instant::now();
+        engine.run(registered, shape, &send[..input], || comm.progress(constants))?;
+        engine.fetch(registered, shape, &mut receive[..output])?;
+        best[0] = best[0].min(began.elapsed().as_nanos() as u64);
+        comm.barrier()?;
+        let began = Instant::now();
+        comm.collective(shape, &send, &mut receive, handles, constants)?;
+        best[1] = best[1].min(began.elapsed().as_nanos() as u64);
+    }
+    let own = best.map(u64::to_le_bytes).concat();
+    let all = comm.allgather(&own, constants)?;
+    let slowest = |from: usize| {
+        let times = all.iter().filter_map(|times| times.get(from..from + 8)?.try_into().ok());
+        times.map(u64::from_le_bytes).max()
+    };
+    Ok(slowest(0) < slowest(8))
 }
 
 impl Session {
@@ -147,17 +189,27 @@ impl Session {
         };
         let Ok(engine) = &mut self.engine else { return Ok(Some(Reason::NoCards)) };
         if let Some(cause) = &self.failed {
-            return Err(Trouble::Card(Error::BadArgument {
-                what: "card",
-                value: cause.clone(),
-                expected: "one that has not failed before".to_owned(),
-            }));
+            return Err(Trouble::Earlier(cause.clone()));
         }
-        let began = Instant::now();
+        let (comm, constants) = (record.comm, &self.constants);
         if !engine.plan(registered, &shape)? {
             return Ok(Some(Reason::NoPlan));
         }
-        let (comm, constants) = (record.comm, &self.constants);
+        if self.settings.as_ref().is_some_and(|settings| settings.policy == Policy::Auto) {
+            let is_faster = match registered.is_faster(&shape) {
+                Some(known) => known,
+                None => {
+                    let handles = (arguments.receive.datatype, arguments.operation);
+                    let is_faster = measure(engine, registered, &shape, comm, handles, constants)?;
+                    registered.set_faster(&shape, is_faster);
+                    is_faster
+                }
+            };
+            if !is_faster {
+                return Ok(Some(Reason::Slower));
+            }
+        }
+        let began = Instant::now();
         let progress = || comm.progress(constants);
         let finished = match &places.input {
             None => engine.run(registered, &shape, &[], progress),

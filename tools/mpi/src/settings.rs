@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) enum Policy {
     /// All that they can run.
     Always,
+    /// Those that the cards do faster than the MPI library, as measured by the first call of its kind.
+    Auto,
     /// None.
     Never,
 }
@@ -17,6 +19,7 @@ impl Policy {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Policy::Always => "always",
+            Policy::Auto => "auto",
             Policy::Never => "never",
         }
     }
@@ -75,8 +78,9 @@ impl Settings {
         }
         let policy = match value("FPGA_MPI_POLICY").as_deref() {
             None | Some("always") => Policy::Always,
+            Some("auto") => Policy::Auto,
             Some("never") => Policy::Never,
-            Some(other) => return invalid("FPGA_MPI_POLICY", other, "always or never"),
+            Some(other) => return invalid("FPGA_MPI_POLICY", other, "always, auto or never"),
         };
         let in_rank_order = match value("FPGA_MPI_ORDER").as_deref() {
             None | Some("any") => false,
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn refusals_name_the_value_and_what_is_allowed() {
         for (name, value, allowed) in [
-            ("FPGA_MPI_POLICY", "sometimes", "always or never"),
+            ("FPGA_MPI_POLICY", "sometimes", "always, auto or never"),
             ("FPGA_MPI_ORDER", "x", "any or rank"),
             ("FPGA_MPI_TIMEOUT", "0", "seconds"),
             ("FPGA_MPI_TIMEOUT", "inf", "seconds"),

@@ -1,9 +1,9 @@
 /* Random collectives, each made twice: by MPI, where libfpga_mpi.so may take it to the cards, and by the MPI library itself. Both
    must leave the same bytes. All ranks draw the same numbers from the seed.
 
-   collectives SEED CASES [LATE]
+   collectives SEED CASES [COMMUNICATORS [LATE]]
 
-   With LATE, rank 1 is so many seconds late for two of the calls, the first on its communicator and a later one.
+   Then so many communicators are made and freed. With LATE, rank 1 is so many seconds late for two of the calls, the first on its communicator and a later one.
 
    Rank 0 prints "expected OPERATION CALLS" for each operation: as many calls must have gone to the cards, no less and no more. */
 #define _GNU_SOURCE
@@ -177,6 +177,21 @@ static void pending_send(void) {
     free(data);
 }
 
+/* Legal: ranks make non-blocking calls of one communicator and blocking ones of another in opposite orders. */
+static void opposite_orders(MPI_Comm other) {
+    for (int i = 0; i < 20; i++) {
+        int one = i, sum = 0, all = 0, ranks;
+        MPI_Request request;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        if (world_rank % 2) MPI_Iallreduce(&one, &all, 1, MPI_INT, MPI_SUM, other, &request);
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        if (world_rank % 2 == 0) MPI_Iallreduce(&one, &all, 1, MPI_INT, MPI_SUM, other, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        wrong += sum != i * ranks || all != i * ranks;
+        expected[ALLREDUCE]++;
+    }
+}
+
 /* Legal: a rank may be late by any time. */
 static void late(unsigned seconds) {
     for (int i = 0; i < 2; i++) {
@@ -231,10 +246,11 @@ int main(int argc, char **argv) {
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
     MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &comms[2]);
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &comms[3]);
-    if (argc > 3) late(atoi(argv[3]));
+    if (argc > 4) late(atoi(argv[4]));
     for (int i = 0; i < cases; i++) one(types, type_count, comms[draw(4)], i);
     if (world_size > 1) pending_send();
-    come_and_go(cases / 20);
+    if (world_size > 1) opposite_orders(comms[1]);
+    come_and_go(argc > 3 ? atoi(argv[3]) : 20);
     for (int i = 1; i < 4; i++) MPI_Comm_free(&comms[i]);
     long all = 0;
     LIBRARY(MPI_Allreduce)(&wrong, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
