@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cmdseq::Capabilities;
+use cmdseq::plan::Plan;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Kind, Selection, Selector};
@@ -87,9 +88,14 @@ impl Cards {
         Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
     }
 
-    /// Nodes of the cards in the fabric.
+    /// Nodes of the cards in the fabric, by rank.
     pub(crate) fn nodes(&self) -> Vec<u32> {
-        self.cluster.cards().iter().map(Card::node).collect()
+        self.cluster.nodes()
+    }
+
+    /// Whether this process holds the card of `rank`.
+    pub(crate) fn holds(&self, plan: &Plan, rank: u32) -> bool {
+        plan.set.nodes.get(rank as usize).is_some_and(|node| self.cluster.holds(*node))
     }
 
     /// Whether any card is a mock, on any bus.
@@ -106,7 +112,7 @@ impl Cards {
             | Halted { name, .. }
             | NotRunning { name, .. }
             | Removed { name }
-            | Uncorrected { name, .. } => self.cluster.cards().iter().position(|card| card.name() == name),
+            | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
             _ => None,
         };
         let failure = Failure::from(error);

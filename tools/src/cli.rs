@@ -15,6 +15,8 @@ use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
 
 use crate::expect::{self, Expect};
+use crate::meeting::address::Address;
+use crate::meeting::part::RANKS_MAX;
 use crate::npy::Element;
 use crate::{number, size};
 pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
@@ -231,9 +233,30 @@ pub(crate) struct Coll {
     #[arg(long, value_name = "FILE.npy")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Time limit for the cards, in seconds
+    /// Time limit for the cards, in seconds; with --meet also for all ranks to
+    /// come
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
+
+    #[command(flatten)]
+    pub(crate) processes: Processes,
+}
+
+/// The rank of this process in a job of several.
+#[derive(Debug, Args)]
+pub(crate) struct Processes {
+    /// Rank of this process, which opens one card: the card of this place in
+    /// --cards, or the only one (docs/processes.md)
+    #[arg(long, value_name = "RANK", requires_all = ["of", "meet"], value_parser = clap::value_parser!(u32).range(..i64::from(RANKS_MAX)))]
+    pub(crate) rank: Option<u32>,
+
+    /// Number of processes
+    #[arg(long, value_name = "N", requires_all = ["rank", "meet"], value_parser = clap::value_parser!(u32).range(2..=i64::from(RANKS_MAX)))]
+    pub(crate) of: Option<u32>,
+
+    /// Where the processes meet: unix:/PATH or tcp:HOST:PORT; rank 0 listens
+    #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "of"])]
+    pub(crate) meet: Option<Address>,
 }
 
 #[derive(Debug, Args)]

@@ -73,7 +73,13 @@ fn rules(cli: &Cli) -> Rules {
             system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
         }) => no_machine("the command opens its own mock fabrics"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
-        Command::Mock { command: cli::Mock::Serve(_) } => no_machine("SELECTOR selects the fabric"),
+        Command::Mock { command: cli::Mock::Serve(arguments) } => {
+            let mut rules = no_machine("SELECTOR selects the fabric");
+            if !arguments.command.is_empty() {
+                rules.push(("json", "the output is that of COMMAND".to_owned()));
+            }
+            rules
+        }
         Command::Completions { .. } => {
             let why = "the command prints a script and uses no card";
             [no_machine(why), vec![("json", why.to_owned())]].concat()
