@@ -17,7 +17,7 @@ use cmdseq::plan::{Algorithm, Collective, Order};
 use crate::expect::{self, Expect};
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
+pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     Run(Run),
-    /// Measure a published system on mock cards and compare the figures
+    /// Measure collectives over sizes, or a published system on mock cards
     Bench(Bench),
     /// Copy stdin at the host of one card to stdout at the host of another
     Pipe(Pipe),
@@ -120,10 +120,6 @@ pub(crate) enum Command {
 /// The collective of `coll` and `plan`, with its parameters.
 #[derive(Debug, Args)]
 pub(crate) struct Operation {
-    /// Collective
-    #[arg(value_name = "OP", value_parser = collective_parser())]
-    pub(crate) collective: Collective,
-
     /// Message size, such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB: bytes
     /// from one rank to another; for broadcast, reduce, allreduce, scan and
     /// exscan the whole vector; for reduce_scatter the block of each rank
@@ -139,7 +135,26 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "BYTES,..[/BYTES,..]", value_parser = counts, conflicts_with = "bytes")]
     pub(crate) counts: Option<Counts>,
 
-    /// Element type [default: type of --input, else u8]
+    /// Algorithm [default: shortest predicted time]
+    #[arg(long, value_parser = algorithm_parser())]
+    pub(crate) algorithm: Option<Algorithm>,
+
+    /// Nodes of the participating cards, in rank order [default: all]
+    #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
+    pub(crate) group: Option<Vec<u32>>,
+
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+}
+
+/// A collective with the parameters that do not depend on its size.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Terms {
+    /// Collective
+    #[arg(value_name = "OP", value_parser = collective_parser())]
+    pub(crate) collective: Collective,
+
+    /// Element type [default: type of the input, else u8]
     #[arg(long, value_name = "TYPE", value_parser = element_parser())]
     pub(crate) dtype: Option<Element>,
 
@@ -155,10 +170,6 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "RANK")]
     pub(crate) peer: Option<u32>,
 
-    /// Algorithm [default: shortest predicted time]
-    #[arg(long, value_parser = algorithm_parser())]
-    pub(crate) algorithm: Option<Algorithm>,
-
     /// Reduction order: `any` (the algorithm's) or `rank` (by ascending rank)
     #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
     pub(crate) order: Order,
@@ -172,11 +183,7 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "FILE", env = "FPGACTL_CALIBRATION", hide_env_values = true)]
     pub(crate) calibration: Option<PathBuf>,
 
-    /// Nodes of the participating cards, in rank order [default: all]
-    #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
-    pub(crate) group: Option<Vec<u32>>,
-
-    /// Nodes outside of --group whose cards may relay between cards that are not
+    /// Nodes of no rank whose cards may relay between cards that are not
     /// linked, or `none` [default: all of --cards]
     #[arg(long, value_name = "NODE,NODE,..", value_parser = relays)]
     pub(crate) relays: Option<Relays>,
@@ -457,7 +464,7 @@ mod tests {
     fn names_reach_their_operations() {
         let cli = Cli::parse_from(["fpgactl", "coll", "allgather", "--bytes", "64KiB", "--group", "0,2"]);
         let Command::Coll(coll) = cli.command else { panic!() };
-        assert_eq!(coll.operation.collective, Collective::Allgather);
+        assert_eq!(coll.operation.terms.collective, Collective::Allgather);
         assert_eq!(coll.operation.bytes, Some(65536));
         assert_eq!(coll.operation.group, Some(vec![0, 2]));
         assert_eq!(counts("1KiB,0,3"), Ok(Counts(vec![vec![1024, 0, 3]])));

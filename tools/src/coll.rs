@@ -4,21 +4,21 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cmdseq::plan::{self, Collective, FoldOrder, Plan};
-use fpga_driver::{Execution, Release, Report, Summary};
+use cmdseq::plan::{self, Collective, Plan};
+use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
 
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::check::Expectation;
 use crate::cli::{Cli, Coll};
-use crate::data::{CHUNK, Source};
+use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::plan::{Times, bound_us};
 use crate::units::{gbps, microseconds, rounded};
-use crate::{calibration, host_memory, input_file, output, progress, request, size};
+use crate::{calibration, collective, host_memory, input_file, output, progress, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -84,9 +84,6 @@ impl Spread {
 
 /// Up to this many repetitions, the skew of each is printed.
 const SKEWS_PRINTED: usize = 16;
-/// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
-/// 20 ns.
-const SKEW_MAX_US: f64 = 0.02;
 
 /// Longest delay of an instruction, in cycles (`docs/isa.md`).
 const DELAY_MAX_CYCLES: u64 = 1 << 36;
@@ -96,31 +93,32 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
     let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
-    let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
-    let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
+    let element =
+        arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
+    let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     let source = match inputs.is_empty() {
         true => Source::Pattern { seed: arguments.seed },
-        false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
+        false => Source::Files(request::assign(&request, inputs, arguments.operation.terms.dtype)?),
     };
-    if arguments.repeat > 1 && plan.replaces_input() {
-        return Err(Failure::refused("--repeat: the output replaces the input, because a card has no room for both"));
-    }
-    let partial = check_group(&plan.request.group, cards.capabilities().nodes, &cards.selector)?;
+    collective::check_repeat(&plan, arguments.repeat)?;
+    let partial = collective::check_group(&plan.request.group, &cards)?;
     let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
     let results = outputs(&plan, arguments.output.as_deref());
-    let read = arguments.input.iter().chain(&arguments.operation.calibration).collect::<Vec<_>>();
+    let read = arguments.input.iter().chain(&arguments.operation.terms.calibration).collect::<Vec<_>>();
     input_file::check_outputs(&read, &results)?;
     if cards.kind == Kind::Mock {
         host_memory::check_mock(&plan)?;
     }
 
     cards.cluster.set_timeout(execution.timeout);
-    write_inputs(&mut cards, &plan, &source, &interrupt)?;
+    let bar = progress::bytes(collective::input_bytes(&plan), "write input");
+    collective::write_inputs(&mut cards, &plan, &source, &interrupt, &bar)?;
+    bar.finish_and_clear();
     let report = interrupt
         .end_at_once_during(|| cards.cluster.execute(&plan.set, &execution))?
         .map_err(|error| cards.failure(error))?;
-    check_barrier(&plan, &report)?;
+    collective::check_barrier(&plan, &report)?;
     let results = Results { plan: &plan, source: &source, element, path: arguments.output.as_deref() };
     let outputs = results.check_and_write(&mut cards, &interrupt)?;
 
@@ -155,65 +153,11 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     })
 }
 
-/// Ranks with output.
-fn ranks_with_output(plan: &Plan) -> Vec<u32> {
-    let request = &plan.request;
-    (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
-}
-
 /// Paths of the files that `--output` writes.
 fn outputs(plan: &Plan, path: Option<&Path>) -> Vec<PathBuf> {
-    let ranks = ranks_with_output(plan);
+    let ranks = collective::ranks_with_output(plan);
     let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, ranks.len() > 1)).collect();
     path.map(of).unwrap_or_default()
-}
-
-fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Interrupt) -> Result<()> {
-    let ranks = 0..plan.request.ranks();
-    let total = ranks.clone().map(|rank| plan.request.input_bytes(rank)).sum();
-    let bar = progress::bytes(total, "write input");
-    let mut chunk = vec![0; CHUNK];
-    for rank in ranks {
-        for (offset, bytes) in chunks(plan.request.input_bytes(rank)) {
-            interrupt.check()?;
-            let data = &mut chunk[..bytes];
-            source.fill(rank, offset, data)?;
-            cards.cluster.write_input(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-            bar.inc(bytes as u64);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
-}
-
-/// Splits `total` bytes into chunks: offset and length of each.
-fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
-    let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
-    (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
-}
-
-/// Checks that no card left a barrier before the last card arrived, in any repetition.
-fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
-    let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
-    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_MAX_US {
-        return Ok(());
-    }
-    let message =
-        format!("rank {rank}: released from the barrier before all ranks arrived, in repetition {repetition}");
-    Err(Failure::new(Exit::Verification, message).of_rank(rank))
-}
-
-/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric. Returns a note for
-/// a partial group.
-fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
-    match group.len() as u32 {
-        1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
-             separate several cards by commas"
-        ))),
-        ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
-        _ => Ok(None),
-    }
 }
 
 /// How to check the results, and where to write them.
@@ -227,25 +171,19 @@ struct Results<'a> {
 impl Results<'_> {
     /// Checks the outputs of all ranks and writes the files. If any output is wrong, no file appears.
     fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<String>> {
-        let request = &self.plan.request;
-        let ranks = ranks_with_output(self.plan);
-        let total = ranks.iter().map(|rank| request.output_bytes(*rank)).sum();
-        let bar = progress::bytes(total, "check output");
-        let expectation = self.expectation(cards);
-        let mut chunk = vec![0; CHUNK];
+        let ranks = collective::ranks_with_output(self.plan);
+        let bar = progress::bytes(collective::output_bytes(self.plan), "check output");
+        let expectation = collective::expectation(self.plan, cards);
         let mut files = Vec::new();
         for rank in &ranks {
             let path = self.path.map(|path| npy::path_of_rank(path, *rank, ranks.len() > 1));
-            let bytes = request.output_bytes(*rank);
+            let bytes = self.plan.request.output_bytes(*rank);
             let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
-            for (offset, bytes) in chunks(bytes) {
-                interrupt.check()?;
-                let data = &mut chunk[..bytes];
-                cards.cluster.read_output(&self.plan.set, *rank, offset, data).map_err(|error| cards.failure(error))?;
+            collective::read_output(cards, self.plan, *rank, interrupt, |offset, data| {
                 self.check(&expectation, *rank, offset, data)?;
                 bar.inc(data.len() as u64);
-                file.as_mut().map_or(Ok(()), |file| file.append(data))?;
-            }
+                file.as_mut().map_or(Ok(()), |file| file.append(data))
+            })?;
             if let (Some(path), Some(file)) = (path, file) {
                 files.push((path, file.finish()?));
             }
@@ -253,20 +191,6 @@ impl Results<'_> {
         bar.finish_and_clear();
         interrupt.check()?;
         files.into_iter().map(|(path, file)| file.commit().map(|()| path.display().to_string())).collect()
-    }
-
-    fn expectation(&self, cards: &Cards) -> Expectation<'_> {
-        let request = &self.plan.request;
-        Expectation {
-            collective: request.collective,
-            ranks: request.ranks(),
-            bytes: request.bytes,
-            counts: &request.counts,
-            root: request.root,
-            peer: request.peer,
-            combine: request.combine,
-            order: Some(FoldOrder::new(self.plan, cards.cluster.capabilities())),
-        }
     }
 
     /// Checks a part of rank `rank`'s output that begins at `offset`.
@@ -290,7 +214,7 @@ fn printed<'a>(
 ) -> Printed<'a> {
     let us = |cycles| rounded(report.microseconds(cycles));
     let is_barrier = plan.request.collective == Collective::Barrier;
-    let arrival_us = us(if is_barrier { report.t2_cycles } else { report.arrival_cycles });
+    let arrival_us = us(collective::duration_cycles(plan, report.t2_cycles, report.arrival_cycles));
     let skew = || report.skew_cycles.iter().map(|cycles| us(*cycles)).collect();
     Printed {
         schema: "fpgactl.coll/1",

@@ -15,6 +15,7 @@ mod channel_load;
 mod check;
 mod cli;
 mod coll;
+mod collective;
 mod control_info;
 mod data;
 mod disasm;

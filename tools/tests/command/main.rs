@@ -16,6 +16,7 @@ mod programs;
 mod saved;
 mod selftest;
 mod served;
+mod sweeps;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 

@@ -53,6 +53,7 @@ const PRINTED: &[(&str, &[&str])] = &[
         &["channel", "load", "tests/command/programs/pingpong.xml", "--cards", "mock:circus:2x2", "--json"],
     ),
     ("help-bench", &["bench", "--help"]),
+    ("help-bench-coll", &["bench", "coll", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
     ("help-bench-circus", &["bench", "circus", "--help"]),
     ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
