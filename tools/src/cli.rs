@@ -6,6 +6,7 @@ mod functions;
 mod image;
 mod mock;
 mod time;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Self
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mock::{Mock, MockImage, Serve};
 use time::{delay, seconds};
+pub(crate) use watching::{Metrics, Stats};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -48,6 +50,11 @@ pub(crate) struct Cli {
     /// Read /sys, /proc and /dev below this directory, for tests
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
     pub(crate) sysfs_root: PathBuf,
+
+    /// Publish counters of opened cards in this directory, or `none`
+    /// (docs/stats.md)
+    #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_STATS_DIR", default_value = "/dev/shm", hide = true)]
+    pub(crate) stats_dir: PathBuf,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -87,6 +94,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Measure collectives over sizes, or a published system on mock cards
     Bench(Bench),
+    /// Show the published counters of all cards in use; opens no card
+    Stats(Stats),
+    /// Export the published counters in OpenMetrics text; opens no card
+    Metrics(Metrics),
     /// Copy stdin at the host of one card to stdout at the host of another
     Pipe(Pipe),
     /// Show how the cards are linked

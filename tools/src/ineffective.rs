@@ -81,6 +81,7 @@ fn rules(cli: &Cli) -> Rules {
         Command::Bench(cli::Bench {
             system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
         }) => no_machine("the command opens its own mock fabrics"),
+        Command::Stats(_) | Command::Metrics(_) => no_machine("the command opens no card"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
         Command::Mock { command: cli::Mock::Serve(_) } => no_machine("SELECTOR selects the fabric"),
         Command::Completions { .. } => {

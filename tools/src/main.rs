@@ -34,6 +34,7 @@ mod interrupt;
 mod known;
 mod lint;
 mod list;
+mod metrics;
 mod npy;
 mod number;
 mod output;
@@ -48,6 +49,7 @@ mod selftest;
 mod serve;
 mod size;
 mod source;
+mod stats;
 mod topo;
 mod units;
 mod verification;
@@ -109,6 +111,8 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Stats(arguments) => stats::run(cli, arguments),
+        Command::Metrics(arguments) => metrics::run(cli, arguments),
         Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),

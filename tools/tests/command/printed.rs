@@ -58,6 +58,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-bench-circus", &["bench", "circus", "--help"]),
     ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
+    ("help-stats", &["stats", "--help"]),
+    ("help-metrics", &["metrics", "--help"]),
     ("help-pipe", &["pipe", "--help"]),
     ("help-image", &["image", "--help"]),
     ("help-image-inspect", &["image", "inspect", "--help"]),
