@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use fpga_driver::{CardStats, OwnerState, StatsError, list_stats, read_stats, remove_gone_stats};
+use fpga_driver::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -57,7 +57,7 @@ struct Unread {
 }
 
 /// Files, each with what it holds.
-pub(crate) type Found = Vec<(PathBuf, std::result::Result<CardStats, StatsError>)>;
+pub(crate) type Found = Vec<StatsFile>;
 
 /// Reads all files of published counters.
 pub(crate) fn all(cli: &Cli) -> Result<Found> {
@@ -152,9 +152,8 @@ impl Before {
             Some((more(card.completed, *completed), more(card.bytes, *bytes)))
         };
         let rates = found.iter().map(|(path, card)| card.as_ref().ok().and_then(|card| rate(path, card))).collect();
-        let counts = |(path, card): &(PathBuf, std::result::Result<CardStats, StatsError>)| {
-            card.as_ref().ok().map(|card| (path.clone(), (card.completed, card.bytes)))
-        };
+        let counts =
+            |(path, card): &StatsFile| card.as_ref().ok().map(|card| (path.clone(), (card.completed, card.bytes)));
         self.cards = found.iter().filter_map(counts).collect();
         rates
     }

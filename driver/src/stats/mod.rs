@@ -4,7 +4,7 @@ mod process;
 pub(crate) mod publication;
 mod reader;
 
-pub use reader::{CardStats, OwnerState, StatsError, list_stats, read_stats, remove_gone_stats};
+pub use reader::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 
 /// Beginning of the names of the files.
 const PREFIX: &str = "fpga-stats.";

@@ -161,11 +161,14 @@ fn text(words: &[u64]) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
+/// A file of published counters, and what it holds.
+pub type StatsFile = (PathBuf, Result<CardStats, StatsError>);
+
 /// Reads all files of published counters in `directory`, in the order of their names.
 ///
 /// # Errors
 /// [`StatsError::Io`] if the directory cannot be read. A file that vanishes meanwhile is left out.
-pub fn list_stats(directory: &Path) -> Result<Vec<(PathBuf, Result<CardStats, StatsError>)>, StatsError> {
+pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
     let failed = |source| StatsError::Io { path: directory.into(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

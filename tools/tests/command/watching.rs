@@ -176,8 +176,11 @@ fn a_corrupt_file_is_an_error_and_hides_no_card() {
     assert!(coll.status.success() && coll.stderr.is_empty());
 }
 
+/// Labels and a value.
+type Sample = (BTreeMap<String, String>, f64);
+
 /// Checks OpenMetrics text by the grammar of its specification, as far as it is used, and returns the samples of each metric.
-fn parse(text: &str) -> BTreeMap<String, Vec<(BTreeMap<String, String>, f64)>> {
+fn parse(text: &str) -> BTreeMap<String, Vec<Sample>> {
     let body = text.strip_suffix("# EOF\n").expect("the last line is # EOF");
     let (mut families, mut samples) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
     let mut current = String::new();
