@@ -86,6 +86,7 @@ mod queue;
 mod report;
 mod sequencer;
 mod shell;
+mod stats;
 mod transport;
 pub mod xdma;
 
@@ -120,4 +121,5 @@ pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
 pub use shell::Feed;
+pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 pub use transport::card_ring::RingWindow;

@@ -1,5 +1,6 @@
 //! Opens the cards that `--cards` selects.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cmdseq::Capabilities;
@@ -61,15 +62,34 @@ pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
     if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }
 }
 
+/// Publishes the counters of cards by the calls of `each`, unless the command line says `none`. Nobody may be watching: an
+/// error is logged, and ends no command.
+pub(crate) fn publish(cli: &Cli, mut each: impl Iterator<Item = std::io::Result<PathBuf>>) {
+    let directory = &cli.stats_dir;
+    if directory == Path::new("none") {
+        return;
+    }
+    if let Err(error) = fpga_driver::remove_gone_stats(directory) {
+        return log::info!("Publishes no counters: {error}");
+    }
+    if let Some(Err(error)) = each.find(std::result::Result::is_err) {
+        log::info!("Publishes no counters in {}: {error}", directory.display());
+    }
+}
+
 impl Cards {
     /// Opens the cards that the command line selects.
     pub(crate) fn selected(cli: &Cli) -> Result<Self> {
-        Cards::open(&selector(cli)?)
+        Cards::selected_within(cli, Duration::MAX)
     }
 
     /// As [`selected`](Self::selected), for a command with time limit `timeout`.
     pub(crate) fn selected_within(cli: &Cli, timeout: Duration) -> Result<Self> {
-        Cards::open_within(&selector(cli)?, timeout)
+        let mut cards = Cards::open_within(&selector(cli)?, timeout)?;
+        let count = cards.cluster.cards().len();
+        let cluster = &mut cards.cluster;
+        publish(cli, (0..count).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
+        Ok(cards)
     }
 
     pub(crate) fn open(selector: &str) -> Result<Self> {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cmdseq::plan::{self, Collective, FoldOrder, Plan};
-use fpga_driver::{Execution, Release, Report, Summary};
+use cmdseq::plan::{self, Collective, Plan};
+use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
 
@@ -13,13 +13,13 @@ use crate::atomic_file::Finished;
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::check::Expectation;
 use crate::cli::{Cli, Coll};
-use crate::data::{CHUNK, Source};
+use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::plan::{Times, bound_us};
 use crate::units::{gbps, microseconds, rounded};
-use crate::{calibration, host_memory, input_file, output, processes, progress, request, size};
+use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -85,10 +85,6 @@ impl Spread {
 
 /// Up to this many repetitions, the skew of each is printed.
 const SKEWS_PRINTED: usize = 16;
-/// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
-/// 20 ns.
-const SKEW_MAX_US: f64 = 0.02;
-
 /// Longest delay of an instruction, in cycles (`docs/isa.md`).
 const DELAY_MAX_CYCLES: u64 = 1 << 36;
 
@@ -117,24 +113,24 @@ fn terms(arguments: &Coll) -> Vec<(&'static str, String)> {
     let operation = &arguments.operation;
     let listed = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     vec![
-        ("operation", operation.collective.to_string()),
+        ("operation", operation.terms.collective.to_string()),
         ("--bytes", shown(operation.bytes)),
         ("--counts", operation.counts.as_ref().map_or(shown::<u64>(None), |counts| format!("{:?}", counts.0))),
-        ("--dtype", shown(operation.dtype.map(Element::name))),
-        ("--op", shown(operation.op)),
-        ("--root", operation.root.to_string()),
-        ("--peer", shown(operation.peer)),
+        ("--dtype", shown(operation.terms.dtype.map(Element::name))),
+        ("--op", shown(operation.terms.op)),
+        ("--root", operation.terms.root.to_string()),
+        ("--peer", shown(operation.terms.peer)),
         ("--algorithm", shown(operation.algorithm)),
-        ("--order", format!("{:?}", operation.order).to_lowercase()),
-        ("--eager-limit", shown(operation.eager_limit)),
+        ("--order", format!("{:?}", operation.terms.order).to_lowercase()),
+        ("--eager-limit", shown(operation.terms.eager_limit)),
         ("--group", shown(operation.group.as_deref().map(listed))),
-        ("--relays", shown(operation.relays.as_ref().map(|relays| listed(&relays.0)))),
+        ("--relays", shown(operation.terms.relays.as_ref().map(|relays| listed(&relays.0)))),
         ("--start-delay", format!("{:?}", arguments.start_delay)),
         ("--repeat", arguments.repeat.to_string()),
         ("--seed", arguments.seed.to_string()),
         ("number of --input files", arguments.input.len().to_string()),
         ("--output", if arguments.output.is_some() { "given" } else { "missing" }.to_owned()),
-        ("calibration", calibration::fingerprint(operation.calibration.as_deref())),
+        ("calibration", calibration::fingerprint(operation.terms.calibration.as_deref())),
     ]
 }
 
@@ -151,23 +147,20 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     fn prepare(arguments: &'a Coll, inputs: Vec<Input>, cards: &Cards) -> Result<Self> {
         let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
-        let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
-        let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
+        let element =
+            arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
+        let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
         let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
         let source = match inputs.is_empty() {
             true => Source::Pattern { seed: arguments.seed },
-            false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
+            false => Source::Files(request::assign(&request, inputs, arguments.operation.terms.dtype)?),
         };
-        if arguments.repeat > 1 && plan.replaces_input() {
-            return Err(Failure::refused(
-                "--repeat: the output replaces the input, because a card has no room for both",
-            ));
-        }
-        let partial = check_group(&plan.request.group, cards.capabilities().nodes, &cards.selector)?;
+        collective::check_repeat(&plan, arguments.repeat)?;
+        let partial = collective::check_group(&plan.request.group, cards)?;
         let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
         let path = arguments.output.as_deref();
-        let own = ranks_with_output(&plan).into_iter().filter(|rank| cards.holds(&plan, *rank)).collect::<Vec<_>>();
-        let read = arguments.input.iter().chain(&arguments.operation.calibration).collect::<Vec<_>>();
+        let own = collective::held_ranks_with_output(&plan, cards);
+        let read = arguments.input.iter().chain(&arguments.operation.terms.calibration).collect::<Vec<_>>();
         input_file::check_outputs(&read, &outputs(&plan, path, &own))?;
         if cards.kind == Kind::Mock {
             host_memory::check_mock(&plan)?;
@@ -178,17 +171,19 @@ impl<'a> Work<'a> {
     /// Returns the report, and the paths of the files that all ranks have written.
     fn run(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<(Report, Vec<String>)> {
         cards.cluster.set_timeout(self.execution.timeout);
-        let written = interrupt.of(write_inputs(cards, &self.plan, &self.source, interrupt));
+        let bar = progress::bytes(collective::input_bytes(&self.plan, cards), "write input");
+        let written = interrupt.of(collective::write_inputs(cards, &self.plan, &self.source, interrupt, &bar));
+        bar.finish_and_clear();
         processes::agree(cards, written)?;
         let report = interrupt
             .end_at_once_during(|| cards.cluster.execute(&self.plan.set, &self.execution))?
             .map_err(|error| cards.failure(error))?;
-        check_barrier(&self.plan, &report)?;
+        collective::check_barrier(&self.plan, &report)?;
         let checked = interrupt.of(self.check_and_write(cards, interrupt));
         // If any output is wrong, no file of any rank appears.
         let files = processes::agree(cards, checked)?;
         files.into_iter().try_for_each(Finished::commit)?;
-        let all = outputs(&self.plan, self.path, &ranks_with_output(&self.plan));
+        let all = outputs(&self.plan, self.path, &collective::ranks_with_output(&self.plan));
         Ok((report, all.iter().map(|path| path.display().to_string()).collect()))
     }
 }
@@ -217,90 +212,29 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     })
 }
 
-/// Ranks with output.
-fn ranks_with_output(plan: &Plan) -> Vec<u32> {
-    let request = &plan.request;
-    (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
-}
-
 /// Paths of the files that `--output` writes for `ranks`.
 fn outputs(plan: &Plan, path: Option<&Path>, ranks: &[u32]) -> Vec<PathBuf> {
-    let are_several = ranks_with_output(plan).len() > 1;
+    let are_several = collective::ranks_with_output(plan).len() > 1;
     let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, are_several)).collect();
     path.map(of).unwrap_or_default()
-}
-
-fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Interrupt) -> Result<()> {
-    let ranks: Vec<u32> = (0..plan.request.ranks()).filter(|rank| cards.holds(plan, *rank)).collect();
-    let total = ranks.iter().map(|rank| plan.request.input_bytes(*rank)).sum();
-    let bar = progress::bytes(total, "write input");
-    let mut chunk = vec![0; CHUNK];
-    for rank in ranks {
-        for (offset, bytes) in chunks(plan.request.input_bytes(rank)) {
-            interrupt.check()?;
-            let data = &mut chunk[..bytes];
-            source.fill(rank, offset, data)?;
-            cards.cluster.write_input(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-            bar.inc(bytes as u64);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
-}
-
-/// Splits `total` bytes into chunks: offset and length of each.
-fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
-    let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
-    (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
-}
-
-/// Checks that no card left a barrier before the last card arrived, in any repetition.
-fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
-    let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
-    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_MAX_US {
-        return Ok(());
-    }
-    let message =
-        format!("rank {rank}: released from the barrier before all ranks arrived, in repetition {repetition}");
-    Err(Failure::new(Exit::Verification, message).of_rank(rank))
-}
-
-/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric. Returns a note for
-/// a partial group.
-fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
-    match group.len() as u32 {
-        1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
-             separate several cards by commas"
-        ))),
-        ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
-        _ => Ok(None),
-    }
 }
 
 impl Work<'_> {
     /// Checks the outputs of the ranks whose cards are held here, and writes their files, which do not appear yet.
     fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<Finished>> {
-        let request = &self.plan.request;
-        let all = ranks_with_output(&self.plan);
-        let ranks: Vec<u32> = all.iter().copied().filter(|rank| cards.holds(&self.plan, *rank)).collect();
-        let total = ranks.iter().map(|rank| request.output_bytes(*rank)).sum();
-        let bar = progress::bytes(total, "check output");
-        let expectation = self.expectation(cards);
-        let mut chunk = vec![0; CHUNK];
+        let all = collective::ranks_with_output(&self.plan);
+        let bar = progress::bytes(collective::output_bytes(&self.plan, cards), "check output");
+        let expectation = collective::expectation(&self.plan, cards);
         let mut files = Vec::new();
-        for rank in &ranks {
-            let path = self.path.map(|path| npy::path_of_rank(path, *rank, all.len() > 1));
-            let bytes = request.output_bytes(*rank);
+        for rank in collective::held_ranks_with_output(&self.plan, cards) {
+            let path = self.path.map(|path| npy::path_of_rank(path, rank, all.len() > 1));
+            let bytes = self.plan.request.output_bytes(rank);
             let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
-            for (offset, bytes) in chunks(bytes) {
-                interrupt.check()?;
-                let data = &mut chunk[..bytes];
-                cards.cluster.read_output(&self.plan.set, *rank, offset, data).map_err(|error| cards.failure(error))?;
-                self.check(&expectation, *rank, offset, data)?;
+            collective::read_output(cards, &self.plan, rank, interrupt, |offset, data| {
+                self.check(&expectation, rank, offset, data)?;
                 bar.inc(data.len() as u64);
-                file.as_mut().map_or(Ok(()), |file| file.append(data))?;
-            }
+                file.as_mut().map_or(Ok(()), |file| file.append(data))
+            })?;
             if let Some(file) = file {
                 files.push(file.finish()?);
             }
@@ -308,20 +242,6 @@ impl Work<'_> {
         bar.finish_and_clear();
         interrupt.check()?;
         Ok(files)
-    }
-
-    fn expectation(&self, cards: &Cards) -> Expectation<'_> {
-        let request = &self.plan.request;
-        Expectation {
-            collective: request.collective,
-            ranks: request.ranks(),
-            bytes: request.bytes,
-            counts: &request.counts,
-            root: request.root,
-            peer: request.peer,
-            combine: request.combine,
-            order: Some(FoldOrder::new(&self.plan, cards.cluster.capabilities())),
-        }
     }
 
     /// Checks a part of rank `rank`'s output that begins at `offset`.
@@ -345,7 +265,7 @@ fn printed<'a>(
 ) -> Printed<'a> {
     let us = |cycles| rounded(report.microseconds(cycles));
     let is_barrier = plan.request.collective == Collective::Barrier;
-    let arrival_us = us(if is_barrier { report.t2_cycles } else { report.arrival_cycles });
+    let arrival_us = us(collective::duration_cycles(plan, report.t2_cycles, report.arrival_cycles));
     let skew = || report.skew_cycles.iter().map(|cycles| us(*cycles)).collect();
     Printed {
         schema: "fpgactl.coll/1",

@@ -15,6 +15,7 @@ mod channel_load;
 mod check;
 mod cli;
 mod coll;
+mod collective;
 mod control_info;
 mod data;
 mod disasm;
@@ -34,6 +35,7 @@ mod known;
 mod lint;
 mod list;
 mod meeting;
+mod metrics;
 mod npy;
 mod number;
 mod output;
@@ -50,6 +52,7 @@ mod serve;
 mod served_command;
 mod size;
 mod source;
+mod stats;
 mod topo;
 mod units;
 mod verification;
@@ -111,6 +114,8 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Stats(arguments) => stats::run(cli, arguments),
+        Command::Metrics(arguments) => metrics::run(cli, arguments),
         Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
