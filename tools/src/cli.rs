@@ -250,7 +250,7 @@ pub(crate) struct Processes {
     #[arg(long, value_name = "RANK", requires_all = ["of", "meet"], value_parser = clap::value_parser!(u32).range(..i64::from(RANKS_MAX)))]
     pub(crate) rank: Option<u32>,
 
-    /// Number of processes
+    /// Number of processes, 2 to 256
     #[arg(long, value_name = "N", requires_all = ["rank", "meet"], value_parser = clap::value_parser!(u32).range(2..=i64::from(RANKS_MAX)))]
     pub(crate) of: Option<u32>,
 

@@ -185,9 +185,17 @@ impl Failure {
         &self.message
     }
 
-    /// Returns the causes, from the outermost.
-    pub(crate) fn causes(&self) -> &[String] {
-        &self.causes
+    /// Puts the rank and the causes into the message, as all ranks of a job print it.
+    pub(crate) fn of_job(mut self, rank: u32) -> Self {
+        let causes = std::mem::take(&mut self.causes);
+        let message = std::iter::once(self.message).chain(causes).collect::<Vec<_>>().join(": ");
+        let prefix = format!("rank {rank}");
+        self.message = match message.to_lowercase().starts_with("rank ") {
+            true => message,
+            false => format!("{prefix}: {message}"),
+        };
+        self.rank.get_or_insert(rank);
+        self
     }
 
     /// Returns the kind of failure.

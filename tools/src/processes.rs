@@ -113,6 +113,7 @@ fn agree_with<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
         // The connection ends with the process, wherever the others are.
         return outcome;
     }
+    let outcome = outcome.map_err(|failure| failure.of_job(peers.rank()));
     let told = outcome.as_ref().err().map_or(Vec::new(), encode);
     if outcome.is_err() {
         peers.raise();
@@ -128,11 +129,9 @@ fn agree_with<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
     }
 }
 
-/// A failure for other ranks: its exit code, and its message with the causes.
+/// A failure for other ranks: its exit code, and its message.
 fn encode(failure: &Failure) -> Vec<u8> {
-    let mut message = failure.message().to_owned();
-    failure.causes().iter().for_each(|cause| message = format!("{message}: {cause}"));
-    let message: String = message.chars().take(MESSAGE_MAX / 4).collect();
+    let message: String = failure.message().chars().take(MESSAGE_MAX / 4).collect();
     [&[failure.exit().code()], message.as_bytes()].concat()
 }
 
@@ -142,9 +141,5 @@ fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
     let (code, message) = told.split_first().ok_or_else(malformed)?;
     let exit = Exit::of_code(*code).ok_or_else(malformed)?;
     let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
-    let prefix = format!("rank {rank}");
-    let message = if message.starts_with(&prefix) { message.to_owned() } else { format!("{prefix}: {message}") };
-    // A signal ended that process, not this one.
-    let exit = if exit == Exit::Interrupted { Exit::Gone } else { exit };
     Ok(Failure::new(exit, message).of_rank(rank))
 }

@@ -128,10 +128,9 @@ impl Selector {
         let named = |text: String, cards| Selector { text, cards };
         match &self.cards {
             Cards::Mock(_) | Cards::Xdma => Vec::new(),
-            Cards::Vfio(cards) => cards
-                .iter()
-                .map(|card| named(format!("vfio:{}", card.address), Cards::Vfio(vec![card.clone()])))
-                .collect(),
+            Cards::Vfio(cards) => {
+                cards.iter().map(|card| named(format!("vfio:{}", card.address), Cards::Vfio(vec![*card]))).collect()
+            }
             Cards::VfioUser(paths) => {
                 let one = |path: &PathBuf| {
                     named(format!("vfio-user:{}", path.display()), Cards::VfioUser(vec![path.clone()]))

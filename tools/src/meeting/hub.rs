@@ -235,7 +235,12 @@ impl Gathering {
     /// Why a rank is refused, if it is.
     fn refusal(&self, part: &Part, version: u32, program: &str, rank: u32, of: u32) -> Option<String> {
         let own = env!("CARGO_PKG_VERSION");
-        if version != VERSION || program != own {
+        if version != VERSION {
+            return Some(format!(
+                "its meeting protocol is of version {version}, and that of rank 0 of version {VERSION}"
+            ));
+        }
+        if program != own {
             return Some(format!("it is fpgactl {program}, and rank 0 is fpgactl {own}"));
         }
         if of != part.of {

@@ -12,6 +12,7 @@ mod images;
 mod machine;
 mod pipes;
 mod printed;
+mod processes;
 mod programs;
 mod saved;
 mod selftest;
