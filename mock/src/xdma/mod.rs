@@ -4,6 +4,9 @@
 //! that starts it, up to requests that the bus does not answer at once, and goes on when they are answered; what is left after 256 MiB is done in
 //! later accesses. Rules that a host
 //! breaks are noted: [`XdmaCards::violations`].
+//!
+//! A card has memory of its own and no sequencer ([`XdmaCards::new`]), or is before a card of a fabric ([`XdmaCards::before`]): then its
+//! memory is that card's, the sequencer is in the user BAR with memory for its rings, and masters no bus.
 
 mod behind;
 mod card;
