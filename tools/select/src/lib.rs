@@ -25,6 +25,7 @@
 //!
 //!   `mock:s10-dfl:SHAPE` is the fabric `optweb` behind the shell of a Stratix 10 card: PCI ids, BARs and MSI-X are those of a PAC
 //!   D5005. `/NODE.control` selects the control function of such a card, `/NODE.he-lb` its host exerciser.
+//!   `mock:s10-pac:SHAPE` is the same without OFS: a card is its own control function.
 //! - `mock:alveo-xdma:COUNT` selects in-process mock cards with AMD's DMA engine and without a sequencer; `/NUMBER` selects one.
 //! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets
 //!   the token that a virtual function shares with its physical function. `+no-iommu` accepts that no IOMMU protects host
