@@ -58,6 +58,9 @@ impl Seen {
     pub const MOCK: Seen = Seen { ids: (0x1234, 0xf9a0), class: 0x12_0000, bars: [0x1_0000, 0, 0x1000], vectors: 8 };
     /// An accelerator of a PAC D5005, retyped from OFS `pcie_ep_g3x16.ip`.
     pub const S10_DFL: Seen = Seen { ids: (0x8086, 0xbccf), class: 0x12_0000, bars: [0x4_0000, 0, 0x4000], vectors: 5 };
+    /// A PAC D5005 without OFS, retyped from OFS `FME_CSR.xls`, "BAR Layout"; BAR 4 is the model's choice.
+    pub const S10_PAC: Seen =
+        Seen { ids: (0x8086, 0x0b2b), class: 0x12_0000, bars: [0x8_0000, 0x8_0000, 0x4000], vectors: 7 };
     /// An Alveo card with AMD's XDMA, retyped from PG195.
     pub const ALVEO_XDMA: Seen =
         Seen { ids: (0x10ee, 0x903f), class: 0x05_8000, bars: [0x10_0000, 0x1_0000, 0x400_0000], vectors: 32 };
@@ -115,6 +118,13 @@ fn card(bus: &Bus<'_>) -> Card {
     card
 }
 
+/// Returns the registers from the list of the accelerator on.
+fn accelerator(function: &Function) -> Window {
+    let (index, start) = if function.identity().device == 0x0b2b { (2, 0x4_0000) } else { (0, 0) };
+    let window = function.window(bar(index)).expect("the accelerator's BAR");
+    window.slice(start, window.len() - start).expect("the accelerator's registers")
+}
+
 fn identity(bus: &Bus<'_>) {
     for (node, function) in (bus.open)().iter().enumerate() {
         let identity = function.identity();
@@ -122,7 +132,7 @@ fn identity(bus: &Bus<'_>) {
         let bytes: Vec<u64> = (0..6).map(|index| function.bar(bar(index)).map_or(0, |layout| layout.bytes)).collect();
         let [first, second, third] = bus.seen.bars;
         assert_eq!(bytes, [first, 0, second, 0, third, 0]);
-        let registers = function.window(bar(0)).expect("BAR0");
+        let registers = accelerator(function);
         assert_eq!(registers.read_u32(BLOCK + 0x20).expect("a read"), u32::from_le_bytes(*b"FSEQ"));
         assert_eq!(registers.read_u32(BLOCK + 0x34).expect("a read"), node as u32);
         assert!(matches!(function.window(bar(1)), Err(fpga_hal::Error::NoBar { .. })));
@@ -150,7 +160,7 @@ fn configuration_space(bus: &Bus<'_>) {
 
 fn registers(bus: &Bus<'_>) {
     let function = one(bus);
-    let registers = function.window(bar(0)).expect("BAR0");
+    let registers = accelerator(&function);
     for value in [0, 1, 0x1234_5678, 0xdead_beef, 0xffff_fffe] {
         registers.write_u32(SCRATCH, value).expect("a write");
         assert_eq!(registers.read_u32(SCRATCH).expect("a read"), value);
@@ -183,7 +193,7 @@ impl Raw {
     pub(crate) fn open(function: &Function) -> Self {
         function.set_bus_master(true).expect("bus mastering");
         function.limit_dma_bits(48);
-        let registers = function.window(bar(0)).expect("BAR0");
+        let registers = accelerator(function);
         let rings = function.domain().allocate(8192, 4096).expect("memory");
         let raw = Raw { registers, rings, stored: 0 };
         let iova = raw.rings.iova().0;

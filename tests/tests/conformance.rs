@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
+use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, Hardware, LateDma, Profile, Shell};
 use fpga_tests::conformance::{Bus, CARDS, CASES, Named, OF_HOST_MEMORY, Seen};
@@ -57,7 +58,11 @@ impl Way {
         let profile = Profile { hardware: self.hardware, shell: self.shell, ..Profile::optweb(CARDS) };
         let fabric = Fabric::new(profile).expect("a fabric");
         let engines = (self.shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
-        let endpoint = |node| engines.as_ref().map_or_else(|| fabric.endpoint(node), |cards| cards.endpoint(node));
+        let endpoint = |node| match (&engines, self.shell) {
+            (Some(cards), _) => cards.endpoint(node),
+            (None, Shell::S10Pac) => pac(&fabric, node),
+            (None, _) => fabric.endpoint(node),
+        };
         let mut cards: Vec<_> = (0..CARDS).map(endpoint).collect();
         let _clock = self.has_clock.then(|| fabric.start_clock().expect("a thread"));
         if self.is_late {
@@ -67,6 +72,7 @@ impl Way {
         let seen = match self.shell {
             Shell::Mock => Seen::MOCK,
             Shell::S10Dfl => Seen::S10_DFL,
+            Shell::S10Pac => Seen::S10_PAC,
             Shell::AlveoXdma => Seen::ALVEO_XDMA,
         };
         if !self.is_served {
@@ -83,6 +89,13 @@ impl Way {
         };
         case(&Bus { open: &open, drift_ppm, seen });
     }
+}
+
+/// A D5005 without OFS, whose accelerator is released from reset.
+fn pac(fabric: &Fabric, node: u32) -> Arc<dyn Endpoint> {
+    let card = D5005::new(fabric, node);
+    card.release();
+    card.accelerator()
 }
 
 fn late(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Arc<dyn Endpoint>> {

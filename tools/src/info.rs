@@ -1,7 +1,8 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
 use cmdseq::{Capabilities, Element, Operation, Reduction};
-use fpga_driver::Feed;
+use fpga_driver::{Error, Feed, find_sequencer};
+use fpga_hal::Function;
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
@@ -21,6 +22,8 @@ struct Printed<'a> {
     feed: &'static str,
     capabilities: Described,
     components: Vec<Component>,
+    /// Of one card whose function is its control function, too.
+    control: Option<control_info::Described>,
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
@@ -68,10 +71,15 @@ struct Component {
 pub(crate) fn run(cli: &Cli) -> Result<()> {
     let selector = Selector::parse(&cards::selector(cli)?)?;
     let selection = selector.open()?;
-    if let [function] = selection.functions.as_slice()
-        && control_info::print(function, &selection.selector, selection.kind.name(), cli.json)?
+    // Whoever finds out what a function is gives it back: the next one may take it into use.
+    let control = match selection.functions.as_slice() {
+        [function] => control_info::describe(function)?,
+        _ => None,
+    };
+    if let (Some(control), [function]) = (&control, selection.functions.as_slice())
+        && !has_sequencer(function)?
     {
-        return Ok(());
+        return control_info::print(control, &selection.selector, selection.kind.name(), cli.json);
     }
     let components = components(&selector);
     let cards = Cards::of(selection)?;
@@ -88,11 +96,21 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         feed: feed.name(),
         capabilities: described(cards.capabilities()),
         components,
+        control,
     };
     if cli.json {
         return output::json(&printed);
     }
     output::write(text(&printed, feed).as_bytes())
+}
+
+/// Returns whether a control function's lists lead to a sequencer. One that its port holds in reset does not show.
+fn has_sequencer(function: &Function) -> Result<bool> {
+    match find_sequencer(function) {
+        Ok(_) => Ok(true),
+        Err(Error::NoSequencer { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn described(capabilities: &Capabilities) -> Described {
@@ -158,7 +176,7 @@ fn fed(feed: Feed) -> &'static str {
 }
 
 fn text(printed: &Printed<'_>, feed: Feed) -> String {
-    let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
+    let Printed { selector, cards, register_version, capabilities: of, components, control, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let groups = match of.topology {
         "dragonfly" => format!(" of {} groups", of.groups),
@@ -211,6 +229,9 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
             vec![one.name.to_owned(), value, one.basis.to_owned(), one.source.to_owned()]
         }));
         text = text + "\n" + &output::table(&rows);
+    }
+    if let Some(control) = control {
+        text = text + "\n" + &control_info::text(control, selector);
     }
     text
 }

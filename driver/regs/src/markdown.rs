@@ -102,6 +102,20 @@ fn control_function(out: &mut String) {
         }
         wide_table(out, feature.registers);
     }
+    let legacy = dfl::pac::FUNCTION;
+    let _ = writeln!(out, "\n## PAC D5005 without OFS: {:04x}:{:04x}\n", legacy.vendor, legacy.device);
+    out.push_str(PAC);
+    for feature in dfl::pac::FEATURES {
+        let dfl::Feature { bar, offset, header, name, resets, .. } = feature;
+        let differ = resets.iter().map(|(offset, value)| format!(", {offset:#04x} after power-up {value:#x}"));
+        let _ = writeln!(out, "| BAR{bar} + {offset:#07x} | {name} | {header:#018x}{} |", differ.collect::<String>());
+    }
+    for (heading, registers) in
+        [("port errors", dfl::pac::port_errors::TABLE), ("user interrupts", dfl::pac::interrupts::TABLE)]
+    {
+        let _ = writeln!(out, "\n### Without OFS: {heading}\n");
+        wide_table(out, registers);
+    }
     let _ = writeln!(out, "\n## Host exerciser (HE-LB), header {:#018x}\n", dfl::exerciser::HEADER);
     wide_table(out, dfl::exerciser::TABLE);
 }
@@ -127,6 +141,13 @@ fn wide_table(out: &mut String, registers: &[dfl::Register]) {
 
 const CONTROL_FUNCTION: &str = "Registers of 64 bits in BAR0, in accesses of 4 or 8 bytes. Source: OFS, Linux `drivers/fpga`; what is known of a real card is in
 [boards.md](boards.md). A feature's registers count from its header.
+";
+
+const PAC: &str = "Management engine, port and accelerator are in one function. The registers are those of the control function above, at other places;
+port errors and user interrupts are below. The accelerator's feature list begins at BAR2 + 0x40000.
+
+| place | feature | header |
+|---|---|---|
 ";
 
 const SLOTS: &str = "

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
-use fpga_hal::{BarIndex, BusKind, Claim, DmaBuffer, Function};
+use fpga_hal::{BusKind, Claim, DmaBuffer, Function};
 use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
@@ -26,7 +26,7 @@ use crate::ledger::token::Token;
 use crate::queue::stopping::STOP;
 use crate::queue::{QueuePair, check};
 use crate::sequencer::block::{Block, bus_error};
-use crate::sequencer::discover;
+use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
 use crate::shell::{self, Feed, Shell};
 use crate::stats::publication::{Identity, Publication};
@@ -97,18 +97,13 @@ impl Card {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
-        let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let list = function.window(bar).map_err(|error| match error {
-            fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
-            error => bus(error),
-        })?;
-        let offset = discover::find_sequencer(&list, &name)?;
+        let Found { bar, list, offset, start } = discover::find_sequencer(&function)?;
         let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        let mut shell = Shell::probe(&function, (bar, &list), &block, described.features, rings)?;
+        let mut shell = Shell::probe(&function, (bar, start, &list), &block, described.features, rings)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
         let (transport, depth) = shell.transport(&function, &block, depth_max)?;

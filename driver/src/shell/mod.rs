@@ -72,11 +72,11 @@ enum Kind {
 }
 
 impl Shell {
-    /// Looks how the sequencer of `function`, whose feature list is in `list`, is fed and reached. `given`: what a board description
+    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. `given`: what a board description
     /// says of its rings. Channels of an engine are stopped, and the function masters the bus afterwards.
     pub(crate) fn probe(
         function: &Function,
-        (bar, list): (BarIndex, &Window),
+        (bar, start, list): (BarIndex, u64, &Window),
         block: &Block,
         features: Features,
         given: Option<RingWindow>,
@@ -100,7 +100,7 @@ impl Shell {
             return Ok(Shell { kind: Kind::Master, ring_feature: Features::HOST_RING });
         }
         let rings = match features.contains(Features::CARD_RING) {
-            true => RingMemory::find(list, bar, block.name())?,
+            true => RingMemory::find(list, (bar, start), block.name())?,
             false => None,
         };
         let Some(rings) = rings else {

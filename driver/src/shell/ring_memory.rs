@@ -27,8 +27,8 @@ pub(super) struct RingMemory {
 }
 
 impl RingMemory {
-    /// Finds the description in the feature list of `bar`, and checks it. `Ok(None)`: there is none.
-    pub(super) fn find(list: &Window, bar: BarIndex, name: &str) -> Result<Option<Self>> {
+    /// Finds the description in the feature list that begins at `start` of `bar`, and checks it. `Ok(None)`: there is none.
+    pub(super) fn find(list: &Window, (bar, start): (BarIndex, u64), name: &str) -> Result<Option<Self>> {
         let offset = match feature_list::find_block(list, CARD_RING_GUID, registers::BLOCK_BYTES) {
             Ok(offset) => offset,
             Err(feature_list::Error::List(looked)) => {
@@ -69,7 +69,7 @@ impl RingMemory {
             line if line < USER_INTERRUPTS => Some(line),
             line => return bad("INTERRUPT of the ring memory", line, "an interrupt of user logic, or 0xff"),
         };
-        let window = RingWindow { bar, offset: offset.into(), address };
+        let window = RingWindow { bar, offset: start + u64::from(offset), address };
         Ok(Some(RingMemory { window, bytes: bytes.into(), engine, interrupt }))
     }
 }

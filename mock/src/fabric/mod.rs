@@ -71,6 +71,15 @@ impl Fabric {
         })
     }
 
+    /// Sends an interrupt of the card at `node`, whose shell it comes from.
+    pub(crate) fn interrupt(&self, node: u32, vector: u32) {
+        self.shared.try_access(|core| {
+            let card = &mut core.cards[node as usize];
+            card.msix.raise(vector);
+            card.deliver_interrupts();
+        });
+    }
+
     /// Returns whether the card at `node` was removed.
     pub(crate) fn is_gone(&self, node: u32) -> bool {
         self.shared.access(|core| core.cards[node as usize].is_gone)

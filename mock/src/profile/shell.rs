@@ -10,19 +10,22 @@ pub enum Shell {
     Mock,
     /// Intel's PAC D5005 (Stratix 10) with an OFS shell: the function of the accelerator.
     S10Dfl,
+    /// Intel's PAC D5005 without OFS: one function for its shell and its accelerator, [`D5005`](crate::dfl::D5005).
+    S10Pac,
     /// An AMD Alveo card with the XDMA core, behind which the sequencer masters no bus: [`XdmaCards`](crate::xdma::XdmaCards).
     AlveoXdma,
 }
 
 impl Shell {
     /// All shells.
-    pub const ALL: [Shell; 3] = [Shell::Mock, Shell::S10Dfl, Shell::AlveoXdma];
+    pub const ALL: [Shell; 4] = [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma];
 
     /// Returns the name in selectors; `None` for the mock's own.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Shell::Mock => None,
             Shell::S10Dfl => Some("s10-dfl"),
+            Shell::S10Pac => Some("s10-pac"),
             Shell::AlveoXdma => Some("alveo-xdma"),
         }
     }
@@ -32,6 +35,7 @@ impl Shell {
         match self {
             Shell::Mock => &pci::CARD,
             Shell::S10Dfl => &dfl::ACCELERATOR,
+            Shell::S10Pac => &dfl::pac::FUNCTION,
             Shell::AlveoXdma => &xdma::FUNCTION,
         }
     }

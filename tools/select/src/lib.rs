@@ -25,6 +25,7 @@
 //!
 //!   `mock:s10-dfl:SHAPE` is the fabric `optweb` behind the shell of a Stratix 10 card: PCI ids, BARs and MSI-X are those of a PAC
 //!   D5005. `/NODE.control` selects the control function of such a card, `/NODE.he-lb` its host exerciser.
+//!   `mock:s10-pac:SHAPE` is the same without OFS: a card is its own control function.
 //!   `mock:alveo-xdma:SHAPE` is the same fabric behind AMD's DMA engine on Alveo cards.
 //! - `mock:alveo-xdma:1` selects one Alveo card with the engine, in no fabric and without a sequencer.
 //! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets

@@ -78,7 +78,11 @@ impl MockCards {
         let profile = parse_profile(text, fabric)?;
         let (part, node) = node.map(Part::strip).map_or((Part::Card, None), |(part, node)| (part, Some(node)));
         if part != Part::Card && profile.shell != Shell::S10Dfl {
-            return Err(syntax(&format!("no function {}: cards of mock:s10-dfl have one", part.suffix())));
+            let why = match (profile.shell, part) {
+                (Shell::S10Pac, Part::Control) => "a card of mock:s10-pac is its own control function",
+                _ => "cards of mock:s10-dfl have one",
+            };
+            return Err(syntax(&format!("no function {}: {why}", part.suffix())));
         }
         let mut mock =
             MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), part, faults: Vec::new(), late: None };

@@ -221,11 +221,16 @@ impl Selector {
             let mut add = |part, endpoint| functions.push(MockFunction { node, part, endpoint });
             let card = match (&engines, mock.profile.shell) {
                 (Some(engines), _) => engines.endpoint(node),
-                (None, Shell::S10Dfl) => {
+                (None, shell @ (Shell::S10Dfl | Shell::S10Pac)) => {
                     let card = D5005::new(&fabric, node);
                     card.release();
-                    add(Part::Control, card.control());
-                    add(Part::Exerciser, card.exerciser());
+                    // Without OFS the card is its own control function.
+                    if shell == Shell::S10Dfl {
+                        add(Part::Control, card.control());
+                    }
+                    if let Some(exerciser) = card.exerciser() {
+                        add(Part::Exerciser, exerciser);
+                    }
                     card.accelerator()
                 }
                 (None, _) => fabric.endpoint(node),
