@@ -86,8 +86,6 @@ fn note(error: Error) -> fpga_status {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     #[test]
@@ -95,7 +93,7 @@ mod tests {
         assert_eq!(call(|| panic!("on {}", "purpose")), fpga_status::FPGA_INTERNAL as c_int);
         LAST.with(|last| assert_eq!(last.borrow().text.to_str().unwrap(), "error of the library: on purpose"));
         assert_eq!(call(|| Ok(())), 0);
-        LAST.with(|last| assert_ne!(last.borrow().text.as_c_str(), CStr::from_bytes_with_nul(b"\0").unwrap()));
+        LAST.with(|last| assert!(!last.borrow().text.is_empty()));
     }
 
     #[test]
