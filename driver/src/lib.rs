@@ -47,13 +47,16 @@
 //! Each folder uses only those to its left; no two files use each other.
 //!
 //! ```text
-//! feature list ◀ sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
-//!                                                             ◀ pipe
-//!                          ◀ channel, xdma, dfl
-//!                registers   host ring  tags     push    memory   registry     times    execute, run
-//!                of the      card ring  cells    poll    programs contexts     summary  prepare, launch
-//!                block                  buffers  wait    tables                         calibrate
+//! feature list ◀ sequencer ◀ xdma ◀ transport ◀ shell ◀ card ◀ communicators, report ◀ cluster
+//!                          ◀ ledger ◀ queue             ◀ pipe
+//!                          ◀ channel, dfl
+//!                registers   DMA     host ring   how a  memory   registry     times    execute, run
+//!                of the      engine  card ring   card   programs contexts     summary  prepare, launch
+//!                block                           is fed tables                         calibrate
 //! ```
+//!
+//! A card whose sequencer masters nothing is behind AMD's engine ([`Feed`]): then data and completions move by it, and instructions
+//! must not name host memory.
 //!
 //! # Threads and locks
 //!
@@ -83,6 +86,7 @@ mod queue;
 mod report;
 mod sequencer;
 mod shell;
+mod stats;
 mod transport;
 pub mod xdma;
 
@@ -117,4 +121,5 @@ pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
 pub use shell::Feed;
+pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 pub use transport::card_ring::RingWindow;

@@ -1,6 +1,7 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
 use cmdseq::{Capabilities, Element, Operation, Reduction};
+use fpga_driver::Feed;
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
@@ -17,6 +18,7 @@ struct Printed<'a> {
     mock: bool,
     cards: usize,
     register_version: String,
+    feed: &'static str,
     capabilities: Described,
     components: Vec<Component>,
 }
@@ -44,6 +46,7 @@ struct Described {
     windows: u32,
     lanes: u32,
     address_align: u32,
+    host_memory: bool,
     eager_bytes: u64,
     eager_limit: u64,
     extrapolated: bool,
@@ -72,7 +75,9 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
     }
     let components = components(&selector);
     let cards = Cards::of(selection)?;
-    let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
+    let first = cards.cluster.cards().first();
+    let (major, minor) = first.map_or((0, 0), |card| card.version());
+    let feed = first.map_or(Feed::HostRing, |card| card.feed());
     let printed = Printed {
         schema: "fpgactl.info/1",
         selector: &cards.selector,
@@ -80,13 +85,14 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         mock: cards.are_mock(),
         cards: cards.cluster.cards().len(),
         register_version: format!("{major}.{minor}"),
+        feed: feed.name(),
         capabilities: described(cards.capabilities()),
         components,
     };
     if cli.json {
         return output::json(&printed);
     }
-    output::write(text(&printed).as_bytes())
+    output::write(text(&printed, feed).as_bytes())
 }
 
 fn described(capabilities: &Capabilities) -> Described {
@@ -116,6 +122,7 @@ fn described(capabilities: &Capabilities) -> Described {
         windows: capabilities.windows,
         lanes: capabilities.lanes,
         address_align: capabilities.address_align,
+        host_memory: capabilities.host_memory,
         eager_bytes: capabilities.eager_bytes,
         eager_limit: capabilities.eager_limit,
         extrapolated: capabilities.extrapolated,
@@ -139,7 +146,18 @@ fn components(selector: &Selector) -> Vec<Component> {
     printed.collect()
 }
 
-fn text(printed: &Printed<'_>) -> String {
+/// Says how instructions reach the card.
+fn fed(feed: Feed) -> &'static str {
+    match feed {
+        Feed::HostRing => "host ring: rings in host memory, one register write for the doorbell",
+        Feed::CardRing => {
+            "card ring: words stored on the card, completions brought by its DMA engine; no register is read"
+        }
+        Feed::Registers => "registers: words stored on the card, completions read from it one register at a time",
+    }
+}
+
+fn text(printed: &Printed<'_>, feed: Feed) -> String {
     let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let groups = match of.topology {
@@ -159,6 +177,7 @@ fn text(printed: &Printed<'_>) -> String {
             format!("{} per link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
+        row("fed by", fed(feed).to_owned()),
         row(
             "communicators",
             format!(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, channel, dfl, feature_list, pci, sequencer, xdma};
+use crate::{Register, bits, card_ring, channel, dfl, feature_list, pci, sequencer, xdma};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -41,10 +41,22 @@ pub fn render() -> String {
     flags(&mut out, "FEATURES", bits::Features::TABLE);
     flags(&mut out, "STATUS", bits::Status::TABLE);
     flags(&mut out, "ERROR", bits::Errors::TABLE);
+    card_ring_block(&mut out);
     channel_block(&mut out);
     xdma_blocks(&mut out);
     control_function(&mut out);
     out
+}
+
+fn card_ring_block(out: &mut String) {
+    let _ = writeln!(out, "\n## Memory for rings on the card ({} bytes)\n", card_ring::BLOCK_BYTES);
+    let _ = writeln!(
+        out,
+        "The entry of the feature list with GUID {}, for a sequencer that masters no bus. Memory and sequencer are behind one \
+         master of the BAR, which keeps the order of the host's writes; the engine's side keeps no order with them.\n",
+        guid(feature_list::CARD_RING_GUID)
+    );
+    table(out, card_ring::TABLE);
 }
 
 fn channel_block(out: &mut String) {

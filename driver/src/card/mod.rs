@@ -7,6 +7,7 @@ pub(crate) mod tables;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::sequencer::block::{Block, bus_error};
 use crate::sequencer::discover;
 use crate::sequencer::state::SequencerState;
 use crate::shell::{self, Feed, Shell};
+use crate::stats::publication::{Identity, Publication};
 use crate::transport::card_ring::RingWindow;
 
 /// Default time limit of calls without a timeout argument.
@@ -66,7 +68,8 @@ impl Card {
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
-    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
+    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Engine`] if the engine of its shell does not stop;
+    /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
         Card::open_on(function, None)
@@ -237,6 +240,21 @@ impl Card {
     /// Sets [`timeout`](Card::timeout).
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// Publishes the state and the counts of the card's queue from now on, in a file in `directory` that other processes may
+    /// read while they change ([`read_stats`](crate::read_stats)). `directory` should be in memory, such as `/dev/shm`. The file
+    /// is removed with the card. Returns its path.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn publish(&mut self, directory: &Path) -> std::io::Result<PathBuf> {
+        let queue = &self.queue;
+        let identity = Identity { name: self.name(), node: self.node, is_mock: self.is_mock(), depth: queue.depth() };
+        let publication = Publication::create(directory, &identity, queue.state())?;
+        let path = publication.path();
+        self.queue.ledger.publish(Box::new(publication));
+        Ok(path)
     }
 
     /// The card's queue.

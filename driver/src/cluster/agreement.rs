@@ -172,6 +172,11 @@ impl Cluster {
         exchange(&mut *self.group.peers, outcome, data, deadline.left())
     }
 
+    /// What connects this process to the other ranks, for callers that have more to agree on.
+    pub fn peers(&mut self) -> &mut dyn Peers {
+        &mut *self.group.peers
+    }
+
     /// Ends alike on all ranks: with `outcome` if all have succeeded, else with an error on each, [`Error::Peer`] on those that
     /// have not failed themselves. Collective.
     ///

@@ -3,9 +3,10 @@
 //! An id is the same on all members. An instruction that still names one that was freed is refused by the card, because no
 //! card is given an id twice between two resets: of the entries that are free on all members, the one with most
 //! [generations](cmdseq::communicator::GENERATIONS) left is taken, and where none is left a communicator is refused
-//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are two exceptions. An id that
-//! only plans have had may serve a plan again, for no one else was told it; and a card that tells no generations apart has
-//! only one id for each entry.
+//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are three exceptions. An id that
+//! only plans have had may serve a plan again, for no one else was told it. A card that tells no generations apart has
+//! only one id for each entry. And the id of a communicator that its ranks have [registered](Cluster::register) returns when no
+//! other is left, if all its members have freed it.
 //!
 //! Communicators of plans share the table with those that are held: they are found by their members, stay defined for the
 //! next plan, and make room when there is no other.

@@ -78,3 +78,11 @@ impl FetchedRing {
         std::mem::forget(Arc::clone(self.copy.buffer()));
     }
 }
+
+impl Drop for FetchedRing {
+    fn drop(&mut self) {
+        if !self.reader.close() {
+            self.leak();
+        }
+    }
+}

@@ -43,6 +43,7 @@ pub(crate) trait Transport {
     fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool>;
 
     /// As [`poll`](Transport::poll), but looks only at what has arrived in host memory, if completions arrive there.
+    #[inline(always)]
     fn peek(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
         self.poll(count, word)
     }

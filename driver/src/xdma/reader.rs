@@ -10,6 +10,7 @@ use fpga_hal::memory::barrier;
 use fpga_hal::{DmaBuffer, Domain};
 use fpga_regs::xdma::{Block, Control, DESCRIPTOR_BYTES, Descriptor, Status, channel, common, descriptors, writeback};
 
+use crate::error::Error as CardError;
 use crate::xdma::channel::Channel;
 use crate::xdma::error::{Error, Result};
 use crate::xdma::registers::Registers;
@@ -100,10 +101,6 @@ impl Reader {
         self.write(Block::C2hDescriptors, descriptors::CREDITS, 1)
     }
 
-    fn is_busy(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) != self.ended.load(Ordering::Relaxed)
-    }
-
     /// Returns whether no copy is on its way.
     ///
     /// # Errors
@@ -130,11 +127,12 @@ impl Reader {
     /// [`Error::Failed`] if the channel has stopped; it needs a reset.
     pub(crate) fn check(&self) -> Result<()> {
         let status = self.channel.status(&self.registers, channel::STATUS)?;
-        if status.contains(Status::BUSY) && !status.intersects(Status::FAILURES) {
-            Ok(())
-        } else {
-            Err(self.failure()?)
+        // What the channel wrote before it answered is in host memory.
+        let has_stopped = !status.contains(Status::BUSY) && !self.is_done()?;
+        if has_stopped || status.intersects(Status::FAILURES | Status::IDLE_STOPPED) {
+            return Err(self.failure()?);
         }
+        Ok(())
     }
 
     fn failure(&self) -> Result<Error> {
@@ -174,19 +172,19 @@ impl Reader {
         self.start()
     }
 
+    /// Stops the channel for good. Returns whether it has certainly stopped.
+    pub(crate) fn close(&self) -> bool {
+        match self.stop() {
+            Ok(()) | Err(Error::Card(CardError::Removed { .. })) => true,
+            Err(error) => {
+                log::warn!("{}: at close: {error}", self.registers.name());
+                false
+            }
+        }
+    }
+
     /// Keeps the memory that the channel may still use until the process ends.
     pub(crate) fn leak(&self) {
         std::mem::forget(Arc::clone(&self.page));
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if let Err(error) = self.stop() {
-            log::debug!("{}: at close: {error}", self.registers.name());
-            if self.is_busy() {
-                self.leak();
-            }
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! there and writes completions to there. Its interrupt is a level, an interrupt of user logic.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
 use fpga_hal::{BarIndex, Iova};
@@ -13,7 +13,6 @@ use fpga_regs::feature_list::{CARD_RING_GUID, Header, SEQUENCER_GUID, TYPE_BBB};
 use fpga_regs::{card_ring, pci, sequencer};
 
 use crate::fabric::Fabric;
-use crate::xdma::endpoint::CardEndpoint;
 use crate::xdma::user_bar::{Block, ListHeader, UserBar};
 
 /// The sequencer's block in the user BAR.
@@ -47,9 +46,9 @@ impl Behind {
         Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), rings: Arc::default() }
     }
 
-    /// Connects the sequencer with the rings, and its interrupt with the shell.
-    pub(super) fn attach(&self, shell: Weak<CardEndpoint>) {
-        self.card.attach(Arc::<RingMemory>::clone(&self.rings), Arc::new(UserInterrupt(shell)));
+    /// Connects the sequencer with the rings, and with the shell its interrupt: the level is that of INTx.
+    pub(super) fn attach(&self, interrupt: Arc<dyn InterruptPort>) {
+        self.card.attach(Arc::<RingMemory>::clone(&self.rings), interrupt);
         self.card.config_write(COMMAND, &COMMAND_ON);
     }
 
@@ -165,7 +164,9 @@ struct RingBlock(Behind);
 impl Block for RingBlock {
     fn read32(&mut self, offset: u32) -> u32 {
         let mut word = [0; 4];
-        self.0.rings.lock().bytes_at(u64::from(offset), 4).map(|bytes| word.copy_from_slice(bytes));
+        if let Some(bytes) = self.0.rings.lock().bytes_at(offset.into(), 4) {
+            word.copy_from_slice(bytes);
+        }
         u32::from_le_bytes(word)
     }
 
@@ -248,19 +249,5 @@ impl DmaPort for RingMemory {
 
     fn write(&self, _: DmaTag, address: Iova, data: &[u8]) -> DmaProgress {
         self.at(address, data.len(), |bytes| bytes.copy_from_slice(data))
-    }
-}
-
-/// The sequencer's interrupt.
-struct UserInterrupt(Weak<CardEndpoint>);
-
-impl InterruptPort for UserInterrupt {
-    /// Messages are the shell's: without MSI-X of its own, the card asserts a level.
-    fn raise(&self, _vector: u16) {}
-
-    fn set_intx(&self, is_asserted: bool) {
-        if let Some(shell) = self.0.upgrade() {
-            shell.assert_sequencer(is_asserted);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The cards as a bus sees them.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
@@ -40,7 +40,7 @@ impl CardEndpoint {
     }
 
     /// Sets the level of the sequencer's interrupt. Never waits: whoever holds the card sees it.
-    pub(super) fn assert_sequencer(&self, is_asserted: bool) {
+    fn assert_sequencer(&self, is_asserted: bool) {
         self.sequencer.is_asserted.store(is_asserted, Ordering::SeqCst);
         self.sequencer.is_new.store(true, Ordering::SeqCst);
         self.see_sequencer();
@@ -73,6 +73,20 @@ impl CardEndpoint {
     /// Runs `access` if the card answers and decodes memory accesses.
     fn decoding<R>(&self, access: impl FnOnce(&mut Card) -> Option<R>) -> Option<R> {
         self.answering(|card| card.config.decodes_memory().then(|| access(card)).flatten()).flatten()
+    }
+}
+
+/// The sequencer's interrupt, as the card of the fabric sees it.
+pub(super) struct SequencerInterrupt(pub(super) Weak<CardEndpoint>);
+
+impl InterruptPort for SequencerInterrupt {
+    /// Messages are the shell's: without MSI-X of its own, the card asserts a level.
+    fn raise(&self, _vector: u16) {}
+
+    fn set_intx(&self, is_asserted: bool) {
+        if let Some(shell) = self.0.upgrade() {
+            shell.assert_sequencer(is_asserted);
+        }
     }
 }
 

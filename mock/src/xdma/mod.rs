@@ -4,6 +4,9 @@
 //! that starts it, up to requests that the bus does not answer at once, and goes on when they are answered; what is left after 256 MiB is done in
 //! later accesses. Rules that a host
 //! breaks are noted: [`XdmaCards::violations`].
+//!
+//! A card has memory of its own and no sequencer ([`XdmaCards::new`]), or is before a card of a fabric ([`XdmaCards::before`]): then its
+//! memory is that card's, the sequencer is in the user BAR with memory for its rings, and masters no bus.
 
 mod behind;
 mod card;
@@ -33,7 +36,7 @@ use crate::card::memory::MemoryError;
 use crate::fabric::Fabric;
 use crate::xdma::behind::Behind;
 use crate::xdma::card::Card;
-use crate::xdma::endpoint::CardEndpoint;
+use crate::xdma::endpoint::{CardEndpoint, SequencerInterrupt};
 
 /// Alveo cards, each with an XDMA engine and memory of its own. Clones are handles to the same cards.
 ///
@@ -61,7 +64,7 @@ impl XdmaCards {
         let endpoint = |node| {
             let behind = Behind::new(fabric, node);
             let endpoint = Arc::new(CardEndpoint::new(Card::before(behind.clone(), shape)));
-            behind.attach(Arc::downgrade(&endpoint));
+            behind.attach(Arc::new(SequencerInterrupt(Arc::downgrade(&endpoint))));
             endpoint
         };
         XdmaCards { endpoints: (0..profile.nodes).map(endpoint).collect() }

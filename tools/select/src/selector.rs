@@ -63,10 +63,6 @@ impl Selector {
         Ok(Selector { text: text.into(), cards })
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Returns the profile of the mock fabric; `None` for other cards.
     pub fn profile(&self) -> Option<&Profile> {
         self.mock().map(|mock| &mock.profile)
@@ -125,6 +121,28 @@ impl Selector {
             Cards::VfioUser(paths) => paths,
             Cards::Mock(_) | Cards::Xdma | Cards::Vfio(_) => &[],
         }
+    }
+
+    /// Returns a selector of each single card that other processes can open too; none for mock cards, which are in this process only.
+    pub fn each(&self) -> Vec<Selector> {
+        let named = |text: String, cards| Selector { text, cards };
+        match &self.cards {
+            Cards::Mock(_) | Cards::Xdma => Vec::new(),
+            Cards::Vfio(cards) => {
+                cards.iter().map(|card| named(format!("vfio:{}", card.address), Cards::Vfio(vec![*card]))).collect()
+            }
+            Cards::VfioUser(paths) => {
+                let one = |path: &PathBuf| {
+                    named(format!("vfio-user:{}", path.display()), Cards::VfioUser(vec![path.clone()]))
+                };
+                paths.iter().map(one).collect()
+            }
+        }
+    }
+
+    /// Returns the text of the selector.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Opens the cards.

@@ -1,8 +1,9 @@
-//! `fpgactl bench`: published systems beside their mocks, and plans beside their bounds.
+//! `fpgactl bench`: collectives over sizes, published systems beside their mocks, and plans beside their bounds.
 
 mod bluelink;
 mod chart;
 mod circus;
+mod coll;
 mod comparison;
 mod optweb;
 mod planner;
@@ -12,6 +13,7 @@ use crate::exit::Result;
 
 pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
+        System::Coll(arguments) => coll::run(cli, arguments),
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
         System::Bluelink(arguments) => bluelink::run(cli, arguments),

@@ -12,13 +12,17 @@ mod images;
 mod machine;
 mod pipes;
 mod printed;
+mod processes;
 mod programs;
 mod saved;
 mod selftest;
 mod served;
+mod serving;
+mod sweeps;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 mod tutorial;
+mod watching;
 
 use std::process::{Command, Output, Stdio};
 
@@ -29,6 +33,8 @@ fn command(arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     // No cards of the machine that the tests run on.
+    // No files in the machine's shared memory either.
+    command.env("FPGACTL_STATS_DIR", "none");
     command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
 }
