@@ -40,7 +40,6 @@ mod testing;
 mod world;
 pub mod xdma;
 
-pub use card::communicator_table;
 pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use channels::ChannelCards;
@@ -48,5 +47,5 @@ pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
 pub use profile::{Basis, Component, Hardware, Profile, ProfileError, Shell, System};
-pub use proto::circus;
+pub use proto::{circus, communicator_table, mpi_fpga};
 pub use world::Statistics;

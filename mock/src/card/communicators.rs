@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cmdseq::communicator::ContextId;
 use cmdseq::completion::Status;
 
-use crate::card::communicator_table::{Entry, Format, Table};
+use crate::proto::communicator_table::{Entry, Format, Table};
 use crate::proto::refusal::Refusal;
 
 /// Capacity of the table.

@@ -3,7 +3,6 @@
 pub(crate) mod budget;
 pub(crate) mod bus_ports;
 pub(crate) mod clock;
-pub mod communicator_table;
 pub(crate) mod communicators;
 pub(crate) mod config_space;
 pub(crate) mod decode;

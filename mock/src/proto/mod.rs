@@ -2,5 +2,7 @@
 
 pub(crate) mod bluelink;
 pub mod circus;
+pub mod communicator_table;
+pub mod mpi_fpga;
 pub(crate) mod optweb;
 pub(crate) mod refusal;

@@ -1,0 +1,235 @@
+//! Calls of collectives: what each rank gives and gets, in blocks and chunks.
+
+use std::ops::Range;
+
+use cmdseq::communicator::ContextId;
+use cmdseq::reduction::{Combine, Element, Reduction};
+
+/// Most bytes of data in a network packet: whole elements.
+pub const PAYLOAD_BYTES: usize = 240;
+
+/// A collective that the switches compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// `MPI_Reduce`.
+    Reduce,
+    /// `MPI_Allreduce`.
+    Allreduce,
+    /// `MPI_Bcast`.
+    Broadcast,
+    /// `MPI_Scatter`.
+    Scatter,
+    /// `MPI_Gather`.
+    Gather,
+    /// `MPI_Allgather`.
+    Allgather,
+    /// `MPI_Reduce_scatter_block`.
+    ReduceScatter,
+}
+
+impl Collective {
+    /// All of them, in the order of their codes in headers.
+    pub const ALL: [Collective; 7] = [
+        Collective::Reduce,
+        Collective::Allreduce,
+        Collective::Broadcast,
+        Collective::Scatter,
+        Collective::Gather,
+        Collective::Allgather,
+        Collective::ReduceScatter,
+    ];
+
+    /// Returns the name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Collective::Reduce => "reduce",
+            Collective::Allreduce => "allreduce",
+            Collective::Broadcast => "broadcast",
+            Collective::Scatter => "scatter",
+            Collective::Gather => "gather",
+            Collective::Allgather => "allgather",
+            Collective::ReduceScatter => "reduce_scatter",
+        }
+    }
+
+    /// Whether contributions are combined.
+    pub const fn combines(self) -> bool {
+        matches!(self, Collective::Reduce | Collective::Allreduce | Collective::ReduceScatter)
+    }
+
+    /// Returns the forms that a direct network has for it, the one for short messages first (table 1 of the paper).
+    pub const fn forms(self) -> &'static [Form] {
+        match self {
+            Collective::Reduce => &[Form::Tree, Form::Halving],
+            Collective::Allreduce => &[Form::Doubling, Form::Halving, Form::Tree],
+            Collective::Broadcast => &[Form::Tree, Form::Ring],
+            Collective::Scatter | Collective::Gather => &[Form::Tree],
+            Collective::Allgather => &[Form::Doubling, Form::Ring],
+            Collective::ReduceScatter => &[Form::Tree, Form::Halving],
+        }
+    }
+}
+
+/// An algorithm, in 2 bits of a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Binomial tree.
+    Tree,
+    /// Recursive doubling.
+    Doubling,
+    /// Recursive halving, then doubling or a tree.
+    Halving,
+    /// Ring, for powers of two: its order is a Gray code, so that neighbours differ in one bit.
+    Ring,
+}
+
+impl Form {
+    /// All of them, in the order of their codes in headers.
+    pub const ALL: [Form; 4] = [Form::Tree, Form::Doubling, Form::Halving, Form::Ring];
+}
+
+/// Refusal of a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// No such algorithm for the collective.
+    #[error("no {form:?} form of {} (available: {:?})", collective.name(), collective.forms())]
+    Form {
+        /// The collective.
+        collective: Collective,
+        /// The form.
+        form: Form,
+    },
+    /// A ring of a size that is no power of two.
+    #[error("no ring of {0} ranks: an entry of the table holds the neighbours only if the size is a power of two")]
+    Ring(u32),
+    /// The units have no such operation.
+    #[error("no {0} in the units (operations: sum, min, max, xor, and, or; of integers, f32 and f64)")]
+    Combine(Combine),
+    /// A reduction without an operation.
+    #[error("{} needs an operation and an element type", .0.name())]
+    NoCombine(Collective),
+    /// The blocks are empty, too large, or no whole elements.
+    #[error("invalid block of {bytes} bytes (expected 1 to {most} bytes, in whole elements of {element})")]
+    Bytes {
+        /// Bytes of a block.
+        bytes: u32,
+        /// Most bytes.
+        most: u32,
+        /// Bytes of an element.
+        element: u64,
+    },
+    /// No such rank.
+    #[error("no root {root} in a communicator of {size} ranks")]
+    Root {
+        /// The root.
+        root: u16,
+        /// Ranks.
+        size: u32,
+    },
+    /// The inputs do not fit the call.
+    #[error("rank {rank} gives {found} bytes, expected {expected}")]
+    Input {
+        /// The rank.
+        rank: u32,
+        /// Bytes given.
+        found: usize,
+        /// Bytes expected.
+        expected: usize,
+    },
+}
+
+/// A call of a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// The communicator.
+    pub context: ContextId,
+    /// The collective.
+    pub collective: Collective,
+    /// The algorithm in a direct network. An indirect one has one tree of switches.
+    pub form: Form,
+    /// The operation, for a collective that combines.
+    pub combine: Option<Combine>,
+    /// The root, if there is one.
+    pub root: u16,
+    /// Bytes of a block: what a rank gives or gets; for `ReduceScatter` what it gets.
+    pub bytes: u32,
+}
+
+/// Most chunks of a block: 16 bits of a header.
+const CHUNKS_MAX: u32 = 1 << 16;
+
+/// A piece of a block that one packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Chunk {
+    pub(crate) block: u16,
+    pub(crate) index: u16,
+}
+
+impl Call {
+    /// Checks a call on a communicator of `size` ranks.
+    pub(crate) fn check(&self, size: u32, is_direct: bool) -> Result<(), CallError> {
+        let Call { collective, form, combine, root, bytes, .. } = *self;
+        if is_direct && !collective.forms().contains(&form) {
+            return Err(CallError::Form { collective, form });
+        }
+        if is_direct && form == Form::Ring && !size.is_power_of_two() {
+            return Err(CallError::Ring(size));
+        }
+        if collective.combines() && combine.is_none() {
+            return Err(CallError::NoCombine(collective));
+        }
+        if let Some(combine) = combine.filter(|combine| !is_supported(*combine)) {
+            return Err(CallError::Combine(combine));
+        }
+        let (element, most) = (combine.map_or(1, |combine| combine.element.bytes()), CHUNKS_MAX * PAYLOAD_BYTES as u32);
+        if bytes == 0 || bytes > most || !u64::from(bytes).is_multiple_of(element) {
+            return Err(CallError::Bytes { bytes, most, element });
+        }
+        if u32::from(root) >= size {
+            return Err(CallError::Root { root, size });
+        }
+        Ok(())
+    }
+
+    /// Returns the blocks that a rank gives.
+    pub(crate) fn inputs(&self, rank: u32, size: u32) -> Range<u32> {
+        let if_root = |blocks| if rank == u32::from(self.root) { 0..blocks } else { 0..0 };
+        match self.collective {
+            Collective::Reduce | Collective::Allreduce => 0..1,
+            Collective::Broadcast => if_root(1),
+            Collective::Scatter => if_root(size),
+            Collective::Gather | Collective::Allgather => rank..rank + 1,
+            Collective::ReduceScatter => 0..size,
+        }
+    }
+
+    /// Returns the blocks that a rank gets.
+    pub(crate) fn outputs(&self, rank: u32, size: u32) -> Range<u32> {
+        let if_root = |blocks| if rank == u32::from(self.root) { 0..blocks } else { 0..0 };
+        match self.collective {
+            Collective::Reduce => if_root(1),
+            Collective::Allreduce | Collective::Broadcast => 0..1,
+            Collective::Scatter | Collective::ReduceScatter => rank..rank + 1,
+            Collective::Gather => if_root(size),
+            Collective::Allgather => 0..size,
+        }
+    }
+
+    /// Returns the number of chunks of a block.
+    pub(crate) fn chunks(&self) -> u32 {
+        self.bytes.div_ceil(PAYLOAD_BYTES as u32)
+    }
+
+    /// Returns the place of a chunk in its block.
+    pub(crate) fn place(&self, index: u16) -> Range<usize> {
+        let from = usize::from(index) * PAYLOAD_BYTES;
+        from..(from + PAYLOAD_BYTES).min(self.bytes as usize)
+    }
+}
+
+/// Whether the units have the operation.
+fn is_supported(combine: Combine) -> bool {
+    use Reduction::{And, Max, Min, Or, Sum, Xor};
+    let is_narrow = matches!(combine.element, Element::F16 | Element::Bf16);
+    matches!(combine.reduction, Sum | Min | Max | Xor | And | Or) && combine.is_defined() && !is_narrow
+}

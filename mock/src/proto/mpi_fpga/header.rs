@@ -1,0 +1,156 @@
+//! Headers: 8 bytes of a processor packet, 6 bytes of a network packet (figure 4B of the paper).
+//!
+//! The paper gives the widths of context id (5 bits), operation (4), algorithm (2) and destination (16), and the sizes of both
+//! headers. What else a switch needs stands in fields of our choice, and in 6 bytes more of a network packet: block, chunk and
+//! root.
+
+use cmdseq::communicator::ContextId;
+use cmdseq::reduction::{Combine, Element, Reduction};
+
+use crate::net::flit::{FLIT_BYTES, Flit, train};
+use crate::proto::mpi_fpga::call::{Call, Chunk, Collective, Form};
+
+/// Bytes of a phit.
+pub const PHIT_BYTES: usize = FLIT_BYTES;
+/// Bytes of the header of a processor packet.
+pub const PROCESSOR_HEADER_BYTES: usize = 8;
+/// Bytes of the header of a network packet.
+pub const HEADER_BYTES: usize = 6;
+/// Bytes after the header that name block, chunk and root: our extension.
+const NAMES_BYTES: usize = 6;
+/// Bytes of the longest network packet.
+pub const PACKET_BYTES: usize = 256;
+
+/// Operations by their code; 0 is none.
+const OPERATIONS: [Reduction; 6] =
+    [Reduction::Sum, Reduction::Min, Reduction::Max, Reduction::Xor, Reduction::And, Reduction::Or];
+
+/// A packet between switches, or from a switch to a processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) head: Head,
+    /// Address that it goes to.
+    pub(crate) destination: u16,
+    /// The sender, as its receiver knows it.
+    pub(crate) tag: u8,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What all packets of a chunk have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Entry of the communicator table.
+    pub(crate) context: u8,
+    pub(crate) collective: Collective,
+    pub(crate) form: Form,
+    pub(crate) combine: Option<Combine>,
+    pub(crate) root: u16,
+    pub(crate) chunk: Chunk,
+}
+
+impl Packet {
+    /// Returns the phits: a power of two of bytes, as the header has the binary logarithm of the size only.
+    pub(crate) fn flits(&self) -> Vec<Flit> {
+        let used = HEADER_BYTES + NAMES_BYTES + self.payload.len();
+        let size = used.next_power_of_two().max(PHIT_BYTES);
+        let fields = fields(self.head.context, self.head.collective, self.head.form, self.head.combine);
+        let word =
+            fields | u64::from(self.destination) << 18 | u64::from(size.ilog2()) << 34 | u64::from(self.tag) << 38;
+        let mut bytes = vec![0; size];
+        bytes[..HEADER_BYTES].copy_from_slice(&word.to_le_bytes()[..HEADER_BYTES]);
+        let names = [self.head.chunk.block, self.head.chunk.index, self.head.root];
+        for (to, name) in bytes[HEADER_BYTES..].chunks_mut(2).zip(names) {
+            to.copy_from_slice(&name.to_le_bytes());
+        }
+        bytes[HEADER_BYTES + NAMES_BYTES..used].copy_from_slice(&self.payload);
+        train(&bytes).collect()
+    }
+
+    /// Reads a packet back; `None` if no packet has these bytes. The payload is as long as the packet has room for.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Packet> {
+        let word = bytes.first_chunk::<8>().map(|word| u64::from_le_bytes(*word))?;
+        let (context, collective, form, combine) = read_fields(word)?;
+        let name = |at: usize| bytes.get(HEADER_BYTES + 2 * at..)?.first_chunk().map(|name| u16::from_le_bytes(*name));
+        let chunk = Chunk { block: name(0)?, index: name(1)? };
+        let head = Head { context, collective, form, combine, root: name(2)?, chunk };
+        let payload = bytes.get(HEADER_BYTES + NAMES_BYTES..)?.to_vec();
+        Some(Packet { head, destination: destination(word), tag: (word >> 38) as u8, payload })
+    }
+}
+
+/// Returns the phits of a network packet with so many bytes of data.
+pub(crate) fn phits(payload: usize) -> u64 {
+    let bytes = (HEADER_BYTES + NAMES_BYTES + payload).next_power_of_two();
+    bytes.div_ceil(PHIT_BYTES) as u64
+}
+
+/// Returns the destination in the first phit of a packet.
+pub(crate) fn destination_of(flit: &Flit) -> u16 {
+    flit.word.first_chunk::<8>().map_or(0, |word| destination(u64::from_le_bytes(*word)))
+}
+
+fn destination(word: u64) -> u16 {
+    (word >> 18) as u16
+}
+
+/// Returns the header of a processor packet.
+pub(crate) fn processor_header(call: &Call) -> [u8; PROCESSOR_HEADER_BYTES] {
+    let fields = fields(call.context.index() as u8, call.collective, call.form, call.combine);
+    (fields | u64::from(call.root) << 18 | u64::from(call.bytes) << 34).to_le_bytes()
+}
+
+/// Reads the header of a processor packet; `None` if no call has it.
+pub(crate) fn read_processor_header(bytes: [u8; PROCESSOR_HEADER_BYTES]) -> Option<Call> {
+    let word = u64::from_le_bytes(bytes);
+    let (context, collective, form, combine) = read_fields(word)?;
+    let context = ContextId::new(context.into(), 0)?;
+    Some(Call { context, collective, form, combine, root: destination(word), bytes: (word >> 34) as u32 })
+}
+
+/// The 18 bits that both headers begin with.
+fn fields(context: u8, collective: Collective, form: Form, combine: Option<Combine>) -> u64 {
+    let code = |found: Option<usize>| found.unwrap_or(0) as u64;
+    let operation =
+        combine.map_or(0, |one| 1 + code(OPERATIONS.iter().position(|operation| *operation == one.reduction)));
+    let element = combine.map_or(0, |one| code(Element::ALL.iter().position(|element| *element == one.element)));
+    let collective = code(Collective::ALL.iter().position(|one| *one == collective));
+    let form = code(Form::ALL.iter().position(|one| *one == form));
+    u64::from(context) | operation << 5 | form << 9 | collective << 11 | element << 14
+}
+
+fn read_fields(word: u64) -> Option<(u8, Collective, Form, Option<Combine>)> {
+    let field = |first: u32, bits: u32| (word >> first) as usize & ((1 << bits) - 1);
+    let collective = *Collective::ALL.get(field(11, 3))?;
+    let combine = match field(5, 4) {
+        0 => None,
+        code => Some(Combine::new(*OPERATIONS.get(code - 1)?, *Element::ALL.get(field(14, 4))?)),
+    };
+    Some((field(0, 5) as u8, collective, *Form::ALL.get(field(9, 2))?, combine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_the_published_sizes_and_come_back() {
+        let combine = Some(Combine::new(Reduction::Xor, Element::U64));
+        let (collective, form) = (Collective::ReduceScatter, Form::Halving);
+        for payload in [1, 20, 21, 52, 240] {
+            let head =
+                Head { context: 31, collective, form, combine, root: 0xabcd, chunk: Chunk { block: 7, index: 0xffff } };
+            let packet = Packet { head, destination: 0x8001, tag: 0xa5, payload: vec![9; payload] };
+            let flits = packet.flits();
+            assert_eq!(flits.len(), (payload + 12).next_power_of_two().max(32) / 32);
+            assert_eq!(destination_of(&flits[0]), 0x8001);
+            let bytes: Vec<u8> = flits.iter().flat_map(|flit| flit.word).collect();
+            let mut back = Packet::read(&bytes).unwrap();
+            assert!(back.payload[payload..].iter().all(|byte| *byte == 0));
+            back.payload.truncate(payload);
+            assert_eq!(back, packet);
+        }
+        let context = ContextId::new(17, 0).unwrap();
+        let call = Call { context, collective, form, combine, root: 65_535, bytes: (1 << 30) - 1 };
+        assert_eq!(read_processor_header(processor_header(&call)), Some(call));
+    }
+}
