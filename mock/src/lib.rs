@@ -48,5 +48,5 @@ pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
 pub use profile::{Basis, Component, Hardware, Profile, ProfileError, Shell, System};
-pub use proto::circus;
+pub use proto::{circus, novog};
 pub use world::Statistics;

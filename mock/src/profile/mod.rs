@@ -4,6 +4,7 @@ pub(crate) mod bluelink;
 pub(crate) mod circus;
 mod component;
 mod hardware;
+pub(crate) mod novog;
 mod optweb;
 mod shell;
 mod sources;

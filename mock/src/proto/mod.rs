@@ -2,5 +2,6 @@
 
 pub(crate) mod bluelink;
 pub mod circus;
+pub mod novog;
 pub(crate) mod optweb;
 pub(crate) mod refusal;
