@@ -5,6 +5,7 @@ mod channel;
 mod functions;
 mod image;
 mod mock;
+mod route;
 mod time;
 
 use std::path::PathBuf;
@@ -17,11 +18,12 @@ use cmdseq::plan::{Algorithm, Collective, Order};
 use crate::expect::{self, Expect};
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
+pub(crate) use bench::{Bench, Bluelink, Circus, Novog, Optweb, Planner, Rows, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mock::{Mock, MockImage, Serve};
+pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
@@ -97,6 +99,13 @@ pub(crate) enum Command {
         /// Subcommand
         #[command(subcommand)]
         command: Channel,
+    },
+    /// Compile, verify and show tables of statically scheduled routers
+    /// (docs/novo-g.md)
+    Route {
+        /// Subcommand
+        #[command(subcommand)]
+        command: Route,
     },
     /// Show what an image file holds, and load it into a card
     Image {

@@ -66,11 +66,12 @@ fn rules(cli: &Cli) -> Rules {
         Command::Asm(_)
         | Command::Disasm(_)
         | Command::Channel { command: cli::Channel::Check(_) }
+        | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench {
-            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
+            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_) | cli::System::Novog(_),
         }) => no_machine("the command opens its own mock fabrics"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
         Command::Mock { command: cli::Mock::Serve(_) } => no_machine("SELECTOR selects the fabric"),

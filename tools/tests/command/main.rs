@@ -13,6 +13,7 @@ mod machine;
 mod pipes;
 mod printed;
 mod programs;
+mod routes;
 mod saved;
 mod selftest;
 mod served;

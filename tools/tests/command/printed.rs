@@ -52,10 +52,15 @@ const PRINTED: &[(&str, &[&str])] = &[
         "channel-load-json",
         &["channel", "load", "tests/command/programs/pingpong.xml", "--cards", "mock:circus:2x2", "--json"],
     ),
+    ("help-route", &["route", "--help"]),
+    ("help-route-compile", &["route", "compile", "--help"]),
+    ("help-route-verify", &["route", "verify", "--help"]),
+    ("help-route-show", &["route", "show", "--help"]),
     ("help-bench", &["bench", "--help"]),
     ("help-bench-optweb", &["bench", "optweb", "--help"]),
     ("help-bench-circus", &["bench", "circus", "--help"]),
     ("help-bench-bluelink", &["bench", "bluelink", "--help"]),
+    ("help-bench-novo-g", &["bench", "novo-g", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
     ("help-pipe", &["pipe", "--help"]),
     ("help-image", &["image", "--help"]),
@@ -111,6 +116,7 @@ const PRINTED: &[(&str, &[&str])] = &[
         &["bench", "bluelink", "--check", "--row", "crossing", "--row", "latency", "--row", "unplugged"],
     ),
     ("bench-bluelink-json", &["bench", "bluelink", "--row", "latency", "--json"]),
+    ("bench-novo-g", &["bench", "novo-g", "--check", "--row", "link", "--row", "router"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
 ];
 
