@@ -5,6 +5,7 @@ mod channel;
 mod functions;
 mod image;
 mod mock;
+mod route;
 mod time;
 mod watching;
 
@@ -20,11 +21,12 @@ use crate::meeting::address::Address;
 use crate::meeting::part::RANKS_MAX;
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, Optweb, Planner, Rows, Sweep, System};
+pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, Novog, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mock::{Mock, MockImage, Serve};
+pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
 pub(crate) use watching::{Metrics, Stats};
 
@@ -110,6 +112,13 @@ pub(crate) enum Command {
         /// Subcommand
         #[command(subcommand)]
         command: Channel,
+    },
+    /// Compile, verify and show tables of statically scheduled routers
+    /// (docs/novo-g.md)
+    Route {
+        /// Subcommand
+        #[command(subcommand)]
+        command: Route,
     },
     /// Show what an image file holds, and load it into a card
     Image {

@@ -66,6 +66,7 @@ fn rules(cli: &Cli) -> Rules {
         Command::Asm(_)
         | Command::Disasm(_)
         | Command::Channel { command: cli::Channel::Check(_) }
+        | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
@@ -79,7 +80,7 @@ fn rules(cli: &Cli) -> Rules {
             rules
         }
         Command::Bench(cli::Bench {
-            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
+            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_) | cli::System::Novog(_),
         }) => no_machine("the command opens its own mock fabrics"),
         Command::Stats(_) | Command::Metrics(_) => no_machine("the command opens no card"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),

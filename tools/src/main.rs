@@ -45,6 +45,7 @@ mod processes;
 mod progress;
 mod reg;
 mod request;
+mod route;
 mod run_persistent;
 mod run_program;
 mod selftest;
@@ -121,6 +122,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
         Command::Channel { command: Channel::Load(arguments) } => channel_load::load(cli, arguments),
         Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
+        Command::Route { command } => route::run(cli, command),
         Command::Image { command: Image::Inspect(arguments) } => image::inspect::run(cli, arguments),
         Command::Image { command: Image::Load(arguments) } => image::load::run(cli, arguments),
         Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),

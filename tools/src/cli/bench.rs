@@ -26,6 +26,9 @@ pub(crate) enum System {
     Circus(Circus),
     /// Compare the figures of the BlueLink paper with the mock
     Bluelink(Bluelink),
+    /// Compare figures of Novo-G# with the mock
+    #[command(name = "novo-g")]
+    Novog(Novog),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
 }
@@ -138,6 +141,12 @@ pub(crate) struct Bluelink {
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Novog {
     #[command(flatten)]
     pub(crate) rows: Rows,
 }

@@ -14,6 +14,7 @@ mod pipes;
 mod printed;
 mod processes;
 mod programs;
+mod routes;
 mod saved;
 mod selftest;
 mod served;
