@@ -79,7 +79,7 @@ fn a_card_without_ofs_takes_images_on_its_only_function() {
     let bench = Bench { served: Served::new(&["mock:s10-pac:2"]), folder: tempfile::tempdir().unwrap() };
     let card = bench.served.card(0);
     let load = |image: &Path| json(&bench.words(&["load", image.to_str().unwrap()], &card));
-    let collective = ["coll", "allreduce", "--bytes", "4KiB", "--cards", &bench.served.all()];
+    let collective = ["coll", "allgather", "--bytes", "4KiB", "--cards", &bench.served.all()];
     let before = stdout(&collective);
     load(&bench.image(OTHER, "4KiB"));
     assert_eq!(failed(&run(&collective)).0, 1, "no sequencer is loaded");
