@@ -1,7 +1,7 @@
 //! The functions of MPI that this library exports, and the arguments of each (MPI 4.0, chapters 6 and 8).
 //!
 //! Each has four names: that of C, that of the profiling interface, which the Fortran part of Open MPI calls, and both with large
-//! counts. All arguments are words: see [`Word`].
+//! counts. All arguments are words: see `Word`.
 
 use std::ffi::c_int;
 

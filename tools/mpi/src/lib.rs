@@ -5,7 +5,7 @@
 //! this rank; every other call goes to the MPI library, untouched, and is counted with its reason. `docs/mpi.md` says which.
 //!
 //! One binary serves Open MPI, MPICH and the MPI-5 ABI, and is built without any MPI: handles are words of the size of a pointer,
-//! in which MPICH's handles of 32 bits occupy the low half, and constants come from tables ([`abi`]).
+//! in which MPICH's handles of 32 bits occupy the low half, and constants come from tables (`abi`).
 //!
 //! ```text
 //!   exports ── a call's arguments ──▶ offload ── decides, alike on all ranks ──▶ engine: the card
@@ -14,8 +14,8 @@
 //!         MPI library                    └─ statistics
 //! ```
 //!
-//! `unsafe` is confined to calls of the MPI library ([`foreign`], [`mpi`]), the exported functions and the buffers that the
-//! program names ([`buffers`]).
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions and the buffers that the
+//! program names (`buffers`).
 #![deny(missing_docs)]
 
 mod abi;
