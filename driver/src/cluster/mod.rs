@@ -11,7 +11,6 @@ pub(crate) mod persistent;
 pub(crate) mod ranks;
 pub(crate) mod registration;
 pub(crate) mod release;
-
 pub(crate) mod run;
 pub(crate) mod synchronise;
 pub(crate) mod windows;

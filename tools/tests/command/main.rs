@@ -27,6 +27,28 @@ mod watching;
 
 use std::process::{Command, Output, Stdio};
 
+/// All operations of `coll`.
+const OPERATIONS: [&str; 18] = [
+    "barrier",
+    "send",
+    "recv",
+    "sendrecv",
+    "scatter",
+    "gather",
+    "broadcast",
+    "alltoall",
+    "allgather",
+    "scatterv",
+    "gatherv",
+    "allgatherv",
+    "alltoallv",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "scan",
+    "exscan",
+];
+
 /// The command with these arguments, away from the settings of whoever runs the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));

@@ -82,26 +82,7 @@ fn every_operation_is_bit_for_bit_and_takes_the_same_time() {
     for of in [2, 4, 8] {
         let served = Served::new(&[&format!("mock:optweb:{of}")]);
         let cards = served.all();
-        for operation in [
-            "barrier",
-            "send",
-            "recv",
-            "sendrecv",
-            "scatter",
-            "gather",
-            "broadcast",
-            "alltoall",
-            "allgather",
-            "scatterv",
-            "gatherv",
-            "allgatherv",
-            "alltoallv",
-            "reduce",
-            "allreduce",
-            "reduce_scatter",
-            "scan",
-            "exscan",
-        ] {
+        for operation in crate::OPERATIONS {
             let options = options(operation);
             let arguments = [&[operation, "--cards", &cards, "--timeout", "60"], &*options].concat();
             let expected = json(&[&["coll"], &*arguments].concat());

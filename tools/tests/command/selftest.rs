@@ -146,27 +146,7 @@ fn what_needs_host_memory_is_refused_on_an_alveo_card() {
 
 /// Behind the shell of a real card every operation takes as many cycles as on the mock's own cards in process.
 fn run_every_operation(cards: &str) {
-    let operations = [
-        "barrier",
-        "send",
-        "recv",
-        "sendrecv",
-        "scatter",
-        "gather",
-        "broadcast",
-        "alltoall",
-        "allgather",
-        "scatterv",
-        "gatherv",
-        "allgatherv",
-        "alltoallv",
-        "reduce",
-        "allreduce",
-        "reduce_scatter",
-        "scan",
-        "exscan",
-    ];
-    for operation in operations {
+    for operation in crate::OPERATIONS {
         let options: &[&str] = match operation {
             "barrier" => &[],
             "scatterv" | "gatherv" | "allgatherv" => &["--counts", "64,0,4KiB,7"],
