@@ -34,7 +34,7 @@ pub(crate) use watching::{Metrics, Stats};
 #[derive(Debug, Parser)]
 #[command(
     name = "fpgactl",
-    version,
+    version = env!("FPGACTL_VERSION"),
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -137,6 +137,16 @@ pub(crate) enum Command {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
+    /// Write a man page for each command
+    #[command(hide = true)]
+    ManPages(ManPages),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManPages {
+    /// Directory for the pages; a missing one is created
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// The collective of `coll` and `plan`, with its parameters.

@@ -95,6 +95,10 @@ fn rules(cli: &Cli) -> Rules {
             let why = "the command prints a script and uses no card";
             [no_machine(why), vec![("json", why.to_owned())]].concat()
         }
+        Command::ManPages(_) => {
+            let why = "the command writes man pages and uses no card";
+            [no_machine(why), vec![("json", why.to_owned())]].concat()
+        }
         _ => Rules::new(),
     }
 }

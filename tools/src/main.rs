@@ -34,6 +34,7 @@ mod interrupt;
 mod known;
 mod lint;
 mod list;
+mod man;
 mod meeting;
 mod metrics;
 mod npy;
@@ -133,5 +134,6 @@ fn run(cli: &Cli) -> Result<()> {
             clap_complete::generate(*shell, &mut Cli::command(), "fpgactl", &mut script);
             output::write(&script)
         }
+        Command::ManPages(arguments) => man::run(arguments),
     }
 }

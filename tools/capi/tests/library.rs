@@ -53,10 +53,11 @@ fn pkg_config(prefix: &TempDir, arguments: &[&str]) -> Vec<String> {
 
 /// Compiles an example with all warnings as errors.
 fn compile(prefix: &TempDir, compiler: &str, standard: &str, source: &str, link: &[String]) -> PathBuf {
-    let program = prefix.path().join(source.replace('.', "-"));
+    let name = Path::new(source).file_name().unwrap().to_str().unwrap();
+    let program = prefix.path().join(name.replace('.', "-"));
     let mut command = Command::new(compiler);
     command.args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-pthread"]);
-    command.args(pkg_config(prefix, &["--cflags"])).arg(format!("{HERE}/examples/c/{source}"));
+    command.args(pkg_config(prefix, &["--cflags"])).arg(format!("{HERE}/{source}"));
     run(command.args(link).arg("-o").arg(&program));
     program
 }
@@ -107,10 +108,10 @@ fn the_examples_run() {
     let private = pkg_config(&prefix, &["--libs", "--static"]).into_iter().filter(|word| word != "-lfpga");
     let static_libraries = [static_library, private.collect()].concat();
     let programs = [
-        ("cc", "-std=c99", "allreduce.c", shared(&prefix), "allreduce of 1024 floats on 4 cards"),
-        ("cc", "-std=c11", "allreduce.c", static_libraries, "allreduce of 1024 floats on 4 cards"),
-        ("c++", "-std=c++17", "broadcast.cpp", shared(&prefix), "broadcast of 65536 bytes to 4 cards"),
-        ("cc", "-std=c11", "misuse.c", shared(&prefix), "every misuse was an error"),
+        ("cc", "-std=c99", "../../examples/c/allreduce.c", shared(&prefix), "allreduce of 1024 floats on 4 cards"),
+        ("cc", "-std=c11", "../../examples/c/allreduce.c", static_libraries, "allreduce of 1024 floats on 4 cards"),
+        ("c++", "-std=c++17", "../../examples/c/broadcast.cpp", shared(&prefix), "broadcast of 65536 bytes to 4 cards"),
+        ("cc", "-std=c11", "tests/misuse.c", shared(&prefix), "every misuse was an error"),
     ];
     for (compiler, standard, source, link, expected) in programs {
         let program = compile(&prefix, compiler, standard, source, &link);
@@ -123,7 +124,7 @@ fn the_examples_run() {
 #[test]
 fn errors_have_their_statuses() {
     let prefix = installed();
-    let program = compile(&prefix, "cc", "-std=c99", "allreduce.c", &shared(&prefix));
+    let program = compile(&prefix, "cc", "-std=c99", "../../examples/c/allreduce.c", &shared(&prefix));
     for (selector, status, text) in [
         ("moc:optweb:4", 2, "invalid selector"),
         ("mock:optweb:65", 4, "invalid fabric"),
@@ -143,6 +144,6 @@ fn errors_have_their_statuses() {
 #[test]
 fn the_guide_has_the_example() {
     let guide = fs::read_to_string(format!("{HERE}/../../docs/c.md")).unwrap();
-    let example = fs::read_to_string(format!("{HERE}/examples/c/allreduce.c")).unwrap();
+    let example = fs::read_to_string(format!("{HERE}/../../examples/c/allreduce.c")).unwrap();
     assert!(guide.contains(&format!("```c\n{example}```\n")), "docs/c.md differs from examples/c/allreduce.c");
 }

@@ -164,3 +164,11 @@ fn bad_requests_are_refused_by_name() {
     cards.release(released).unwrap();
     assert_eq!(cards.launch(released).unwrap_err().class, Class::Usage);
 }
+
+#[path = "../../../examples/rust/allreduce.rs"]
+mod allreduce;
+
+#[test]
+fn the_example_runs() {
+    allreduce::main().unwrap();
+}
