@@ -17,7 +17,7 @@ use cmdseq::plan::{Algorithm, Collective, Order};
 use crate::expect::{self, Expect};
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Bench, Bluelink, Circus, Optweb, Planner, Rows, System};
+pub(crate) use bench::{Bench, Bluelink, Circus, MpiFpga, Optweb, Planner, Rows, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};

@@ -4,6 +4,7 @@ mod bluelink;
 mod chart;
 mod circus;
 mod comparison;
+mod mpi_fpga;
 mod optweb;
 mod planner;
 
@@ -15,6 +16,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
         System::Bluelink(arguments) => bluelink::run(cli, arguments),
+        System::MpiFpga(arguments) => mpi_fpga::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }
 }

@@ -111,6 +111,7 @@ const PRINTED: &[(&str, &[&str])] = &[
         &["bench", "bluelink", "--check", "--row", "crossing", "--row", "latency", "--row", "unplugged"],
     ),
     ("bench-bluelink-json", &["bench", "bluelink", "--row", "latency", "--json"]),
+    ("bench-mpi-fpga", &["bench", "mpi-fpga", "--check", "--row", "table", "--row", "units", "--row", "loggp"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
 ];
 
