@@ -54,6 +54,8 @@ pub struct Capabilities {
     pub element_types: u32,
     /// Bit n: the card has the reduction of code n.
     pub reductions: u32,
+    /// The sequencer reaches host memory: instructions may name it.
+    pub host_memory: bool,
     /// The reduction units, and their times, extend a published system without reductions.
     pub reductions_extend: bool,
     /// The fabric is larger than the published system.

@@ -29,7 +29,7 @@ reasons! {
     Communicators = "communicators",
     /// The value of a field is invalid for the operation.
     Field = "field",
-    /// The cards lack the operation, element type, reduction, signal, table or slot.
+    /// The cards lack the operation, element type, reduction, signal, table or slot, or do not reach host memory.
     Unsupported = "unsupported",
     /// An instruction uses a communicator that is not defined on its card.
     Membership = "membership",

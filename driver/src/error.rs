@@ -8,6 +8,7 @@ use cmdseq::{Operation, Refusal, Status};
 
 use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;
+use crate::peers::PeersError;
 use crate::sequencer::health::Health;
 
 /// The detail in [`Error::Failed`] if the card reports none. Details of cards have 15 bits.
@@ -67,7 +68,7 @@ pub enum Error {
         depth: u32,
     },
     /// A wait reached its time limit. Where data was being moved, its destination is undefined.
-    #[error("Waited {waited:?} for {what}; last seen: {last_seen}")]
+    #[error("Waited {waited:.1?} for {what}; last seen: {last_seen}")]
     Timeout {
         /// What was waited for.
         what: String,
@@ -174,6 +175,27 @@ pub enum Error {
         /// The difference.
         what: String,
     },
+    /// Ranks that must be alike are not. All ranks have this error.
+    #[error("Rank {rank}: {what}")]
+    Differs {
+        /// The rank that differs from the others.
+        rank: u32,
+        /// In what.
+        what: String,
+    },
+    /// Another rank has failed, and all ranks have given up.
+    #[error("Rank {rank} failed: {message}")]
+    Peer {
+        /// The rank.
+        rank: u32,
+        /// Kind of its error.
+        kind: PeerFailure,
+        /// Its error, with the causes.
+        message: String,
+    },
+    /// The ranks could not exchange data. Cards that ran are stopped.
+    #[error("The ranks lost each other")]
+    Peers(#[source] PeersError),
     /// An argument is invalid for this card. Nothing was done.
     #[error("Invalid {what} ({value}): {expected}")]
     BadArgument {
@@ -212,6 +234,20 @@ pub enum Error {
         /// Why.
         health: Health,
     },
+    /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error).
+    #[error("The card's DMA engine failed")]
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// An instruction names host memory, and the card's sequencer reaches none. Nothing was stored.
+    #[error(
+        "{operation} names host memory, which the sequencer of {name} does not reach; move the data with write_memory and \
+         read_memory"
+    )]
+    NoHostMemory {
+        /// The card.
+        name: String,
+        /// What the instruction does.
+        operation: Operation,
+    },
     /// The operating system gives no random number for the key of a window. Nothing was launched.
     #[error("No random number for the key of a window")]
     NoKey(#[source] std::io::Error),
@@ -224,7 +260,39 @@ pub enum Error {
     },
 }
 
+/// Kind of another rank's error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerFailure {
+    /// The operation failed.
+    Failed,
+    /// Refused before anything was launched.
+    Refused,
+    /// A wait timed out.
+    Timeout,
+    /// A card or a link is gone.
+    Gone,
+}
+
 impl Error {
+    /// The kind of this error for other ranks.
+    pub(crate) fn kind(&self) -> PeerFailure {
+        match self {
+            Error::Peer { kind, .. } => *kind,
+            Error::Refused(_)
+            | Error::BadArgument { .. }
+            | Error::Mismatch { .. }
+            | Error::Differs { .. }
+            | Error::TableFull { .. }
+            | Error::Full { .. }
+            | Error::HostMemoryUnbound { .. } => PeerFailure::Refused,
+            Error::Timeout { .. } => PeerFailure::Timeout,
+            Error::Removed { .. }
+            | Error::Bus(fpga_hal::Error::Removed)
+            | Error::Failed { status: Status::LinkDown, .. } => PeerFailure::Gone,
+            _ => PeerFailure::Failed,
+        }
+    }
+
     pub(crate) fn argument(what: &'static str, value: impl ToString, expected: impl Into<String>) -> Self {
         Error::BadArgument { what, value: value.to_string(), expected: expected.into() }
     }

@@ -47,13 +47,16 @@
 //! Each folder uses only those to its left; no two files use each other.
 //!
 //! ```text
-//! feature list ◀ sequencer ◀ transport, ledger ◀ queue ◀ card ◀ communicators, report ◀ cluster
-//!                                                             ◀ pipe
-//!                          ◀ channel, xdma, dfl
-//!                registers   host ring  tags     push    memory   registry     times    execute, run
-//!                of the      card ring  cells    poll    programs contexts     summary  prepare, launch
-//!                block                  buffers  wait    tables                         calibrate
+//! feature list ◀ sequencer ◀ xdma ◀ transport ◀ shell ◀ card ◀ communicators, report ◀ cluster
+//!                          ◀ ledger ◀ queue             ◀ pipe
+//!                          ◀ channel, dfl
+//!                registers   DMA     host ring   how a  memory   registry     times    execute, run
+//!                of the      engine  card ring   card   programs contexts     summary  prepare, launch
+//!                block                           is fed tables                         calibrate
 //! ```
+//!
+//! A card whose sequencer masters nothing is behind AMD's engine ([`Feed`]): then data and completions move by it, and instructions
+//! must not name host memory.
 //!
 //! # Threads and locks
 //!
@@ -77,27 +80,34 @@ pub mod dfl;
 mod error;
 pub mod feature_list;
 mod ledger;
+mod peers;
 mod pipe;
 mod queue;
 mod report;
 mod sequencer;
+mod shell;
+mod stats;
 mod transport;
 pub mod xdma;
 
 pub use card::Card;
 pub use card::resident::Resident;
 pub use cluster::Cluster;
+pub use cluster::agreement::digest;
 pub use cluster::blame::Unfinished;
 pub use cluster::calibrate::calibrate;
 pub use cluster::persistent::Prepared;
+pub use cluster::registration::Among;
 pub use cluster::run::Outcome;
 pub use communicators::contexts::Contexts;
+pub use communicators::roster::Member;
 pub use communicators::{Choice, Communicator};
-pub use error::{Error, NO_DETAIL, Result};
+pub use error::{Error, NO_DETAIL, PeerFailure, Result};
 pub use ledger::bound::Bound;
 pub use ledger::state::State;
 pub use ledger::submission::Submission;
 pub use ledger::token::Token;
+pub use peers::{Alone, Peers, PeersError};
 pub use pipe::end::{PIPE_BUF, PIPE_BYTES, Pipe};
 pub use pipe::error::PipeError;
 pub use pipe::reader::PipeReader;
@@ -110,4 +120,6 @@ pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
+pub use shell::Feed;
+pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 pub use transport::card_ring::RingWindow;

@@ -47,5 +47,5 @@ pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
 pub use profile::{Basis, Component, Hardware, Profile, ProfileError, Shell, System};
-pub use proto::{circus, communicator_table, mpi_fpga};
+pub use proto::{circus, communicator_table, mpi_fpga, novog};
 pub use world::Statistics;

@@ -414,3 +414,33 @@ fn loggp_predicts_short_messages_within_five_percent() {
         }
     }
 }
+
+/// Table 3 and section 3.1 of the paper.
+#[test]
+fn units_and_table_have_the_published_sizes() {
+    let designs = [(6, 6, 144), (8, 8, 256), (16, 8, 512), (28, 4, 448)];
+    for (radix, units, published) in designs {
+        assert_eq!(fpga_mock::mpi_fpga::logic_units(radix, units), published);
+    }
+    assert_eq!(network("4x4x2").table_bytes(31).map(<[u8]>::len), Some(1184));
+    assert_eq!(network("fat:32").table_bytes(0), None);
+}
+
+/// A FIFO that is too small holds the processor back, and nothing is lost.
+#[test]
+fn a_small_input_fifo_holds_processors_back() {
+    let members: Vec<u32> = (0..8).collect();
+    let held_back = |input_phits| {
+        let profile = Profile { input_phits, ..Profile::published() };
+        let mut network = Network::new(&profile, "2x2x2".parse().unwrap()).unwrap();
+        let context = network.create(&members).unwrap();
+        let combine = Some(Combine::new(Reduction::Sum, Element::F64));
+        let call = Call { context, collective: Collective::Reduce, form: Form::Tree, combine, root: 0, bytes: 24_000 };
+        let (inputs, outputs) = case(&call, 8, 11, None);
+        let outcome = network.run(&call, &inputs).unwrap();
+        assert!(outcome.outputs == outputs, "{input_phits} phits");
+        outcome.waits.held_back
+    };
+    assert_eq!(held_back(Profile::published().input_phits), 0);
+    assert!(held_back(64) > 0 && held_back(9) > 0);
+}

@@ -24,5 +24,6 @@ pub mod reduction;
 pub mod relaunch;
 pub mod run;
 pub mod sweep;
+pub mod threads;
 mod windows;
 pub mod without_msix;

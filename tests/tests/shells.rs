@@ -6,6 +6,8 @@ use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::{Card, Cluster, Execution};
 use fpga_hal::endpoint::BarLayout;
 use fpga_hal::{BarIndex, Domain, Function, in_process};
+use fpga_mock::dfl::D5005;
+use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, Profile, Shell};
 
 const CARDS: u32 = 4;
@@ -13,7 +15,17 @@ const CARDS: u32 = 4;
 fn functions(shell: Shell) -> (Fabric, Vec<Function>) {
     let fabric = Fabric::new(Profile { shell, ..Profile::optweb(CARDS) }).unwrap();
     let domain = Domain::in_process();
-    let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("node {node}")).unwrap();
+    let engines = (shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
+    let endpoint = |node| match (&engines, shell) {
+        (Some(cards), _) => cards.endpoint(node),
+        (None, Shell::S10Dfl | Shell::S10Pac) => {
+            let card = D5005::new(&fabric, node);
+            card.release();
+            card.accelerator()
+        }
+        (None, _) => fabric.endpoint(node),
+    };
+    let attach = |node| in_process::attach(endpoint(node), &domain, &format!("node {node}")).unwrap();
     let functions = (0..CARDS).map(attach).collect();
     (fabric, functions)
 }
@@ -43,10 +55,34 @@ fn the_configuration_space_is_that_of_a_pac_d5005() {
     assert_eq!(window.read_u32(0x3_fffc).unwrap(), 0);
 }
 
+/// Retyped by hand: OFS `FME_CSR.xls`, "BAR Layout"; pci.ids.
+#[test]
+fn the_configuration_space_is_that_of_a_pac_d5005_without_ofs() {
+    let (_fabric, functions) = functions(Shell::S10Pac);
+    let function = &functions[3];
+    assert_eq!(u32_at(function, 0x00), 0x0b2b_8086);
+    assert_eq!(u32_at(function, 0x08), 0x1200_0001);
+    let bar = |index| function.bar(BarIndex::new(index).unwrap());
+    let layout = |bytes| Some(BarLayout { bytes, is_64_bit: true, prefetchable: true });
+    assert_eq!([bar(0), bar(2), bar(4)], [layout(0x8_0000), layout(0x8_0000), layout(0x4000)]);
+    let [list, port] = [0, 2].map(|index| function.window(BarIndex::new(index).unwrap()).unwrap());
+    assert_eq!(list.read_u64(0).unwrap(), 0x4000_0000_1000_0000);
+    // Port 0: implemented, in BAR 2 from 0 on; behind it, at 0x40000, the accelerator.
+    assert_eq!(list.read_u64(0x38).unwrap(), 1 << 60 | 2 << 32);
+    assert_eq!(port.read_u64(0).unwrap() >> 60, 4);
+    assert_eq!(port.read_u64(0x18).unwrap(), 0x4_0000);
+    assert_eq!(port.read_u64(0x4_0000).unwrap() >> 60, 1);
+    assert_eq!(port.read_u32(0x4_1020).unwrap(), u32::from_le_bytes(*b"FSEQ"));
+    assert_eq!(port.read_u32(0x7_fffc).unwrap(), 0);
+    assert_eq!(port.read_u32(0x3_fffc).unwrap(), 0);
+}
+
 #[test]
 fn a_model_says_that_it_is_one() {
-    let (_fabric, functions) = functions(Shell::S10Dfl);
-    assert!(functions.into_iter().all(|function| Card::open(function).unwrap().is_mock()));
+    for shell in Shell::ALL {
+        let (_fabric, functions) = functions(shell);
+        assert!(functions.into_iter().all(|function| Card::open(function).unwrap().is_mock()), "{shell:?}");
+    }
 }
 
 /// (T1, T2) of each operation in cycles.

@@ -1,6 +1,7 @@
 //! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate`, read by `plan` and `coll`.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -157,6 +158,22 @@ pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<
     match model.links.keys().find(|link| !is_linked(link)) {
         Some((from, to)) => Err(refuse(format!("invalid calibration: the fabric has no link from {from} to {to}"))),
         None => Ok(model),
+    }
+}
+
+/// Returns what tells calibrations apart: a hash of the file, if there is one.
+pub(crate) fn fingerprint(path: Option<&Path>) -> String {
+    let Some(path) = path else { return "as the cards state".to_owned() };
+    let mut hasher = DefaultHasher::new();
+    match input_file::open(path) {
+        Ok((file, _)) => {
+            let mut bytes = Vec::new();
+            let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
+            hasher.write(&bytes);
+            format!("a file with hash {:016x}", hasher.finish())
+        }
+        // `model` says why.
+        Err(_) => "an unreadable file".to_owned(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Opens the cards that `--cards` selects.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cmdseq::Capabilities;
+use cmdseq::plan::Plan;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Kind, Selection, Selector};
@@ -60,15 +62,34 @@ pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
     if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }
 }
 
+/// Publishes the counters of cards by the calls of `each`, unless the command line says `none`. Nobody may be watching: an
+/// error is logged, and ends no command.
+pub(crate) fn publish(cli: &Cli, mut each: impl Iterator<Item = std::io::Result<PathBuf>>) {
+    let directory = &cli.stats_dir;
+    if directory == Path::new("none") {
+        return;
+    }
+    if let Err(error) = fpga_driver::remove_gone_stats(directory) {
+        return log::info!("Publishes no counters: {error}");
+    }
+    if let Some(Err(error)) = each.find(std::result::Result::is_err) {
+        log::info!("Publishes no counters in {}: {error}", directory.display());
+    }
+}
+
 impl Cards {
     /// Opens the cards that the command line selects.
     pub(crate) fn selected(cli: &Cli) -> Result<Self> {
-        Cards::open(&selector(cli)?)
+        Cards::selected_within(cli, Duration::MAX)
     }
 
     /// As [`selected`](Self::selected), for a command with time limit `timeout`.
     pub(crate) fn selected_within(cli: &Cli, timeout: Duration) -> Result<Self> {
-        Cards::open_within(&selector(cli)?, timeout)
+        let mut cards = Cards::open_within(&selector(cli)?, timeout)?;
+        let count = cards.cluster.cards().len();
+        let cluster = &mut cards.cluster;
+        publish(cli, (0..count).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
+        Ok(cards)
     }
 
     pub(crate) fn open(selector: &str) -> Result<Self> {
@@ -87,9 +108,14 @@ impl Cards {
         Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
     }
 
-    /// Nodes of the cards in the fabric.
+    /// Nodes of the cards in the fabric, by rank.
     pub(crate) fn nodes(&self) -> Vec<u32> {
-        self.cluster.cards().iter().map(Card::node).collect()
+        self.cluster.nodes()
+    }
+
+    /// Whether this process holds the card of `rank`.
+    pub(crate) fn holds(&self, plan: &Plan, rank: u32) -> bool {
+        plan.set.nodes.get(rank as usize).is_some_and(|node| self.cluster.holds(*node))
     }
 
     /// Whether any card is a mock, on any bus.
@@ -106,7 +132,7 @@ impl Cards {
             | Halted { name, .. }
             | NotRunning { name, .. }
             | Removed { name }
-            | Uncorrected { name, .. } => self.cluster.cards().iter().position(|card| card.name() == name),
+            | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
             _ => None,
         };
         let failure = Failure::from(error);

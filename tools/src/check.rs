@@ -1,6 +1,6 @@
 //! Checks results against the definition of each operation, independent of programs and cards.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use cmdseq::Combine;
 use cmdseq::plan::{Collective, FoldOrder, Folding};
@@ -123,41 +123,48 @@ impl Expectation<'_> {
         }
     }
 
-    fn first_mismatch_folded(
+    /// Passes each wrong byte of the output of a reduction to `wrong`, until it breaks.
+    fn mismatches_folded(
         &self,
         combine: Combine,
         source: &Source,
         rank: u32,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Option<Mismatch>> {
+        (offset, data): (u64, &[u8]),
+        wrong: &mut impl FnMut(Mismatch) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let (folding, end) = self.folding(combine, rank, at);
             let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(data.len() - done);
             let part = &data[done..done + bytes];
-            let wrong = self.first_mismatch_of_folding(combine, folding.as_ref(), source, rank, (at, part))?;
-            if wrong.is_some() {
-                return Ok(wrong);
+            let expected = self.expected_of_folding(combine, folding.as_ref(), source, rank, (at, part.len()))?;
+            let mut expected = expected.into_iter();
+            for (found, at) in part.iter().zip(at..) {
+                let right = expected.next().filter(|_| at < self.bytes);
+                let mismatch = Mismatch { offset: at, found: *found, expected: right.unwrap_or(0) };
+                if right != Some(*found) && wrong(mismatch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
             done += bytes;
         }
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn first_mismatch_of_folding(
+    /// Returns `bytes` bytes of rank `rank`'s output from `offset` on; fewer if nothing is folded there.
+    fn expected_of_folding(
         &self,
         combine: Combine,
         folding: Option<&Folding>,
         source: &Source,
         rank: u32,
-        (offset, data): (u64, &[u8]),
-    ) -> Result<Option<Mismatch>> {
+        (offset, bytes): (u64, usize),
+    ) -> Result<Vec<u8>> {
         let (ranks, from_offset) = self.folded(rank);
         // Extend the range to whole elements.
         let skip = offset % combine.element.bytes();
-        let length = (skip + data.len() as u64).next_multiple_of(combine.element.bytes());
+        let length = (skip + bytes as u64).next_multiple_of(combine.element.bytes());
         let mut contributions = Vec::with_capacity(ranks.len());
         for from in ranks {
             let mut contribution = vec![0; length as usize];
@@ -168,14 +175,7 @@ impl Expectation<'_> {
             Some(folding) => fold_as(combine, folding, &contributions),
             None => fold(combine, &contributions),
         };
-        let mut expected = folded.get(skip as usize..).unwrap_or_default().iter().copied();
-        for (found, at) in data.iter().zip(offset..) {
-            let right = expected.next().filter(|_| at < self.bytes);
-            if right != Some(*found) {
-                return Ok(Some(Mismatch { offset: at, found: *found, expected: right.unwrap_or(0) }));
-            }
-        }
-        Ok(None)
+        Ok(folded.into_iter().skip(skip as usize).take(bytes).collect())
     }
 
     /// Returns the first wrong byte of `data`, which begins at `offset` of rank `rank`'s output.
@@ -186,28 +186,60 @@ impl Expectation<'_> {
         offset: u64,
         data: &[u8],
     ) -> Result<Option<Mismatch>> {
+        let mut first = None;
+        let _ = self.mismatches(source, rank, (offset, data), &mut |wrong| {
+            first = Some(wrong);
+            ControlFlow::Break(())
+        })?;
+        Ok(first)
+    }
+
+    /// Returns the number of wrong bytes of `data`, which begins at `offset` of rank `rank`'s output.
+    pub(crate) fn wrong_bytes(&self, source: &Source, rank: u32, offset: u64, data: &[u8]) -> Result<u64> {
+        let mut count = 0;
+        let _ = self.mismatches(source, rank, (offset, data), &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
+    }
+
+    /// Passes each wrong byte to `wrong`, until it breaks.
+    fn mismatches(
+        &self,
+        source: &Source,
+        rank: u32,
+        (offset, data): (u64, &[u8]),
+        wrong: &mut impl FnMut(Mismatch) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         if let Some(combine) = self.combine {
-            return self.first_mismatch_folded(combine, source, rank, offset, data);
+            return self.mismatches_folded(combine, source, rank, (offset, data), wrong);
         }
         let mut expected = [0; PIECE];
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let Some(copied) = self.copied(rank, at) else {
-                return Ok(Some(Mismatch { offset: at, found: data[done], expected: 0 }));
+                // There should be no output from here on.
+                let rest = data[done..].iter().zip(at..);
+                let mut rest = rest.map(|(found, at)| wrong(Mismatch { offset: at, found: *found, expected: 0 }));
+                return Ok(rest.find(ControlFlow::is_break).unwrap_or(ControlFlow::Continue(())));
             };
             let into = at - copied.offset;
             let bytes = usize::try_from(copied.bytes - into).unwrap_or(usize::MAX).min(data.len() - done).min(PIECE);
             let (expected, found) = (&mut expected[..bytes], &data[done..done + bytes]);
             source.fill(copied.from, copied.from_offset + into, expected)?;
             if expected != found {
-                let place = expected.iter().zip(found).position(|(right, found)| right != found).unwrap_or(0);
-                let offset = at + place as u64;
-                return Ok(Some(Mismatch { offset, found: found[place], expected: expected[place] }));
+                for ((right, found), at) in expected.iter().zip(found).zip(at..) {
+                    let mismatch = Mismatch { offset: at, found: *found, expected: *right };
+                    if right != found && wrong(mismatch).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
             }
             done += bytes;
         }
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -277,8 +309,11 @@ mod tests {
             output[place] ^= 0x40;
             let wrong = Mismatch { offset: place as u64, found: right ^ 0x40, expected: right };
             assert_eq!(case.first_mismatch(&source, 2, 0, &output).unwrap(), Some(wrong));
+            assert_eq!(case.wrong_bytes(&source, 2, 0, &output).unwrap(), 1);
             output[place] = right;
         }
+        output[3..17].iter_mut().for_each(|byte| *byte ^= 1);
+        assert_eq!(case.wrong_bytes(&source, 2, 0, &output).unwrap(), 14);
     }
 
     #[test]
@@ -311,11 +346,14 @@ mod tests {
         assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..8]).unwrap(), None);
         output[5] ^= 1;
         assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..]).unwrap().unwrap().offset, 5);
+        output[8] ^= 1;
+        assert_eq!(case.wrong_bytes(&source, 1, 3, &output[3..]).unwrap(), 2);
     }
 
     #[test]
     fn output_where_there_should_be_none_is_wrong() {
         let case = expectation(Collective::Gather);
         assert!(case.first_mismatch(&Source::Pattern { seed: 0 }, 0, 0, &[0]).unwrap().is_some());
+        assert_eq!(case.wrong_bytes(&Source::Pattern { seed: 0 }, 0, 0, &[0; 3]).unwrap(), 3);
     }
 }

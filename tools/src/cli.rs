@@ -5,7 +5,9 @@ mod channel;
 mod functions;
 mod image;
 mod mock;
+mod route;
 mod time;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -15,14 +17,18 @@ use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
 
 use crate::expect::{self, Expect};
+use crate::meeting::address::Address;
+use crate::meeting::part::RANKS_MAX;
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Bench, Bluelink, Circus, MpiFpga, Optweb, Planner, Rows, System};
+pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, MpiFpga, Novog, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mock::{Mock, MockImage, Serve};
+pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
+pub(crate) use watching::{Metrics, Stats};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -48,6 +54,11 @@ pub(crate) struct Cli {
     /// Read /sys, /proc and /dev below this directory, for tests
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
     pub(crate) sysfs_root: PathBuf,
+
+    /// Publish counters of opened cards in this directory, or `none`
+    /// (docs/stats.md)
+    #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_STATS_DIR", default_value = "/dev/shm", hide = true)]
+    pub(crate) stats_dir: PathBuf,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -85,8 +96,12 @@ pub(crate) enum Command {
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     Run(Run),
-    /// Measure a published system on mock cards and compare the figures
+    /// Measure collectives over sizes, or a published system on mock cards
     Bench(Bench),
+    /// Show the published counters of all cards in use; opens no card
+    Stats(Stats),
+    /// Export the published counters in OpenMetrics text; opens no card
+    Metrics(Metrics),
     /// Copy stdin at the host of one card to stdout at the host of another
     Pipe(Pipe),
     /// Show how the cards are linked
@@ -97,6 +112,13 @@ pub(crate) enum Command {
         /// Subcommand
         #[command(subcommand)]
         command: Channel,
+    },
+    /// Compile, verify and show tables of statically scheduled routers
+    /// (docs/novo-g.md)
+    Route {
+        /// Subcommand
+        #[command(subcommand)]
+        command: Route,
     },
     /// Show what an image file holds, and load it into a card
     Image {
@@ -120,10 +142,6 @@ pub(crate) enum Command {
 /// The collective of `coll` and `plan`, with its parameters.
 #[derive(Debug, Args)]
 pub(crate) struct Operation {
-    /// Collective
-    #[arg(value_name = "OP", value_parser = collective_parser())]
-    pub(crate) collective: Collective,
-
     /// Message size, such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB: bytes
     /// from one rank to another; for broadcast, reduce, allreduce, scan and
     /// exscan the whole vector; for reduce_scatter the block of each rank
@@ -139,7 +157,26 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "BYTES,..[/BYTES,..]", value_parser = counts, conflicts_with = "bytes")]
     pub(crate) counts: Option<Counts>,
 
-    /// Element type [default: type of --input, else u8]
+    /// Algorithm [default: shortest predicted time]
+    #[arg(long, value_parser = algorithm_parser())]
+    pub(crate) algorithm: Option<Algorithm>,
+
+    /// Nodes of the participating cards, in rank order [default: all]
+    #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
+    pub(crate) group: Option<Vec<u32>>,
+
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+}
+
+/// A collective with the parameters that do not depend on its size.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Terms {
+    /// Collective
+    #[arg(value_name = "OP", value_parser = collective_parser())]
+    pub(crate) collective: Collective,
+
+    /// Element type [default: type of the input, else u8]
     #[arg(long, value_name = "TYPE", value_parser = element_parser())]
     pub(crate) dtype: Option<Element>,
 
@@ -155,10 +192,6 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "RANK")]
     pub(crate) peer: Option<u32>,
 
-    /// Algorithm [default: shortest predicted time]
-    #[arg(long, value_parser = algorithm_parser())]
-    pub(crate) algorithm: Option<Algorithm>,
-
     /// Reduction order: `any` (the algorithm's) or `rank` (by ascending rank)
     #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
     pub(crate) order: Order,
@@ -172,11 +205,7 @@ pub(crate) struct Operation {
     #[arg(long, value_name = "FILE", env = "FPGACTL_CALIBRATION", hide_env_values = true)]
     pub(crate) calibration: Option<PathBuf>,
 
-    /// Nodes of the participating cards, in rank order [default: all]
-    #[arg(long, value_name = "NODE,NODE,..", value_delimiter = ',')]
-    pub(crate) group: Option<Vec<u32>>,
-
-    /// Nodes outside of --group whose cards may relay between cards that are not
+    /// Nodes of no rank whose cards may relay between cards that are not
     /// linked, or `none` [default: all of --cards]
     #[arg(long, value_name = "NODE,NODE,..", value_parser = relays)]
     pub(crate) relays: Option<Relays>,
@@ -231,9 +260,30 @@ pub(crate) struct Coll {
     #[arg(long, value_name = "FILE.npy")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Time limit for the cards, in seconds
+    /// Time limit for the cards, in seconds; with --meet also for all ranks to
+    /// come
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
+
+    #[command(flatten)]
+    pub(crate) processes: Processes,
+}
+
+/// The rank of this process in a job of several.
+#[derive(Debug, Args)]
+pub(crate) struct Processes {
+    /// Rank of this process, which opens one card: the card of this place in
+    /// --cards, or the only one (docs/processes.md)
+    #[arg(long, value_name = "RANK", requires_all = ["of", "meet"], value_parser = clap::value_parser!(u32).range(..i64::from(RANKS_MAX)))]
+    pub(crate) rank: Option<u32>,
+
+    /// Number of processes, 2 to 256
+    #[arg(long, value_name = "N", requires_all = ["rank", "meet"], value_parser = clap::value_parser!(u32).range(2..=i64::from(RANKS_MAX)))]
+    pub(crate) of: Option<u32>,
+
+    /// Where the processes meet: unix:/PATH or tcp:HOST:PORT; rank 0 listens
+    #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "of"])]
+    pub(crate) meet: Option<Address>,
 }
 
 #[derive(Debug, Args)]
@@ -457,7 +507,7 @@ mod tests {
     fn names_reach_their_operations() {
         let cli = Cli::parse_from(["fpgactl", "coll", "allgather", "--bytes", "64KiB", "--group", "0,2"]);
         let Command::Coll(coll) = cli.command else { panic!() };
-        assert_eq!(coll.operation.collective, Collective::Allgather);
+        assert_eq!(coll.operation.terms.collective, Collective::Allgather);
         assert_eq!(coll.operation.bytes, Some(65536));
         assert_eq!(coll.operation.group, Some(vec![0, 2]));
         assert_eq!(counts("1KiB,0,3"), Ok(Counts(vec![vec![1024, 0, 3]])));

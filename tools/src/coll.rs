@@ -4,21 +4,22 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cmdseq::plan::{self, Collective, FoldOrder, Plan};
-use fpga_driver::{Execution, Release, Report, Summary};
+use cmdseq::plan::{self, Collective, Plan};
+use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
 
+use crate::atomic_file::Finished;
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::check::Expectation;
 use crate::cli::{Cli, Coll};
-use crate::data::{CHUNK, Source};
+use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::plan::{Times, bound_us};
 use crate::units::{gbps, microseconds, rounded};
-use crate::{calibration, host_memory, input_file, output, progress, request, size};
+use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -84,51 +85,107 @@ impl Spread {
 
 /// Up to this many repetitions, the skew of each is printed.
 const SKEWS_PRINTED: usize = 16;
-/// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
-/// 20 ns.
-const SKEW_MAX_US: f64 = 0.02;
-
 /// Longest delay of an instruction, in cycles (`docs/isa.md`).
 const DELAY_MAX_CYCLES: u64 = 1 << 36;
 
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
-    let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
-    let element = arguments.operation.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
-    let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
-    let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
-    let source = match inputs.is_empty() {
-        true => Source::Pattern { seed: arguments.seed },
-        false => Source::Files(request::assign(&request, inputs, arguments.operation.dtype)?),
-    };
-    if arguments.repeat > 1 && plan.replaces_input() {
-        return Err(Failure::refused("--repeat: the output replaces the input, because a card has no room for both"));
+    let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>();
+    let timeout = Duration::from_secs_f64(arguments.timeout);
+    let terms = terms(arguments);
+    let (mut cards, inputs) = processes::open(cli, &arguments.processes, timeout, &interrupt, &terms, inputs)?;
+    let work = Work::prepare(arguments, inputs, &cards);
+    let work = processes::agree(&mut cards, work)?;
+    let outcome = interrupt.of(work.run(&mut cards, &interrupt));
+    let (report, outputs) = processes::agree(&mut cards, outcome)?;
+    if cards.cluster.peers().rank() == 0 {
+        let printed = printed(&cards, arguments, &work.plan, &report, work.partial.clone(), outputs);
+        if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
     }
-    let partial = check_group(&plan.request.group, cards.capabilities().nodes, &cards.selector)?;
-    let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
-    let results = outputs(&plan, arguments.output.as_deref());
-    let read = arguments.input.iter().chain(&arguments.operation.calibration).collect::<Vec<_>>();
-    input_file::check_outputs(&read, &results)?;
-    if cards.kind == Kind::Mock {
-        host_memory::check_mock(&plan)?;
+    cards.cluster.close().map_err(Failure::from)
+}
+
+/// Options that must be the same on all ranks, and their values.
+fn terms(arguments: &Coll) -> Vec<(&'static str, String)> {
+    fn shown<T: ToString>(value: Option<T>) -> String {
+        value.map_or("the default".to_owned(), |value| value.to_string())
+    }
+    let operation = &arguments.operation;
+    let listed = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    vec![
+        ("operation", operation.terms.collective.to_string()),
+        ("--bytes", shown(operation.bytes)),
+        ("--counts", operation.counts.as_ref().map_or(shown::<u64>(None), |counts| format!("{:?}", counts.0))),
+        ("--dtype", shown(operation.terms.dtype.map(Element::name))),
+        ("--op", shown(operation.terms.op)),
+        ("--root", operation.terms.root.to_string()),
+        ("--peer", shown(operation.terms.peer)),
+        ("--algorithm", shown(operation.algorithm)),
+        ("--order", format!("{:?}", operation.terms.order).to_lowercase()),
+        ("--eager-limit", shown(operation.terms.eager_limit)),
+        ("--group", shown(operation.group.as_deref().map(listed))),
+        ("--relays", shown(operation.terms.relays.as_ref().map(|relays| listed(&relays.0)))),
+        ("--start-delay", format!("{:?}", arguments.start_delay)),
+        ("--repeat", arguments.repeat.to_string()),
+        ("--seed", arguments.seed.to_string()),
+        ("number of --input files", arguments.input.len().to_string()),
+        ("--output", if arguments.output.is_some() { "given" } else { "missing" }.to_owned()),
+        ("calibration", calibration::fingerprint(operation.terms.calibration.as_deref())),
+    ]
+}
+
+/// A collective to run.
+struct Work<'a> {
+    plan: Plan,
+    source: Source,
+    element: Element,
+    execution: Execution,
+    partial: Option<String>,
+    path: Option<&'a Path>,
+}
+
+impl<'a> Work<'a> {
+    fn prepare(arguments: &'a Coll, inputs: Vec<Input>, cards: &Cards) -> Result<Self> {
+        let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
+        let element =
+            arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
+        let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
+        let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
+        let source = match inputs.is_empty() {
+            true => Source::Pattern { seed: arguments.seed },
+            false => Source::Files(request::assign(&request, inputs, arguments.operation.terms.dtype)?),
+        };
+        collective::check_repeat(&plan, arguments.repeat)?;
+        let partial = collective::check_group(&plan.request.group, cards)?;
+        let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
+        let path = arguments.output.as_deref();
+        let own = collective::held_ranks_with_output(&plan, cards);
+        let read = arguments.input.iter().chain(&arguments.operation.terms.calibration).collect::<Vec<_>>();
+        input_file::check_outputs(&read, &outputs(&plan, path, &own))?;
+        if cards.kind == Kind::Mock {
+            host_memory::check_mock(&plan)?;
+        }
+        Ok(Work { plan, source, element, execution, partial, path })
     }
 
-    cards.cluster.set_timeout(execution.timeout);
-    write_inputs(&mut cards, &plan, &source, &interrupt)?;
-    let report = interrupt
-        .end_at_once_during(|| cards.cluster.execute(&plan.set, &execution))?
-        .map_err(|error| cards.failure(error))?;
-    check_barrier(&plan, &report)?;
-    let results = Results { plan: &plan, source: &source, element, path: arguments.output.as_deref() };
-    let outputs = results.check_and_write(&mut cards, &interrupt)?;
-
-    let printed = printed(&cards, arguments, &plan, &report, partial, outputs);
-    if cli.json {
-        return output::json(&printed);
+    /// Returns the report, and the paths of the files that all ranks have written.
+    fn run(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<(Report, Vec<String>)> {
+        cards.cluster.set_timeout(self.execution.timeout);
+        let bar = progress::bytes(collective::input_bytes(&self.plan, cards), "write input");
+        let written = interrupt.of(collective::write_inputs(cards, &self.plan, &self.source, interrupt, &bar));
+        bar.finish_and_clear();
+        processes::agree(cards, written)?;
+        let report = interrupt
+            .end_at_once_during(|| cards.cluster.execute(&self.plan.set, &self.execution))?
+            .map_err(|error| cards.failure(error))?;
+        collective::check_barrier(&self.plan, &report)?;
+        let checked = interrupt.of(self.check_and_write(cards, interrupt));
+        // If any output is wrong, no file of any rank appears.
+        let files = processes::agree(cards, checked)?;
+        files.into_iter().try_for_each(Finished::commit)?;
+        let all = outputs(&self.plan, self.path, &collective::ranks_with_output(&self.plan));
+        Ok((report, all.iter().map(|path| path.display().to_string()).collect()))
     }
-    output::write(text(&printed).as_bytes())
 }
 
 fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution> {
@@ -155,123 +212,41 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     })
 }
 
-/// Ranks with output.
-fn ranks_with_output(plan: &Plan) -> Vec<u32> {
-    let request = &plan.request;
-    (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
-}
-
-/// Paths of the files that `--output` writes.
-fn outputs(plan: &Plan, path: Option<&Path>) -> Vec<PathBuf> {
-    let ranks = ranks_with_output(plan);
-    let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, ranks.len() > 1)).collect();
+/// Paths of the files that `--output` writes for `ranks`.
+fn outputs(plan: &Plan, path: Option<&Path>, ranks: &[u32]) -> Vec<PathBuf> {
+    let are_several = collective::ranks_with_output(plan).len() > 1;
+    let of = |path: &Path| ranks.iter().map(|rank| npy::path_of_rank(path, *rank, are_several)).collect();
     path.map(of).unwrap_or_default()
 }
 
-fn write_inputs(cards: &mut Cards, plan: &Plan, source: &Source, interrupt: &Interrupt) -> Result<()> {
-    let ranks = 0..plan.request.ranks();
-    let total = ranks.clone().map(|rank| plan.request.input_bytes(rank)).sum();
-    let bar = progress::bytes(total, "write input");
-    let mut chunk = vec![0; CHUNK];
-    for rank in ranks {
-        for (offset, bytes) in chunks(plan.request.input_bytes(rank)) {
-            interrupt.check()?;
-            let data = &mut chunk[..bytes];
-            source.fill(rank, offset, data)?;
-            cards.cluster.write_input(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-            bar.inc(bytes as u64);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
-}
-
-/// Splits `total` bytes into chunks: offset and length of each.
-fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
-    let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
-    (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
-}
-
-/// Checks that no card left a barrier before the last card arrived, in any repetition.
-fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
-    let Some(Release { rank, repetition, early_cycles }) = report.earliest_release else { return Ok(()) };
-    if plan.request.collective != Collective::Barrier || report.microseconds(early_cycles) <= SKEW_MAX_US {
-        return Ok(());
-    }
-    let message =
-        format!("rank {rank}: released from the barrier before all ranks arrived, in repetition {repetition}");
-    Err(Failure::new(Exit::Verification, message).of_rank(rank))
-}
-
-/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric. Returns a note for
-/// a partial group.
-fn check_group(group: &[u32], nodes: u32, selector: &str) -> Result<Option<String>> {
-    match group.len() as u32 {
-        1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
-             separate several cards by commas"
-        ))),
-        ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
-        _ => Ok(None),
-    }
-}
-
-/// How to check the results, and where to write them.
-struct Results<'a> {
-    plan: &'a Plan,
-    source: &'a Source,
-    element: Element,
-    path: Option<&'a Path>,
-}
-
-impl Results<'_> {
-    /// Checks the outputs of all ranks and writes the files. If any output is wrong, no file appears.
-    fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<String>> {
-        let request = &self.plan.request;
-        let ranks = ranks_with_output(self.plan);
-        let total = ranks.iter().map(|rank| request.output_bytes(*rank)).sum();
-        let bar = progress::bytes(total, "check output");
-        let expectation = self.expectation(cards);
-        let mut chunk = vec![0; CHUNK];
+impl Work<'_> {
+    /// Checks the outputs of the ranks whose cards are held here, and writes their files, which do not appear yet.
+    fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<Finished>> {
+        let all = collective::ranks_with_output(&self.plan);
+        let bar = progress::bytes(collective::output_bytes(&self.plan, cards), "check output");
+        let expectation = collective::expectation(&self.plan, cards);
         let mut files = Vec::new();
-        for rank in &ranks {
-            let path = self.path.map(|path| npy::path_of_rank(path, *rank, ranks.len() > 1));
-            let bytes = request.output_bytes(*rank);
+        for rank in collective::held_ranks_with_output(&self.plan, cards) {
+            let path = self.path.map(|path| npy::path_of_rank(path, rank, all.len() > 1));
+            let bytes = self.plan.request.output_bytes(rank);
             let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
-            for (offset, bytes) in chunks(bytes) {
-                interrupt.check()?;
-                let data = &mut chunk[..bytes];
-                cards.cluster.read_output(&self.plan.set, *rank, offset, data).map_err(|error| cards.failure(error))?;
-                self.check(&expectation, *rank, offset, data)?;
+            collective::read_output(cards, &self.plan, rank, interrupt, |offset, data| {
+                self.check(&expectation, rank, offset, data)?;
                 bar.inc(data.len() as u64);
-                file.as_mut().map_or(Ok(()), |file| file.append(data))?;
-            }
-            if let (Some(path), Some(file)) = (path, file) {
-                files.push((path, file.finish()?));
+                file.as_mut().map_or(Ok(()), |file| file.append(data))
+            })?;
+            if let Some(file) = file {
+                files.push(file.finish()?);
             }
         }
         bar.finish_and_clear();
         interrupt.check()?;
-        files.into_iter().map(|(path, file)| file.commit().map(|()| path.display().to_string())).collect()
-    }
-
-    fn expectation(&self, cards: &Cards) -> Expectation<'_> {
-        let request = &self.plan.request;
-        Expectation {
-            collective: request.collective,
-            ranks: request.ranks(),
-            bytes: request.bytes,
-            counts: &request.counts,
-            root: request.root,
-            peer: request.peer,
-            combine: request.combine,
-            order: Some(FoldOrder::new(self.plan, cards.cluster.capabilities())),
-        }
+        Ok(files)
     }
 
     /// Checks a part of rank `rank`'s output that begins at `offset`.
     fn check(&self, expectation: &Expectation<'_>, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
-        let Some(wrong) = expectation.first_mismatch(self.source, rank, offset, data)? else { return Ok(()) };
+        let Some(wrong) = expectation.first_mismatch(&self.source, rank, offset, data)? else { return Ok(()) };
         let message = format!(
             "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
             wrong.offset, wrong.found, wrong.expected
@@ -290,7 +265,7 @@ fn printed<'a>(
 ) -> Printed<'a> {
     let us = |cycles| rounded(report.microseconds(cycles));
     let is_barrier = plan.request.collective == Collective::Barrier;
-    let arrival_us = us(if is_barrier { report.t2_cycles } else { report.arrival_cycles });
+    let arrival_us = us(collective::duration_cycles(plan, report.t2_cycles, report.arrival_cycles));
     let skew = || report.skew_cycles.iter().map(|cycles| us(*cycles)).collect();
     Printed {
         schema: "fpgactl.coll/1",

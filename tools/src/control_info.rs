@@ -2,18 +2,26 @@
 
 use fpga_driver::dfl::{Control, Error};
 use fpga_driver::feature_list::Feature;
-use fpga_hal::Function;
+use fpga_hal::{BarIndex, Function};
 use fpga_image::Uuid;
 use serde::Serialize;
 
 use crate::exit::Result;
 use crate::output;
 
+/// Of a function that is only this.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
+    #[serde(flatten)]
+    control: &'a Described,
+}
+
+/// What a control function says.
+#[derive(Serialize)]
+pub(crate) struct Described {
     version: String,
     /// BITSTREAM_ID, in hexadecimal digits.
     bitstream: String,
@@ -35,6 +43,7 @@ struct Reported {
 
 #[derive(Serialize)]
 struct Listed {
+    bar: usize,
     offset: u64,
     kind: u8,
     id: u16,
@@ -43,19 +52,16 @@ struct Listed {
     name: Option<&'static str>,
 }
 
-/// Prints what a control function says, and returns true. Returns false for other functions.
-pub(crate) fn print(function: &Function, selector: &str, kind: &'static str, json: bool) -> Result<bool> {
+/// Reads what a control function says; `None` of other functions. The function is free again afterwards.
+pub(crate) fn describe(function: &Function) -> Result<Option<Described>> {
     let control = match Control::open(function.clone()) {
         Ok(control) => control,
-        Err(Error::NoControl { .. }) => return Ok(false),
+        Err(Error::NoControl { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let identity = control.identity()?;
     let [major, minor, patch] = identity.version();
-    let printed = Printed {
-        schema: "fpgactl.info-control/1",
-        selector,
-        kind,
+    Ok(Some(Described {
         version: format!("{major}.{minor}.{patch}"),
         bitstream: format!("{:016x}", identity.bitstream),
         date: identity.day().map(|(year, month, day)| format!("{year}-{month:02}-{day:02}")),
@@ -63,20 +69,24 @@ pub(crate) fn print(function: &Function, selector: &str, kind: &'static str, jso
         held: control.is_held()?,
         errors: control.errors()?.into_iter().map(reported).collect(),
         features: control.features().iter().map(listed).collect(),
-    };
+    }))
+}
+
+/// Prints what a function says that is only a control function.
+pub(crate) fn print(control: &Described, selector: &str, kind: &'static str, json: bool) -> Result<()> {
     match json {
-        true => output::json(&printed)?,
-        false => output::write(text(&printed).as_bytes())?,
+        true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control }),
+        false => output::write(text(control, selector).as_bytes()),
     }
-    Ok(true)
 }
 
 fn reported(error: fpga_driver::dfl::Reported) -> Reported {
     Reported { part: error.part, register: error.register, bits: error.bits, text: error.to_string() }
 }
 
-fn listed(feature: &Feature) -> Listed {
+fn listed((bar, feature): &(BarIndex, Feature)) -> Listed {
     Listed {
+        bar: bar.index(),
         offset: feature.offset,
         kind: feature.kind,
         id: feature.id,
@@ -86,11 +96,12 @@ fn listed(feature: &Feature) -> Listed {
     }
 }
 
-fn text(printed: &Printed<'_>) -> String {
+/// Returns the text for people.
+pub(crate) fn text(printed: &Described, selector: &str) -> String {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let unknown = || "unknown".to_owned();
     let mut rows = vec![
-        row("function", format!("control function ({})", printed.selector)),
+        row("function", format!("control function ({selector})")),
         row("shell", format!("{}, bitstream {}", printed.version, printed.bitstream)),
         row("made on", printed.date.clone().unwrap_or_else(unknown)),
         row("interface", printed.interface.clone().unwrap_or_else(|| "takes no images".to_owned())),
@@ -100,10 +111,16 @@ fn text(printed: &Printed<'_>) -> String {
         [] => rows.push(row("errors", "none".to_owned())),
         some => rows.extend(some.iter().map(|error| row("error", error.text.clone()))),
     }
-    let heading = ["OFFSET", "FEATURE", "ID", "REVISION"].map(str::to_owned).to_vec();
+    let heading = ["BAR", "OFFSET", "FEATURE", "ID", "REVISION"].map(str::to_owned).to_vec();
     let feature = |one: &Listed| {
         let name = one.name.map_or_else(|| format!("type {}", one.kind), str::to_owned);
-        vec![format!("{:#07x}", one.offset), name, format!("{:#x}", one.id), one.revision.to_string()]
+        vec![
+            one.bar.to_string(),
+            format!("{:#07x}", one.offset),
+            name,
+            format!("{:#x}", one.id),
+            one.revision.to_string(),
+        ]
     };
     let features = std::iter::once(heading).chain(printed.features.iter().map(feature));
     output::table(&rows) + "\n" + &output::table(&features.collect::<Vec<_>>())

@@ -9,7 +9,10 @@ use cmdseq::Reason;
 use cmdseq::Refusal;
 use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
+use fpga_driver::{PeerFailure, PeersError};
 use serde::Serialize;
+
+use crate::meeting::part::MeetError;
 
 /// Why the command fails. The exit codes are a contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,21 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// Returns the failure with exit code `code`, of those that another process may have.
+    pub(crate) fn of_code(code: u8) -> Option<Exit> {
+        let all = [
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Verification,
+            Exit::NoCard,
+            Exit::Timeout,
+            Exit::Gone,
+            Exit::Refused,
+            Exit::Interrupted,
+        ];
+        all.into_iter().find(|exit| exit.code() == code)
+    }
+
     /// Returns the exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
@@ -167,6 +185,19 @@ impl Failure {
         &self.message
     }
 
+    /// Puts the rank and the causes into the message, as all ranks of a job print it.
+    pub(crate) fn of_job(mut self, rank: u32) -> Self {
+        let causes = std::mem::take(&mut self.causes);
+        let message = std::iter::once(self.message).chain(causes).collect::<Vec<_>>().join(": ");
+        let prefix = format!("rank {rank}");
+        self.message = match message.to_lowercase().starts_with("rank ") {
+            true => message,
+            false => format!("{prefix}: {message}"),
+        };
+        self.rank.get_or_insert(rank);
+        self
+    }
+
     /// Returns the kind of failure.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -279,7 +310,8 @@ impl From<fpga_hal::Error> for Failure {
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
         use fpga_driver::Error::{
-            BadArgument, Bus, Failed, Full, HostMemoryUnbound, Mismatch, Refused, Removed, TableFull, Timeout,
+            BadArgument, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers, Refused,
+            Removed, TableFull, Timeout,
         };
         match error {
             Refused(refusal) => refusal.into(),
@@ -291,10 +323,50 @@ impl From<fpga_driver::Error> for Failure {
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
             Removed { .. } | Bus(fpga_hal::Error::Removed) => Failure::chain(Exit::Gone, &error),
-            Full { .. } | TableFull { .. } | Mismatch { .. } | BadArgument { .. } | HostMemoryUnbound { .. } => {
-                Failure::chain(Exit::Refused, &error)
+            Full { .. }
+            | TableFull { .. }
+            | Mismatch { .. }
+            | BadArgument { .. }
+            | HostMemoryUnbound { .. }
+            | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
+            Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),
+            Peer { rank, kind, .. } => {
+                let exit = match kind {
+                    PeerFailure::Failed => Exit::Failed,
+                    PeerFailure::Refused => Exit::Refused,
+                    PeerFailure::Timeout => Exit::Timeout,
+                    PeerFailure::Gone => Exit::Gone,
+                };
+                Failure::chain(exit, &error).of_rank(rank)
             }
+            Peers(error) => error.into(),
             _ => Failure::chain(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<PeersError> for Failure {
+    fn from(error: PeersError) -> Self {
+        let (exit, rank) = match &error {
+            PeersError::Gone { rank, .. } => (Exit::Gone, Some(*rank)),
+            PeersError::Late { rank, .. } => (Exit::Timeout, Some(*rank)),
+            PeersError::Malformed { rank, .. } => (Exit::Failed, Some(*rank)),
+            _ => (Exit::Failed, None),
+        };
+        let failure = Failure::chain(exit, &error);
+        rank.into_iter().fold(failure, Failure::of_rank)
+    }
+}
+
+impl From<MeetError> for Failure {
+    fn from(error: MeetError) -> Self {
+        match error {
+            MeetError::Peers(error) => error.into(),
+            MeetError::Listen { .. } => Failure::chain(Exit::Failed, &error).of_rank(0),
+            MeetError::Connect { .. } => Failure::chain(Exit::Timeout, &error).of_rank(0),
+            MeetError::Missing { rank, .. } => Failure::chain(Exit::Timeout, &error).of_rank(rank),
+            MeetError::Refused { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),
+            MeetError::Interrupted => Failure::chain(Exit::Interrupted, &error),
         }
     }
 }

@@ -62,18 +62,35 @@ fn rules(cli: &Cli) -> Rules {
             rules
         }
         Command::Coll(arguments) => of_coll(arguments),
-        Command::Plan(arguments) => of_operation(arguments.operation.collective),
+        Command::Plan(arguments) => of_operation(arguments.operation.terms.collective),
         Command::Asm(_)
         | Command::Disasm(_)
         | Command::Channel { command: cli::Channel::Check(_) }
+        | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
+        Command::Bench(cli::Bench { system: cli::System::Coll(arguments) }) => {
+            let collective = arguments.terms.collective;
+            let mut rules = of_operation(collective);
+            if collective == Collective::Barrier {
+                rules.extend(["begin", "end", "factor", "seed"].map(|id| (id, "a barrier moves no data".to_owned())));
+                rules.push(("svg", "a barrier has no sizes".to_owned()));
+            }
+            rules
+        }
         Command::Bench(cli::Bench {
-            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_),
+            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_) | cli::System::Novog(_),
         }) => no_machine("the command opens its own mock fabrics"),
+        Command::Stats(_) | Command::Metrics(_) => no_machine("the command opens no card"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
-        Command::Mock { command: cli::Mock::Serve(_) } => no_machine("SELECTOR selects the fabric"),
+        Command::Mock { command: cli::Mock::Serve(arguments) } => {
+            let mut rules = no_machine("SELECTOR selects the fabric");
+            if !arguments.command.is_empty() {
+                rules.push(("json", "the output is that of COMMAND".to_owned()));
+            }
+            rules
+        }
         Command::Completions { .. } => {
             let why = "the command prints a script and uses no card";
             [no_machine(why), vec![("json", why.to_owned())]].concat()
@@ -83,7 +100,7 @@ fn rules(cli: &Cli) -> Rules {
 }
 
 fn of_coll(arguments: &cli::Coll) -> Rules {
-    let collective = arguments.operation.collective;
+    let collective = arguments.operation.terms.collective;
     let mut rules = of_operation(collective);
     if collective == Collective::Barrier {
         rules.extend(["seed", "input", "output"].map(|id| (id, "a barrier moves no data".to_owned())));

@@ -1,6 +1,8 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
 use cmdseq::{Capabilities, Element, Operation, Reduction};
+use fpga_driver::{Error, Feed, find_sequencer};
+use fpga_hal::Function;
 use fpga_select::{Basis, Selector};
 use serde::Serialize;
 
@@ -17,8 +19,11 @@ struct Printed<'a> {
     mock: bool,
     cards: usize,
     register_version: String,
+    feed: &'static str,
     capabilities: Described,
     components: Vec<Component>,
+    /// Of one card whose function is its control function, too.
+    control: Option<control_info::Described>,
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
@@ -44,6 +49,7 @@ struct Described {
     windows: u32,
     lanes: u32,
     address_align: u32,
+    host_memory: bool,
     eager_bytes: u64,
     eager_limit: u64,
     extrapolated: bool,
@@ -65,14 +71,21 @@ struct Component {
 pub(crate) fn run(cli: &Cli) -> Result<()> {
     let selector = Selector::parse(&cards::selector(cli)?)?;
     let selection = selector.open()?;
-    if let [function] = selection.functions.as_slice()
-        && control_info::print(function, &selection.selector, selection.kind.name(), cli.json)?
+    // Whoever finds out what a function is gives it back: the next one may take it into use.
+    let control = match selection.functions.as_slice() {
+        [function] => control_info::describe(function)?,
+        _ => None,
+    };
+    if let (Some(control), [function]) = (&control, selection.functions.as_slice())
+        && !has_sequencer(function)?
     {
-        return Ok(());
+        return control_info::print(control, &selection.selector, selection.kind.name(), cli.json);
     }
     let components = components(&selector);
     let cards = Cards::of(selection)?;
-    let (major, minor) = cards.cluster.cards().first().map_or((0, 0), |card| card.version());
+    let first = cards.cluster.cards().first();
+    let (major, minor) = first.map_or((0, 0), |card| card.version());
+    let feed = first.map_or(Feed::HostRing, |card| card.feed());
     let printed = Printed {
         schema: "fpgactl.info/1",
         selector: &cards.selector,
@@ -80,13 +93,24 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         mock: cards.are_mock(),
         cards: cards.cluster.cards().len(),
         register_version: format!("{major}.{minor}"),
+        feed: feed.name(),
         capabilities: described(cards.capabilities()),
         components,
+        control,
     };
     if cli.json {
         return output::json(&printed);
     }
-    output::write(text(&printed).as_bytes())
+    output::write(text(&printed, feed).as_bytes())
+}
+
+/// Returns whether a control function's lists lead to a sequencer. One that its port holds in reset does not show.
+fn has_sequencer(function: &Function) -> Result<bool> {
+    match find_sequencer(function) {
+        Ok(_) => Ok(true),
+        Err(Error::NoSequencer { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn described(capabilities: &Capabilities) -> Described {
@@ -116,6 +140,7 @@ fn described(capabilities: &Capabilities) -> Described {
         windows: capabilities.windows,
         lanes: capabilities.lanes,
         address_align: capabilities.address_align,
+        host_memory: capabilities.host_memory,
         eager_bytes: capabilities.eager_bytes,
         eager_limit: capabilities.eager_limit,
         extrapolated: capabilities.extrapolated,
@@ -139,8 +164,19 @@ fn components(selector: &Selector) -> Vec<Component> {
     printed.collect()
 }
 
-fn text(printed: &Printed<'_>) -> String {
-    let Printed { selector, cards, register_version, capabilities: of, components, .. } = printed;
+/// Says how instructions reach the card.
+fn fed(feed: Feed) -> &'static str {
+    match feed {
+        Feed::HostRing => "host ring: rings in host memory, one register write for the doorbell",
+        Feed::CardRing => {
+            "card ring: words stored on the card, completions brought by its DMA engine; no register is read"
+        }
+        Feed::Registers => "registers: words stored on the card, completions read from it one register at a time",
+    }
+}
+
+fn text(printed: &Printed<'_>, feed: Feed) -> String {
+    let Printed { selector, cards, register_version, capabilities: of, components, control, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let groups = match of.topology {
         "dragonfly" => format!(" of {} groups", of.groups),
@@ -159,6 +195,7 @@ fn text(printed: &Printed<'_>) -> String {
             format!("{} per link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
+        row("fed by", fed(feed).to_owned()),
         row(
             "communicators",
             format!(
@@ -192,6 +229,9 @@ fn text(printed: &Printed<'_>) -> String {
             vec![one.name.to_owned(), value, one.basis.to_owned(), one.source.to_owned()]
         }));
         text = text + "\n" + &output::table(&rows);
+    }
+    if let Some(control) = control {
+        text = text + "\n" + &control_info::text(control, selector);
     }
     text
 }

@@ -61,6 +61,14 @@ impl Interrupt {
         Ok(())
     }
 
+    /// Returns that the command was interrupted, if it was, instead of the failure that this has led to.
+    pub(crate) fn of<T>(&self, outcome: Result<T>) -> Result<T> {
+        match outcome {
+            Err(failure) => Err(self.check().err().unwrap_or(failure)),
+            done => done,
+        }
+    }
+
     /// Sleeps for [`PAUSE`] between two checks of a loop.
     pub(crate) fn sleep(&self) {
         std::thread::sleep(PAUSE);

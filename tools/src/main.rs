@@ -15,6 +15,7 @@ mod channel_load;
 mod check;
 mod cli;
 mod coll;
+mod collective;
 mod control_info;
 mod data;
 mod disasm;
@@ -33,20 +34,26 @@ mod interrupt;
 mod known;
 mod lint;
 mod list;
+mod meeting;
+mod metrics;
 mod npy;
 mod number;
 mod output;
 mod pipe;
 mod plan;
+mod processes;
 mod progress;
 mod reg;
 mod request;
+mod route;
 mod run_persistent;
 mod run_program;
 mod selftest;
 mod serve;
+mod served_command;
 mod size;
 mod source;
+mod stats;
 mod topo;
 mod units;
 mod verification;
@@ -108,11 +115,14 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Stats(arguments) => stats::run(cli, arguments),
+        Command::Metrics(arguments) => metrics::run(cli, arguments),
         Command::Pipe(arguments) => pipe::run(cli, arguments),
         Command::Topo(arguments) => topo::run(cli, arguments),
         Command::Channel { command: Channel::Check(arguments) } => channel::check(cli, arguments),
         Command::Channel { command: Channel::Load(arguments) } => channel_load::load(cli, arguments),
         Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
+        Command::Route { command } => route::run(cli, command),
         Command::Image { command: Image::Inspect(arguments) } => image::inspect::run(cli, arguments),
         Command::Image { command: Image::Load(arguments) } => image::load::run(cli, arguments),
         Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),

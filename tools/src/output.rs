@@ -1,6 +1,7 @@
-//! Writes results to stdout, in one piece, after everything that can fail.
+//! Writes results to stdout: in one piece, after everything that can fail, or line by line as they come.
 
 use std::io::{ErrorKind, Write as _};
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 
@@ -13,14 +14,25 @@ pub(crate) fn json(object: &impl Serialize) -> Result<()> {
     write((text + "\n").as_bytes())
 }
 
+/// Formats one JSON object as a line, for NDJSON.
+pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string(object)
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
+    Ok(text + "\n")
+}
+
 /// Prints bytes. A closed pipe, as after `head`, is not an error.
 pub(crate) fn write(bytes: &[u8]) -> Result<()> {
+    stream(bytes).map(|_| ())
+}
+
+/// Prints a part of an output that comes over time. Breaks once the reader has left, so that the command can end.
+pub(crate) fn stream(bytes: &[u8]) -> Result<ControlFlow<()>> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Failed, format!("stdout: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::new(Exit::Failed, format!("stdout: {error}"))),
     }
 }
 

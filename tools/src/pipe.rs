@@ -32,7 +32,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let limit = arguments.timeout.map(Duration::from_secs_f64);
     let selection = Selector::parse(&cards::selector(cli)?)?.open()?;
-    let cards = selection.functions.into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
+    let mut cards = selection.functions.into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
+    cards::publish(cli, cards.iter_mut().map(|card| card.publish(&cli.stats_dir)));
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", selection.selector)));
     };

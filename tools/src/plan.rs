@@ -156,10 +156,10 @@ pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities) -> Option<f64> 
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let saved = arguments.save.as_slice();
-    input_file::check_outputs(arguments.operation.calibration.as_slice(), saved)?;
+    input_file::check_outputs(arguments.operation.terms.calibration.as_slice(), saved)?;
     let cards = Cards::selected(cli)?;
     let request = request::request(&arguments.operation, &[], cards.nodes())?;
-    let model = calibration::model(arguments.operation.calibration.as_deref(), cards.capabilities())?;
+    let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {
         let assembly = Assembly::of(&plan.set, &cards.nodes()).map_err(Failure::refused)?;

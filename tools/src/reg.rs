@@ -113,10 +113,9 @@ fn find(function: &Function, register: &str) -> Result<Found> {
             "invalid register {register:?}: expected a name of docs/registers.md or an offset, such as 0x1008 or bar4:0x800"
         ))
     })?;
-    let bar = BarIndex::new(pci::REGISTERS_BAR).ok_or_else(|| Failure::usage("invalid BAR"))?;
+    let block = find_sequencer(function)?;
+    let (bar, offset) = (block.bar, block.start + block.offset + u64::from(base + known.offset));
     let window = function.window(bar)?;
-    let block = find_sequencer(&window, &function.identity().name)?;
-    let offset = block + u64::from(base + known.offset);
     Ok(Found { name: Some(register.to_owned()), bar, offset, access: known.access, window })
 }
 

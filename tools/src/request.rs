@@ -15,18 +15,18 @@ const DEFAULT_BYTES: u64 = 1 << 20;
 /// some. Checks that need the fabric are left to
 /// the planner.
 pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
-    let collective = arguments.collective;
+    let collective = arguments.terms.collective;
     let combine = combine(arguments, inputs.first().map(|input| input.element))?;
-    let relays = arguments.relays.as_ref().map_or_else(|| nodes.clone(), |relays| relays.0.clone());
+    let relays = arguments.terms.relays.as_ref().map_or_else(|| nodes.clone(), |relays| relays.0.clone());
     let group = arguments.group.clone().unwrap_or(nodes);
     let last = u32::try_from(group.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let mut request = Request {
-        root: arguments.root,
-        peer: arguments.peer.unwrap_or(last),
+        root: arguments.terms.root,
+        peer: arguments.terms.peer.unwrap_or(last),
         combine,
         algorithm: arguments.algorithm,
-        eager_limit: arguments.eager_limit,
-        order: arguments.order,
+        eager_limit: arguments.terms.eager_limit,
+        order: arguments.terms.order,
         relays: Some(relays),
         ..Request::new(collective, group, arguments.bytes.unwrap_or(DEFAULT_BYTES))
     };
@@ -36,7 +36,7 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
     } else if let (None, Some(first)) = (arguments.bytes, inputs.first()) {
         request.bytes = bytes_of_input(&request, first)?;
     }
-    check_elements(&request, arguments.dtype)?;
+    check_elements(&request, arguments.terms.dtype)?;
     Ok(request)
 }
 
@@ -76,8 +76,8 @@ fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs:
 
 /// Returns reduction and element type; the type comes from the command line, else from the first input.
 fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combine>> {
-    let collective = arguments.collective;
-    match arguments.op {
+    let collective = arguments.terms.collective;
+    match arguments.terms.op {
         Some(reduction) if !collective.reduces() => {
             Err(Failure::refused(format!("{collective} is not a reduction: remove --op {reduction}")))
         }
@@ -85,10 +85,10 @@ fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combi
             Err(Failure::usage(format!("{collective} needs --op, such as --op sum; --dtype selects the element type")))
         }
         Some(reduction) => {
-            if arguments.dtype.is_none() && input.is_some_and(Element::is_ambiguous) {
+            if arguments.terms.dtype.is_none() && input.is_some_and(Element::is_ambiguous) {
                 return Err(Failure::refused("ambiguous element type of the input: select one with --dtype"));
             }
-            let element = arguments.dtype.or(input).unwrap_or(Element::BYTE).name();
+            let element = arguments.terms.dtype.or(input).unwrap_or(Element::BYTE).name();
             let element = element.parse().map_err(|error: UnknownElement| Failure::refused(error.to_string()))?;
             Ok(Some(Combine::new(reduction, element)))
         }

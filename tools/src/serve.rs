@@ -1,8 +1,9 @@
 //! `fpgactl mock serve`: serves the cards of a mock fabric, each on its own vfio-user socket.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use serde::Serialize;
 use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::{output, served_command};
 
 /// Name of a socket, and the function behind it.
 type Named = (String, Arc<dyn Endpoint>);
@@ -26,19 +27,49 @@ struct Printed<'a> {
     sockets: Vec<String>,
 }
 
-/// Serves until interrupted. Prints the selectors after creating all sockets.
+/// What a server does once all its sockets exist: it gets their paths, and what fails when the fabric does.
+type Work<'w> = dyn FnOnce(&[PathBuf], &dyn Fn() -> Result<()>) -> Result<()> + 'w;
+
+/// Serves until interrupted, and prints the selectors after creating all sockets; or serves one command, and ends with its
+/// exit code.
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
-    let interrupt = Interrupt::listen()?;
+    if let Some(directory) = &arguments.socket_dir {
+        let interrupt = Interrupt::listen()?;
+        let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
+        return serve_selected(
+            arguments,
+            directory,
+            Box::new(|sockets, health| {
+                announce(sockets)?;
+                until_interrupted(&interrupt, health)
+            }),
+        );
+    }
+    let mut code = 0;
+    let directory = tempfile::Builder::new().prefix("fpgactl-").permissions(Permissions::from_mode(0o700)).tempdir();
+    let directory = directory.map_err(|error| Failure::file(&std::env::temp_dir(), &error))?;
+    serve_selected(
+        arguments,
+        directory.path(),
+        Box::new(|sockets, health| {
+            code = served_command::run(&arguments.command, &selector_of(sockets), health)?;
+            Ok(())
+        }),
+    )?;
+    drop(directory);
+    std::process::exit(code);
+}
+
+/// Serves the functions that `arguments` select while `work` runs.
+fn serve_selected(arguments: &Serve, directory: &Path, work: Box<Work<'_>>) -> Result<()> {
     let selector = Selector::parse(&arguments.fabric)?;
-    let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
-    let directory = &arguments.socket_dir;
     let alone = if arguments.channels { Some(selector.channel_endpoints()?) } else { selector.cards_without_fabric() };
     if let Some(cards) = alone {
         if arguments.memory.is_some() {
             return Err(Failure::usage("--memory has no effect: it limits cards with a sequencer"));
         }
         prepare(directory)?;
-        return serve(None, named(cards), directory, &interrupt, announce);
+        return serve(None, named(cards), directory, work);
     }
     let (fabric, functions) = selector.fabric_with_all_functions()?;
     if let Some(bytes) = arguments.memory {
@@ -48,7 +79,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     prepare(directory)?;
     let name =
         |function: MockFunction| (format!("{}{}.sock", function.node, function.part.suffix()), function.endpoint);
-    serve(Some(&fabric), functions.into_iter().map(name).collect(), directory, &interrupt, announce)
+    serve(Some(&fabric), functions.into_iter().map(name).collect(), directory, work)
 }
 
 /// Adds the names of their sockets to cards.
@@ -56,15 +87,8 @@ fn named(cards: Vec<NodeEndpoint>) -> Vec<Named> {
     cards.into_iter().map(|(node, card)| (format!("{node}.sock"), card)).collect()
 }
 
-/// Serves `functions`, of `fabric` if they have one, in `directory`, and calls `announce` after creating all sockets. Always
-/// returns the reason of its end: an interrupt, or a failure of the fabric.
-fn serve(
-    fabric: Option<&Fabric>,
-    functions: Vec<Named>,
-    directory: &Path,
-    interrupt: &Interrupt,
-    announce: impl FnOnce(&[PathBuf]) -> Result<()>,
-) -> Result<()> {
+/// Serves `functions`, of `fabric` if they have one, in `directory`, while `work` runs. The sockets are removed after it.
+fn serve(fabric: Option<&Fabric>, functions: Vec<Named>, directory: &Path, work: Box<Work<'_>>) -> Result<()> {
     let no_thread = || Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock");
     let _clock = fabric.map(|fabric| fabric.start_clock().ok_or_else(no_thread)).transpose()?;
     let budget = Budget::of_process();
@@ -76,15 +100,29 @@ fn serve(
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
         sockets.push(path);
     }
-    announce(&sockets)?;
-    while interrupt.check().is_ok() {
-        if let Some(reason) = fabric.and_then(Fabric::failure) {
-            return Err(Failure::new(Exit::Failed, format!("the mock fabric failed, its cards are gone: {reason}")));
+    work(&sockets, &|| match fabric.and_then(Fabric::failure) {
+        None => Ok(()),
+        Some(reason) => {
+            Err(Failure::new(Exit::Failed, format!("the mock fabric failed, its cards are gone: {reason}")))
         }
+    })
+}
+
+/// Waits for an interrupt or a failure of the fabric, and returns it.
+fn until_interrupted(interrupt: &Interrupt, health: &dyn Fn() -> Result<()>) -> Result<()> {
+    while interrupt.check().is_ok() {
+        health()?;
         interrupt.sleep();
     }
-    drop(servers);
     Err(Failure::new(Exit::Interrupted, "interrupted; the sockets are removed"))
+}
+
+/// Returns the selector of the cards on `sockets`, without the sockets of their other functions.
+fn selector_of(sockets: &[PathBuf]) -> String {
+    let is_card = |path: &&PathBuf| path.file_stem().is_some_and(|name| Path::new(name).extension().is_none());
+    let cards: Vec<String> =
+        sockets.iter().filter(is_card).map(|path| format!("vfio-user:{}", path.display())).collect();
+    cards.join(",")
 }
 
 /// Creates a missing directory for this user only. The server checks whether other users can replace files in an existing
@@ -149,10 +187,11 @@ mod tests {
         let (announced, sockets) = mpsc::channel();
         let failure = thread::scope(|scope| {
             let served = scope.spawn(|| {
-                serve(Some(&fabric), named(cards), directory.path(), &interrupt, |sockets| {
+                let work = |sockets: &[PathBuf], health: &dyn Fn() -> Result<()>| {
                     announced.send(sockets.to_vec()).unwrap();
-                    Ok(())
-                })
+                    until_interrupted(&interrupt, health)
+                };
+                serve(Some(&fabric), named(cards), directory.path(), Box::new(work))
             });
             let ending = Ending(interrupt.flag());
             let sockets = sockets.recv_timeout(TIMEOUT).unwrap();

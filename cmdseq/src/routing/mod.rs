@@ -13,9 +13,17 @@
 //! ```
 
 mod cables;
+mod collective;
 mod tables;
 mod torus;
+mod torus3;
 
 pub use cables::{CableEnd, Cables};
+pub use collective::{
+    CHILDREN_MAX, Capacity, Child, CollectiveKind, CompileError, EntryError, Multicast, NodeTables, ReductionEntry,
+    Route, RouteKind, RoutedCollective, RoutedTables, RoutingReport, ScheduledCollective, Start, TreeAlgorithm,
+    VerifyError, compile, verify,
+};
 pub use tables::{RouteError, Tables};
 pub use torus::{Torus, TorusError};
+pub use torus3::{Torus3, Torus3Error};

@@ -126,6 +126,10 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     if !capabilities.runs(operation) {
         return refuse(Reason::Unsupported, "the card does not support this operation".into());
     }
+    let names_host = |one: &Operand| one.space == AddressSpace::Host;
+    if !capabilities.host_memory && [instruction.source, instruction.destination].iter().any(names_host) {
+        return refuse(Reason::Unsupported, "the card's sequencer reaches no host memory".into());
+    }
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
         return refuse(Reason::Unsupported, format!("the card does not support {combine} elements"));
     }

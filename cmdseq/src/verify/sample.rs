@@ -55,6 +55,7 @@ pub(crate) fn card(nodes: u32) -> Capabilities {
         operations: Operation::ALL.iter().fold(0, |bits, operation| bits | 1 << *operation as u8),
         element_types: u32::MAX,
         reductions: u32::MAX,
+        host_memory: true,
         reductions_extend: true,
         extrapolated: false,
         timing,

@@ -84,6 +84,7 @@ fn fabric(nodes: u32, topology: Topology) -> Capabilities {
         operations: Operation::ALL.iter().fold(0, |bits, operation| bits | 1 << *operation as u8),
         element_types: u32::MAX,
         reductions: u32::MAX,
+        host_memory: true,
         reductions_extend: true,
         extrapolated: nodes > 16,
         timing: TIMING,

@@ -22,7 +22,7 @@ flags! {
     /// Bits of [`crate::sequencer::FEATURES`].
     Features {
         HOST_RING = 0, "The sequencer fetches instructions from a ring in host memory and writes completions to one.";
-        CARD_RING = 1, "The host writes instructions to a ring in card memory and reads completions from one.";
+        CARD_RING = 1, "The sequencer fetches instructions from a ring in card memory and writes completions to one. Without HOST_RING it reaches no host memory.";
         REGISTERS = 2, "The host writes instructions to registers and reads completions from registers.";
         RESIDENT = 8, "Programs can be stored on the card and launched repeatedly.";
         USER_LOGIC = 9, "The changeover switch connects user logic.";

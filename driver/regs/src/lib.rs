@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bits;
+pub mod card_ring;
 pub mod channel;
 pub mod dfl;
 pub mod feature_list;
@@ -133,6 +134,7 @@ mod tests {
     fn tables_fill_their_windows() {
         adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
+        adds_up(card_ring::TABLE, card_ring::BLOCK_BYTES);
         adds_up(channel::TABLE, channel::ENDS_OFFSET);
         adds_up(channel::end::TABLE, channel::end::STRIDE);
         for (_, table) in xdma::BLOCKS {
@@ -173,6 +175,8 @@ mod tests {
         assert_eq!(sequencer::queue::INTERRUPT_ARM, 0x20);
         assert_eq!(sequencer::queue::base(0), 0x400);
         assert_eq!(sequencer::queue::base(1), 0x440);
+        assert_eq!(card_ring::MAGIC_VALUE, 0x474e_4952);
+        assert_eq!((card_ring::OFFSET, card_ring::ENGINE_HI, card_ring::INTERRUPT), (0x20, 0x34, 0x38));
         assert_eq!(channel::NODE, 0x28);
         assert_eq!(channel::ENDS, 0x44);
         assert_eq!(channel::STATUS, 0x100);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, channel, dfl, feature_list, pci, sequencer, xdma};
+use crate::{Register, bits, card_ring, channel, dfl, feature_list, pci, sequencer, xdma};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -41,10 +41,22 @@ pub fn render() -> String {
     flags(&mut out, "FEATURES", bits::Features::TABLE);
     flags(&mut out, "STATUS", bits::Status::TABLE);
     flags(&mut out, "ERROR", bits::Errors::TABLE);
+    card_ring_block(&mut out);
     channel_block(&mut out);
     xdma_blocks(&mut out);
     control_function(&mut out);
     out
+}
+
+fn card_ring_block(out: &mut String) {
+    let _ = writeln!(out, "\n## Memory for rings on the card ({} bytes)\n", card_ring::BLOCK_BYTES);
+    let _ = writeln!(
+        out,
+        "The entry of the feature list with GUID {}, for a sequencer that masters no bus. Memory and sequencer are behind one \
+         master of the BAR, which keeps the order of the host's writes; the engine's side keeps no order with them.\n",
+        guid(feature_list::CARD_RING_GUID)
+    );
+    table(out, card_ring::TABLE);
 }
 
 fn channel_block(out: &mut String) {
@@ -90,6 +102,20 @@ fn control_function(out: &mut String) {
         }
         wide_table(out, feature.registers);
     }
+    let legacy = dfl::pac::FUNCTION;
+    let _ = writeln!(out, "\n## PAC D5005 without OFS: {:04x}:{:04x}\n", legacy.vendor, legacy.device);
+    out.push_str(PAC);
+    for feature in dfl::pac::FEATURES {
+        let dfl::Feature { bar, offset, header, name, resets, .. } = feature;
+        let differ = resets.iter().map(|(offset, value)| format!(", {offset:#04x} after power-up {value:#x}"));
+        let _ = writeln!(out, "| BAR{bar} + {offset:#07x} | {name} | {header:#018x}{} |", differ.collect::<String>());
+    }
+    for (heading, registers) in
+        [("port errors", dfl::pac::port_errors::TABLE), ("user interrupts", dfl::pac::interrupts::TABLE)]
+    {
+        let _ = writeln!(out, "\n### Without OFS: {heading}\n");
+        wide_table(out, registers);
+    }
     let _ = writeln!(out, "\n## Host exerciser (HE-LB), header {:#018x}\n", dfl::exerciser::HEADER);
     wide_table(out, dfl::exerciser::TABLE);
 }
@@ -115,6 +141,13 @@ fn wide_table(out: &mut String, registers: &[dfl::Register]) {
 
 const CONTROL_FUNCTION: &str = "Registers of 64 bits in BAR0, in accesses of 4 or 8 bytes. Source: OFS, Linux `drivers/fpga`; what is known of a real card is in
 [boards.md](boards.md). A feature's registers count from its header.
+";
+
+const PAC: &str = "Management engine, port and accelerator are in one function. The registers are those of the control function above, at other places;
+port errors and user interrupts are below. The accelerator's feature list begins at BAR2 + 0x40000.
+
+| place | feature | header |
+|---|---|---|
 ";
 
 const SLOTS: &str = "

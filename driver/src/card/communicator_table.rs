@@ -45,6 +45,17 @@ impl Spent {
         words.for_each(|(word, more)| *word |= more);
     }
 
+    /// All bits, in order.
+    pub(crate) fn words(&self) -> &[u64] {
+        self.0.as_flattened()
+    }
+
+    pub(crate) fn of_words(words: &[u64]) -> Option<Self> {
+        let mut spent = Spent::default();
+        let all = spent.0.as_flattened_mut();
+        (words.len() == all.len()).then(|| all.copy_from_slice(words)).map(|()| spent)
+    }
+
     /// How many of an entry are.
     pub(crate) fn count(&self, entry: u32) -> u32 {
         self.0[entry as usize].iter().map(|word| word.count_ones()).sum()

@@ -1,4 +1,4 @@
-//! Data between the host and card memory: copy instructions through two halves of a staging buffer, one being filled or
+//! Data between the host and card memory: by the engine of the card's shell, or by copy instructions through two halves of a staging buffer, one being filled or
 //! emptied by the host while the card works on the other.
 
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
+use crate::xdma::{self, Engine};
 
 /// Bytes of one half of the staging buffer: long enough that the copy outweighs its doorbell, short enough for caches.
 const HALF: usize = 1 << 17;
@@ -38,6 +39,13 @@ impl Card {
 
     /// Writes several pieces, in order.
     pub(crate) fn write_pieces<'d>(&mut self, pieces: impl IntoIterator<Item = (u64, &'d [u8])>) -> Result<()> {
+        if self.shell.engine().is_some() {
+            for (address, data) in pieces {
+                self.check_range(address, data.len() as u64)?;
+                self.by_engine(|engine| engine.write(address, data))?;
+            }
+            return Ok(());
+        }
         let align = u64::from(self.capabilities().address_align);
         let mut stage = Stage::new(self)?;
         for (mut address, mut data) in pieces {
@@ -61,12 +69,28 @@ impl Card {
 
     /// Reads several pieces.
     pub(crate) fn read_pieces<'d>(&mut self, pieces: impl IntoIterator<Item = (u64, &'d mut [u8])>) -> Result<()> {
+        if self.shell.engine().is_some() {
+            for (address, data) in pieces {
+                self.check_range(address, data.len() as u64)?;
+                self.by_engine(|engine| engine.read(address, data))?;
+            }
+            return Ok(());
+        }
         let mut stage = Stage::new(self)?;
         for (address, data) in pieces {
             stage.card.check_range(address, data.len() as u64)?;
             stage.read(address, data)?;
         }
         stage.finish()
+    }
+
+    /// Moves data by the shell's engine, behind all that was submitted before, as copy instructions would.
+    fn by_engine(&mut self, act: impl FnOnce(&mut Engine) -> std::result::Result<(), xdma::Error>) -> Result<()> {
+        let deadline = Deadline::after(self.timeout());
+        self.queue_mut().drain(deadline)?;
+        let Some(engine) = self.shell.engine() else { unreachable!("the caller has looked") };
+        engine.set_timeout(deadline.left());
+        Ok(act(engine)?)
     }
 }
 

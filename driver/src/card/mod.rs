@@ -7,11 +7,12 @@ pub(crate) mod tables;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
-use fpga_hal::{BarIndex, BusKind, Claim, DmaBuffer, Function, Interrupt};
+use fpga_hal::{BusKind, Claim, DmaBuffer, Function};
 use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
@@ -19,22 +20,20 @@ use crate::card::communicator_table::{Entries, Spent};
 use crate::card::windows::OpenWindows;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
+use crate::ledger::bound::{Bound, Held};
 use crate::ledger::state::State;
 use crate::ledger::token::Token;
 use crate::queue::stopping::STOP;
 use crate::queue::{QueuePair, check};
 use crate::sequencer::block::{Block, bus_error};
-use crate::sequencer::discover;
+use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
-use crate::transport::any::AnyTransport;
-use crate::transport::card_ring::{CardRing, RingWindow};
-use crate::transport::host_ring::HostRing;
+use crate::shell::{self, Feed, Shell};
+use crate::stats::publication::{Identity, Publication};
+use crate::transport::card_ring::RingWindow;
 
-/// Entries of a ring, unless the card has fewer.
-const DEPTH_MAX: u32 = 1024;
 /// Default time limit of calls without a timeout argument.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffers for the card are pages of their own.
 const BUFFER_ALIGNMENT: usize = 4096;
 
@@ -43,6 +42,7 @@ const BUFFER_ALIGNMENT: usize = 4096;
 pub struct Card {
     // Fields are dropped in this order: the queue stops the card before its memory and its function go.
     queue: QueuePair,
+    pub(crate) shell: Shell,
     pub(crate) staging: Option<Arc<DmaBuffer>>,
     /// The program last stored in each slot, up to the last slot that had one.
     pub(crate) stored: Vec<Option<Arc<()>>>,
@@ -55,8 +55,6 @@ pub struct Card {
     block: Block,
     version: u32,
     features: Features,
-    /// How its queue is fed.
-    ring_feature: Features,
     node: u32,
     capabilities: Capabilities,
     timeout: Duration,
@@ -70,14 +68,15 @@ impl Card {
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
-    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
+    /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Engine`] if the engine of its shell does not stop;
+    /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
         Card::open_on(function, None)
     }
 
-    /// As [`open`](Card::open), for a card that has the rings of its queue in its own memory, because it does not master the
-    /// bus. No card of today does: [`Features::CARD_RING`] announces it.
+    /// As [`open`](Card::open), for a card whose sequencer can be fed from its own memory, and which does not say where: a board
+    /// description does. [`Features::CARD_RING`] announces such a sequencer.
     ///
     /// # Errors
     /// As [`open`](Card::open); [`Error::BadCapability`] if the card does not announce such rings; [`Error::BadArgument`] if
@@ -98,33 +97,22 @@ impl Card {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
-        let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let window = function.window(bar).map_err(|error| match error {
-            fpga_hal::Error::NoBar { .. } => Error::NoSequencer { name: name.to_string(), looked: error.to_string() },
-            error => bus(error),
-        })?;
-        let offset = discover::find_sequencer(&window, &name)?;
-        let window = window.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
+        let Found { bar, list, offset, start } = discover::find_sequencer(&function)?;
+        let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
-        let ring_feature = if rings.is_some() { Features::CARD_RING } else { Features::HOST_RING };
-        let described = discover::describe(&block, ring_feature)?;
+        let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        function.set_bus_master(true).map_err(bus)?;
-        let interrupt = enable_interrupt(&function, &block)?;
-        let depth_max = described.capabilities.queue_depth_max.min(DEPTH_MAX);
-        let (transport, depth) = match rings {
-            None => (AnyTransport::HostRing(HostRing::allocate(&block, function.domain(), depth_max)?), depth_max),
-            Some(window) => {
-                let rings = CardRing::map(&block, &function, window, depth_max)?;
-                let depth = rings.depth();
-                (AnyTransport::CardRing(Box::new(rings)), depth)
-            }
-        };
+        let mut shell = Shell::probe(&function, (bar, start, &list), &block, described.features, rings)?;
+        let interrupt = shell.interrupt(&function, &block)?;
+        let depth_max = described.capabilities.queue_depth_max;
+        let (transport, depth) = shell.transport(&function, &block, depth_max)?;
+        shell.limit(&mut described.capabilities, &transport);
         let queue = QueuePair::create(&function, &block, described.node, transport, depth, interrupt)?;
         log::debug!("{name}: node {} of {}", described.node, described.capabilities.nodes);
         Ok(Card {
             queue,
+            shell,
             staging: None,
             stored: Vec::new(),
             entries: Entries::default(),
@@ -133,7 +121,6 @@ impl Card {
             block,
             version: described.version,
             features: described.features,
-            ring_feature,
             node: described.node,
             capabilities: described.capabilities,
             timeout: TIMEOUT,
@@ -181,6 +168,11 @@ impl Card {
     /// The features of its sequencer.
     pub fn features(&self) -> Features {
         self.features
+    }
+
+    /// How instructions reach its sequencer.
+    pub fn feed(&self) -> Feed {
+        shell::feed(&self.queue.transport)
     }
 
     /// Largest piece sent eagerly, bytes; 0 means rendezvous always.
@@ -243,6 +235,21 @@ impl Card {
     /// Sets [`timeout`](Card::timeout).
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// Publishes the state and the counts of the card's queue from now on, in a file in `directory` that other processes may
+    /// read while they change ([`read_stats`](crate::read_stats)). `directory` should be in memory, such as `/dev/shm`. The file
+    /// is removed with the card. Returns its path.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn publish(&mut self, directory: &Path) -> std::io::Result<PathBuf> {
+        let queue = &self.queue;
+        let identity = Identity { name: self.name(), node: self.node, is_mock: self.is_mock(), depth: queue.depth() };
+        let publication = Publication::create(directory, &identity, queue.state())?;
+        let path = publication.path();
+        self.queue.ledger.publish(Box::new(publication));
+        Ok(path)
     }
 
     /// The card's queue.
@@ -423,34 +430,57 @@ impl Card {
     fn reset_and_start(&mut self) -> Result<()> {
         self.function.reset().map_err(|error| self.bus(error))?;
         self.queue.was_reset();
-        let described = discover::describe(&self.block, self.ring_feature)?;
+        let mut described = discover::describe(&self.block, self.shell.ring_feature())?;
         if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {
             let what = "after a reset the card says it is another".to_owned();
             return Err(Error::Mismatch { node: self.node, other: described.node, what });
         }
+        self.shell.limit(&mut described.capabilities, &self.queue.transport);
         self.capabilities = described.capabilities;
         self.block.quiesce()?;
-        self.function.set_bus_master(true).map_err(|error| self.bus(error))?;
-        let interrupt = enable_interrupt(&self.function, &self.block)?;
+        self.shell.after_reset(&self.function, &self.block)?;
+        self.queue.transport.after_reset()?;
+        let interrupt = self.shell.interrupt(&self.function, &self.block)?;
         self.queue.restart(Some(interrupt))
     }
 
     pub(crate) fn bus(&self, error: fpga_hal::Error) -> Error {
         self.block.bus(error)
     }
+
+    /// Puts `data` where the sequencer reads it, and binds to it the instruction that `name` makes of its address. The instruction must
+    /// be submitted next.
+    pub(crate) fn hand_over(
+        &mut self,
+        data: &[u8],
+        deadline: Deadline,
+        name: impl FnOnce(u64) -> Instruction,
+    ) -> Result<Bound> {
+        if self.queue.reaches_host() {
+            let buffer = self.allocate(data.len())?;
+            buffer.write(0, data).map_err(|error| self.bus(error))?;
+            let instruction = name(buffer.iova().0);
+            return Ok(Bound::handed(instruction, Held::One(buffer)));
+        }
+        loop {
+            let Some(scratchpad) = self.queue.transport.scratchpad() else { unreachable!("it reaches no host memory") };
+            if let Some(address) = scratchpad.put(data)? {
+                return Ok(Bound::handed(name(address), Held::None));
+            }
+            if data.len() as u64 > scratchpad.bytes() {
+                let expected = format!("the card has room for {} bytes at once", scratchpad.bytes());
+                return Err(Error::argument("table or program", format!("{} bytes", data.len()), expected));
+            }
+            // What reads the data that is there must be done with it.
+            self.queue.drain(deadline)?;
+            if let Some(scratchpad) = self.queue.transport.scratchpad() {
+                scratchpad.clear();
+            }
+        }
+    }
 }
 
 /// Returns the removal of a function that is gone, and else `error`: what was read of a card that vanished is garbage.
 fn removed_or(function: &Function, error: Error) -> Error {
     if function.is_removed() { Error::Removed { name: function.identity().name.clone() } } else { error }
-}
-
-fn enable_interrupt(function: &Function, block: &Block) -> Result<Interrupt> {
-    let interrupts = function.enable_interrupts(1).map_err(|error| block.bus(error))?;
-    interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {
-        name: block.name().to_owned(),
-        register: "MSI-X message control",
-        value: 0,
-        expected: "at least one vector",
-    })
 }

@@ -7,7 +7,7 @@ use cmdseq::{Completion, Flags, Instruction, instruction};
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::{Bound, Held};
+use crate::ledger::bound::{Bound, names_host};
 use crate::ledger::token::Token;
 
 /// A program stored in a slot of a card. It is there as long as its card is held, is not reset, and nothing else is
@@ -69,15 +69,19 @@ impl Card {
                 "allowed at the last instruction only",
             ));
         }
+        if let Some(one) = program.iter().find(|one| names_host(&one.instruction) && !self.queue().reaches_host()) {
+            let (name, operation) = (self.name().to_owned(), one.instruction.operation);
+            return Err(Error::NoHostMemory { name, operation });
+        }
         program.iter().try_for_each(|one| one.check_operands(self.function().domain()))?;
-        let buffer = self.allocate(program.len() * instruction::BYTES)?;
-        for (index, one) in program.iter().enumerate() {
+        let word = |(index, one): (usize, &Bound)| {
             let mut flags = one.instruction.flags;
             flags.set(Flags::LAST, index + 1 == program.len());
-            let word = one.instruction.with_flags(flags).encode();
-            buffer.write_word64(index * instruction::BYTES, &word).map_err(|error| self.bus(error))?;
-        }
-        let instruction = Instruction::store(u64::from(slot), buffer.iova().0, program.len() as u64);
+            one.instruction.with_flags(flags).encode()
+        };
+        let words: Vec<u8> = program.iter().enumerate().flat_map(word).collect();
+        let (slot_number, count) = (u64::from(slot), program.len() as u64);
+        let store = self.hand_over(&words, deadline, |address| Instruction::store(slot_number, address, count))?;
         let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
         // Even a failure leaves the slot's old program undefined.
         let stored = Arc::new(());
@@ -87,7 +91,7 @@ impl Card {
         let queue = self.queue_mut();
         // Until the store is done, either program may be there.
         queue.ledger.keep_resident(slot, &named);
-        let token = queue.push_when_room(Bound::checked(instruction, Held::One(buffer)), deadline)?;
+        let token = queue.push_when_room(store, deadline)?;
         self.wait_done(&token, deadline)?;
         self.queue_mut().ledger.set_resident(slot, named);
         Ok(Resident { stored, slot, words: program.len() })

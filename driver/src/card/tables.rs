@@ -5,7 +5,6 @@ use cmdseq::{Instruction, Table, Tables};
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 
 impl Card {
@@ -38,10 +37,9 @@ impl Card {
                 .check(*slot, self.capabilities())
                 .map_err(|error| Error::argument("table", format!("slot {slot}"), error.to_string()))?;
             let encoded = table.encode();
-            let buffer = self.allocate(encoded.len())?;
-            buffer.write(0, &encoded).map_err(|error| self.bus(error))?;
-            let instruction = Instruction::table(*slot, buffer.iova().0, table.entries.len() as u64);
-            let instruction = Bound::from(instruction).holding(buffer);
+            let entries = table.entries.len() as u64;
+            let instruction =
+                self.hand_over(&encoded, deadline, |address| Instruction::table(*slot, address, entries))?;
             loading.push((*slot, self.queue_mut().push_when_room(instruction, deadline)?));
         }
         self.queue_mut().ring()?;

@@ -56,7 +56,7 @@ pub enum Error {
         id: u8,
     },
     /// A wait reached its time limit. The call may be repeated with the words that are left.
-    #[error("Waited {waited:?} for {what}; {done} bytes are done")]
+    #[error("Waited {waited:.1?} for {what}; {done} bytes are done")]
     TimedOut {
         /// What was waited for.
         what: &'static str,

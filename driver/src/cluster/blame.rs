@@ -1,7 +1,7 @@
 //! Finds the rank that the others wait for: by the state of each sequencer that is not done, read once after a timeout, and by
 //! which cards can be aborted afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use fpga_regs::bits::Status;
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
-use crate::sequencer::state::SequencerState;
+use crate::peers::message::{Message, Received};
 
 /// Most peers, and most ranks waiting for one peer, that a message names; the rest is counted.
 const NAMED: usize = 8;
@@ -34,97 +34,174 @@ pub struct Unfinished {
 }
 
 /// An unfinished rank and the state of its sequencer.
-struct Seen<'a> {
-    unfinished: &'a Unfinished,
-    state: SequencerState,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    rank: u32,
+    node: u32,
+    /// Its card.
+    name: String,
+    phase: String,
+    instruction: Option<usize>,
+    operation: String,
+    completed: u64,
+    /// The node that its sequencer waits for.
+    waiting_peer: Option<u32>,
+    is_halted: bool,
+    /// The errors that the card reports, if there are any.
+    errors: Option<String>,
     last_seen: String,
+    /// Whether its card could not be aborted: it has stopped, whatever its registers say it was at.
+    is_stuck: bool,
     /// The rank, among those not done, that it waits for.
     waits_for: Option<u32>,
     /// How many wait for it.
     waiting: usize,
-    /// Whether its card could not be aborted: it has stopped, whatever its registers say it was at.
-    is_stuck: bool,
 }
 
-impl Seen<'_> {
+impl Seen {
+    /// Reads seven registers of the card.
+    fn read(cards: &[Card], unfinished: &Unfinished) -> Result<Seen> {
+        let card = &cards[unfinished.card];
+        let state = card.sequencer_state()?;
+        Ok(Seen {
+            rank: unfinished.rank,
+            node: card.node(),
+            name: card.name().to_owned(),
+            phase: unfinished.phase.to_owned(),
+            instruction: unfinished.instruction,
+            operation: unfinished.operation.to_string(),
+            completed: unfinished.completed,
+            waiting_peer: state.waiting_peer,
+            is_halted: state.status.contains(Status::HALTED),
+            errors: (!state.health.is_good()).then(|| state.health.to_string()),
+            last_seen: card.queue().last_seen(&state),
+            is_stuck: card.state() != State::Running,
+            waits_for: None,
+            waiting: 0,
+        })
+    }
+
     /// Whether it waits for no other card: it has stopped, or is at work.
     fn waits_for_nobody(&self) -> bool {
-        self.state.waiting_peer.is_none() || self.state.status.contains(Status::HALTED)
+        self.waiting_peer.is_none() || self.is_halted
+    }
+
+    fn write(&self, message: &mut Message) {
+        let optional = |message: &mut Message, value: Option<u64>| {
+            message.u64(value.map_or(0, |value| value + 1));
+        };
+        message.u32(self.rank).u32(self.node).text(&self.name).text(&self.phase);
+        optional(message, self.instruction.map(|index| index as u64));
+        message.text(&self.operation).u64(self.completed);
+        optional(message, self.waiting_peer.map(u64::from));
+        message.u8(self.is_halted.into()).u8(self.is_stuck.into());
+        message.text(self.errors.as_deref().unwrap_or("")).text(&self.last_seen);
+    }
+
+    fn read_from(received: &mut Received<'_>) -> Option<Seen> {
+        let optional = |received: &mut Received<'_>| Some(received.u64()?.checked_sub(1));
+        let flag = |received: &mut Received<'_>| received.u8().filter(|flag| *flag < 2).map(|flag| flag == 1);
+        Some(Seen {
+            rank: received.u32()?,
+            node: received.u32()?,
+            name: received.text()?,
+            phase: received.text()?,
+            instruction: optional(received)?.map(|index| index as usize),
+            operation: received.text()?,
+            completed: received.u64()?,
+            waiting_peer: optional(received)?.map(|node| node as u32),
+            is_halted: flag(received)?,
+            is_stuck: flag(received)?,
+            errors: Some(received.text()?).filter(|errors| !errors.is_empty()),
+            last_seen: received.text()?,
+            waits_for: None,
+            waiting: 0,
+        })
     }
 }
 
-/// Ranks that were not done in time, at least one, and what their cards were at.
+/// Ranks that were not done in time, at least one, and what their cards were at: an abort changes that.
+#[derive(Debug)]
 pub(crate) struct Late {
-    unfinished: Vec<Unfinished>,
-    /// Of each, its state and what to print of it: an abort changes both.
-    states: Result<Vec<(SequencerState, String)>>,
+    seen: Result<Vec<Seen>>,
     waited: Duration,
 }
 
 impl Late {
     /// Reads seven registers of each of the cards.
-    pub(crate) fn observe(cards: &[Card], unfinished: Vec<Unfinished>, waited: Duration) -> Self {
-        let read = |card: &Card| card.sequencer_state().map(|state| (state, card.queue().last_seen(&state)));
-        let states = unfinished.iter().map(|one| read(&cards[one.card])).collect();
-        Late { unfinished, states, waited }
+    pub(crate) fn observe(cards: &[Card], unfinished: &[Unfinished], waited: Duration) -> Self {
+        Late { seen: unfinished.iter().map(|one| Seen::read(cards, one)).collect(), waited }
+    }
+
+    /// Ranks seen by several processes.
+    pub(crate) fn together(seen: Vec<Seen>, waited: Duration) -> Self {
+        Late { seen: Ok(seen), waited }
+    }
+
+    /// Takes what was seen; the error of a card that is gone.
+    pub(crate) fn into_seen(self) -> Result<Vec<Seen>> {
+        self.seen
+    }
+
+    /// Notes which cards could not be aborted since.
+    pub(crate) fn note_stuck(&mut self, is_stuck: impl Fn(u32) -> bool) {
+        for seen in self.seen.iter_mut().flatten() {
+            seen.is_stuck |= is_stuck(seen.node);
+        }
     }
 
     /// Returns the error of the wait for ranks of a group of these nodes: it names the rank that the others wait for. If the
     /// cards were aborted since, that is one that could not be. `undefined` is what the timeout leaves undefined.
-    pub(crate) fn error(self, cards: &[Card], group: &[u32], undefined: &str) -> Error {
-        let Late { unfinished, states, waited } = self;
-        let seen = match states {
-            Ok(states) => see(cards, group, &unfinished, states),
+    pub(crate) fn error(self, group: &[u32], undefined: &str) -> Error {
+        let seen = match self.seen {
+            Ok(seen) => linked(seen, group),
             // A card that is gone is the one that the others wait for.
             Err(error) => return error,
         };
         let Some(blamed) = blamed(&seen) else { unreachable!("observed with a rank that is not done") };
-        let Unfinished { rank, card, phase, instruction, operation, .. } = *blamed.unfinished;
-        let card = &cards[card];
+        let Seen { rank, node, name, phase, instruction, operation, last_seen, .. } = blamed;
         let index = instruction.map_or(String::new(), |index| format!("instruction {index}, "));
         let what = format!(
-            "rank {rank} ({}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}{}; {undefined}",
-            card.name(),
-            unfinished.len(),
+            "rank {rank} ({name}) to complete its {phase} ({index}{operation}), {} of {} ranks not being done{}{}; {undefined}",
+            seen.len(),
             group.len(),
             waiting(&seen, group),
-            errors(&seen, rank),
+            errors(&seen, *rank),
         );
-        let last_seen = blamed.last_seen.clone();
-        Error::Timeout { what, node: Some(card.node()), rank: Some(rank), instruction, waited, last_seen }
+        let (node, rank, instruction, last_seen) = (Some(*node), Some(*rank), *instruction, last_seen.clone());
+        Error::Timeout { what, node, rank, instruction, waited: self.waited, last_seen }
     }
 }
 
-fn see<'a>(
-    cards: &[Card],
-    group: &[u32],
-    unfinished: &'a [Unfinished],
-    states: Vec<(SequencerState, String)>,
-) -> Vec<Seen<'a>> {
+pub(crate) fn write_seen(seen: &[Seen], message: &mut Message) {
+    message.list(seen, |message, one| one.write(message));
+}
+
+pub(crate) fn read_seen(received: &mut Received<'_>) -> Option<Vec<Seen>> {
+    received.list(Seen::read_from)
+}
+
+/// Finds out which of `seen` wait for which.
+fn linked(mut seen: Vec<Seen>, group: &[u32]) -> Vec<Seen> {
     let rank_of: BTreeMap<u32, u32> = group.iter().copied().zip(0..).collect();
-    let is_unfinished = |rank: &u32| unfinished.iter().any(|one| one.rank == *rank);
-    let mut seen: Vec<Seen<'_>> = unfinished
-        .iter()
-        .zip(states)
-        .map(|(unfinished, (state, last_seen))| {
-            let peer = state.waiting_peer.and_then(|node| rank_of.get(&node)).copied();
-            let is_stuck = cards[unfinished.card].state() != State::Running;
-            Seen { unfinished, state, waits_for: peer.filter(is_unfinished), waiting: 0, is_stuck, last_seen }
-        })
-        .collect();
+    let unfinished: BTreeSet<u32> = seen.iter().map(|one| one.rank).collect();
     let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
-    seen.iter().filter_map(|one| one.waits_for).for_each(|rank| *waiting.entry(rank).or_default() += 1);
-    seen.iter_mut().for_each(|one| one.waiting = waiting.get(&one.unfinished.rank).copied().unwrap_or(0));
+    for one in &mut seen {
+        let peer = one.waiting_peer.and_then(|node| rank_of.get(&node)).copied();
+        one.waits_for = peer.filter(|rank| unfinished.contains(rank));
+        one.waits_for.into_iter().for_each(|rank| *waiting.entry(rank).or_default() += 1);
+    }
+    seen.iter_mut().for_each(|one| one.waiting = waiting.get(&one.rank).copied().unwrap_or(0));
     seen
 }
 
 /// Returns the rank that the others wait for in the end: one whose card is stuck; else a rank that waits for nobody; else one that waits for a card that is
 /// done or outside of the group; else one of those that wait for each other in a circle. Of several, the one with most ranks
 /// waiting for it, then with fewest completions, then with the lowest rank.
-fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
-    let first = |of: &mut dyn Iterator<Item = &'s Seen<'a>>| {
-        of.min_by_key(|one| (usize::MAX - one.waiting, one.unfinished.completed, one.unfinished.rank))
-    };
+fn blamed(seen: &[Seen]) -> Option<&Seen> {
+    fn first<'s>(of: &mut dyn Iterator<Item = &'s Seen>) -> Option<&'s Seen> {
+        of.min_by_key(|one| (usize::MAX - one.waiting, one.completed, one.rank))
+    }
     first(&mut seen.iter().filter(|one| one.is_stuck))
         .or_else(|| first(&mut seen.iter().filter(|one| one.waits_for_nobody())))
         .or_else(|| first(&mut seen.iter().filter(|one| one.waits_for.is_none())))
@@ -132,8 +209,8 @@ fn blamed<'s, 'a>(seen: &'s [Seen<'a>]) -> Option<&'s Seen<'a>> {
 }
 
 /// Returns the ranks that wait for each other in a circle.
-fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
-    let seen_of: BTreeMap<u32, usize> = seen.iter().map(|one| one.unfinished.rank).zip(0..).collect();
+fn circle(seen: &[Seen]) -> Vec<&Seen> {
+    let seen_of: BTreeMap<u32, usize> = seen.iter().map(|one| one.rank).zip(0..).collect();
     let next = |at: usize| seen[at].waits_for.and_then(|rank| seen_of.get(&rank).copied());
     let mut is_in = vec![false; seen.len()];
     for start in 0..seen.len() {
@@ -146,21 +223,21 @@ fn circle<'s, 'a>(seen: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
 }
 
 /// Formats the errors that the cards of other ranks than the `blamed` one report: what a card lost is why others wait.
-fn errors(seen: &[Seen<'_>], blamed: u32) -> String {
+fn errors(seen: &[Seen], blamed: u32) -> String {
     let mut text = String::new();
-    let others = seen.iter().filter(|one| one.unfinished.rank != blamed && !one.state.health.is_good());
-    for Seen { unfinished, state, .. } in others.take(NAMED) {
-        let _ = write!(text, "; rank {} reports {}", unfinished.rank, state.health);
+    let others = seen.iter().filter(|one| one.rank != blamed).filter_map(|one| Some((one.rank, one.errors.as_ref()?)));
+    for (rank, errors) in others.take(NAMED) {
+        let _ = write!(text, "; rank {rank} reports {errors}");
     }
     text
 }
 
 /// Formats the waits: "; ranks 0, 1 wait for rank 2".
-fn waiting(seen: &[Seen<'_>], group: &[u32]) -> String {
+fn waiting(seen: &[Seen], group: &[u32]) -> String {
     let mut by_peer: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for one in seen {
-        if let Some(node) = one.state.waiting_peer {
-            by_peer.entry(node).or_default().push(one.unfinished.rank);
+        if let Some(node) = one.waiting_peer {
+            by_peer.entry(node).or_default().push(one.rank);
         }
     }
     let mut text = String::new();

@@ -13,7 +13,7 @@ use cmdseq::{Capabilities, Combine, Completion, CostModel, Flags, Instruction, O
 
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::report::Execution;
 use crate::report::times::since;
@@ -40,12 +40,16 @@ const GROUP: u16 = 1;
 /// channels in all cards' memories. Takes at most 10 minutes.
 ///
 /// # Errors
-/// Those of [`Cluster::execute`].
+/// Those of [`Cluster::execute`]; [`Error::BadArgument`] if other processes hold members of `cluster`.
 pub fn calibrate(cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     calibrate_until(Deadline::after(WHOLE), cluster, progress)
 }
 
 fn calibrate_until(deadline: Deadline, cluster: &mut Cluster, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
+    if !cluster.is_alone() {
+        let ranks = cluster.peers().size();
+        return Err(Error::argument("cluster", format!("of {ranks} processes"), "one process that holds all cards"));
+    }
     let capabilities = cluster.capabilities().clone();
     let mut measuring = Measuring {
         stated: capabilities.timing,
@@ -207,6 +211,10 @@ impl Measuring<'_> {
 
     /// Measures copies from host memory.
     fn host(&mut self) -> Result<()> {
+        if !self.capabilities.host_memory {
+            self.skip("host_mbps", "the sequencers reach no host memory");
+            return Ok(());
+        }
         let most = LARGE.last().copied().unwrap_or(0);
         let timeout = self.timeout();
         let card = self.cluster.card_mut(0);
@@ -493,7 +501,6 @@ fn spread(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
     use fpga_fake::{Fake, Reply};
 
     #[test]

@@ -3,9 +3,10 @@
 //! An id is the same on all members. An instruction that still names one that was freed is refused by the card, because no
 //! card is given an id twice between two resets: of the entries that are free on all members, the one with most
 //! [generations](cmdseq::communicator::GENERATIONS) left is taken, and where none is left a communicator is refused
-//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are two exceptions. An id that
-//! only plans have had may serve a plan again, for no one else was told it; and a card that tells no generations apart has
-//! only one id for each entry.
+//! ([`Error::IdsSpent`]). That is after 7936 communicators on the cards of this version. There are three exceptions. An id that
+//! only plans have had may serve a plan again, for no one else was told it. A card that tells no generations apart has
+//! only one id for each entry. And the id of a communicator that its ranks have [registered](Cluster::register) returns when no
+//! other is left, if all its members have freed it.
 //!
 //! Communicators of plans share the table with those that are held: they are found by their members, stay defined for the
 //! next plan, and make room when there is no other.
@@ -17,15 +18,17 @@ use cmdseq::communicator::ContextId;
 use cmdseq::{Completion, Instruction, Operation, Status, plan};
 
 use crate::card::Card;
-use crate::card::communicator_table::{Defined, Members, Spent};
+use crate::card::communicator_table::{Defined, Members};
 use crate::cluster::Cluster;
+use crate::cluster::agreement::read_all;
 use crate::communicators::contexts::Contexts;
-use crate::communicators::registry::{Held, NoEntry, Owner};
+use crate::communicators::offer::{NoEntry, Offer};
+use crate::communicators::registry::{Held, Owner};
 use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
+use crate::peers::message::{Message, Received};
 use crate::queue::check;
 
 impl Cluster {
@@ -35,7 +38,7 @@ impl Cluster {
         world.unwrap_or_else(|| unreachable!("the world is never removed"))
     }
 
-    /// A communicator of ranks `ranks` of `parent`, in this order, as `MPI_Comm_create_group` makes them.
+    /// A communicator of ranks `ranks` of `parent`, in this order, as `MPI_Comm_create_group` makes them. Collective.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if there are none, one of them is not a rank or there twice, or a card is not held;
@@ -57,7 +60,7 @@ impl Cluster {
     }
 
     /// Splits `parent` as `MPI_Comm_split` does: `choices` has one for each of its ranks, none for a rank that is to be in no new
-    /// communicator. Returns the communicator of each rank. All of them have one id.
+    /// communicator. Returns the communicator of each rank. All of them have one id. Collective.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -83,7 +86,7 @@ impl Cluster {
         Ok(choices.iter().map(of_rank).collect())
     }
 
-    /// Another communicator of the same ranks.
+    /// Another communicator of the same ranks. Collective.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -93,8 +96,9 @@ impl Cluster {
         self.allocate_one(members, Owner::Handle, deadline)
     }
 
-    /// Frees `communicator`, on the cards after the instructions already in their queues. If a stored plan uses it too, it
-    /// stays on the cards until that plan is dropped.
+    /// Frees `communicator`, on the cards held here after the instructions already in their queues. Asks no other rank. If a stored plan
+    /// uses it too, it stays on the cards until that plan is dropped. The id of one that its ranks
+    /// [registered](Cluster::register) returns once all of them have freed it.
     ///
     /// # Errors
     /// [`Error::Stale`] if it was freed before, [`Error::BadArgument`] for the one of all cards. If a card fails, those of
@@ -158,7 +162,7 @@ impl Cluster {
     }
 
     /// Defines those communicators of a plan that are not defined, and returns the ids of all. A held communicator with the
-    /// same members is shared; but two ids of the plan are two communicators.
+    /// same members is shared; but two ids of the plan are two communicators. Collective.
     ///
     /// # Errors
     /// As [`create`](Cluster::create).
@@ -179,24 +183,54 @@ impl Cluster {
     ) -> Result<Contexts> {
         let mut contexts = Contexts::default();
         let mut taken = Vec::new();
+        let mut outcome = Ok(());
         for plan::Communicator { id, members } in communicators {
             if contexts.has(*id, members) {
                 continue;
             }
             let shared = match apart.contains(id) {
                 true => None,
-                false => self.registry.shared(members, &taken).map(|held| held.key),
+                false => self.registry.shared(members, &taken).map(|held| (held.key, held.id)),
             };
-            let key = match shared {
+            let key = match self.shared_by_all(std::mem::replace(&mut outcome, Ok(())), shared, members, deadline)? {
                 Some(key) => key,
                 None => self.allocate_one(members.as_slice().into(), Owner::Plan, deadline)?.key,
             };
             let held = self.registry.find(key).ok_or(Error::Stale { what: "communicator" })?;
             contexts.add(*id, held.id, Arc::clone(&held.members), Arc::clone(&held.pin));
             taken.push(key);
-            self.ensure(key, deadline)?;
+            outcome = self.ensure(key, deadline);
+            if self.is_alone() {
+                outcome?;
+                outcome = Ok(());
+            }
         }
-        Ok(contexts)
+        if taken.is_empty() { Ok(contexts) } else { self.agree_until(outcome, deadline).map(|()| contexts) }
+    }
+
+    /// The key of a communicator with these members, if all ranks that hold one of them share the same id.
+    fn shared_by_all(
+        &mut self,
+        outcome: Result<()>,
+        shared: Option<(u64, ContextId)>,
+        members: &[u32],
+        deadline: Deadline,
+    ) -> Result<Option<u64>> {
+        let key = shared.map(|(key, _)| key);
+        if self.is_alone() {
+            return outcome.map(|()| key);
+        }
+        let is_member = members.iter().any(|node| self.holds(*node));
+        let data = |(): &()| {
+            let mut message = Message::default();
+            message.u8(is_member.into()).u32(shared.map_or(u32::MAX, |(_, id)| u32::from(id.raw())));
+            message
+        };
+        let ((), all) = self.exchange(outcome, data, deadline)?;
+        let all = read_all(&all, "the id of a communicator", |received| Some((received.u8()? == 1, received.u32()?)))?;
+        let ids: BTreeSet<u32> = all.into_iter().filter(|(is_member, _)| *is_member).map(|(_, id)| id).collect();
+        let is_same = ids.len() == 1 && !ids.contains(&u32::MAX);
+        Ok(key.filter(|_| is_same))
     }
 
     /// Notes that programs have changed the entry of `id` of node `node`, so that its next use defines it again.
@@ -211,43 +245,108 @@ impl Cluster {
         Ok(())
     }
 
-    fn allocate_one(&mut self, members: Members, owner: Owner, deadline: Deadline) -> Result<Communicator> {
+    pub(crate) fn allocate_one(&mut self, members: Members, owner: Owner, deadline: Deadline) -> Result<Communicator> {
         let made = self.allocate(vec![members], owner, deadline)?;
         made.into_iter().next().ok_or(Error::Stale { what: "communicator" })
     }
 
-    /// Makes communicators that have no card in common, all with one id.
+    /// Makes communicators that have no card in common, all with one id, which is free on all cards.
     fn allocate(&mut self, groups: Vec<Members>, owner: Owner, deadline: Deadline) -> Result<Vec<Communicator>> {
         let nodes = groups.concat();
         if nodes.is_empty() {
             return Ok(Vec::new());
         }
         groups.iter().try_for_each(|members| self.check_members(members))?;
-        let (cards, limit) = (nodes.len(), self.registry.entries);
-        let free = self.registry.free_entry(&nodes, &self.spent(&nodes)?).map_err(|none| match none {
-            NoEntry::Full => Error::TableFull { cards, limit },
-            NoEntry::Spent => Error::IdsSpent { cards },
-        })?;
-        for key in free.evicted {
+        let id = self.free_id(&nodes, deadline)?;
+        for key in self.registry.in_the_way(id.index(), &nodes) {
             // A card that does not free it may be none of the new ones; if it is, it is told again.
             if let Err(error) = self.release(key, deadline) {
                 log::debug!("a communicator that made room is not freed on all cards: {error}");
             }
         }
-        let id = self.spent(&nodes)?.first_left(free.entry, self.registry.generations);
-        let id = id.ok_or(Error::IdsSpent { cards })?;
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
         self.ensure_or_release(&keys, deadline)?;
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
     }
 
-    /// Returns the ids that at least one of `nodes` was given.
-    fn spent(&self, nodes: &[u32]) -> Result<Spent> {
-        let mut spent = Spent::default();
-        for node in nodes {
-            spent.add_all(&self.cards()[self.index_of(*node)?].spent);
+    /// An id that is free on the cards of `nodes`.
+    fn free_id(&mut self, nodes: &[u32], deadline: Deadline) -> Result<ContextId> {
+        let generations = self.registry.generations;
+        let mut chosen = self.offer_of_all(nodes, deadline)?.choose(generations);
+        if chosen == Err(NoEntry::Spent) && self.return_freed(deadline)? {
+            chosen = self.offer_of_all(nodes, deadline)?.choose(generations);
         }
-        Ok(spent)
+        let (cards, limit) = (nodes.len(), self.registry.entries);
+        chosen.map_err(|none| match none {
+            NoEntry::Full => Error::TableFull { cards, limit },
+            NoEntry::Spent => Error::IdsSpent { cards },
+        })
+    }
+
+    /// What the cards of `nodes` can all take, whoever holds them.
+    fn offer_of_all(&mut self, nodes: &[u32], deadline: Deadline) -> Result<Offer> {
+        let held = self.held(nodes)?;
+        let nodes: Vec<u32> = held.iter().map(|(place, _)| nodes[*place]).collect();
+        let mut offer = self.registry.offer(&nodes, |place| &self.cards[held[place].1].spent);
+        if self.is_alone() {
+            return Ok(offer);
+        }
+        let data = |(): &()| {
+            let mut message = Message::default();
+            offer.write(&mut message);
+            message
+        };
+        let ((), all) = self.exchange(Ok(()), data, deadline)?;
+        read_all(&all, "free ids", Offer::read)?.iter().for_each(|other| offer.and(other));
+        Ok(offer)
+    }
+
+    /// Takes back the ids of registered communicators that all their members, all of which are here, have freed. Returns whether
+    /// there were any.
+    fn return_freed(&mut self, deadline: Deadline) -> Result<bool> {
+        let write = |freed: &[(ContextId, Members)]| {
+            let mut message = Message::default();
+            message.list(freed, |message, (id, members)| {
+                message.u16(id.raw()).list(members, |message, node| {
+                    message.u32(*node);
+                });
+            });
+            message
+        };
+        let own = std::mem::take(&mut self.registry.freed);
+        let exchanged = match self.is_alone() {
+            true => Ok(((), vec![write(&own).into_bytes()])),
+            false => self.exchange(Ok(()), |()| write(&own), deadline),
+        };
+        let read = |received: &mut Received<'_>| {
+            received
+                .list(|one| Some((one.u16()?, one.list(Received::u32)?)))
+                .map(|all| all.into_iter().collect::<BTreeSet<_>>())
+        };
+        let all = match exchanged.and_then(|((), all)| read_all(&all, "freed ids", read)) {
+            Ok(all) => all,
+            Err(error) => {
+                self.registry.freed = own;
+                return Err(error);
+            }
+        };
+        // The other ranks come to the same result: all members of a communicator are among them.
+        let is_freed = |(id, members): &(ContextId, Members)| {
+            let one = (id.raw(), members.to_vec());
+            members.iter().all(|node| {
+                let peer = self.peer_of(*node).ok().and_then(|peer| all.get(peer as usize));
+                peer.is_some_and(|freed| freed.contains(&one))
+            })
+        };
+        let (returned, kept): (Vec<_>, Vec<_>) = own.into_iter().partition(is_freed);
+        self.registry.freed = kept;
+        for (id, members) in &returned {
+            for index in self.here(members)? {
+                self.card_mut(index).spent.remove(*id);
+            }
+        }
+        // Also if only others took some back.
+        Ok(all.iter().any(|freed| !freed.is_empty()))
     }
 
     /// Refuses members that cannot form a communicator.
@@ -256,19 +355,20 @@ impl Cluster {
         if members.is_empty() || members.len() as u64 > u64::from(most) {
             return Err(Error::argument("members", members.len(), format!("a communicator has 1 to {most} ranks")));
         }
-        let mut is_taken = vec![false; self.cards().len()];
+        let mut is_taken = BTreeSet::new();
         for node in members {
             u16::try_from(*node).map_err(|_| Error::argument("node", node, "a node number of 16 bits"))?;
-            if std::mem::replace(&mut is_taken[self.index_of(*node)?], true) {
+            if !is_taken.insert(*node) {
                 return Err(Error::argument("node", node, "each node is a member once"));
             }
         }
-        Ok(())
+        self.held(members).map(drop)
     }
 
     /// Defines new communicators; if a card refuses one, none of them stays.
     fn ensure_or_release(&mut self, keys: &[u64], deadline: Deadline) -> Result<()> {
         let defined = keys.iter().try_for_each(|key| self.ensure(*key, deadline));
+        let defined = self.agree_until(defined, deadline);
         if defined.is_err() {
             for key in keys {
                 if let Err(error) = self.release(*key, deadline) {
@@ -287,8 +387,7 @@ impl Cluster {
             return Ok(());
         }
         let (mut before, mut missing) = (Vec::new(), Vec::new());
-        for node in members.iter() {
-            let index = self.index_of(*node)?;
+        for index in self.here(&members)? {
             match &self.cards()[index].entries[id.index() as usize] {
                 Some(one) if one.is_certain && one.id == id && one.members == members => continue,
                 // It may be there, or it could not be freed.
@@ -333,8 +432,11 @@ impl Cluster {
     /// Removes communicator `key` here and on its cards.
     fn release(&mut self, key: u64, deadline: Deadline) -> Result<()> {
         let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
-        let Held { id, members, is_told, .. } = self.registry.held.remove(index);
-        let indices = members.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>>>()?;
+        let Held { id, members, is_told, is_registered, .. } = self.registry.held.remove(index);
+        let indices = self.here(&members)?;
+        if is_registered {
+            self.registry.freed.push((id, members));
+        }
         let is_there = |index: &usize| self.cards()[*index].entries[id.index() as usize].is_some();
         self.forget(indices.iter().copied().filter(is_there).map(|index| (index, id)).collect(), deadline)?;
         if !is_told {
@@ -390,10 +492,9 @@ fn is_refused(completion: &Completion) -> bool {
 impl Card {
     /// Submits the definition of `id` as `table`.
     fn push_group(&mut self, id: ContextId, table: &[u8], deadline: Deadline) -> Result<Token> {
-        let buffer = self.allocate(table.len())?;
-        buffer.write(0, table).map_err(|error| self.bus(error))?;
-        let instruction = Instruction::group(id.raw(), buffer.iova().0, (table.len() / 2) as u64);
-        let token = self.queue_mut().push_when_room(Bound::from(instruction).holding(buffer), deadline)?;
+        let ranks = (table.len() / 2) as u64;
+        let group = self.hand_over(table, deadline, |address| Instruction::group(id.raw(), address, ranks))?;
+        let token = self.queue_mut().push_when_room(group, deadline)?;
         self.queue_mut().ring()?;
         Ok(token)
     }

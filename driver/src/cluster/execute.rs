@@ -9,15 +9,17 @@ use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
+use crate::cluster::agreement::{digest, read_all};
 use crate::cluster::blame::{Late, Unfinished};
+use crate::cluster::ending::Ending;
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::synchronise::synchronise;
-use crate::cluster::{Cluster, UNDEFINED, check_programs, in_phase};
+use crate::cluster::{Cluster, check_programs, in_phase};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::report::repetitions::Repetitions;
+use crate::report::repetitions::{self, REPETITIONS_KEPT, Repetitions};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 use crate::sequencer::state::CYCLES_MASK;
@@ -26,7 +28,7 @@ use crate::sequencer::state::CYCLES_MASK;
 const BARRIERS: usize = 2;
 
 impl Cluster {
-    /// Runs the programs of `set`, such as those of a plan, on its cards: defines those of its communicators that are not defined,
+    /// Runs the programs of `set`, such as those of a plan, on its cards. Collective. Defines those of its communicators that are not defined,
     /// loads the tables that are not loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the
     /// input before: see [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the
     /// set through windows that are open while the programs run. A communicator that a program defines itself needs an entry in
@@ -50,22 +52,25 @@ impl Cluster {
             return Err(Error::argument("start delays", delays.len(), expected));
         }
         let deadline = Deadline::after(execution.timeout);
-        let indices = self.running(group)?;
+        let held = self.launchable(set, execution, deadline)?;
         let start = synchronise(set, self.capabilities(), BARRIERS);
         let changed = changed_ids(set);
         let freed = changed.iter().map(|(_, id)| *id).collect();
         let contexts = self
             .contexts_apart(&start.communicators, &freed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
-        self.load_tables(set, &indices, deadline).map_err(|error| in_phase(error, group, "tables"))?;
+        let loaded = self.load_tables(set, &held, deadline).map_err(|error| in_phase(error, group, "tables"));
+        self.agree_until(loaded, deadline)?;
         let mut opened = Vec::with_capacity(2);
         for programs in [&start, set] {
-            let through = self.open_windows(programs, None, &indices, |node, id| contexts.id(node, id), deadline);
+            let through = self.open_windows(programs, None, &held, |node, id| contexts.id(node, id), deadline);
             opened.push(through.map_err(|error| in_phase(error, group, "windows"))?);
         }
 
-        let mut runs: Vec<_> = (0..group.len())
-            .map(|rank| {
+        let mut runs: Vec<_> = held
+            .iter()
+            .map(|(rank, index)| {
+                let (rank, index) = (*rank, *index);
                 let delay = delays.get(rank).copied().filter(|cycles| *cycles != 0);
                 let [mut prologue, mut program] =
                     [&start, set].map(|set| contexts.translate(group[rank], &set.programs[rank].instructions));
@@ -74,66 +79,87 @@ impl Cluster {
                 let mut prologue = prologue.into_owned();
                 let synchronising = prologue.len();
                 prologue.extend(delay.map(Instruction::delay));
-                RepeatedRun::new(rank as u32, indices[rank], prologue, synchronising, program, execution)
+                RepeatedRun::new(rank as u32, index, prologue, synchronising, program, execution)
             })
             .collect();
-        let with_program = runs.iter().filter(|run| !run.program.is_empty()).count();
-        let mut counted = Repetitions::new(with_program);
-        let mut late = None;
-        let mut outcome = self.run_ranks(&mut runs, &mut counted, deadline).map(|found| late = found);
-        if outcome.is_err() || runs.iter().any(|run| !run.is_done() || run.has_failed()) {
-            outcome = outcome.and(self.abort_all(&mut runs));
-        }
-        if let Some(late) = late {
-            outcome = Err(late.error(self.cards(), group, UNDEFINED));
-        }
+        let mut counted = match self.is_alone() {
+            true => Repetitions::new(runs.iter().filter(|run| !run.program.is_empty()).count()),
+            false => Repetitions::listing(),
+        };
+        let ending = self.run_ranks(&mut runs, &mut counted, deadline);
+        let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
+        let outcome = self.conclude(group, &indices, ending, || counted.write_list(), deadline);
         opened.into_iter().for_each(|through| self.close_after(through));
-        changed.iter().try_for_each(|(node, id)| self.unsettle(*node, contexts.id(*node, *id)))?;
-        ranks::first_failure(&runs, |run, aborted| run.failure(self.cards()[run.card].node(), aborted))?;
-        outcome?;
+        for (node, id) in changed.iter().filter(|(node, _)| self.holds(*node)).copied().collect::<Vec<_>>() {
+            self.unsettle(node, contexts.id(node, id))?;
+        }
+        let lists = outcome?;
+        if !self.is_alone() {
+            let lists = read_all(&lists, "repetitions", repetitions::read_list)?;
+            counted =
+                Repetitions::together(lists, set.programs.iter().filter(|one| !one.instructions.is_empty()).count());
+        }
         let clock_khz = self.capabilities().clock_khz;
         let reports = runs.into_iter().map(|run| run.report(self.cards())).collect();
         Ok(Report::new(reports, clock_khz, counted))
     }
 
+    /// Places in the set and indices of the cards held here, if all cards of the set run and all ranks execute the same.
+    fn launchable(
+        &mut self,
+        set: &ProgramSet,
+        execution: &Execution,
+        deadline: Deadline,
+    ) -> Result<Vec<(usize, usize)>> {
+        let mut held = self.running(&set.nodes);
+        if !self.is_alone() && execution.repeat as usize > REPETITIONS_KEPT {
+            let expected = format!("at most {REPETITIONS_KEPT} if several processes hold the cards");
+            held = Err(Error::argument("repeat", execution.repeat, expected));
+        }
+        let terms = || {
+            let Execution { repeat, start_delay_cycles, .. } = execution;
+            let term = |name: &str, value: String| (name.to_owned(), value);
+            let delays = format!("{start_delay_cycles:?}");
+            vec![term("repeat", repeat.to_string()), term("start delay", delays), term("program digest", digest(set))]
+        };
+        self.compare_until(held, terms, deadline)
+    }
+
     /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
-    fn load_tables(&mut self, set: &ProgramSet, indices: &[usize], deadline: Deadline) -> Result<()> {
+    fn load_tables(&mut self, set: &ProgramSet, held: &[(usize, usize)], deadline: Deadline) -> Result<()> {
         let cards = self.all_mut();
         let mut loading = Vec::new();
-        for (index, program) in indices.iter().zip(&set.programs) {
-            let tokens = cards[*index].push_tables(&program.tables, deadline)?;
+        for (rank, index) in held {
+            let tables = &set.programs[*rank].tables;
+            let tokens = cards[*index].push_tables(tables, deadline)?;
             if !tokens.is_empty() {
-                loading.push((*index, &program.tables, tokens));
+                loading.push((*index, tables, tokens));
             }
         }
         loading.into_iter().try_for_each(|(index, tables, tokens)| cards[index].await_tables(tables, tokens, deadline))
     }
 
-    /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end. Returns who was
-    /// late.
-    fn run_ranks(
-        &mut self,
-        runs: &mut [RepeatedRun<'_>],
-        counted: &mut Repetitions,
-        deadline: Deadline,
-    ) -> Result<Option<Late>> {
-        let cards = self.all_mut();
-        for run in runs.iter_mut() {
-            run.fill(&mut cards[run.card], counted)?;
-        }
-        match ranks::run(cards, runs, counted, deadline)? {
-            Ended::Done => Ok(None),
-            Ended::Late => {
-                let unfinished = runs.iter().filter_map(RepeatedRun::unfinished).collect();
-                Ok(Some(Late::observe(cards, unfinished, deadline.waited())))
+    /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end. What is in flight at
+    /// the end is abandoned.
+    fn run_ranks(&mut self, runs: &mut [RepeatedRun<'_>], counted: &mut Repetitions, deadline: Deadline) -> Ending {
+        let mut late = None;
+        let filled = runs.iter_mut().try_for_each(|run| run.fill(&mut self.cards[run.card], counted).map(drop));
+        let ran = filled.and_then(|()| ranks::run(&mut self.cards, runs, counted, &mut *self.group.peers, deadline));
+        let ended = match ran {
+            Ok(Ended::Done) => Ok(()),
+            Ok(Ended::Raised(rank)) => Err(Ending::raised(rank)),
+            Ok(Ended::Late) => {
+                let unfinished: Vec<_> = runs.iter().filter_map(RepeatedRun::unfinished).collect();
+                late = Some(Late::observe(&self.cards, &unfinished, deadline.waited()));
+                Ok(())
             }
-        }
-    }
-
-    /// Aborts all cards. Cards that have failed are aborted too, to drop the data that came in for them.
-    fn abort_all(&mut self, runs: &mut [RepeatedRun<'_>]) -> Result<()> {
+            Err(error) => Err(error),
+        };
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
-        ranks::abort(self.all_mut(), runs.iter().map(|run| run.card))
+        let failed = ranks::first_failure(runs, |run, aborted| run.failure(self.cards[run.card].node(), aborted));
+        // Cards that have failed are aborted too, to drop the data that came in for them.
+        let is_done = runs.iter().all(|run| run.is_done() && !run.has_failed());
+        Ending { failed, ended, late, is_done }
     }
 }
 

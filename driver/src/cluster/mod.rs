@@ -1,11 +1,15 @@
 //! The cards of one fabric, held together.
 
+pub(crate) mod agreement;
 pub(crate) mod blame;
 pub(crate) mod calibrate;
 pub(crate) mod communicators;
+pub(crate) mod ending;
 pub(crate) mod execute;
+pub(crate) mod nonces;
 pub(crate) mod persistent;
 pub(crate) mod ranks;
+pub(crate) mod registration;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod synchronise;
@@ -20,15 +24,22 @@ use fpga_hal::Function;
 use crate::card::Card;
 use crate::card::windows::Keys;
 use crate::cluster::blame::{Late, Unfinished};
+use crate::communicators::group::Group;
 use crate::communicators::registry::Registry;
+use crate::communicators::roster::{Member, difference};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
 
-/// Cards of one fabric, by node: all of them, or some.
+/// Cards of one fabric, all of them or some: a roster of members, and the cards that this process holds.
+///
+/// If other processes hold members too ([`join`](Cluster::join), [`register`](Cluster::register)), then *collective* calls are made by
+/// all ranks with the same arguments, in the same order, and end alike: if one fails, all fail. A call acts on the cards held here.
 #[derive(Debug)]
 pub struct Cluster {
     cards: Vec<Card>,
+    /// Whom collective calls are made with: all members, or those of the communicator that [`among`](Cluster::among) was called for.
+    group: Group,
     /// Node and name of each card, as they were opened.
     order: Vec<(u32, Box<str>)>,
     pub(crate) registry: Registry,
@@ -50,7 +61,7 @@ impl Cluster {
         Cluster::of(cards)
     }
 
-    /// Makes a cluster of cards that are open.
+    /// Makes a cluster of cards that are open, all members of which this process holds.
     ///
     /// # Errors
     /// As [`open`](Cluster::open).
@@ -71,10 +82,27 @@ impl Cluster {
         let of = first.capabilities();
         let registry = Registry::new(of.nodes, of.communicators, of.communicator_generations);
         let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
-        Ok(Cluster { cards, order, registry, keys: Keys::default() })
+        let member = |card: &Card| Member { node: card.node(), peer: 0, name: card.name().to_owned() };
+        let group = Group::alone(cards.iter().map(member).collect());
+        Ok(Cluster { cards, group, order, registry, keys: Keys::default() })
     }
 
-    /// The cards, by node.
+    /// All members, by rank of the process that holds their card, then by node.
+    pub fn roster(&self) -> &[Member] {
+        &self.group.roster
+    }
+
+    /// Nodes of all members, in the order of the [`roster`](Cluster::roster).
+    pub fn nodes(&self) -> Vec<u32> {
+        self.group.roster.iter().map(|member| member.node).collect()
+    }
+
+    /// Whether this process holds the card of `node`.
+    pub fn holds(&self, node: u32) -> bool {
+        self.order.binary_search_by_key(&node, |(node, _)| *node).is_ok()
+    }
+
+    /// The cards held here, by node.
     pub fn cards(&self) -> &[Card] {
         &self.cards
     }
@@ -88,7 +116,7 @@ impl Cluster {
         &mut self.cards[index]
     }
 
-    /// All cards, by node.
+    /// All cards held here, by node.
     pub(crate) fn all_mut(&mut self) -> &mut [Card] {
         &mut self.cards
     }
@@ -171,19 +199,47 @@ impl Cluster {
         self.cards[index].read_pieces(pieces)
     }
 
-    /// Indices of the cards of `nodes`, all of which run.
+    /// Places in `nodes` and indices of the cards held here, all of which run.
     ///
     /// # Errors
-    /// For the first that does not, [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`].
-    pub(crate) fn running(&self, nodes: &[u32]) -> Result<Vec<usize>> {
-        let indices = nodes.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>>>()?;
-        for index in &indices {
+    /// [`Error::BadArgument`] if a node is no member. For the first card that does not run, [`Error::Removed`],
+    /// [`Error::BadCompletion`] or [`Error::NotRunning`].
+    pub(crate) fn running(&self, nodes: &[u32]) -> Result<Vec<(usize, usize)>> {
+        let held = self.held(nodes)?;
+        for (_, index) in &held {
             let queue = self.cards[*index].queue();
             if queue.state() != State::Running {
                 return Err(queue.refusal());
             }
         }
-        Ok(indices)
+        Ok(held)
+    }
+
+    /// Places in `nodes` and indices of the cards held here.
+    pub(crate) fn held(&self, nodes: &[u32]) -> Result<Vec<(usize, usize)>> {
+        let mut held = Vec::with_capacity(nodes.len());
+        for (place, node) in nodes.iter().enumerate() {
+            if self.is_alone() || self.holds(*node) {
+                held.push((place, self.index_of(*node)?));
+            } else {
+                self.peer_of(*node)?;
+            }
+        }
+        Ok(held)
+    }
+
+    /// Indices of the cards of `members` that are held here.
+    pub(crate) fn here(&self, members: &[u32]) -> Result<Vec<usize>> {
+        members.iter().filter(|node| self.holds(**node)).map(|node| self.index_of(*node)).collect()
+    }
+
+    /// The rank of the process that holds the card of a member.
+    pub(crate) fn peer_of(&self, node: u32) -> Result<u32> {
+        let member = self.group.roster.iter().find(|member| member.node == node);
+        member.map(|member| member.peer).ok_or_else(|| {
+            let nodes: Vec<_> = self.group.roster.iter().map(|member| member.node.to_string()).collect();
+            Error::argument("node", node, format!("the members are nodes {}", nodes.join(", ")))
+        })
     }
 
     /// The deadline of a call that begins now and has no timeout of its own: the shortest that the cards have.
@@ -198,7 +254,7 @@ impl Cluster {
     /// # Panics
     /// If there is no unfinished rank, or the index of a card is out of bounds.
     pub fn timeout(&self, group: &[u32], unfinished: &[Unfinished], waited: Duration) -> Error {
-        Late::observe(&self.cards, unfinished.to_vec(), waited).error(&self.cards, group, UNDEFINED)
+        Late::observe(&self.cards, unfinished, waited).error(group, UNDEFINED)
     }
 
     /// `error` of one of the cards, with its rank in a group of these nodes and what was being done. For callers that work
@@ -207,19 +263,13 @@ impl Cluster {
         in_phase(error, group, phase)
     }
 
-    /// Aborts the cards with these indices together: each is stopped before the first goes on. See [`Card::abort`].
-    ///
-    /// # Errors
-    /// The first card's that could not be aborted: it takes nothing more before it is reset.
-    pub fn abort(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<()> {
-        ranks::abort(&mut self.cards, indices.into_iter())
-    }
-
     /// Index of the card that is node `node`.
     pub(crate) fn index_of(&self, node: u32) -> Result<usize> {
         let index = self.order.binary_search_by_key(&node, |(node, _)| *node).map_err(|_| {
             let held: Vec<_> = self.order.iter().map(|(node, _)| node.to_string()).collect();
-            Error::argument("node", node, format!("the cards held are nodes {}", held.join(", ")))
+            let elsewhere = self.group.roster.iter().find(|member| member.node == node);
+            let elsewhere = elsewhere.map_or(String::new(), |member| format!("; rank {} holds it", member.peer));
+            Error::argument("node", node, format!("the cards held are nodes {}{elsewhere}", held.join(", ")))
         })?;
         let (name, card) = (&self.order[index].1, &self.cards[index]);
         if card.node() != node || card.name() != &**name {
@@ -287,47 +337,6 @@ fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Resu
         at += length;
     }
     if at == end { Ok(ranges) } else { Err(refuse()) }
-}
-
-/// In what two cards of one fabric differ that should not.
-fn difference(one: &Capabilities, other: &Capabilities) -> Option<String> {
-    macro_rules! compare {
-        ($($field:ident),* $(,)?) => {
-            $(if one.$field != other.$field {
-                return Some(format!("{} is {:?} and {:?}", stringify!($field), one.$field, other.$field));
-            })*
-        };
-    }
-    compare!(
-        isa,
-        nodes,
-        topology,
-        clock_khz,
-        ports,
-        memory_bytes,
-        memory_channels,
-        stripe_half_bytes,
-        queue_depth_max,
-        communicators,
-        communicator_ranks,
-        communicator_generations,
-        resident_programs,
-        resident_words,
-        signals,
-        tables,
-        windows,
-        lanes,
-        address_align,
-        eager_bytes,
-        eager_limit,
-        operations,
-        element_types,
-        reductions,
-        reductions_extend,
-        extrapolated,
-        timing,
-    );
-    None
 }
 
 #[cfg(test)]

@@ -4,23 +4,30 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
+use cmdseq::plan::ProgramSet;
 use cmdseq::verify::{verify_in_flight, verify_resident};
 use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal, Status, instruction};
 
 use crate::card::Card;
 use crate::card::resident::Resident;
+use crate::cluster::agreement::{digest, first_failing, read_all};
 use crate::cluster::blame::{Late, Unfinished};
-use crate::cluster::ranks::{self, RankRun};
+use crate::cluster::ending::{Ending, Told};
+use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::windows::Through;
 use crate::cluster::{Cluster, check_programs, in_phase};
 use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
 use crate::ledger::token::Tokens;
+use crate::peers::message::Message;
 use crate::report::times::Times;
 
 /// Launches in flight for which there is room without allocating.
 const FLIGHTS: usize = 16;
+
+/// What becomes of a launch after a timeout.
+const GOES_ON: &str = "it goes on, and may be waited for again";
 
 /// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
 ///
@@ -33,6 +40,8 @@ pub struct Prepared {
     capabilities: Capabilities,
     ranks: Vec<Rank>,
     in_flight: usize,
+    /// Why a launch in flight was not launched on the cards held here.
+    not_launched: Option<Error>,
     /// Why a launch needs its cards exclusively, if it does.
     alone: Option<Refusal>,
     /// As long as it lives, its windows are open.
@@ -103,11 +112,18 @@ impl Prepared {
     }
 
     fn times(&self) -> Times {
-        self.completions().fold(Times::default(), |all, (_, one)| Times {
-            t1_cycles: all.t1_cycles.max(one.t1),
-            t2_cycles: all.t2_cycles.max(one.t2),
-            arrival_cycles: all.arrival_cycles.max(one.arrival),
-        })
+        largest(self.completions().map(|(_, one)| one))
+    }
+
+    /// Times of the launch that is waited for, as far as it is complete.
+    fn times_now(&self) -> Times {
+        largest(self.ranks.iter().filter_map(|rank| rank.current))
+    }
+
+    /// Notes that the oldest launch has ended.
+    fn end_launch(&mut self) {
+        self.ranks.iter_mut().for_each(|rank| rank.completion = rank.current.take());
+        self.in_flight -= 1;
     }
 
     /// Returns the failure to report, as [`Cluster::execute`] does: of the lowest rank that was not merely aborted, or of
@@ -151,8 +167,8 @@ impl Prepared {
         set.communicator(*node, communicator)?.members.get(usize::from(peer)).and_then(|node| u16::try_from(*node).ok())
     }
 
-    /// Returns the error of a wait that timed out.
-    fn late(&self, cards: &[Card], waited: Duration) -> Error {
+    /// Observes the ranks that are not done.
+    fn late(&self, cards: &[Card], waited: Duration) -> Late {
         let unfinished = |rank: &Rank| Unfinished {
             rank: rank.rank,
             card: rank.card,
@@ -162,9 +178,14 @@ impl Prepared {
             completed: 0,
         };
         let unfinished: Vec<_> = self.ranks.iter().filter(|rank| !rank.is_done()).map(unfinished).collect();
-        let late = Late::observe(cards, unfinished, waited);
-        late.error(cards, &self.schedule.set.nodes, "it goes on, and may be waited for again")
+        Late::observe(cards, &unfinished, waited)
     }
+}
+
+/// The largest times of several cards.
+fn largest(completions: impl Iterator<Item = Completion>) -> Times {
+    let times = |one: Completion| Times { t1_cycles: one.t1, t2_cycles: one.t2, arrival_cycles: one.arrival };
+    completions.fold(Times::default(), |all, one| all.largest(times(one)))
 }
 
 impl RankRun for Rank {
@@ -224,29 +245,57 @@ impl Cluster {
         verify_resident(set, &arguments, self.capabilities())?;
         let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
         let deadline = self.deadline();
-        let indices = self.running(group)?;
+        let held = self.running(group);
+        let held = self.compare_until(held, || vec![("program digest".to_owned(), digest(set))], deadline)?;
         let contexts = self
             .contexts_apart(&set.communicators, &BTreeSet::new(), deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
         let through = self
-            .open_windows(set, Some(&arguments), &indices, |node, id| contexts.id(node, id), deadline)
+            .open_windows(set, Some(&arguments), &held, |node, id| contexts.id(node, id), deadline)
             .map_err(|error| in_phase(error, group, "windows"))?;
-        let mut ranks = Vec::with_capacity(indices.len());
-        for (rank, (index, program)) in indices.into_iter().zip(&set.programs).enumerate() {
+        let stored = self.store_all(set, &held, &contexts, &through, deadline);
+        let ranks = self.agree_until(stored, deadline)?;
+        let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
+        let mut prepared = Prepared {
+            schedule,
+            capabilities,
+            ranks,
+            in_flight: 0,
+            not_launched: None,
+            alone,
+            _windows: through,
+            _contexts: contexts,
+        };
+        prepared.encode();
+        Ok(prepared)
+    }
+
+    /// Stores the programs of the cards held here.
+    fn store_all(
+        &mut self,
+        set: &ProgramSet,
+        held: &[(usize, usize)],
+        contexts: &Contexts,
+        through: &Through,
+        deadline: Deadline,
+    ) -> Result<Vec<Rank>> {
+        let mut ranks = Vec::with_capacity(held.len());
+        for (rank, index) in held {
+            let program = &set.programs[*rank];
             if program.instructions.is_empty() {
                 continue;
             }
-            let card = self.card_mut(index);
+            let card = self.card_mut(*index);
             let slot = card.free_slot()?;
             let mut program = contexts.translate(card.node(), &program.instructions);
-            through.name(rank, &mut program);
+            through.name(*rank, &mut program);
             let resident = card
                 .store_until(slot, &*program, deadline)
-                .map_err(|error| in_phase(error, group, "storing the program"))?;
+                .map_err(|error| in_phase(error, &set.nodes, "storing the program"))?;
             let tokens = card.queue().tokens(FLIGHTS);
             ranks.push(Rank {
-                rank: rank as u32,
-                card: index,
+                rank: *rank as u32,
+                card: *index,
                 resident,
                 word: Encoded::new(&Instruction::nop()),
                 tokens,
@@ -254,15 +303,12 @@ impl Cluster {
                 completion: None,
             });
         }
-        let (schedule, capabilities) = (schedule.clone(), self.capabilities().clone());
-        let mut prepared =
-            Prepared { schedule, capabilities, ranks, in_flight: 0, alone, _windows: through, _contexts: contexts };
-        prepared.encode();
-        Ok(prepared)
+        Ok(ranks)
     }
 
-    /// Launches `prepared` on all its cards: one word that was encoded before into each ring, and one doorbell for each
-    /// card. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; each card runs them one after
+    /// Launches `prepared` on all its cards held here: one word that was encoded before into each ring, and one doorbell for each
+    /// card. Asks no other rank: all ranks launch the same, in the same order. If other processes hold members, a launch that fails here
+    /// is reported by [`finish`](Cluster::finish), on all ranks. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; each card runs them one after
     /// another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a card before or after
     /// that card runs the same launch, the launch needs its cards for itself until it is finished.
     ///
@@ -273,6 +319,19 @@ impl Cluster {
     /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
+        match self.launch_here(prepared) {
+            Err(error) if !self.is_alone() => {
+                self.group.peers.raise();
+                prepared.in_flight += 1;
+                prepared.not_launched.get_or_insert(error);
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    #[inline]
+    fn launch_here(&mut self, prepared: &mut Prepared) -> Result<()> {
         if let Some(refusal) = &prepared.alone {
             self.check_idle(prepared, refusal)?;
         }
@@ -290,7 +349,8 @@ impl Cluster {
         }
         match start(cards, &mut prepared.ranks) {
             Ok(()) => prepared.in_flight += 1,
-            failed => return failed.and(give_up(cards, prepared)),
+            failed if self.is_alone() => return failed.and(self.give_up_all(prepared)),
+            failed => return failed,
         }
         Ok(())
     }
@@ -303,8 +363,8 @@ impl Cluster {
     }
 
     /// Waits for the oldest launch in flight, for at most `timeout`, and returns its times: the largest over the ranks, from
-    /// the launch on each. After a timeout nothing was consumed or aborted: the launch goes on, and may be waited for again
-    /// or [given up](Cluster::give_up).
+    /// the launch on each. Collective. After a timeout nothing was consumed or aborted: the launch goes on, and may be
+    /// waited for again or [given up](Cluster::give_up).
     ///
     /// # Errors
     /// [`Error::Timeout`] for the rank that the others wait for. [`Error::Failed`] for the lowest rank that failed, with the
@@ -321,23 +381,71 @@ impl Cluster {
             return Err(Error::Stale { what: "prepared schedule" });
         }
         let deadline = Deadline::after(timeout);
-        let mut ended = ranks::run(cards, &mut prepared.ranks, &mut (), deadline).map(drop);
+        if !self.is_alone() {
+            return self.finish_together(prepared, deadline);
+        }
+        let cards = &mut self.cards;
+        let ran = ranks::run(cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline);
+        let mut ended = ran.map(drop);
         let has_failed = prepared.ranks.iter().any(Rank::has_failed);
         if ended.is_ok() && !has_failed && !prepared.ranks.iter().all(Rank::is_done) {
-            match prepared.late(cards, deadline.waited()) {
+            match prepared.late(cards, deadline.waited()).error(&prepared.schedule.set.nodes, GOES_ON) {
                 late @ Error::Timeout { .. } => return Err(late),
                 // The card that the others wait for is gone.
                 other => ended = Err(other),
             }
         }
         let failed = prepared.first_failure(cards);
-        prepared.ranks.iter_mut().for_each(|rank| rank.completion = rank.current.take());
-        prepared.in_flight -= 1;
-        let aborted = if ended.is_err() || has_failed { give_up(cards, prepared) } else { Ok(()) };
+        prepared.end_launch();
+        let aborted = if ended.is_err() || has_failed { self.give_up_all(prepared) } else { Ok(()) };
         failed.and(ended).and(aborted).map(|()| prepared.times())
     }
 
-    /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed.
+    /// Waits for the oldest launch in flight with the ranks of other processes.
+    fn finish_together(&mut self, prepared: &mut Prepared, deadline: Deadline) -> Result<Times> {
+        let ended = match prepared.not_launched.take() {
+            Some(error) => Err(error),
+            None => match ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline) {
+                Ok(Ended::Raised(rank)) => Err(Ending::raised(rank)),
+                other => other.map(drop),
+            },
+        };
+        let is_late = ended.is_ok() && prepared.ranks.iter().any(|rank| !rank.is_done() && !rank.has_failed());
+        let late = is_late.then(|| prepared.late(&self.cards, deadline.waited()));
+        let failed = prepared.first_failure(&self.cards);
+        let mut message = Message::default();
+        let Times { t1_cycles, t2_cycles, arrival_cycles } = prepared.times_now();
+        message.u64(t1_cycles).u64(t2_cycles).u64(arrival_cycles);
+        let is_done = prepared.ranks.iter().all(Rank::is_done);
+        let told = self.tell(Ending { failed, ended, late, is_done }, message.into_bytes(), deadline);
+        let (own, all) = match told {
+            Ok(told) => told,
+            Err(error) => {
+                prepared.forget();
+                let indices: Vec<usize> = prepared.ranks.iter().map(|rank| rank.card).collect();
+                self.stop_without_others(&indices);
+                return Err(error);
+            }
+        };
+        if all.iter().all(Told::is_complete) {
+            prepared.end_launch();
+            let data: Vec<Vec<u8>> = all.into_iter().map(|told| told.data).collect();
+            let times = read_all(&data, "times", |one| {
+                Some(Times { t1_cycles: one.u64()?, t2_cycles: one.u64()?, arrival_cycles: one.u64()? })
+            })?;
+            return Ok(times.into_iter().fold(Times::default(), Times::largest));
+        }
+        if own.is_none() && all.iter().all(|told| told.failing.is_none()) {
+            let seen = all.into_iter().flat_map(|told| told.seen).collect();
+            return Err(Late::together(seen, deadline.waited()).error(&prepared.schedule.set.nodes, GOES_ON));
+        }
+        prepared.end_launch();
+        let failing: Vec<_> = all.into_iter().map(|told| told.failing).collect();
+        let aborted = self.give_up_all(prepared);
+        first_failing(own, &failing).map_or(aborted, Err).map(|()| Times::default())
+    }
+
+    /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed. Collective.
     ///
     /// # Errors
     /// The first card's that could not be aborted: it takes nothing more before it is reset.
@@ -347,7 +455,14 @@ impl Cluster {
             prepared.forget();
             return Err(Error::Stale { what: "prepared schedule" });
         }
-        give_up(self.all_mut(), prepared)
+        self.give_up_all(prepared)
+    }
+
+    /// Abandons all launches in flight and aborts them on the cards.
+    fn give_up_all(&mut self, prepared: &mut Prepared) -> Result<()> {
+        prepared.forget();
+        let indices: Vec<usize> = prepared.ranks.iter().map(|rank| rank.card).collect();
+        self.abort(indices)
     }
 
     /// Writes bytes `offset` and on of a buffer of rank `rank`.
@@ -406,10 +521,4 @@ fn start(cards: &mut [Card], ranks: &mut [Rank]) -> Result<()> {
         cards[rank.card].queue_mut().submit_launch(&rank.word, &mut rank.tokens)?;
     }
     Ok(())
-}
-
-/// Abandons all launches in flight and aborts them on the cards.
-fn give_up(cards: &mut [Card], prepared: &mut Prepared) -> Result<()> {
-    prepared.forget();
-    ranks::abort(cards, prepared.ranks.iter().map(|rank| rank.card))
 }

@@ -10,6 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
 use crate::ledger::token::Token;
+use crate::peers::Peers;
 use crate::queue::stopping::STOP;
 use crate::queue::{QueuePair, check};
 
@@ -44,16 +45,21 @@ pub(crate) enum Ended {
     Done,
     /// The deadline has passed.
     Late,
+    /// This rank of the other processes has given up, or is gone.
+    Raised(u32),
 }
 
-/// Rings every card and takes completions until all ranks are done, [`GRACE`] after a failure, or until the deadline.
+/// Rings every card and takes completions until all ranks are done, [`GRACE`] after a failure here or of one of `peers`, or until the
+/// deadline.
 pub(crate) fn run<R: RankRun>(
     cards: &mut [Card],
     ranks: &mut [R],
     shared: &mut R::Shared,
+    peers: &mut dyn Peers,
     deadline: Deadline,
 ) -> Result<Ended> {
     let mut failed_at = None;
+    let mut raised = None;
     let mut sleeper = 0;
     loop {
         let mut goes_on = false;
@@ -70,7 +76,7 @@ pub(crate) fn run<R: RankRun>(
             failed_at = Some(now);
         }
         if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
-            return Ok(Ended::Done);
+            return Ok(raised.map_or(Ended::Done, Ended::Raised));
         }
         let left = deadline.left();
         if left.is_zero() {
@@ -78,6 +84,10 @@ pub(crate) fn run<R: RankRun>(
         }
         if goes_on {
             continue;
+        }
+        if failed_at.is_none() {
+            raised = peers.raised();
+            failed_at = raised.map(|_| now);
         }
         // Every unfinished card in turn, so that one that is gone or halted is found out.
         sleeper =
@@ -127,13 +137,12 @@ pub(crate) fn first_failure<R>(ranks: &[R], failure: impl Fn(&R, bool) -> Option
     first(false).or_else(|| first(true)).map_or(Ok(()), Err)
 }
 
-/// Aborts the cards with these indices together, because each may wait for what another no longer runs. All are told to stop
-/// before the first is waited for, within one deadline. Once all have stopped, each drops what the others have sent, and
-/// starts again.
+/// Stops the cards with these indices together: all are told to stop before the first is waited for, within one deadline. Returns the
+/// indices of those that have stopped.
 ///
 /// # Errors
-/// The first card's that could not be aborted: it takes nothing more before it is reset.
-pub(crate) fn abort(cards: &mut [Card], indices: impl Iterator<Item = usize>) -> Result<()> {
+/// The first card's that could not be stopped: it takes nothing more before it is reset.
+pub(crate) fn stop(cards: &mut [Card], indices: impl Iterator<Item = usize>) -> (Vec<usize>, Result<()>) {
     let told: Vec<_> = indices.map(|index| (index, cards[index].queue().request_stop())).collect();
     let deadline = Deadline::after(STOP);
     let mut outcome = Ok(());
@@ -144,11 +153,14 @@ pub(crate) fn abort(cards: &mut [Card], indices: impl Iterator<Item = usize>) ->
             _ => outcome = outcome.and(Err(cards[index].queue().refusal())),
         }
     }
+    (stopped, outcome)
+}
+
+/// Starts cards again that have stopped. Each drops what the others have sent, so all of them must have stopped before.
+pub(crate) fn restart(cards: &mut [Card], stopped: Vec<usize>) -> Result<()> {
+    let mut outcome = Ok(());
     for index in stopped {
         outcome = outcome.and(cards[index].abort());
-    }
-    if let Err(error) = &outcome {
-        log::warn!("abort: {error}");
     }
     outcome
 }

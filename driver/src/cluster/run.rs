@@ -8,10 +8,12 @@ use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Completion, Status};
 
 use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::cluster::agreement::digest;
 use crate::cluster::blame::{Late, Unfinished};
+use crate::cluster::ending::Ending;
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::windows::Through;
-use crate::cluster::{Cluster, UNDEFINED};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -20,7 +22,8 @@ use crate::ledger::token::Token;
 /// What became of programs that [`Cluster::run`] ran.
 #[derive(Debug)]
 pub struct Outcome {
-    /// By rank, the completions of the program in order. If the run ended early, there are fewer than instructions.
+    /// By rank, the completions of the program in order; of ranks whose cards other processes hold, none. If the run ended early, there
+    /// are fewer than instructions.
     pub completions: Vec<Vec<Completion>>,
     /// [`Error::Failed`] for the lowest rank that failed, an aborted instruction only if no other failed;
     /// [`Error::Timeout`] for the rank that the others wait for; or the error of a card or a bus.
@@ -28,7 +31,7 @@ pub struct Outcome {
 }
 
 impl Cluster {
-    /// Runs `programs` on the cards of `group`, by rank, and waits for all of them for at most `timeout`.
+    /// Runs `programs` on the cards of `group`, by rank, and waits for all of them for at most `timeout`. Collective.
     ///
     /// Each program starts as soon as its card is told of it: there is no barrier before it, as
     /// [`execute`](Cluster::execute) has. Instructions name communicators and tables by the ids that the cards have: see
@@ -64,47 +67,42 @@ impl Cluster {
             return Err(Error::argument("programs", programs.len(), format!("one for each of {} ranks", group.len())));
         }
         let deadline = Deadline::after(timeout);
-        let indices = self.running(group)?;
-        let through = self.expose(group, &indices, programs, deadline)?;
-        let each = (0..).zip(indices).zip(programs);
-        let mut runs: Vec<_> = each
-            .map(|((rank, card), program)| ProgramRun::new(rank, card, named(program, rank as usize, &through)))
+        let held = self.running(group);
+        let terms = || vec![("programs".to_owned(), digest(&plain(group, programs)))];
+        let held = self.compare_until(held, terms, deadline)?;
+        let through = self.expose(group, &held, programs, deadline)?;
+        let mut runs: Vec<_> = held
+            .iter()
+            .map(|(rank, card)| ProgramRun::new(*rank as u32, *card, named(&programs[*rank], *rank, &through)))
             .collect();
-        let mut late = None;
-        let mut ended = self.run_programs(&mut runs, deadline).map(|found| late = found);
-        if ended.is_err() || !runs.iter().all(ProgramRun::is_done) {
-            runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
-            ended = ended.and(ranks::abort(self.all_mut(), runs.iter().map(|run| run.card)));
-        }
-        if let Some(late) = late {
-            ended = Err(late.error(self.cards(), group, UNDEFINED));
-        }
+        let ending = self.run_programs(group, &mut runs, deadline);
+        let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
+        let result = self.conclude(group, &indices, ending, Vec::new, deadline).map(drop);
         self.close_after(through);
-        let failed = ranks::first_failure(&runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
-        let result = failed.and(ended);
-        Ok(Outcome { completions: runs.into_iter().map(|run| run.completions).collect(), result })
+        let mut completions = vec![Vec::new(); group.len()];
+        runs.into_iter().for_each(|run| completions[run.rank as usize] = run.completions);
+        Ok(Outcome { completions, result })
     }
 
     /// Opens windows for what the programs reach on the cards of the group.
     fn expose(
         &mut self,
         group: &[u32],
-        indices: &[usize],
+        held: &[(usize, usize)],
         programs: &[Vec<Bound>],
         deadline: Deadline,
     ) -> Result<Through> {
         if !programs.iter().flatten().any(|bound| bound.instruction().needs_window()) {
             return Ok(Through::default());
         }
-        let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect::<Vec<_>>();
-        let set = ProgramSet::new(group, programs.iter().map(instructions)).with(self.defined_on(indices));
-        self.open_windows(&set, None, indices, |_, id| id, deadline)
+        let set = plain(group, programs).with(self.defined_on(held));
+        self.open_windows(&set, None, held, |_, id| id, deadline)
     }
 
     /// Returns the communicators that cards have, except for the one of all cards.
-    fn defined_on(&self, indices: &[usize]) -> Vec<Communicator> {
+    fn defined_on(&self, held: &[(usize, usize)]) -> Vec<Communicator> {
         let mut communicators: Vec<Communicator> = Vec::new();
-        for defined in indices.iter().flat_map(|index| &self.cards()[*index].entries).flatten() {
+        for defined in held.iter().flat_map(|(_, index)| &self.cards()[*index].entries).flatten() {
             let (id, members) = (defined.id.raw(), &defined.members);
             let is_known = communicators.iter().any(|one| one.id == id && *one.members == **members);
             if defined.is_certain && !is_known {
@@ -114,20 +112,31 @@ impl Cluster {
         communicators
     }
 
-    /// Returns who was late.
-    fn run_programs(&mut self, runs: &mut [ProgramRun<'_>], deadline: Deadline) -> Result<Option<Late>> {
-        let cards = self.all_mut();
-        for run in runs.iter_mut() {
-            run.fill(&mut cards[run.card])?;
-        }
-        match ranks::run(cards, runs, &mut (), deadline)? {
-            Ended::Done => Ok(None),
-            Ended::Late => {
-                let unfinished = runs.iter().filter_map(ProgramRun::unfinished).collect();
-                Ok(Some(Late::observe(cards, unfinished, deadline.waited())))
+    /// Runs programs on the cards held here, of a group of these nodes. What is in flight at the end is abandoned.
+    pub(crate) fn run_programs(&mut self, group: &[u32], runs: &mut [ProgramRun<'_>], deadline: Deadline) -> Ending {
+        let mut late = None;
+        let filled = runs.iter_mut().try_for_each(|run| run.fill(&mut self.cards[run.card]).map(drop));
+        let ran = filled.and_then(|()| ranks::run(&mut self.cards, runs, &mut (), &mut *self.group.peers, deadline));
+        let ended = match ran {
+            Ok(Ended::Done) => Ok(()),
+            Ok(Ended::Raised(rank)) => Err(Ending::raised(rank)),
+            Ok(Ended::Late) => {
+                let unfinished: Vec<_> = runs.iter().filter_map(ProgramRun::unfinished).collect();
+                late = Some(Late::observe(&self.cards, &unfinished, deadline.waited()));
+                Ok(())
             }
-        }
+            Err(error) => Err(error),
+        };
+        runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
+        let failed = ranks::first_failure(runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
+        Ending { failed, ended, late, is_done: runs.iter().all(ProgramRun::is_done) }
     }
+}
+
+/// The programs without the host memory that is bound to them.
+fn plain(group: &[u32], programs: &[Vec<Bound>]) -> ProgramSet {
+    let instructions = |program: &Vec<Bound>| program.iter().map(|bound| *bound.instruction()).collect::<Vec<_>>();
+    ProgramSet::new(group, programs.iter().map(instructions))
 }
 
 /// The program of `rank`, with the windows that its instructions go through.
@@ -141,7 +150,7 @@ fn named<'p>(program: &'p [Bound], rank: usize, through: &Through) -> Cow<'p, [B
 }
 
 /// The run of one rank's program.
-struct ProgramRun<'p> {
+pub(crate) struct ProgramRun<'p> {
     rank: u32,
     /// Index of the card.
     card: usize,
@@ -154,7 +163,7 @@ struct ProgramRun<'p> {
 }
 
 impl<'p> ProgramRun<'p> {
-    fn new(rank: u32, card: usize, program: Cow<'p, [Bound]>) -> Self {
+    pub(crate) fn new(rank: u32, card: usize, program: Cow<'p, [Bound]>) -> Self {
         let completions = Vec::with_capacity(program.len());
         ProgramRun { rank, card, program, next: 0, tokens: VecDeque::new(), completions, has_failed: false }
     }

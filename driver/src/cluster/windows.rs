@@ -6,15 +6,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cmdseq::instruction::{ARGUMENTS, Window};
-use cmdseq::plan::{Program, ProgramSet};
+use cmdseq::plan::ProgramSet;
 use cmdseq::verify::exposure;
 use cmdseq::{Instruction, Operand, Operation, Status};
 
 use crate::card::windows::{Keys, OpenWindow, free_slots};
 use crate::cluster::Cluster;
+use crate::cluster::agreement::read_all;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ledger::state::State;
+use crate::peers::message::{Message, Received};
 use crate::queue::check;
 
 /// Time limit for windows to close after a run. A card that runs closes them in microseconds; one that has stopped must not hold
@@ -74,13 +76,13 @@ impl Cluster {
     }
 
     /// Opens the windows that the programs of `set` need, and returns which instructions go through which. Resident programs have
-    /// launch `arguments`, by rank. `indices` are those of the cards, by rank, and `id` is the id on the cards of a communicator of
-    /// the programs.
+    /// launch `arguments`, by rank. `held` are the ranks and indices of the cards held here, and `id` is the id on the cards of a
+    /// communicator of the programs. Collective if there are any.
     pub(crate) fn open_windows(
         &mut self,
         set: &ProgramSet,
         arguments: Option<&[[u64; ARGUMENTS]]>,
-        indices: &[usize],
+        held: &[(usize, usize)],
         id: impl Fn(u32, u16) -> u16,
         deadline: Deadline,
     ) -> Result<Through> {
@@ -88,35 +90,89 @@ impl Cluster {
             return Ok(Through::default());
         }
         let capabilities = self.capabilities().clone();
-        self.close_windows()?;
-        let free = |(index, program): (&usize, &Program)| {
-            free_slots(capabilities.windows, &self.cards()[*index].windows, &program.opened_slots())
+        let closed = self.close_windows();
+        let free = |(rank, index): &(usize, usize)| {
+            let used = set.programs[*rank].opened_slots();
+            (*rank, free_slots(capabilities.windows, &self.cards()[*index].windows, &used))
         };
-        let mut slots: Vec<Vec<u16>> = indices.iter().zip(&set.programs).map(free).collect();
+        let own = held.iter().map(free).collect();
+        let mut slots = self.of_all_ranks(closed, own, set.nodes.len(), deadline)?;
         let room: Vec<usize> = slots.iter().map(Vec::len).collect();
         let exposure = exposure(set, arguments, &capabilities, &room)?;
         slots.iter_mut().for_each(|slots| slots.reverse());
-        let mut opening = Vec::with_capacity(exposure.windows.len());
+        let count = |rank: usize| exposure.windows.iter().filter(|one| one.rank == rank).count();
+        let keys = held.iter().map(|(rank, _)| {
+            let keys = (0..count(*rank)).map(|_| self.keys.next()).collect::<Result<Vec<_>>>()?;
+            Ok((*rank, keys))
+        });
+        let (keys, failed) = match keys.collect::<Result<Vec<_>>>() {
+            Ok(keys) => (keys, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let mut keys = self.of_all_ranks(failed, keys, set.nodes.len(), deadline)?;
+        keys.iter_mut().for_each(|keys| keys.reverse());
+        let index_of = |rank: usize| held.iter().find(|(one, _)| *one == rank).map(|(_, index)| *index);
+        let (mut all, mut opening) = (Vec::with_capacity(exposure.windows.len()), Vec::new());
         for one in &exposure.windows {
             let slot = slots[one.rank].pop().unwrap_or_else(|| unreachable!("there is room for all windows"));
-            let window = Window { slot, key: self.keys.next()? };
+            let key =
+                keys[one.rank].pop().ok_or_else(|| Error::argument("windows", one.rank, "a key for each window"))?;
+            let window = Window { slot, key };
+            all.push(window);
+            let Some(index) = index_of(one.rank) else { continue };
             let communicator = id(set.nodes[one.rank], one.communicator);
             let open = Instruction::open(window, one.rights, Operand::card(one.range.address), one.range.bytes);
-            opening.push((indices[one.rank], window, open.on(communicator)));
+            opening.push((index, window, open.on(communicator)));
         }
         let mut windows: Vec<_> =
-            exposure.through.iter().map(|(rank, index, at)| ((*rank, *index), opening[*at].1)).collect();
+            exposure.through.iter().map(|(rank, index, at)| ((*rank, *index), all[*at])).collect();
         windows.sort_unstable();
         let pin = Arc::new(());
         let opened = self.open_all(&opening, &pin, deadline);
         let through = Through { windows, pin: Some(pin) };
-        match opened {
+        match self.agree_until(opened, deadline) {
             Ok(()) => Ok(through),
             Err(error) => {
                 self.close_after(through);
                 Err(error)
             }
         }
+    }
+
+    /// Exchanges numbers of each rank of programs: `own` are those of the cards held here, with the rank. Returns all, by rank.
+    fn of_all_ranks<T: Copy + Into<u32> + TryFrom<u32>>(
+        &mut self,
+        outcome: Result<()>,
+        own: Vec<(usize, Vec<T>)>,
+        ranks: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<Vec<T>>> {
+        let mut by_rank: Vec<Vec<T>> = (0..ranks).map(|_| Vec::new()).collect();
+        if self.is_alone() {
+            outcome?;
+            own.into_iter().for_each(|(rank, numbers)| by_rank[rank] = numbers);
+            return Ok(by_rank);
+        }
+        let data = |(): &()| {
+            let mut message = Message::default();
+            message.list(&own, |message, (rank, numbers)| {
+                message.u32(*rank as u32).list(numbers, |message, one| {
+                    message.u32((*one).into());
+                });
+            });
+            message
+        };
+        let ((), all) = self.exchange(outcome, data, deadline)?;
+        let read = |received: &mut Received<'_>| {
+            received.list(|one| {
+                let rank = one.u32().filter(|rank| (*rank as usize) < ranks)?;
+                Some((rank as usize, one.list(|one| T::try_from(one.u32()?).ok())?))
+            })
+        };
+        for (rank, numbers) in read_all(&all, "windows", read)?.into_iter().flatten() {
+            by_rank[rank] = numbers;
+        }
+        Ok(by_rank)
     }
 
     /// Opens windows on all cards at once.

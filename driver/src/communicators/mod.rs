@@ -1,7 +1,10 @@
 //! A communicator, and what an entry of a card's table holds.
 
 pub(crate) mod contexts;
+pub(crate) mod group;
+pub(crate) mod offer;
 pub(crate) mod registry;
+pub(crate) mod roster;
 
 use cmdseq::communicator::ContextId;
 

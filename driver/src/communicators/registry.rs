@@ -7,6 +7,8 @@ use cmdseq::communicator::{ContextId, INDICES};
 
 use crate::card::communicator_table::{Members, Spent};
 use crate::communicators::Communicator;
+use crate::communicators::group::Group;
+use crate::communicators::offer::{Entry, Offer};
 use crate::error::{Error, Result};
 
 /// One communicator.
@@ -18,6 +20,10 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// Whether the id was given to anyone but plans.
     pub(crate) is_told: bool,
+    /// Of a communicator that its ranks registered: whom calls for it are made with, except while they are.
+    pub(crate) group: Option<Group>,
+    /// Whether its ranks registered it: once all have freed it, its id returns.
+    pub(crate) is_registered: bool,
     /// Counts the plans that use it for longer than one execution.
     pub(crate) pin: Arc<()>,
     used: u64,
@@ -45,29 +51,20 @@ pub(crate) struct Registry {
     pub(crate) entries: u32,
     pub(crate) generations: u32,
     pub(crate) held: Vec<Held>,
+    /// Registered communicators that were freed here, and whose ids have not returned.
+    pub(crate) freed: Vec<(ContextId, Members)>,
     uses: u64,
-}
-
-/// An entry of the table for new communicators, and the keys of those that have to make room.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FreeEntry {
-    pub(crate) entry: u32,
-    pub(crate) evicted: Vec<u64>,
-}
-
-/// Why there is no entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoEntry {
-    /// No entry is free on all cards.
-    Full,
-    /// Of those that are, every id was given before.
-    Spent,
 }
 
 impl Registry {
     pub(crate) fn new(nodes: u32, entries: u32, generations: u32) -> Self {
-        let mut registry =
-            Registry { entries: entries.min(INDICES), generations: generations.max(1), held: Vec::new(), uses: 0 };
+        let mut registry = Registry {
+            entries: entries.min(INDICES),
+            generations: generations.max(1),
+            held: Vec::new(),
+            freed: Vec::new(),
+            uses: 0,
+        };
         registry.add(ContextId::WORLD, (0..nodes).collect(), Owner::Handle);
         registry
     }
@@ -79,7 +76,8 @@ impl Registry {
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         self.uses += 1;
         let is_told = owner != Owner::Plan;
-        self.held.push(Held { key, id, members, owner, is_told, pin: Arc::default(), used: self.uses });
+        let (group, is_registered, pin, used) = (None, false, Arc::default(), self.uses);
+        self.held.push(Held { key, id, members, owner, is_told, group, is_registered, pin, used });
         key
     }
 
@@ -107,44 +105,53 @@ impl Registry {
         Some(Communicator { key, id: *id, members: Arc::clone(members) })
     }
 
-    /// The entry that is free on all of `nodes` and has most generations left of what is `spent` on them; if there is none,
-    /// the one used longest ago of those that only hold what plans have left.
-    pub(crate) fn free_entry(&self, nodes: &[u32], spent: &Spent) -> std::result::Result<FreeEntry, NoEntry> {
-        let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
-        nodes.iter().for_each(|node| is_among[*node as usize] = true);
-        // Of each entry, what is in the way, when it was used last, and whether that gives an id back; nothing if it must
-        // stay.
-        let mut in_the_way = vec![Some((0, Vec::new(), false)); self.entries as usize];
-        in_the_way.first_mut().into_iter().for_each(|world| *world = None);
-        for held in &self.held {
-            if !held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true)) {
-                continue;
-            }
-            let Some(entry) = in_the_way.get_mut(held.id.index() as usize) else { continue };
+    /// What this process offers for a new communicator on `nodes`, to each of whose cards the ids of `spent` were given: of each
+    /// entry, whether it is free, or only holds what plans have left.
+    pub(crate) fn offer<'s>(&self, nodes: &[u32], spent: impl Fn(usize) -> &'s Spent) -> Offer {
+        let mut entries = vec![Some(Entry { used: 0, spent: 0 }); self.entries as usize];
+        entries.first_mut().into_iter().for_each(|world| *world = None);
+        for held in self.on(nodes) {
+            let Some(entry) = entries.get_mut(held.id.index() as usize) else { continue };
             if !held.makes_room() {
                 *entry = None;
-            } else if let Some((used, keys, gives)) = entry {
+            } else if let Some(Entry { used, .. }) = entry {
                 *used = held.used.max(*used);
-                keys.push(held.key);
-                *gives |= !held.is_told;
             }
         }
-        if in_the_way.iter().all(Option::is_none) {
-            return Err(NoEntry::Full);
+        let (mut before, mut after) = (Spent::default(), Spent::default());
+        for (place, node) in nodes.iter().enumerate() {
+            let spent = spent(place);
+            before.add_all(spent);
+            // What only plans were told comes back on this card when it makes room.
+            let mut left = spent.clone();
+            let evictable = self.on(&[*node]).filter(|held| held.makes_room() && !held.is_told);
+            evictable.for_each(|held| left.remove(held.id));
+            after.add_all(&left);
         }
-        let fitting = (0..).zip(in_the_way).filter_map(|(entry, way)| way.map(|way| (entry, way)));
-        let (_, _, entry, evicted) = fitting
-            .filter(|(entry, (_, _, gives))| *gives || spent.first_left(*entry, self.generations).is_some())
-            .map(|(entry, (used, keys, _))| (used, spent.count(entry), entry, keys))
-            .min_by_key(|(used, count, entry, _)| (*used, *count, *entry))
-            .ok_or(NoEntry::Spent)?;
-        Ok(FreeEntry { entry, evicted })
+        for (index, entry) in (0..).zip(&mut entries) {
+            entry.iter_mut().for_each(|entry| entry.spent = before.count(index));
+        }
+        Offer { entries, spent: after }
+    }
+
+    /// Keys of what has to make room for a new communicator on `nodes` with this entry.
+    pub(crate) fn in_the_way(&self, entry: u32, nodes: &[u32]) -> Vec<u64> {
+        self.on(nodes).filter(|held| held.id.index() == entry).map(|held| held.key).collect()
+    }
+
+    /// Communicators with a member among `nodes`.
+    fn on<'s>(&'s self, nodes: &[u32]) -> impl Iterator<Item = &'s Held> + use<'s> {
+        let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
+        nodes.iter().for_each(|node| is_among[*node as usize] = true);
+        let is_on = move |held: &&'s Held| held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true));
+        self.held.iter().filter(is_on)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::communicators::offer::NoEntry;
 
     fn registry() -> Registry {
         Registry::new(8, 4, 256)
@@ -154,8 +161,19 @@ mod tests {
         registry.add(ContextId::new(entry, 0).unwrap(), members.into(), owner)
     }
 
+    #[derive(Debug, PartialEq, Eq)]
+    struct FreeEntry {
+        entry: u32,
+        evicted: Vec<u64>,
+    }
+
+    fn free_entry_of(registry: &Registry, nodes: &[u32], spent: &Spent) -> std::result::Result<FreeEntry, NoEntry> {
+        let entry = registry.offer(nodes, |_| spent).choose(registry.generations)?.index();
+        Ok(FreeEntry { entry, evicted: registry.in_the_way(entry, nodes) })
+    }
+
     fn free_entry(registry: &Registry, nodes: &[u32]) -> std::result::Result<FreeEntry, NoEntry> {
-        registry.free_entry(nodes, &Spent::default())
+        free_entry_of(registry, nodes, &Spent::default())
     }
 
     #[test]
@@ -209,7 +227,7 @@ mod tests {
         let mut registry = registry();
         let mut spent = Spent::default();
         let mut seen = Vec::new();
-        while let Ok(FreeEntry { entry, evicted }) = registry.free_entry(&[0, 1], &spent) {
+        while let Ok(FreeEntry { entry, evicted }) = free_entry_of(&registry, &[0, 1], &spent) {
             assert!(evicted.is_empty());
             let id = spent.first_left(entry, 256).unwrap();
             spent.add(id);
@@ -220,10 +238,10 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 3 * 256, "each id once");
-        assert_eq!(registry.free_entry(&[0, 1], &spent), Err(NoEntry::Spent));
+        assert_eq!(free_entry_of(&registry, &[0, 1], &spent), Err(NoEntry::Spent));
         // What only plans were told comes back with its entry.
         let left = add(&mut registry, 2, &[0, 1], Owner::Plan);
-        assert_eq!(registry.free_entry(&[0, 1], &spent), Ok(FreeEntry { entry: 2, evicted: vec![left] }));
+        assert_eq!(free_entry_of(&registry, &[0, 1], &spent), Ok(FreeEntry { entry: 2, evicted: vec![left] }));
         let id = ContextId::new(2, 0).unwrap();
         spent.remove(id);
         assert_eq!(spent.first_left(2, 256), Some(id));

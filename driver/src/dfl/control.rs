@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use fpga_hal::{Claim, Function, Window};
+use fpga_hal::{BarIndex, Claim, Function, Window};
 use fpga_regs::dfl::{fme, port, reconfiguration};
 use fpga_regs::feature_list::TYPE_FIU;
 
@@ -27,7 +27,7 @@ const ALL: u64 = u64::MAX;
 /// A call that fails leaves the function usable.
 #[derive(Debug)]
 pub struct Control {
-    features: Vec<Feature>,
+    features: Vec<(BarIndex, Feature)>,
     management: Block,
     errors: Option<Block>,
     pcie: Option<Block>,
@@ -41,14 +41,14 @@ pub struct Control {
 }
 
 /// Features of a function's lists, each with the BAR that it is in.
-type Listed = Vec<(Feature, Window)>;
+type Listed = Vec<(Feature, BarIndex, Window)>;
 
 fn read_lists(function: &Function) -> std::result::Result<Listed, feature_list::Error> {
     let mut listed = Vec::new();
     for place in places(function)? {
         let window = function.window(place.bar)?;
         for feature in Walk::new(&window, place.offset) {
-            listed.push((feature?, window.clone()));
+            listed.push((feature?, place.bar, window.clone()));
         }
     }
     Ok(listed)
@@ -74,7 +74,7 @@ impl Control {
                 let is_unit = feature.kind == TYPE_FIU;
                 feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
             };
-            let (feature, window) = listed.iter().find(|(feature, _)| is_meant(feature))?;
+            let (feature, _, window) = listed.iter().find(|(feature, ..)| is_meant(feature))?;
             Block::new(window, &function, feature, last + 8)
         };
         let (management, behind) = (Unit::Management, Unit::Port);
@@ -90,7 +90,7 @@ impl Control {
             engine: block(management, Some(reconfiguration::ID), reconfiguration::INTERFACE_HI).map(Engine),
             port: block(behind, None, port::STATUS).map(Port),
             port_errors: block(behind, Some(port::errors::ID), port::errors::FIRST),
-            features: listed.into_iter().map(|(feature, _)| feature).collect(),
+            features: listed.into_iter().map(|(feature, bar, _)| (bar, feature)).collect(),
             timeout: TIMEOUT,
             function,
             _claim: claim,
@@ -102,8 +102,8 @@ impl Control {
         &self.function
     }
 
-    /// Returns all features, in the order of the lists.
-    pub fn features(&self) -> &[Feature] {
+    /// Returns all features of the shell, in the order of the lists, each with its BAR.
+    pub fn features(&self) -> &[(BarIndex, Feature)] {
         &self.features
     }
 
@@ -197,8 +197,12 @@ impl Control {
         port.check_power()?;
         let was_held = port.is_held()?;
         port.hold()?;
+        // Masked meanwhile, as Linux does. With an OFS shell the mask is a scratchpad.
+        let before = errors.read(port::errors::SCRATCHPAD)?;
+        errors.write(port::errors::SCRATCHPAD, ALL)?;
         errors.write(port::errors::ERROR, bits)?;
         errors.write(port::errors::FIRST, first)?;
+        errors.write(port::errors::SCRATCHPAD, before)?;
         if was_held { Ok(()) } else { port.release() }
     }
 

@@ -63,7 +63,7 @@ pub enum Error {
         what: String,
     },
     /// The card did not answer in time.
-    #[error("Waited {waited:?} for {name} to {to}; last seen: {last_seen}")]
+    #[error("Waited {waited:.1?} for {name} to {to}; last seen: {last_seen}")]
     TimedOut {
         /// The function.
         name: String,

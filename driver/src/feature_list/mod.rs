@@ -25,5 +25,6 @@ mod walk;
 
 pub use error::Error;
 pub(crate) use find::{find_block, find_feature};
+pub(crate) use places::places_with_accelerators;
 pub use places::{Place, places};
 pub use walk::{Feature, Unit, Walk};

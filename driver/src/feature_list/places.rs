@@ -1,7 +1,7 @@
 //! Where the lists of a function begin.
 
 use fpga_hal::{BarIndex, Function, config};
-use fpga_regs::dfl::fme;
+use fpga_regs::dfl::{fme, port};
 use fpga_regs::feature_list::{START, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
 
 use crate::feature_list::error::Error;
@@ -26,6 +26,32 @@ pub fn places(function: &Function) -> Result<Vec<Place>, Error> {
         Some(capability) => from_capability(function, capability),
         None => from_bar_0(function),
     }
+}
+
+/// Returns where the lists of `function` begin that may lead to an accelerator's registers: those of [`places`], and where its ports
+/// say that the accelerators behind them are. Those read all-ones while a port holds its accelerator in reset.
+///
+/// # Errors
+/// As [`places`].
+pub(crate) fn places_with_accelerators(function: &Function) -> Result<Vec<Place>, Error> {
+    let mut places = places(function)?;
+    for index in 0..places.len() {
+        let Place { bar, offset } = places[index];
+        let window = function.window(bar)?;
+        for feature in Walk::new(&window, offset) {
+            // What is wrong with a list tells who looks for something in it.
+            let Ok(feature) = feature else { break };
+            let is_port = (feature.kind, feature.id) == (TYPE_FIU, port::ID);
+            if !is_port || feature.offset + u64::from(port::NEXT_AFU) + 8 > window.len() {
+                continue;
+            }
+            let next = read_u64(&window, feature.offset + u64::from(port::NEXT_AFU))? & fme::port_offset(u64::MAX);
+            if next != 0 {
+                places.push(place(function, bar.index() as u32, feature.offset + next, "an accelerator")?);
+            }
+        }
+    }
+    Ok(places)
 }
 
 /// Returns the offset of Intel's capability.

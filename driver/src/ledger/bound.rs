@@ -28,6 +28,8 @@ pub struct Bound {
     pub(crate) instruction: Instruction,
     pub(crate) held: Held,
     is_unowned: bool,
+    /// What it names as host memory is on the card, where a sequencer that masters no bus finds it.
+    is_on_card: bool,
 }
 
 impl Bound {
@@ -59,12 +61,17 @@ impl Bound {
     /// If the instruction stores a resident program, the promise holds for all that the program names, for as long as it
     /// is on the card.
     pub fn dangerously_unowned(instruction: Instruction) -> Self {
-        Bound { instruction, held: Held::None, is_unowned: true }
+        Bound { instruction, held: Held::None, is_unowned: true, is_on_card: false }
     }
 
-    /// As [`dangerously_unowned`](Bound::dangerously_unowned), for callers that have checked what they hold.
-    pub(crate) fn checked(instruction: Instruction, held: Held) -> Self {
-        Bound { instruction, held, is_unowned: true }
+    /// Binds an instruction to data that was handed to the sequencer: in a buffer that is held, or on the card.
+    pub(crate) fn handed(instruction: Instruction, held: Held) -> Self {
+        let is_on_card = held.as_slice().is_empty();
+        Bound { instruction, held, is_unowned: true, is_on_card }
+    }
+
+    pub(crate) fn is_on_card(&self) -> bool {
+        self.is_on_card
     }
 
     /// The instruction.
@@ -122,7 +129,7 @@ impl Bound {
 impl From<Instruction> for Bound {
     #[inline]
     fn from(instruction: Instruction) -> Self {
-        Bound { instruction, held: Held::None, is_unowned: false }
+        Bound { instruction, held: Held::None, is_unowned: false, is_on_card: false }
     }
 }
 

@@ -178,6 +178,10 @@ fn check_place(card: &Card, pipe: Pipe) -> Result<(), Error> {
     if key == 0 {
         return refuse("key of a pipe", "0".into(), "not 0".into());
     }
+    if !capabilities.host_memory {
+        let expected = "a sequencer that reaches host memory".into();
+        return refuse("card for a pipe", "one whose sequencer reaches none".into(), expected);
+    }
     let depth = STEPS * SLOTS + 1;
     let (windows, signals, communicators) = (capabilities.windows, capabilities.signals, capabilities.communicators);
     let room = card.queue().depth() as usize;

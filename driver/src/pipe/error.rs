@@ -15,7 +15,7 @@ pub enum PipeError {
     #[error("The reader has closed the pipe")]
     Broken,
     /// The other end was not opened in time.
-    #[error("Waited {waited:?} for node {node} to open the other end of the pipe")]
+    #[error("Waited {waited:.1?} for node {node} to open the other end of the pipe")]
     NoPeer {
         /// Node of the other end.
         node: u32,
@@ -23,7 +23,7 @@ pub enum PipeError {
         waited: Duration,
     },
     /// No message came, or no slot became free, in time. The call may be repeated.
-    #[error("Waited {waited:?} for {what}{}", .gone.map(|status| format!(", whose card refused a signal: {status}")).unwrap_or_default())]
+    #[error("Waited {waited:.1?} for {what}{}", .gone.map(|status| format!(", whose card refused a signal: {status}")).unwrap_or_default())]
     TimedOut {
         /// What was waited for.
         what: &'static str,

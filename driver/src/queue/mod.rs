@@ -11,7 +11,7 @@ use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
-use crate::ledger::bound::Bound;
+use crate::ledger::bound::{Bound, names_host};
 use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::submission::Submission;
 use crate::ledger::token::{Entry, Token, Tokens};
@@ -39,6 +39,7 @@ pub struct QueuePair {
     pub(crate) transport: AnyTransport,
     pub(crate) ledger: Ledger,
     pub(crate) interrupt: Interrupt,
+    reaches_host: bool,
 }
 
 impl QueuePair {
@@ -52,7 +53,8 @@ impl QueuePair {
         interrupt: Interrupt,
     ) -> Result<Self> {
         let (function, block, ledger) = (function.clone(), block.clone(), Ledger::new(depth));
-        let mut queue = QueuePair { function, node, block, transport, ledger, interrupt };
+        let reaches_host = transport.scratchpad().is_none();
+        let mut queue = QueuePair { function, node, block, transport, ledger, interrupt, reaches_host };
         queue.transport.start()?;
         queue.ledger.restart();
         Ok(queue)
@@ -139,6 +141,10 @@ impl QueuePair {
     /// Stores an instruction that names or holds host memory.
     fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
         self.check()?;
+        if !self.reaches_host && !bound.is_on_card() && names_host(&bound.instruction) {
+            let (name, operation) = (self.block().name().to_owned(), bound.instruction.operation);
+            return Err(Error::NoHostMemory { name, operation });
+        }
         bound.check(self.function.domain())?;
         if !self.may_push()? {
             return Err(self.full(bound));
@@ -194,6 +200,11 @@ impl QueuePair {
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.ledger.has_room()
+    }
+
+    /// Whether the sequencer reaches host memory.
+    pub(crate) fn reaches_host(&self) -> bool {
+        self.reaches_host
     }
 
     /// Returns what the card's tables are known to hold, by slot.
@@ -351,7 +362,8 @@ fn collect(transport: &impl Transport, ledger: &mut Ledger) -> std::result::Resu
         ledger.complete(Completion::decode(&word)).map_err(Stopped::Broken)?;
     }
     let count = ledger.taken();
-    if transport.poll(count, &mut word)? {
+    // A look at the bus for what nobody waits for would cost more than it is worth.
+    if transport.peek(count, &mut word)? {
         let found = Completion::decode(&word).tag;
         return Err(Stopped::Broken(ledger.broken("nothing was submitted for it", found)));
     }

@@ -117,6 +117,7 @@ impl QueuePair {
                 return Ok(count);
             }
             self.block().check_health()?;
+            self.transport.check()?;
             if deadline.left().is_zero() {
                 return Ok(0);
             }
@@ -148,6 +149,21 @@ impl QueuePair {
         match self.ledger.taken() {
             taken if state.completed != taken => format!("{state}, of which {taken} arrived here"),
             _ => state.to_string(),
+        }
+    }
+
+    /// Waits until `deadline` for all that is in flight.
+    pub(crate) fn drain(&mut self, deadline: Deadline) -> Result<()> {
+        self.ring()?;
+        loop {
+            self.poll()?;
+            if self.in_flight() == 0 {
+                return Ok(());
+            }
+            if deadline.left().is_zero() {
+                return Err(self.timeout("what was submitted before".into(), deadline.waited()));
+            }
+            self.progress_until(deadline)?;
         }
     }
 

@@ -54,7 +54,7 @@ pub struct RankReport {
 /// The report of executed programs. Its size is bounded, for any number of repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// By rank.
+    /// By rank, of the cards that this process holds. All else is of all ranks.
     pub ranks: Vec<RankReport>,
     /// T1 of the last repetition: the largest over the ranks.
     pub t1_cycles: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::peers::message::{Message, Received};
 use crate::report::summary::Summary;
 use crate::report::times::{Run, Times, since};
 
@@ -37,6 +38,15 @@ struct Partial {
     first: u32,
 }
 
+/// One repetition on one rank: its times, and cycles since the common start at which it had begun and was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counted {
+    rank: u32,
+    index: u64,
+    times: Times,
+    came_and_done: Option<(u64, u64)>,
+}
+
 /// All repetitions of programs.
 #[derive(Debug, Default)]
 pub(crate) struct Repetitions {
@@ -51,6 +61,8 @@ pub(crate) struct Repetitions {
     pub(crate) t2_summary: Summary,
     pub(crate) skew_summary: Summary,
     pub(crate) earliest_release: Option<Release>,
+    /// What ranks have done, for other processes to count; none if this process holds all cards.
+    list: Option<Vec<Counted>>,
 }
 
 impl Repetitions {
@@ -59,24 +71,66 @@ impl Repetitions {
         Repetitions { ranks, ..Repetitions::default() }
     }
 
+    /// Lists repetitions, of which other processes do some.
+    pub(crate) fn listing() -> Self {
+        Repetitions { list: Some(Vec::new()), ..Repetitions::default() }
+    }
+
+    /// Counts the repetitions that all processes have listed, of `ranks` ranks that have a program.
+    pub(crate) fn together(lists: Vec<Vec<Counted>>, ranks: usize) -> Self {
+        let mut all = lists.concat();
+        all.sort_by_key(|one| (one.index, one.rank));
+        let mut counted = Repetitions::new(ranks);
+        all.iter().for_each(|one| counted.count(one));
+        counted
+    }
+
+    pub(crate) fn write_list(&self) -> Vec<u8> {
+        let mut message = Message::default();
+        message.list(self.list.as_deref().unwrap_or(&[]), |message, one| {
+            let Times { t1_cycles, t2_cycles, arrival_cycles } = one.times;
+            message.u32(one.rank).u64(one.index).u64(t1_cycles).u64(t2_cycles).u64(arrival_cycles);
+            match one.came_and_done {
+                None => {
+                    message.u8(0);
+                }
+                Some((came, done)) => {
+                    message.u8(1).u64(came).u64(done);
+                }
+            }
+        });
+        message.into_bytes()
+    }
+
     /// The first repetition that no rank may begin yet.
     pub(crate) fn end(&self) -> u64 {
-        self.done + AHEAD
+        if self.list.is_some() { u64::MAX } else { self.done + AHEAD }
     }
 
     /// Counts `run`, the next repetition of `rank`, which is its `index`th. `start` is what the rank's counter was when all
     /// began.
     pub(crate) fn add(&mut self, rank: u32, index: u64, start: Option<u64>, run: &Run) {
-        let at = (index - self.done) as usize;
+        let came_and_done = start.map(|start| {
+            let (issued, _, t2) = run.last;
+            (since(start, run.first_issued, 0), since(start, issued, t2))
+        });
+        let one = Counted { rank, index, times: run.times(), came_and_done };
+        match &mut self.list {
+            Some(list) => list.push(one),
+            None => self.count(&one),
+        }
+    }
+
+    fn count(&mut self, one: &Counted) {
+        let Counted { rank, index, times, came_and_done } = *one;
+        let Some(at) = index.checked_sub(self.done) else { return };
+        let at = at as usize;
         if at >= self.partial.len() {
             self.partial.resize(at + 1, Partial::default());
         }
         let partial = &mut self.partial[at];
-        let times = run.times();
         partial.times = partial.times.largest(times);
-        if let Some(start) = start {
-            let (issued, _, t2) = run.last;
-            let (came, done) = (since(start, run.first_issued, 0), since(start, issued, t2));
+        if let Some((came, done)) = came_and_done {
             let (first, last, last_came) = partial.done.unwrap_or((u64::MAX, 0, 0));
             if done < first {
                 partial.first = rank;
@@ -110,6 +164,20 @@ impl Repetitions {
         self.last = times;
         self.done += 1;
     }
+}
+
+/// Reads what [`Repetitions::write_list`] has written.
+pub(crate) fn read_list(received: &mut Received<'_>) -> Option<Vec<Counted>> {
+    received.list(|one| {
+        let (rank, index) = (one.u32()?, one.u64().filter(|index| *index < REPETITIONS_KEPT as u64)?);
+        let times = Times { t1_cycles: one.u64()?, t2_cycles: one.u64()?, arrival_cycles: one.u64()? };
+        let came_and_done = match one.u8()? {
+            0 => None,
+            1 => Some((one.u64()?, one.u64()?)),
+            _ => return None,
+        };
+        Some(Counted { rank, index, times, came_and_done })
+    })
 }
 
 #[cfg(test)]
@@ -150,6 +218,28 @@ mod tests {
         }
         assert_eq!((all.times.len(), all.skew.len()), (65_536, 65_536));
         assert_eq!((all.t2_summary.count(), all.skew_summary.count()), (count, count));
+    }
+
+    #[test]
+    fn several_processes_count_as_one() {
+        let add = |all: &mut Repetitions, rank: u32| {
+            for index in 0..5 {
+                let start = u64::from(rank) * 1000;
+                all.add(rank, index, Some(start), &run(start + 10 + 30 * index, 5, 6 + u64::from(rank) + index, 3));
+            }
+        };
+        let mut one = Repetitions::new(2);
+        let mut lists = Vec::new();
+        for rank in 0..2 {
+            add(&mut one, rank);
+            let mut listing = Repetitions::listing();
+            add(&mut listing, rank);
+            lists.push(read_list(&mut Received(&listing.write_list())).unwrap());
+        }
+        let several = Repetitions::together(lists, 2);
+        assert_eq!((&several.times, &several.skew, several.last), (&one.times, &one.skew, one.last));
+        assert_eq!(several.earliest_release, one.earliest_release);
+        assert_eq!(several.t2_summary, one.t2_summary);
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use cmdseq::capability::Timing;
 use cmdseq::communicator::{GENERATIONS, INDICES};
 use cmdseq::{Capabilities, Topology, instruction};
-use fpga_hal::Window;
+use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::bits::Features;
 use fpga_regs::feature_list::SEQUENCER_GUID;
 use fpga_regs::sequencer as registers;
 
 use crate::error::{Error, Result};
-use crate::feature_list;
+use crate::feature_list::{self, Place};
 use crate::sequencer::block::{ALL_ONES, Block, bus_error};
 
 /// Largest alignment accepted: a page.
@@ -25,19 +25,52 @@ const BEAT_BYTES_MAX: u32 = 4096;
 /// Longest part of an instruction accepted.
 const CYCLES_MAX: u32 = 1 << 24;
 
-/// Offset of the sequencer's block in the register BAR.
+/// A sequencer's block, and the feature list that leads to it.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The BAR of both.
+    pub bar: BarIndex,
+    /// The BAR, from the list's first header on.
+    pub list: Window,
+    /// Offset of the block from the list's first header.
+    pub offset: u64,
+    /// Offset of the list's first header in the BAR.
+    pub start: u64,
+}
+
+/// Finds the sequencer of a function: in the lists at the beginning of BAR 0 and where Intel's capability or the ports of a
+/// management engine say, and in the accelerators' behind the ports.
 ///
-/// The list is not trusted: every link is checked, and the walk ends after
+/// The lists are not trusted: every link is checked, and a walk ends after
 /// [`HEADERS_MAX`](fpga_regs::feature_list::HEADERS_MAX) headers.
 ///
 /// # Errors
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
-pub fn find_sequencer(window: &Window, name: &str) -> Result<u64> {
-    feature_list::find_block(window, SEQUENCER_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
-        feature_list::Error::List(looked) => Error::NoSequencer { name: name.to_owned(), looked },
+pub fn find_sequencer(function: &Function) -> Result<Found> {
+    let name = &function.identity().name;
+    let refused = |error| match error {
+        feature_list::Error::List(looked) => Error::NoSequencer { name: name.clone(), looked },
         feature_list::Error::Bus(error) => bus_error(name, error),
-    })
+    };
+    let mut looked = Vec::new();
+    for Place { bar, offset: start } in feature_list::places_with_accelerators(function).map_err(refused)? {
+        let window = function.window(bar).map_err(|error| bus_error(name, error))?;
+        let list = window.slice(start, window.len() - start).map_err(|error| bus_error(name, error))?;
+        match feature_list::find_block(&list, SEQUENCER_GUID, registers::BLOCK_BYTES) {
+            Ok(offset) => return Ok(Found { bar, list, offset, start }),
+            Err(feature_list::Error::List(why)) => looked.push((bar, start, why)),
+            Err(error) => return Err(refused(error)),
+        }
+    }
+    let looked = match looked.as_slice() {
+        [(.., why)] => why.clone(),
+        several => {
+            let each = several.iter().map(|(bar, start, why)| format!("{bar} + {start:#x}: {why}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    Err(Error::NoSequencer { name: name.clone(), looked })
 }
 
 /// The description that a card gives in its registers.
@@ -51,19 +84,15 @@ pub(crate) struct Described {
     pub(crate) capabilities: Capabilities,
 }
 
-/// Reads and checks the description of the card. Its sequencer must be fed by `rings`: [`Features::HOST_RING`] or
-/// [`Features::CARD_RING`].
+/// Reads and checks the description of the card. Its sequencer must be fed in one of the ways `rings`.
 pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
     let version = check_version(block)?;
     let check = Checked { block };
     let features = Features::from_bits_retain(check.value(
         "FEATURES",
         registers::FEATURES,
-        match rings.contains(Features::CARD_RING) {
-            true => "a sequencer with rings in card memory",
-            false => "a sequencer with rings in host memory",
-        },
-        |bits| Features::from_bits_retain(bits).contains(rings),
+        "a sequencer with rings in host memory, or in card memory",
+        |bits| Features::from_bits_retain(bits).intersects(rings),
     )?);
     let nodes = check.up_to("NODES", registers::NODES, NUMBERED_MAX, "1 to 65536")?;
     let node = check.value("NODE", registers::NODE, "below NODES", |node| node < nodes)?;
@@ -128,6 +157,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
             | u64::from(block.read(registers::OPERATIONS_HI)?) << 32,
         element_types: block.read(registers::ELEMENT_TYPES)?,
         reductions: block.read(registers::REDUCTIONS)?,
+        host_memory: true,
         reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
         timing: timing(&check)?,

@@ -1,8 +1,9 @@
-//! Rings in card memory, for a sequencer that does not master the bus: the host stores instructions through a BAR, and polls
-//! completions through it.
+//! Rings on the card, for a sequencer that does not master the bus: the host stores instructions through a BAR. Completions are copied
+//! to host memory by the shell's engine, or polled through the BAR.
 //!
 //! All accesses are of 32 bits, which every shell carries. The rings and the registers may be behind different ports of the
-//! shell, which keep no order among each other; so the doorbell reads back what was stored last before it rings.
+//! shell, which keep no order among each other: then the doorbell reads back what was stored last before it rings. A doorbell that
+//! overtakes a word in spite of this makes the sequencer fetch what was there before, which the word's checksum and tag tell.
 
 use cmdseq::{completion, instruction};
 use fpga_hal::{BarIndex, Function, Window};
@@ -10,15 +11,17 @@ use fpga_hal::{BarIndex, Function, Window};
 use crate::error::{Error, Result};
 use crate::sequencer::block::{ALL_ONES, Block};
 use crate::transport::Transport;
+use crate::transport::fetched_ring::FetchedRing;
 use crate::transport::queue_registers::QueueRegisters;
 use crate::transport::ring::{self, CompletionMemory};
+use crate::transport::scratchpad::Scratchpad;
 
 /// Bytes of an entry in both rings.
 const ENTRY_BYTES: u64 = (instruction::BYTES + completion::BYTES) as u64;
 /// Fewest entries of a ring.
 const DEPTH_MIN: u32 = 2;
 
-/// Where a BAR shows the card memory that holds a queue's rings. A card does not announce it: a board description names it.
+/// Where a BAR shows the memory on the card that holds a queue's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingWindow {
     /// The BAR.
@@ -29,12 +32,18 @@ pub struct RingWindow {
     pub address: u64,
 }
 
-/// A submission ring and, after it, a completion ring in card memory.
+/// A submission ring and, after it, a completion ring on the card.
 pub(crate) struct CardRing {
     registers: QueueRegisters,
     memory: CardMemory,
     /// Address of the submission ring for the sequencer.
     address: u64,
+    /// Rings and registers are behind one port of the shell, which keeps the order of writes.
+    is_ordered: bool,
+    /// The interrupt is a level, which stays until the sequencer is told.
+    has_level: bool,
+    fetched: Option<FetchedRing>,
+    scratchpad: Option<Scratchpad>,
 }
 
 impl CardRing {
@@ -54,14 +63,57 @@ impl CardRing {
         let window = window.slice(place.offset, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
         let completions = u64::from(depth) * instruction::BYTES as u64;
         let memory = CardMemory { block: block.clone(), window, completions, depth };
-        let mut rings = CardRing { registers: QueueRegisters::new(block), memory, address: place.address };
+        let registers = QueueRegisters::new(block);
+        let (is_ordered, has_level) = (false, false);
+        let mut rings = CardRing {
+            registers,
+            memory,
+            address: place.address,
+            is_ordered,
+            has_level,
+            fetched: None,
+            scratchpad: None,
+        };
         rings.empty(true)?;
         Ok(rings)
+    }
+
+    /// Says that writes to the rings and the registers keep their order, and that the interrupt is a level.
+    pub(crate) fn in_shell(mut self) -> Self {
+        (self.is_ordered, self.has_level) = (true, true);
+        self
+    }
+
+    /// Has completions copied to host memory.
+    pub(crate) fn fetched_by(mut self, fetched: FetchedRing) -> Self {
+        self.fetched = Some(fetched);
+        self
+    }
+
+    /// Has the sequencer read what it needs besides instructions in `scratchpad`.
+    pub(crate) fn beside(mut self, scratchpad: Scratchpad) -> Self {
+        self.scratchpad = Some(scratchpad);
+        self
     }
 
     /// Entries of each ring.
     pub(crate) fn depth(&self) -> u32 {
         self.memory.depth
+    }
+
+    /// Offset of the completion ring from the submission ring.
+    pub(crate) fn completions(&self) -> u64 {
+        self.memory.completions
+    }
+
+    /// Bytes of both rings.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.window.len()
+    }
+
+    /// Whether completions are read through the BAR.
+    pub(crate) fn polls_bar(&self) -> bool {
+        self.fetched.is_none()
     }
 }
 
@@ -81,14 +133,34 @@ impl Transport for CardRing {
 
     #[inline(never)]
     fn ring(&self, pushed: u32) -> Result<()> {
-        let last = ring::instruction_offset(pushed.wrapping_sub(1), self.depth()) + instruction::BYTES - 4;
-        self.memory.load(last as u64)?;
+        if !self.is_ordered {
+            let last = ring::instruction_offset(pushed.wrapping_sub(1), self.depth()) + instruction::BYTES - 4;
+            self.memory.load(last as u64)?;
+        }
         self.registers.ring(pushed)
     }
 
     #[inline(never)]
     fn poll(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
-        ring::poll(&self.memory, self.depth(), count, word)
+        match &self.fetched {
+            Some(fetched) => fetched.poll(count, word),
+            None => ring::poll(&self.memory, self.depth(), count, word),
+        }
+    }
+
+    fn peek(&self, count: u32, word: &mut [u8; completion::BYTES]) -> Result<bool> {
+        match &self.fetched {
+            Some(fetched) => fetched.peek(count, word),
+            None => self.poll(count, word),
+        }
+    }
+
+    /// A level that an earlier completion has raised would hide the edge of the next.
+    fn arm(&self, taken: u32) -> Result<()> {
+        if self.has_level {
+            self.registers.acknowledge()?;
+        }
+        self.registers.arm(taken)
     }
 
     fn start(&self) -> Result<()> {
@@ -96,16 +168,36 @@ impl Transport for CardRing {
     }
 
     /// There are no other rings to take: the card has stopped, and it wrote what it wrote to its own memory. The zeroes have
-    /// arrived before the card looks, because the doorbell reads what was stored after them.
+    /// arrived before the card looks, because the doorbell comes behind them, or reads what was stored after them.
     fn empty(&mut self, _is_trusted: bool) -> Result<()> {
-        (0..self.memory.window.len()).step_by(4).try_for_each(|at| self.memory.write(at, 0))
+        (0..self.memory.window.len()).step_by(4).try_for_each(|at| self.memory.write(at, 0))?;
+        if let Some(scratchpad) = &self.scratchpad {
+            scratchpad.clear();
+        }
+        self.fetched.as_ref().map_or(Ok(()), FetchedRing::empty)
     }
 
-    /// The memory is the card's own.
-    fn leak(&self) {}
+    fn check(&self) -> Result<()> {
+        self.fetched.as_ref().map_or(Ok(()), FetchedRing::check)
+    }
+
+    fn after_reset(&mut self) -> Result<()> {
+        self.fetched.as_mut().map_or(Ok(()), FetchedRing::after_reset)
+    }
+
+    fn scratchpad(&self) -> Option<&Scratchpad> {
+        self.scratchpad.as_ref()
+    }
+
+    /// The rings are the card's own.
+    fn leak(&self) {
+        if let Some(fetched) = &self.fetched {
+            fetched.leak();
+        }
+    }
 }
 
-/// Card memory behind a BAR: first the submission ring, then the completion ring.
+/// Memory on the card behind a BAR: first the submission ring, then the completion ring.
 struct CardMemory {
     block: Block,
     window: Window,

@@ -43,7 +43,7 @@ impl HostRing {
 }
 
 /// A ring of `depth` zeroed entries of `BYTES` bytes.
-fn ring<const BYTES: usize>(domain: &Domain, depth: u32) -> fpga_hal::Result<Ring<BYTES>> {
+pub(crate) fn ring<const BYTES: usize>(domain: &Domain, depth: u32) -> fpga_hal::Result<Ring<BYTES>> {
     Ring::new(domain.allocate(depth as usize * BYTES, ALIGNMENT)?)
 }
 

@@ -101,7 +101,11 @@ impl Channel {
         self.rules
     }
 
-    fn name(&self, registers: &Registers) -> ChannelName {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn name(&self, registers: &Registers) -> ChannelName {
         ChannelName { function: registers.name().to_owned(), direction: self.direction, number: self.number }
     }
 
@@ -242,7 +246,7 @@ impl Channel {
     }
 
     /// Waits until the channel is not busy. Returns STATUS, and whether it is quiet.
-    fn quiet(&self, registers: &Registers) -> Result<(Status, bool)> {
+    pub(super) fn quiet(&self, registers: &Registers) -> Result<(Status, bool)> {
         let deadline = Deadline::after(QUIET);
         loop {
             let status = self.status(registers, channel::STATUS)?;
@@ -256,7 +260,7 @@ impl Channel {
         }
     }
 
-    fn status(&self, registers: &Registers, register: u32) -> Result<Status> {
+    pub(super) fn status(&self, registers: &Registers, register: u32) -> Result<Status> {
         Ok(Status::from_bits_retain(registers.read(self.direction.block(), self.number, register)?))
     }
 

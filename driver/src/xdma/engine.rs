@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_hal::{Claim, DmaBuffer, Function, Interrupt, InterruptKind};
-use fpga_regs::xdma::{Block, CHANNELS_MAX, channel, interrupts};
+use fpga_regs::xdma::{Block, CHANNELS_MAX, USER_INTERRUPTS, channel, interrupts};
 
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
@@ -12,6 +12,7 @@ use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
 use crate::xdma::error::{Error, Result};
 use crate::xdma::list::{self, Move};
+use crate::xdma::reader::Reader;
 use crate::xdma::registers::Registers;
 
 /// Default time limit of a call.
@@ -61,8 +62,8 @@ pub struct Engine {
     timeout: Duration,
     registers: Registers,
     function: Function,
-    /// Dropped last: until then the function takes no other driver.
-    _claim: Claim,
+    /// Dropped last: until then the function takes no other driver. `None` if a card that holds the claim has the engine.
+    _claim: Option<Claim>,
 }
 
 impl Engine {
@@ -75,6 +76,16 @@ impl Engine {
         let name = function.identity().name.clone();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
+        Engine::under(Some(claim), function, completion)
+    }
+
+    /// As [`open`](Engine::open), under the claim of a card.
+    pub(crate) fn of_card(function: Function) -> Result<Self> {
+        Engine::under(None, function, Completion::Poll)
+    }
+
+    fn under(claim: Option<Claim>, function: Function, completion: Completion) -> Result<Self> {
+        let name = function.identity().name.clone();
         let registers = Registers::find(&function)?;
         let open = |direction| open_channels(&registers, &function, direction);
         let channels = [open(Direction::H2c)?, open(Direction::C2h)?];
@@ -113,6 +124,26 @@ impl Engine {
         self.registers.write(Block::Interrupts, 0, interrupts::CHANNEL_VECTORS_0, vectors(0))?;
         self.registers.write(Block::Interrupts, 0, interrupts::CHANNEL_VECTORS_1, vectors(4))?;
         Ok(self.registers.write(Block::Interrupts, 0, interrupts::CHANNEL_ENABLE_SET, (1 << count) - 1)?)
+    }
+
+    /// Has interrupt `line` of user logic go out on vector 0, if `line` is one of the core's. Messages must be enabled.
+    pub(crate) fn route_user_interrupt(&self, line: u32) -> Result<()> {
+        let Some(register) = interrupts::USER_VECTORS.get(line as usize / 4) else {
+            let what = format!("interrupt {line} of user logic: the core has {USER_INTERRUPTS}");
+            return Err(Error::Refused { name: self.registers.name().to_owned(), what });
+        };
+        self.registers.write(Block::Interrupts, 0, *register, 0)?;
+        Ok(self.registers.write(Block::Interrupts, 0, interrupts::USER_ENABLE_SET, 1 << line)?)
+    }
+
+    /// Takes the last channel to the host for a [`Reader`], if another is left.
+    pub(crate) fn take_reader(&mut self) -> Result<Option<Reader>> {
+        let channels = &mut self.channels[Direction::C2h as usize];
+        if channels.len() < 2 {
+            return Ok(None);
+        }
+        let reader = channels.pop().map(|channel| Reader::new(&self.registers, self.function.domain(), channel));
+        reader.transpose()
     }
 
     /// Returns the number of channels in a direction.
@@ -292,6 +323,11 @@ impl Engine {
     /// The bus's; [`Error::Stuck`] if a channel is busy even after the reset.
     pub fn reset(&mut self) -> Result<()> {
         self.quiesce()?;
+        self.after_reset()
+    }
+
+    /// Takes the engine into use again after the function was reset.
+    pub(crate) fn after_reset(&mut self) -> Result<()> {
         for channel in self.channels.iter_mut().flatten() {
             channel.after_reset(&self.registers)?;
         }

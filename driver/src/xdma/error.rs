@@ -70,7 +70,7 @@ pub enum Error {
         status: Status,
     },
     /// A channel did not end in time, but was stopped. The destination is undefined.
-    #[error("Waited {waited:?} for {channel}: {completed} of {descriptors} descriptors completed; it was stopped")]
+    #[error("Waited {waited:.1?} for {channel}: {completed} of {descriptors} descriptors completed; it was stopped")]
     TimedOut {
         /// The channel.
         channel: ChannelName,
@@ -95,6 +95,23 @@ pub enum Error {
     /// The card's or the bus's.
     #[error(transparent)]
     Card(#[from] crate::error::Error),
+}
+
+impl From<Error> for crate::error::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Card(error) => error,
+            Error::TimedOut { channel, completed, descriptors, waited } => crate::error::Error::Timeout {
+                what: channel.to_string(),
+                node: None,
+                rank: None,
+                instruction: None,
+                waited,
+                last_seen: format!("{completed} of {descriptors} descriptors completed"),
+            },
+            error => crate::error::Error::Engine(Box::new(error)),
+        }
+    }
 }
 
 /// Result with an [`enum@Error`] of an engine.

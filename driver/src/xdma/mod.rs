@@ -31,8 +31,10 @@ mod direction;
 mod engine;
 mod error;
 mod list;
+mod reader;
 mod registers;
 
 pub use direction::Direction;
 pub use engine::{Completion, Engine, Piece};
 pub use error::{ChannelName, Error, Result};
+pub(crate) use reader::Reader;

@@ -15,7 +15,7 @@ const BAR_BYTES_MIN: u64 = 0x8000;
 const IDENTIFIER_MASK: u32 = 0xffff_0000;
 
 /// The DMA BAR of one engine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Registers {
     window: Window,
     function: Function,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fpga_driver::{Error, find_sequencer};
-use fpga_hal::BarIndex;
 
 use crate::cards::Open as _;
 use crate::open_card;
@@ -61,16 +60,23 @@ fn lists_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn a_block_may_end_where_the_window_ends() {
-    let function = Fake::new(4).function();
-    let window = function.window(BarIndex::new(0).unwrap()).unwrap();
-    let find = |bytes| find_sequencer(&window.slice(0, bytes).unwrap(), "fake").map_err(|error| error.to_string());
-    let block = u64::from(BLOCK);
-    assert_eq!(find(block + 0x1000), Ok(block));
-    let error = find(block + 24).unwrap_err();
-    assert!(error.contains("its block at 0x1000"), "the whole header is there: {error}");
-    let error = find(block + 23).unwrap_err();
-    assert!(error.contains("header 1 at 0x1000"), "{error}");
+fn a_block_may_end_where_the_bar_ends() {
+    // The sequencer's header, as the second of a BAR of 64 KiB.
+    let find = |at: u32| {
+        let fake = Fake::new(4);
+        fake.set(0, at << 16 | 1);
+        let header = [0x0000_0002, 0x2000_0100, 0xa65e_4f08, 0x8e0b_93d1, 0x2f64_47f5, 0xc7e3_b1d2];
+        for (word, offset) in header.into_iter().zip((at..0x1_0000).step_by(4)) {
+            fake.set(offset, word);
+        }
+        find_sequencer(&fake.function()).map(|found| found.offset).map_err(|error| error.to_string())
+    };
+    assert_eq!(find(BLOCK), Ok(BLOCK.into()));
+    assert_eq!(find(0xf000), Ok(0xf000));
+    let error = find(0xffe8).unwrap_err();
+    assert!(error.contains("its block at 0xffe8"), "the whole header is there: {error}");
+    let error = find(0xfff0).unwrap_err();
+    assert!(error.contains("header 1 at 0xfff0"), "{error}");
 }
 
 #[test]

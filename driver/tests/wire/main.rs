@@ -21,6 +21,7 @@ mod malformed;
 mod memory;
 mod programs;
 mod queue;
+mod stats;
 mod windows;
 
 use fpga_driver::{Card, Result};

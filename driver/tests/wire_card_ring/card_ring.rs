@@ -82,3 +82,55 @@ fn a_card_is_fed_only_in_a_way_that_it_announces() {
         }
     }
 }
+
+/// Adds a description of memory for rings at 0x2000 of BAR0 to the feature list, with `registers` of it other than they should be.
+fn describe(fake: &Fake, registers: &[(u32, u32)]) {
+    const AT: u32 = BLOCK + 0x1000;
+    fake.set(BLOCK, 0x1000_0002);
+    fake.set(BLOCK + 4, 0x2000_0000);
+    fake.set(BLOCK + 0x2c, 0x102);
+    let right = [
+        (0x00, 3),
+        (0x04, 0x2000_0100),
+        (0x08, 0xe917_b35d),
+        (0x0c, 0x8a72_60c4),
+        (0x10, 0x3c59_4e8e),
+        (0x14, 0xd1f0_b6a4),
+        (0x18, 0x474e_4952),
+        (0x1c, 0x0001_0000),
+        (0x20, 0x4000),
+        (0x24, 0x4000),
+        (0x38, 0xff),
+    ];
+    right.iter().chain(registers).for_each(|(register, value)| fake.set(AT + register, *value));
+}
+
+#[test]
+fn a_description_of_rings_on_the_card_is_checked() {
+    for (registers, why) in [
+        (&[(0x18_u32, 0_u32)] as &[(u32, u32)], "MAGIC of the ring memory reads 0x0"),
+        (&[(0x1c, 0x0002_0000)], "version of the description"),
+        (&[(0x20, 0x4020)], "OFFSET of the ring memory"),
+        (&[(0x24, 0)], "BYTES of the ring memory"),
+        (&[(0x24, 0xc001)], "BYTES of the ring memory"),
+        (&[(0x20, 0xffff_ffc0), (0x24, u32::MAX)], "BYTES of the ring memory"),
+        (&[(0x28, 32)], "SEQUENCER of the ring memory"),
+        (&[(0x2c, u32::MAX), (0x28, 0xffff_ffc0)], "SEQUENCER of the ring memory"),
+        (&[(0x30, 1)], "ENGINE of the ring memory"),
+        (&[(0x38, 16)], "INTERRUPT of the ring memory"),
+        // Without the GUID there is no description.
+        (&[(0x08, 0)], "FEATURES"),
+    ] {
+        let fake = Fake::new(64);
+        describe(&fake, registers);
+        let error = Card::open(fake.function()).unwrap_err();
+        assert!(matches!(error, Error::BadCapability { .. } | Error::Version { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{why}: {error}");
+    }
+    // What is right leads to an engine, of which this card has none.
+    let fake = Fake::new(64);
+    describe(&fake, &[]);
+    let error = Card::open(fake.function()).unwrap_err();
+    let Error::Engine(engine) = &error else { panic!("{error}") };
+    assert!(engine.to_string().starts_with("fake has no XDMA engine"), "{engine}");
+}

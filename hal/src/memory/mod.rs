@@ -2,7 +2,7 @@
 //!
 //! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates
 //! (`pages`, `numa`), which may be divided into a [`ring`], or memory that the caller owns ([`registered`]), which two processes may share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
-//! [`barrier`]s. `table` is the IOMMU of buses that have none.
+//! [`barrier`]s. `table` is the IOMMU of buses that have none. `published` has nothing to do with devices: files that processes watch.
 
 pub(crate) mod backend;
 pub mod barrier;
@@ -13,6 +13,7 @@ pub mod domain;
 pub mod iova;
 mod numa;
 mod pages;
+mod published;
 pub(crate) mod region;
 pub mod registered;
 pub mod ring;
@@ -21,5 +22,6 @@ pub(crate) mod table;
 
 pub use direction::Direction;
 pub use memmap2::MmapMut;
+pub use published::{PublishedWords, read_words};
 pub use registered::{HostMemory, NotRegistered, RawMemory, Registered};
 pub use shared::SharedMemory;

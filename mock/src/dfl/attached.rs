@@ -86,14 +86,6 @@ impl<L: Logic> FunctionEndpoint<L> {
         self.logic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an access as aligned 64 bits: their offset, and the bit at which the access begins. `None` for an access that
-    /// the shell does not take.
-    fn aligned(&self, bar: BarIndex, offset: u64, bytes: usize) -> Option<(u32, u32)> {
-        let is_taken = matches!(bytes, 4 | 8) && offset % bytes as u64 == 0;
-        let is_inside = offset + bytes as u64 <= self.function.bar_bytes(bar.index() as u8);
-        (is_taken && is_inside).then_some(((offset & !7) as u32, (offset % 8 * 8) as u32))
-    }
-
     fn reset_all(logic: &mut L) {
         logic.attached().reset();
         logic.reset();
@@ -138,7 +130,7 @@ impl<L: Logic> Endpoint for FunctionEndpoint<L> {
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         let mut logic = self.lock();
-        let place = self.aligned(bar, offset, data.len()).filter(|_| logic.attached().decodes());
+        let place = aligned(self.function, bar, offset, data.len()).filter(|_| logic.attached().decodes());
         let value = place.map_or(u64::MAX, |(at, shift)| match bar.index() as u8 {
             REGISTERS_BAR => logic.read(at) >> shift,
             _ => {
@@ -151,12 +143,9 @@ impl<L: Logic> Endpoint for FunctionEndpoint<L> {
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         let mut logic = self.lock();
-        let place = self.aligned(bar, offset, data.len()).filter(|_| logic.attached().decodes());
+        let place = aligned(self.function, bar, offset, data.len()).filter(|_| logic.attached().decodes());
         let Some((at, shift)) = place else { return };
-        let mut value = [0; 8];
-        value[..data.len()].copy_from_slice(data);
-        let value = u64::from_le_bytes(value) << shift;
-        let mask = u64::MAX >> (64 - 8 * data.len()) << shift;
+        let (value, mask) = shifted(data, shift);
         if bar.index() as u8 == REGISTERS_BAR {
             return logic.write(at, value, mask);
         }
@@ -179,4 +168,19 @@ impl<L: Logic> Endpoint for FunctionEndpoint<L> {
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         self.lock().dma_complete(tag, result);
     }
+}
+
+/// Returns an access as aligned 64 bits: their offset, and the bit at which the access begins. `None` for an access that the shell
+/// does not take.
+pub(super) fn aligned(function: &Function, bar: BarIndex, offset: u64, bytes: usize) -> Option<(u32, u32)> {
+    let is_taken = matches!(bytes, 4 | 8) && offset % bytes as u64 == 0;
+    let is_inside = offset.checked_add(bytes as u64)? <= function.bar_bytes(bar.index() as u8);
+    (is_taken && is_inside).then_some(((offset & !7) as u32, (offset % 8 * 8) as u32))
+}
+
+/// Returns what an access of 4 or 8 bytes writes into aligned 64 bits, and which of their bits, from the bit at which it begins.
+pub(super) fn shifted(data: &[u8], shift: u32) -> (u64, u64) {
+    let mut value = [0; 8];
+    value[..data.len()].copy_from_slice(data);
+    (u64::from_le_bytes(value) << shift, u64::MAX >> (64 - 8 * data.len()) << shift)
 }

@@ -1,4 +1,4 @@
-//! PAC D5005 cards with an OFS shell: the control function beside the accelerator's.
+//! PAC D5005 cards: with an OFS shell the control function beside the accelerator's, without one all in one function.
 //!
 //! A model of the registers that OFS documents: the feature list, the management engine, the port with its reset, errors, and
 //! partial reconfiguration as the shell's logic does it. Time is the card's own: a read takes 1 us, a posted write 10 ns. What the
@@ -10,12 +10,15 @@ mod attached;
 mod control;
 mod exerciser;
 mod image;
+mod pac;
 mod reconfiguration;
 mod slot;
+mod static_region;
 
 use std::sync::Arc;
 
 use fpga_hal::Endpoint;
+use fpga_regs::dfl;
 use fpga_regs::feature_list::CARD_GUID;
 
 pub use crate::dfl::image::image;
@@ -24,8 +27,9 @@ use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::FunctionEndpoint;
 use crate::dfl::control::Control;
 use crate::dfl::exerciser::Exerciser;
-use crate::dfl::reconfiguration::Planted;
+use crate::dfl::pac::Pac;
 use crate::dfl::slot::Slot;
+use crate::dfl::static_region::StaticRegion;
 use crate::fabric::Fabric;
 
 /// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
@@ -45,69 +49,106 @@ pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct D5005 {
-    control: Arc<FunctionEndpoint<Control>>,
-    accelerator: Arc<Accelerator>,
-    exerciser: Arc<FunctionEndpoint<Exerciser>>,
+pub struct D5005(Functions);
+
+#[derive(Clone)]
+enum Functions {
+    /// Several, of an OFS shell.
+    Ofs {
+        control: Arc<FunctionEndpoint<Control>>,
+        accelerator: Arc<Accelerator>,
+        exerciser: Arc<FunctionEndpoint<Exerciser>>,
+    },
+    /// One.
+    Pac(Arc<Pac>),
 }
 
 impl D5005 {
-    /// Gives the card `node` of a fabric a control function. After power-up the port holds the accelerator in reset.
+    /// Makes the card `node` of a fabric a D5005: without OFS if the fabric's shell is [`S10Pac`](crate::Shell::S10Pac), and otherwise with it. After
+    /// power-up the port holds the accelerator in reset.
     ///
     /// # Panics
     /// If the fabric has no such card.
     pub fn new(fabric: &Fabric, node: u32) -> Self {
         let slot = Arc::new(Slot::new(CARD_GUID));
         let accelerator = Arc::new(Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot)));
+        let region = |features, exerciser| {
+            StaticRegion::new(features, INTERFACE, Arc::clone(&slot), Arc::clone(&accelerator), exerciser)
+        };
+        if *fabric.profile().shell.function() == dfl::pac::FUNCTION {
+            let region = region(&dfl::pac::FEATURES, None);
+            return D5005(Functions::Pac(Arc::new(Pac::new(fabric, node, accelerator, region))));
+        }
         let exerciser = Arc::new(FunctionEndpoint::new(Exerciser::new()));
-        let control = Control::new(INTERFACE, slot, Arc::clone(&accelerator), Arc::clone(&exerciser));
-        D5005 { control: Arc::new(FunctionEndpoint::new(control)), accelerator, exerciser }
+        let control = Control::new(region(&dfl::FEATURES, Some(Arc::clone(&exerciser))));
+        D5005(Functions::Ofs { control: Arc::new(FunctionEndpoint::new(control)), accelerator, exerciser })
     }
 
     /// Returns the control function.
     pub fn control(&self) -> Arc<dyn Endpoint> {
-        Arc::<FunctionEndpoint<Control>>::clone(&self.control)
+        match &self.0 {
+            Functions::Ofs { control, .. } => Arc::<FunctionEndpoint<Control>>::clone(control),
+            Functions::Pac(function) => Arc::<Pac>::clone(function),
+        }
     }
 
-    /// Returns the accelerator's function.
+    /// Returns the accelerator's function. Without OFS it is the control function.
     pub fn accelerator(&self) -> Arc<dyn Endpoint> {
-        Arc::<Accelerator>::clone(&self.accelerator)
+        match &self.0 {
+            Functions::Ofs { accelerator, .. } => Arc::<Accelerator>::clone(accelerator),
+            Functions::Pac(_) => self.control(),
+        }
     }
 
-    /// Returns the function of the host exerciser (HE-LB), which is not behind the port, but is reset with it.
-    pub fn exerciser(&self) -> Arc<dyn Endpoint> {
-        Arc::<FunctionEndpoint<Exerciser>>::clone(&self.exerciser)
+    /// Returns the function of the host exerciser (HE-LB), which is not behind the port, but is reset with it. Only OFS shells
+    /// have one.
+    pub fn exerciser(&self) -> Option<Arc<dyn Endpoint>> {
+        match &self.0 {
+            Functions::Ofs { exerciser, .. } => Some(Arc::<FunctionEndpoint<Exerciser>>::clone(exerciser)),
+            Functions::Pac(_) => None,
+        }
+    }
+
+    fn with_region<R>(&self, access: impl FnOnce(&mut StaticRegion) -> R) -> R {
+        match &self.0 {
+            Functions::Ofs { control, .. } => control.lock().with_region(access),
+            Functions::Pac(function) => function.with_region(access),
+        }
     }
 
     /// Releases the accelerator from reset, as a driver of the control function has done after power-up.
     pub fn release(&self) {
-        self.control.lock().release_port();
+        self.with_region(StaticRegion::release_port);
     }
 
     /// Has the next reconfiguration fail with these bits of ERROR after `after_words` words.
     pub fn fail_reconfiguration(&self, errors: u64, after_words: u64) {
-        self.control.lock().engine.planted = Some(Planted { errors, after_words: after_words.max(1) });
+        self.with_region(|region| region.fail_reconfiguration(errors, after_words));
     }
 
     /// Sets whether resets of the reconfiguration engine are never acknowledged.
     pub fn withhold_engine_acknowledge(&self, withholds: bool) {
-        self.control.lock().engine.withholds_ack = withholds;
+        self.with_region(|region| region.withhold_engine_acknowledge(withholds));
     }
 
     /// Sets whether soft resets of the port are never acknowledged.
     pub fn withhold_port_acknowledge(&self, withholds: bool) {
-        self.control.lock().withholds_port_ack = withholds;
+        self.with_region(|region| region.withholds_port_ack = withholds);
     }
 
-    /// Sets bits of an error register at `offset` of BAR 0, and sends the interrupt of the management engine.
-    pub fn set_errors(&self, offset: u32, bits: u64) {
-        let mut control = self.control.lock();
-        control.set_errors(offset, bits);
-        control.interrupt();
+    /// Sets bits of an error register, and sends the interrupt of the management engine. `place`: the BAR in 31:24, and the offset.
+    pub fn set_errors(&self, place: u32, bits: u64) {
+        self.with_region(|region| {
+            region.set_errors(place, bits);
+            region.interrupt();
+        });
     }
 
-    /// Removes the control function: reads return all-ones, writes are dropped.
+    /// Removes the control function of an OFS shell: reads return all-ones, writes are dropped. A card in one function is removed
+    /// by its fabric.
     pub fn remove(&self) {
-        self.control.lock().attached.is_gone = true;
+        if let Functions::Ofs { control, .. } = &self.0 {
+            control.lock().attached.is_gone = true;
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use fpga_hal::Endpoint;
 
+use crate::card::memory::CardMemory;
 use crate::card::user_logic::UserLogic;
 use crate::fabric::clock::Shared;
 use crate::fabric::endpoint::CardEndpoint;
@@ -60,6 +61,28 @@ impl Fabric {
     /// [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). The default is half of the memory available to this process.
     pub fn limit_memory(&self, bytes: u64) {
         self.shared.access(|core| core.budget.set_total(bytes));
+    }
+
+    /// Runs `access` on the memory of the card at `node`, of which it uses `bytes` bytes.
+    pub(crate) fn memory<R>(&self, node: u32, bytes: u64, access: impl FnOnce(&mut CardMemory) -> R) -> R {
+        self.shared.access(|core| {
+            core.hold_bytes += bytes;
+            access(&mut core.cards[node as usize].memory)
+        })
+    }
+
+    /// Sends an interrupt of the card at `node`, whose shell it comes from.
+    pub(crate) fn interrupt(&self, node: u32, vector: u32) {
+        self.shared.try_access(|core| {
+            let card = &mut core.cards[node as usize];
+            card.msix.raise(vector);
+            card.deliver_interrupts();
+        });
+    }
+
+    /// Returns whether the card at `node` was removed.
+    pub(crate) fn is_gone(&self, node: u32) -> bool {
+        self.shared.access(|core| core.cards[node as usize].is_gone)
     }
 
     #[cfg(test)]

@@ -106,7 +106,9 @@ impl Core {
         }
         let run = Operation::ALL.iter().filter(|operation| runs(profile, **operation));
         let operations = run.fold(0u64, |set, operation| set | 1 << *operation as u8);
-        let mut features = Features::HOST_RING | Features::RESIDENT | Features::MODEL;
+        let masters_bus = profile.shell.masters_bus();
+        let rings = if masters_bus { Features::HOST_RING } else { Features::CARD_RING };
+        let mut features = rings | Features::RESIDENT | Features::MODEL;
         features.set(Features::USER_LOGIC, self.cards[index].user_logic.is_some());
         features.set(Features::EXTRAPOLATED, profile.is_extrapolated());
         features.set(Features::REDUCTIONS_EXTEND, profile.reductions_extend);
@@ -156,7 +158,8 @@ impl Core {
             sequencer::LINK_MBPS => profile.link_mbps,
             sequencer::CHANNEL_MBPS => profile.channel_mbps,
             sequencer::HOST_MBPS => profile.host_mbps,
-            sequencer::DMA_BITS => fpga_regs::pci::DMA_BITS.into(),
+            sequencer::DMA_BITS if masters_bus => fpga_regs::pci::DMA_BITS.into(),
+            sequencer::DMA_BITS => 0,
             sequencer::BEAT_BYTES => profile.beat_bytes as u32,
             sequencer::REDUCE_BEAT_CYCLES => profile.reduce_beat_cycles as u32,
             sequencer::REDUCE_UNIT_CYCLES => profile.reduce_unit_cycles as u32,

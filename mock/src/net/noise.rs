@@ -27,7 +27,7 @@ impl Dice {
     }
 
     /// Returns a number more than 0 and not more than 1.
-    fn fraction(&mut self) -> f64 {
+    pub(crate) fn fraction(&mut self) -> f64 {
         // 53 bits are what an f64 holds.
         ((self.roll() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }

@@ -5,6 +5,7 @@ pub(crate) mod circus;
 mod component;
 mod hardware;
 pub(crate) mod mpi_fpga;
+pub(crate) mod novog;
 mod optweb;
 mod shell;
 mod sources;

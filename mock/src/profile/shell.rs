@@ -1,6 +1,6 @@
 //! Shells: what stands between the bus and the sequencer of a card.
 
-use fpga_regs::{dfl, pci};
+use fpga_regs::{dfl, pci, xdma};
 
 /// The shell of a card with a sequencer. Times of the fabric do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,17 +10,23 @@ pub enum Shell {
     Mock,
     /// Intel's PAC D5005 (Stratix 10) with an OFS shell: the function of the accelerator.
     S10Dfl,
+    /// Intel's PAC D5005 without OFS: one function for its shell and its accelerator, [`D5005`](crate::dfl::D5005).
+    S10Pac,
+    /// An AMD Alveo card with the XDMA core, behind which the sequencer masters no bus: [`XdmaCards`](crate::xdma::XdmaCards).
+    AlveoXdma,
 }
 
 impl Shell {
     /// All shells.
-    pub const ALL: [Shell; 2] = [Shell::Mock, Shell::S10Dfl];
+    pub const ALL: [Shell; 4] = [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma];
 
     /// Returns the name in selectors; `None` for the mock's own.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Shell::Mock => None,
             Shell::S10Dfl => Some("s10-dfl"),
+            Shell::S10Pac => Some("s10-pac"),
+            Shell::AlveoXdma => Some("alveo-xdma"),
         }
     }
 
@@ -29,6 +35,13 @@ impl Shell {
         match self {
             Shell::Mock => &pci::CARD,
             Shell::S10Dfl => &dfl::ACCELERATOR,
+            Shell::S10Pac => &dfl::pac::FUNCTION,
+            Shell::AlveoXdma => &xdma::FUNCTION,
         }
+    }
+
+    /// Returns whether the sequencer reads and writes host memory.
+    pub fn masters_bus(self) -> bool {
+        self != Shell::AlveoXdma
     }
 }

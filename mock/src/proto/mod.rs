@@ -4,5 +4,6 @@ pub(crate) mod bluelink;
 pub mod circus;
 pub mod communicator_table;
 pub mod mpi_fpga;
+pub mod novog;
 pub(crate) mod optweb;
 pub(crate) mod refusal;

@@ -10,10 +10,13 @@ use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::ConfigSpace;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
+use crate::xdma::behind::Behind;
 use crate::xdma::channel::{Channel, Direction};
 use crate::xdma::interrupts::Lines;
+use crate::xdma::memory::Memory;
 use crate::xdma::notes::{Fetches, Violation};
 use crate::xdma::planted::Misanswers;
+use crate::xdma::user_bar::UserBar;
 
 /// What the engine of a card was built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +51,16 @@ pub(super) struct Card {
     pub(super) pcie_control: u32,
     pub(super) user_max: [u32; 2],
     pub(super) flush_timeout: u32,
-    pub(super) memory: CardMemory,
+    pub(super) user_bar: UserBar,
+    pub(super) memory: Memory,
     pub(super) tag: u64,
     /// What was done in this access of the host, in bytes.
     pub(super) worked: u64,
     /// Buffer of requests.
     pub(super) buffer: Vec<u8>,
-    pub(super) is_gone: bool,
+    is_gone: bool,
+    /// The card of a fabric behind the engine.
+    behind: Option<Behind>,
     /// The next access of card memory by a channel never ends.
     pub(super) hangs: bool,
     /// Card memory whose slave answers with errors.
@@ -68,7 +74,19 @@ pub(super) struct Card {
 const USER_MAX: u32 = 5;
 
 impl Card {
+    /// A card without a sequencer.
     pub(super) fn new(shape: Shape, node: u32, budget: &Arc<Budget>) -> Self {
+        let memory = Memory::Own(CardMemory::new(shape.memory_bytes, node, budget));
+        Card::with(shape, UserBar::new(0), memory, None)
+    }
+
+    /// A card of a fabric.
+    pub(super) fn before(behind: Behind, shape: Shape) -> Self {
+        let (bar, memory) = (behind.user_bar(), Memory::of(&behind));
+        Card::with(shape, bar, memory, Some(behind))
+    }
+
+    fn with(shape: Shape, user_bar: UserBar, memory: Memory, behind: Option<Behind>) -> Self {
         let h2c = (0..shape.h2c).map(|number| Channel::new(Direction::H2c, number));
         let c2h = (0..shape.c2h).map(|number| Channel::new(Direction::C2h, number));
         Card {
@@ -84,11 +102,13 @@ impl Card {
             pcie_control: 0,
             user_max: [USER_MAX; 2],
             flush_timeout: 0,
-            memory: CardMemory::new(shape.memory_bytes, node, budget),
+            user_bar,
+            memory,
             tag: 0,
             worked: 0,
             buffer: Vec::new(),
             is_gone: false,
+            behind,
             hangs: false,
             bad_slaves: Vec::new(),
             misanswers: Misanswers::default(),
@@ -110,6 +130,38 @@ impl Card {
         self.user_lines.asserted = asserted;
         (self.halted, self.credit_mode, self.pcie_control, self.flush_timeout) = (0, 0, 0, 0);
         self.user_max = [USER_MAX; 2];
+        self.user_bar.reset();
+    }
+
+    /// Removes the card.
+    pub(super) fn remove(&mut self) {
+        self.is_gone = true;
+    }
+
+    /// Returns whether the function answers.
+    pub(super) fn answers(&self) -> bool {
+        !self.is_gone && !self.behind.as_ref().is_some_and(Behind::is_gone)
+    }
+
+    /// A read of the host arrives: writes before it act first.
+    pub(super) fn push_writes(&self) {
+        if let Some(behind) = &self.behind {
+            behind.push_writes();
+        }
+    }
+
+    /// Has the next `words` words that the host stores in the rings arrive behind the next write to the sequencer.
+    pub(super) fn delay_words(&self, words: u32) {
+        if let Some(behind) = &self.behind {
+            behind.rings().delay(words);
+        }
+    }
+
+    /// Sets the level of an interrupt of user logic.
+    pub(super) fn assert_user(&mut self, line: u32, is_asserted: bool) {
+        let bit = 1_u32.checked_shl(line).unwrap_or(0) & 0xffff;
+        self.user_lines.asserted = self.user_lines.asserted & !bit | if is_asserted { bit } else { 0 };
+        self.update_interrupts();
     }
 
     /// Bits of the channels that exist in registers that channels share.

@@ -1,34 +1,92 @@
 //! The cards as a bus sees them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::feature_list::CARD_GUID;
 use fpga_regs::xdma;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
-use crate::card::feature_list::read_only_header;
+use crate::xdma::behind::INTERRUPT;
 use crate::xdma::card::Card;
 use crate::xdma::notes::Violation;
 
 /// One card, for a bus.
-pub(super) struct CardEndpoint(Mutex<Card>);
+pub(super) struct CardEndpoint {
+    card: Mutex<Card>,
+    sequencer: SequencerLine,
+}
+
+/// The level of the sequencer's interrupt. The fabric sets it with its own lock held, which a card with its lock held may wait for.
+#[derive(Debug, Default)]
+struct SequencerLine {
+    is_asserted: AtomicBool,
+    /// It was set, and the card has not seen it.
+    is_new: AtomicBool,
+}
 
 impl CardEndpoint {
     pub(super) fn new(card: Card) -> Self {
-        CardEndpoint(Mutex::new(card))
+        CardEndpoint { card: Mutex::new(card), sequencer: SequencerLine::default() }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Card> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs `access` on the card.
+    pub(super) fn access<R>(&self, access: impl FnOnce(&mut Card) -> R) -> R {
+        let result = access(&mut self.card.lock().unwrap_or_else(PoisonError::into_inner));
+        self.see_sequencer();
+        result
+    }
+
+    /// Sets the level of the sequencer's interrupt. Never waits: whoever holds the card sees it.
+    fn assert_sequencer(&self, is_asserted: bool) {
+        self.sequencer.is_asserted.store(is_asserted, Ordering::SeqCst);
+        self.sequencer.is_new.store(true, Ordering::SeqCst);
+        self.see_sequencer();
+    }
+
+    /// Has the card see the level of the sequencer's interrupt, unless somebody holds the card, who then looks here after letting
+    /// go.
+    fn see_sequencer(&self) {
+        loop {
+            // Between letting go of the card and this look, or between setting the level and trying the card.
+            fence(Ordering::SeqCst);
+            if !self.sequencer.is_new.load(Ordering::SeqCst) {
+                return;
+            }
+            let mut card = match self.card.try_lock() {
+                Ok(card) => card,
+                Err(TryLockError::Poisoned(card)) => card.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            self.sequencer.is_new.store(false, Ordering::SeqCst);
+            card.assert_user(INTERRUPT, self.sequencer.is_asserted.load(Ordering::SeqCst));
+        }
+    }
+
+    /// Runs `access` if the card answers.
+    fn answering<R>(&self, access: impl FnOnce(&mut Card) -> R) -> Option<R> {
+        self.access(|card| card.answers().then(|| access(card)))
     }
 
     /// Runs `access` if the card answers and decodes memory accesses.
     fn decoding<R>(&self, access: impl FnOnce(&mut Card) -> Option<R>) -> Option<R> {
-        let mut card = self.lock();
-        (!card.is_gone && card.config.decodes_memory()).then(|| access(&mut card)).flatten()
+        self.answering(|card| card.config.decodes_memory().then(|| access(card)).flatten()).flatten()
+    }
+}
+
+/// The sequencer's interrupt, as the card of the fabric sees it.
+pub(super) struct SequencerInterrupt(pub(super) Weak<CardEndpoint>);
+
+impl InterruptPort for SequencerInterrupt {
+    /// Messages are the shell's: without MSI-X of its own, the card asserts a level.
+    fn raise(&self, _vector: u16) {}
+
+    fn set_intx(&self, is_asserted: bool) {
+        if let Some(shell) = self.0.upgrade() {
+            shell.assert_sequencer(is_asserted);
+        }
     }
 }
 
@@ -74,44 +132,42 @@ impl Endpoint for CardEndpoint {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.lock().bus = Some(BusPorts::new(dma, interrupts));
+        self.access(|card| card.bus = Some(BusPorts::new(dma, interrupts)));
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
-        let card = self.lock();
-        match card.is_gone {
-            true => data.fill(0xff),
-            false => card.config.read(offset, data),
+        let read = |card: &mut Card| {
+            card.push_writes();
+            card.config.read(offset, data);
+        };
+        if self.answering(read).is_none() {
+            data.fill(0xff);
         }
     }
 
     fn config_write(&self, offset: u16, data: &[u8]) {
-        let mut card = self.lock();
-        if card.is_gone {
-            return;
-        }
-        match card.config.write(offset, data) {
+        self.answering(|card| match card.config.write(offset, data) {
             Effect::None => {}
             Effect::FunctionReset => card.reset(),
             Effect::Interrupts => card.update_interrupts(),
-        }
+        });
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        let is_answered = self.decoding(|card| match bar.index() as u8 {
-            xdma::DMA_BAR => card.read_dma(offset, data),
-            xdma::USER_BAR => {
-                read_only_header(CARD_GUID, offset, data);
-                Some(())
+        let read = |card: &mut Card| {
+            card.push_writes();
+            match bar.index() as u8 {
+                xdma::DMA_BAR => card.read_dma(offset, data),
+                xdma::USER_BAR => card.user_bar.read(offset, data),
+                xdma::BYPASS_BAR => {
+                    let bytes = card.memory.read(offset, data.len() as u64).ok()?;
+                    data.copy_from_slice(&bytes);
+                    Some(())
+                }
+                _ => None,
             }
-            xdma::BYPASS_BAR => {
-                let bytes = card.memory.read(offset, data.len() as u64).ok()?;
-                data.copy_from_slice(&bytes);
-                Some(())
-            }
-            _ => None,
-        });
-        if is_answered.is_none() {
+        };
+        if self.decoding(read).is_none() {
             data.fill(0xff);
         }
     }
@@ -119,19 +175,17 @@ impl Endpoint for CardEndpoint {
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.write_dma(offset, data),
+            xdma::USER_BAR => card.user_bar.write(offset, data),
             xdma::BYPASS_BAR => card.memory.write(offset, data).ok(),
             _ => None,
         });
     }
 
     fn reset(&self, _kind: ResetKind) {
-        let mut card = self.lock();
-        if !card.is_gone {
-            card.reset();
-        }
+        self.answering(Card::reset);
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.lock().dma_completed(tag, result);
+        self.access(|card| card.dma_completed(tag, result));
     }
 }

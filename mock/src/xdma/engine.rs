@@ -132,7 +132,7 @@ impl Card {
         let (from, length) = if is_fixed { (descriptor.source, BEAT_BYTES) } else { (source, u64::from(bytes)) };
         let read = self
             .axi(from, length)
-            .and_then(|()| self.memory.append_to(from, length, &mut self.buffer).map_err(|_| Status::READ_ERROR_0));
+            .and_then(|()| self.memory.append_to(from, length, &mut self.buffer).map_err(|_| Status::WRITE_ERROR_1));
         if let Err(error) = read {
             // Without its bit in CONTROL the error is not noticed: zeros are moved.
             let event = if error == Status::WRITE_ERROR_1 { Status::READ_ERROR_1 } else { Status::READ_ERROR_0 };

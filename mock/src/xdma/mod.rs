@@ -4,15 +4,21 @@
 //! that starts it, up to requests that the bus does not answer at once, and goes on when they are answered; what is left after 256 MiB is done in
 //! later accesses. Rules that a host
 //! breaks are noted: [`XdmaCards::violations`].
+//!
+//! A card has memory of its own and no sequencer ([`XdmaCards::new`]), or is before a card of a fabric ([`XdmaCards::before`]): then its
+//! memory is that card's, the sequencer is in the user BAR with memory for its rings, and masters no bus.
 
+mod behind;
 mod card;
 mod channel;
 mod endpoint;
 mod engine;
 mod interrupts;
+mod memory;
 mod notes;
 mod planted;
 mod registers;
+mod user_bar;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +33,10 @@ pub use crate::xdma::planted::Misanswer;
 
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::memory::MemoryError;
+use crate::fabric::Fabric;
+use crate::xdma::behind::Behind;
 use crate::xdma::card::Card;
-use crate::xdma::endpoint::CardEndpoint;
+use crate::xdma::endpoint::{CardEndpoint, SequencerInterrupt};
 
 /// Alveo cards, each with an XDMA engine and memory of its own. Clones are handles to the same cards.
 ///
@@ -41,12 +49,25 @@ pub struct XdmaCards {
 impl XdmaCards {
     /// Creates `count` cards after power-up. Numbers of channels beyond the core's are cut.
     pub fn new(count: u32, shape: Shape) -> Self {
-        let channels = |number: u32| number.clamp(1, CHANNELS_MAX);
         let memory_bytes = shape.memory_bytes.max(BYPASS_BAR_BYTES);
-        let shape = Shape { h2c: channels(shape.h2c), c2h: channels(shape.c2h), memory_bytes };
+        let shape = Shape { memory_bytes, ..with_channels(shape) };
         let budget = Budget::new(of_this_machine(), count);
         let endpoint = |node| Arc::new(CardEndpoint::new(Card::new(shape, node, &budget)));
         XdmaCards { endpoints: (0..count).map(endpoint).collect() }
+    }
+
+    /// Puts an engine before each card of `fabric`, whose profile has the shell [`AlveoXdma`](crate::Shell::AlveoXdma). Card memory
+    /// is the fabric's, whatever `shape` says of it.
+    pub fn before(fabric: &Fabric, shape: Shape) -> Self {
+        let profile = fabric.profile();
+        let shape = Shape { memory_bytes: profile.memory_bytes, ..with_channels(shape) };
+        let endpoint = |node| {
+            let behind = Behind::new(fabric, node);
+            let endpoint = Arc::new(CardEndpoint::new(Card::before(behind.clone(), shape)));
+            behind.attach(Arc::new(SequencerInterrupt(Arc::downgrade(&endpoint))));
+            endpoint
+        };
+        XdmaCards { endpoints: (0..profile.nodes).map(endpoint).collect() }
     }
 
     /// Returns the number of cards.
@@ -68,7 +89,7 @@ impl XdmaCards {
     /// # Errors
     /// [`MemoryError`] outside of it.
     pub fn read_memory(&self, number: u32, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
-        self.endpoints[number as usize].lock().memory.read(address, bytes)
+        self.endpoints[number as usize].access(|card| card.memory.read(address, bytes))
     }
 
     /// Writes card memory, as user logic does.
@@ -76,21 +97,17 @@ impl XdmaCards {
     /// # Errors
     /// [`MemoryError`] outside of it, or if this machine has no memory for it.
     pub fn write_memory(&self, number: u32, address: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.endpoints[number as usize].lock().memory.write(address, data)
+        self.endpoints[number as usize].access(|card| card.memory.write(address, data))
     }
 
     /// Sets the level of an interrupt of user logic.
     pub fn set_user_interrupt(&self, number: u32, line: u32, is_asserted: bool) {
-        self.at(number, |card| {
-            let bit = 1_u32.checked_shl(line).unwrap_or(0) & 0xffff;
-            card.user_lines.asserted = card.user_lines.asserted & !bit | if is_asserted { bit } else { 0 };
-            card.update_interrupts();
-        });
+        self.at(number, |card| card.assert_user(line, is_asserted));
     }
 
     /// Removes a card: reads return all-ones, writes are dropped.
     pub fn remove(&self, number: u32) {
-        self.at(number, |card| card.is_gone = true);
+        self.at(number, Card::remove);
     }
 
     /// Has the next access of card memory by a channel never end. Only a reset of the function frees the channel.
@@ -113,19 +130,32 @@ impl XdmaCards {
         self.at(number, |card| card.misanswers.plant(before, misanswer));
     }
 
+    /// Has the next `words` words that the host stores in the rings arrive behind the next write to the sequencer's registers, as if
+    /// they went through masters that keep no order. Only with a fabric.
+    pub fn delay_words(&self, number: u32, words: u32) {
+        self.at(number, |card| card.delay_words(words));
+    }
+
     /// Returns what the host of a card did that the product guide forbids, since the last call.
     pub fn violations(&self, number: u32) -> Vec<Violation> {
-        std::mem::take(&mut self.endpoints[number as usize].lock().violations)
+        self.endpoints[number as usize].access(|card| std::mem::take(&mut card.violations))
     }
 
     /// Returns the fetches of descriptors of a card since the last call. The first call returns none, and starts to note them.
     pub fn fetches(&self, number: u32) -> Vec<Fetch> {
-        self.endpoints[number as usize].lock().fetches.noted.replace(Vec::new()).unwrap_or_default()
+        let noted = self.endpoints[number as usize].access(|card| card.fetches.noted.replace(Vec::new()));
+        noted.unwrap_or_default()
     }
 
     fn at(&self, number: u32, act: impl FnOnce(&mut Card)) {
         if let Some(endpoint) = self.endpoints.get(number as usize) {
-            act(&mut endpoint.lock());
+            endpoint.access(act);
         }
     }
+}
+
+/// Cuts numbers of channels to what the core can have.
+fn with_channels(shape: Shape) -> Shape {
+    let channels = |number: u32| number.clamp(1, CHANNELS_MAX);
+    Shape { h2c: channels(shape.h2c), c2h: channels(shape.c2h), ..shape }
 }

@@ -135,6 +135,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
         operations: u64::MAX,
         element_types: u32::MAX,
         reductions: u32::MAX,
+        host_memory: true,
         reductions_extend: false,
         extrapolated: false,
         timing: Timing {

@@ -13,7 +13,7 @@ use fpga_mock::LateDma;
 use crate::{Cards, bar_0};
 
 fn function(cards: &Cards) -> Function {
-    in_process::attach(cards.first.exerciser(), &cards.domain, "exerciser of card 0").unwrap()
+    in_process::attach(cards.first.exerciser().unwrap(), &cards.domain, "exerciser of card 0").unwrap()
 }
 
 fn check(exerciser: &mut Exerciser, exercise: Exercise, lines: u32, request_lines: u32) {
@@ -45,7 +45,7 @@ fn every_number_of_lines_in_every_mode() {
 #[test]
 fn host_memory_that_answers_late_changes_nothing() {
     let cards = Cards::new();
-    let late = LateDma::new(cards.first.exerciser(), 1, Duration::from_micros(200));
+    let late = LateDma::new(cards.first.exerciser().unwrap(), 1, Duration::from_micros(200));
     let function = in_process::attach(late, &cards.domain, "late").unwrap();
     let mut exerciser = Exerciser::open(function).unwrap();
     exerciser.set_timeout(Duration::from_secs(120));
@@ -61,7 +61,7 @@ fn over_vfio_user() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("0.he-lb.sock");
     let cards = Cards::new();
-    let _server = Server::bind(&socket, cards.first.exerciser()).unwrap().spawn().unwrap();
+    let _server = Server::bind(&socket, cards.first.exerciser().unwrap()).unwrap().spawn().unwrap();
     let mut exerciser = Exerciser::open(connect(&socket, &Domain::vfio_user()).unwrap()).unwrap();
     exerciser.set_timeout(Duration::from_secs(120));
     for exercise in Exercise::ALL {
@@ -192,7 +192,7 @@ fn a_reset_of_the_port_in_the_middle_is_an_error_and_not_a_hang() {
     let mut control = cards.control();
     control.reset_accelerator().unwrap();
     // Host memory is so slow that the run is in the middle for long.
-    let late = LateDma::new(cards.first.exerciser(), 1, Duration::from_millis(20));
+    let late = LateDma::new(cards.first.exerciser().unwrap(), 1, Duration::from_millis(20));
     let function = in_process::attach(late, &cards.domain, "late").unwrap();
     let bar = bar_0(&function);
     let mut exerciser = Exerciser::open(function).unwrap();
@@ -215,7 +215,7 @@ fn a_reset_of_the_port_in_the_middle_is_an_error_and_not_a_hang() {
 #[test]
 fn a_card_that_never_answers_is_a_timeout() {
     let cards = Cards::new();
-    let late = LateDma::new(cards.first.exerciser(), 1, Duration::from_secs(1));
+    let late = LateDma::new(cards.first.exerciser().unwrap(), 1, Duration::from_secs(1));
     let function = in_process::attach(late, &cards.domain, "late").unwrap();
     let mut exerciser = Exerciser::open(function.clone()).unwrap();
     exerciser.set_timeout(Duration::from_millis(20));

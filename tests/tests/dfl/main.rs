@@ -3,6 +3,7 @@
 
 mod exerciser;
 mod lists;
+mod pac;
 mod port;
 mod reconfiguration;
 mod registers;

@@ -4,6 +4,7 @@
 mod faults;
 mod fetches;
 mod registers;
+mod sequencer;
 
 use std::sync::Arc;
 use std::time::Duration;

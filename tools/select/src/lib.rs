@@ -25,7 +25,9 @@
 //!
 //!   `mock:s10-dfl:SHAPE` is the fabric `optweb` behind the shell of a Stratix 10 card: PCI ids, BARs and MSI-X are those of a PAC
 //!   D5005. `/NODE.control` selects the control function of such a card, `/NODE.he-lb` its host exerciser.
-//! - `mock:alveo-xdma:COUNT` selects in-process mock cards with AMD's DMA engine and without a sequencer; `/NUMBER` selects one.
+//!   `mock:s10-pac:SHAPE` is the same without OFS: a card is its own control function.
+//!   `mock:alveo-xdma:SHAPE` is the same fabric behind AMD's DMA engine on Alveo cards.
+//! - `mock:alveo-xdma:1` selects one Alveo card with the engine, in no fabric and without a sequencer.
 //! - `vfio:0000:3b:00.0`, or the bare address, selects a function bound to the kernel's VFIO driver. `+vf-token=UUID` sets
 //!   the token that a virtual function shares with its physical function. `+no-iommu` accepts that no IOMMU protects host
 //!   memory from the card. `+without-reset` opens a card without a reset method (see [`Options`](fpga_hal::vfio::Options)).
@@ -55,7 +57,7 @@ mod tests;
 mod vfio_card;
 mod xdma_cards;
 
-pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus, dfl, mpi_fpga};
+pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus, dfl, mpi_fpga, novog};
 
 pub use crate::error::Error;
 pub use crate::part::Part;

@@ -10,6 +10,8 @@ use crate::part::Part;
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
 
+/// Options that only cards have whose sequencers master the bus.
+const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
 const FLAP_DOWN_PS: u64 = 10_000_000;
 const FLAPS: u32 = 16;
@@ -76,7 +78,11 @@ impl MockCards {
         let profile = parse_profile(text, fabric)?;
         let (part, node) = node.map(Part::strip).map_or((Part::Card, None), |(part, node)| (part, Some(node)));
         if part != Part::Card && profile.shell != Shell::S10Dfl {
-            return Err(syntax(&format!("no function {}: cards of mock:s10-dfl have one", part.suffix())));
+            let why = match (profile.shell, part) {
+                (Shell::S10Pac, Part::Control) => "a card of mock:s10-pac is its own control function",
+                _ => "cards of mock:s10-dfl have one",
+            };
+            return Err(syntax(&format!("no function {}: {why}", part.suffix())));
         }
         let mut mock =
             MockCards { profile, shape: fabric.to_owned(), nodes: Vec::new(), part, faults: Vec::new(), late: None };
@@ -85,6 +91,12 @@ impl MockCards {
         }
         for option in options {
             let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let name = option.split('=').next().unwrap_or_default();
+            if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
+                return Err(syntax(&format!(
+                    "+{name} has no effect on these cards: their sequencers make no requests of the bus, and are reset at once"
+                )));
+            }
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
                 Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
 use fpga_mock::dfl::D5005;
+use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, LateDma, Profile, Shell};
 
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::part::Part;
 use crate::selection::{Kind, Selection};
 use crate::sockets::sockets_at;
 use crate::vfio_card::VfioCard;
-use crate::xdma_cards::{PREFIX, XdmaMock};
+use crate::xdma_cards;
 
 /// Default selector, if no card is bound to VFIO.
 pub const DEFAULT: &str = "mock:optweb:4";
@@ -29,7 +30,8 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cards {
     Mock(Box<MockCards>),
-    Xdma(XdmaMock),
+    /// The card with an XDMA engine that no network connects to others.
+    Xdma,
     Vfio(Vec<VfioCard>),
     VfioUser(Vec<PathBuf>),
 }
@@ -41,7 +43,7 @@ impl Selector {
     /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
-            _ if text.starts_with(PREFIX) => Cards::Xdma(XdmaMock::parse(text, &text[PREFIX.len()..])?),
+            _ if xdma_cards::is_lone_card(text) => Cards::Xdma,
             Some(("mock", _)) => Cards::Mock(Box::new(MockCards::parse(text)?)),
             Some(("vfio-user", _)) => {
                 let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
@@ -61,10 +63,6 @@ impl Selector {
         Ok(Selector { text: text.into(), cards })
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Returns the profile of the mock fabric; `None` for other cards.
     pub fn profile(&self) -> Option<&Profile> {
         self.mock().map(|mock| &mock.profile)
@@ -74,7 +72,7 @@ impl Selector {
     pub fn nodes(&self) -> Vec<u32> {
         match &self.cards {
             Cards::Mock(mock) => mock.selected(),
-            Cards::Xdma(mock) => mock.selected.clone(),
+            Cards::Xdma => vec![0],
             Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
         }
     }
@@ -88,7 +86,7 @@ impl Selector {
     pub fn mock_selectors(&self) -> Vec<String> {
         match &self.cards {
             Cards::Mock(mock) => mock.selected().iter().map(|node| mock.selector(*node)).collect(),
-            Cards::Xdma(mock) => mock.selected.iter().map(|number| mock.selector(*number)).collect(),
+            Cards::Xdma => vec![xdma_cards::selector()],
             Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
         }
     }
@@ -96,14 +94,14 @@ impl Selector {
     pub(crate) fn mock(&self) -> Option<&MockCards> {
         match &self.cards {
             Cards::Mock(mock) => Some(mock),
-            Cards::Xdma(_) | Cards::Vfio(_) | Cards::VfioUser(_) => None,
+            Cards::Xdma | Cards::Vfio(_) | Cards::VfioUser(_) => None,
         }
     }
 
     /// Returns the kind of the cards.
     pub fn kind(&self) -> Kind {
         match &self.cards {
-            Cards::Mock(_) | Cards::Xdma(_) => Kind::Mock,
+            Cards::Mock(_) | Cards::Xdma => Kind::Mock,
             Cards::Vfio(_) => Kind::Vfio,
             Cards::VfioUser(_) => Kind::VfioUser,
         }
@@ -113,7 +111,7 @@ impl Selector {
     pub fn addresses(&self) -> Vec<PciAddress> {
         match &self.cards {
             Cards::Vfio(functions) => functions.iter().map(|function| function.address).collect(),
-            Cards::Mock(_) | Cards::Xdma(_) | Cards::VfioUser(_) => Vec::new(),
+            Cards::Mock(_) | Cards::Xdma | Cards::VfioUser(_) => Vec::new(),
         }
     }
 
@@ -121,8 +119,30 @@ impl Selector {
     pub fn sockets(&self) -> &[PathBuf] {
         match &self.cards {
             Cards::VfioUser(paths) => paths,
-            Cards::Mock(_) | Cards::Xdma(_) | Cards::Vfio(_) => &[],
+            Cards::Mock(_) | Cards::Xdma | Cards::Vfio(_) => &[],
         }
+    }
+
+    /// Returns a selector of each single card that other processes can open too; none for mock cards, which are in this process only.
+    pub fn each(&self) -> Vec<Selector> {
+        let named = |text: String, cards| Selector { text, cards };
+        match &self.cards {
+            Cards::Mock(_) | Cards::Xdma => Vec::new(),
+            Cards::Vfio(cards) => {
+                cards.iter().map(|card| named(format!("vfio:{}", card.address), Cards::Vfio(vec![*card]))).collect()
+            }
+            Cards::VfioUser(paths) => {
+                let one = |path: &PathBuf| {
+                    named(format!("vfio-user:{}", path.display()), Cards::VfioUser(vec![path.clone()]))
+                };
+                paths.iter().map(one).collect()
+            }
+        }
+    }
+
+    /// Returns the text of the selector.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Opens the cards.
@@ -151,7 +171,7 @@ impl Selector {
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
             }
-            Cards::Xdma(mock) => (mock.open()?, None),
+            Cards::Xdma => (vec![xdma_cards::open()?], None),
             Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, VfioCard::open)?, None),
             Cards::VfioUser(paths) => {
                 let mut options = vfio_user::Options::default();
@@ -196,17 +216,24 @@ impl Selector {
         let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
         let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
         let mut functions = Vec::new();
+        let engines = (mock.profile.shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
         for node in mock.selected() {
             let mut add = |part, endpoint| functions.push(MockFunction { node, part, endpoint });
-            let card = match mock.profile.shell {
-                Shell::S10Dfl => {
+            let card = match (&engines, mock.profile.shell) {
+                (Some(engines), _) => engines.endpoint(node),
+                (None, shell @ (Shell::S10Dfl | Shell::S10Pac)) => {
                     let card = D5005::new(&fabric, node);
                     card.release();
-                    add(Part::Control, card.control());
-                    add(Part::Exerciser, card.exerciser());
+                    // Without OFS the card is its own control function.
+                    if shell == Shell::S10Dfl {
+                        add(Part::Control, card.control());
+                    }
+                    if let Some(exerciser) = card.exerciser() {
+                        add(Part::Exerciser, exerciser);
+                    }
                     card.accelerator()
                 }
-                Shell::Mock => fabric.endpoint(node),
+                (None, _) => fabric.endpoint(node),
             };
             let card = match mock.late {
                 Some(longest) => LateDma::new(card, node.into(), longest) as Arc<dyn Endpoint>,
@@ -221,7 +248,7 @@ impl Selector {
     /// Returns the selected mock cards that no fabric connects, by number and not attached to a bus; `None` for other cards.
     pub fn cards_without_fabric(&self) -> Option<Vec<NodeEndpoint>> {
         match &self.cards {
-            Cards::Xdma(mock) => Some(mock.endpoints()),
+            Cards::Xdma => Some(vec![(0, xdma_cards::endpoint())]),
             Cards::Mock(_) | Cards::Vfio(_) | Cards::VfioUser(_) => None,
         }
     }

@@ -28,6 +28,7 @@ fn functions_of_a_card() {
         ("mock:s10-dfl:4/1.control", Part::Control),
         ("mock:s10-dfl:2x2@optweb/1.he-lb", Part::Exerciser),
         ("mock:s10-dfl:4/3.control+lanes=2", Part::Control),
+        ("mock:s10-pac:4@circus/2", Part::Card),
     ] {
         assert_eq!(selected(text).unwrap(), (part, vec![text.to_owned()]));
         assert_eq!(select(text).unwrap().functions[0].identity().name, text);
@@ -37,6 +38,8 @@ fn functions_of_a_card() {
         "mock:s10-dfl:4/0.other",
         "mock:s10-dfl:4/.control",
         "mock:s10-dfl:4.control",
+        "mock:s10-pac:4/0.control",
+        "mock:s10-pac:4/0.he-lb",
         "mock:s10-dfl:4/0,mock:s10-dfl:4/1.control",
     ] {
         assert!(matches!(selected(text), Err(Error::Syntax { .. })), "{text}");

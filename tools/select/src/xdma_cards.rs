@@ -1,4 +1,5 @@
-//! Mock cards with an XDMA engine: `mock:alveo-xdma:COUNT[/NUMBER]`.
+//! The mock card with an XDMA engine that no network connects to others, `mock:alveo-xdma:1`: it has no sequencer, as no Alveo card
+//! has that is sold.
 
 use std::sync::Arc;
 
@@ -7,60 +8,26 @@ use fpga_mock::xdma::{Shape, XdmaCards};
 
 use crate::error::Error;
 
-/// What selectors of these cards begin with.
-pub(crate) const PREFIX: &str = "mock:alveo-xdma:";
-/// Most cards.
-const CARDS_MAX: u32 = 64;
+/// Selector of the card, and of it as one of all.
+const NAMES: [&str; 2] = ["mock:alveo-xdma:1", "mock:alveo-xdma:1/0"];
 
-/// Mock cards with an engine, and no fabric between them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct XdmaMock {
-    count: u32,
-    /// Numbers of the selected cards.
-    pub(crate) selected: Vec<u32>,
+/// Returns whether `text` selects the card.
+pub(crate) fn is_lone_card(text: &str) -> bool {
+    NAMES.contains(&text)
 }
 
-impl XdmaMock {
-    /// Parses what follows [`PREFIX`] in the selector `text`.
-    pub(crate) fn parse(text: &str, rest: &str) -> Result<Self, Error> {
-        let syntax = |why: String| Error::Syntax { selector: text.into(), why };
-        let (count, number) = rest.split_once('/').map_or((rest, None), |(count, number)| (count, Some(number)));
-        let number_of = |text: &str| {
-            text.parse::<u32>()
-                .map_err(|_| syntax(format!("expected {PREFIX}COUNT or {PREFIX}COUNT/NUMBER, found {text:?}")))
-        };
-        let (count, number) = (number_of(count)?, number.map(number_of).transpose()?);
-        let no_card = |why| Error::NoCard { selector: text.into(), why };
-        if !(1..=CARDS_MAX).contains(&count) {
-            return Err(no_card(format!("{count} cards: expected 1 to {CARDS_MAX}")));
-        }
-        match number {
-            Some(number) if number >= count => {
-                Err(no_card(format!("no card {number} (available: 0 to {})", count - 1)))
-            }
-            Some(number) => Ok(XdmaMock { count, selected: vec![number] }),
-            None => Ok(XdmaMock { count, selected: (0..count).collect() }),
-        }
-    }
+/// Returns the selector of the card.
+pub(crate) fn selector() -> String {
+    NAMES[1].to_owned()
+}
 
-    /// Returns the selector of one card.
-    pub(crate) fn selector(&self, number: u32) -> String {
-        format!("{PREFIX}{}/{number}", self.count)
-    }
+/// Creates the card, not attached to a bus.
+pub(crate) fn endpoint() -> Arc<dyn Endpoint> {
+    XdmaCards::new(1, Shape::default()).endpoint(0)
+}
 
-    /// Creates the cards and returns the selected ones by number, not attached to a bus.
-    pub(crate) fn endpoints(&self) -> Vec<(u32, Arc<dyn Endpoint>)> {
-        let cards = XdmaCards::new(self.count, Shape::default());
-        self.selected.iter().map(|number| (*number, cards.endpoint(*number))).collect()
-    }
-
-    /// Opens the selected cards.
-    pub(crate) fn open(&self) -> Result<Vec<Function>, Error> {
-        let domain = Domain::in_process();
-        let attach = |(number, card)| {
-            let name = self.selector(number);
-            in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
-        };
-        self.endpoints().into_iter().map(attach).collect()
-    }
+/// Opens the card.
+pub(crate) fn open() -> Result<Function, Error> {
+    let opened = in_process::attach(endpoint(), &Domain::in_process(), &selector());
+    opened.map_err(|source| Error::Open { selector: selector(), source })
 }

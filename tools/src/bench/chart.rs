@@ -159,7 +159,7 @@ impl SizeChart {
             .draw()
             .map_err(failed)?;
         let solid = self.lines.iter().filter(|line| !line.is_dotted).count() as u32;
-        for ((line, colour), number) in self.lines.iter().zip(COLOURS).zip(0..) {
+        for ((line, colour), number) in self.lines.iter().zip(COLOURS.into_iter().cycle()).zip(0..) {
             let points = || line.points.iter().copied();
             let colour = if line.is_dotted { BLACK } else { colour };
             // Series can overlap: shrinking rings show all of them, unless there are too many.

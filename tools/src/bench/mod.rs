@@ -1,10 +1,12 @@
-//! `fpgactl bench`: published systems beside their mocks, and plans beside their bounds.
+//! `fpgactl bench`: collectives over sizes, published systems beside their mocks, and plans beside their bounds.
 
 mod bluelink;
 mod chart;
 mod circus;
+mod coll;
 mod comparison;
 mod mpi_fpga;
+mod novog;
 mod optweb;
 mod planner;
 
@@ -13,10 +15,12 @@ use crate::exit::Result;
 
 pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
     match &arguments.system {
+        System::Coll(arguments) => coll::run(cli, arguments),
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
         System::Bluelink(arguments) => bluelink::run(cli, arguments),
         System::MpiFpga(arguments) => mpi_fpga::run(cli, arguments),
+        System::Novog(arguments) => novog::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }
 }

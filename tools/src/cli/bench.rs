@@ -2,7 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use cmdseq::plan::Algorithm;
+
+use super::Terms;
+use super::time::seconds;
+use crate::size;
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
@@ -12,6 +18,8 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum System {
+    /// Measure a collective over sizes and groups, and check every result
+    Coll(Sweep),
     /// Compare every network figure of the OPTWEB paper with the mock
     Optweb(Optweb),
     /// Compare every network figure of the CIRCUS paper with the mock
@@ -20,8 +28,79 @@ pub(crate) enum System {
     Bluelink(Bluelink),
     /// Compare the figures of the MPI-FPGA paper with the mock
     MpiFpga(MpiFpga),
+    /// Compare figures of Novo-G# with the mock
+    #[command(name = "novo-g")]
+    Novog(Novog),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
+}
+
+/// Sizes, groups and algorithms of a collective to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// Smallest size, as --bytes of `coll`
+    #[arg(long, short, value_name = "BYTES", value_parser = size::parse, default_value = "8")]
+    pub(crate) begin: u64,
+
+    /// Largest size
+    #[arg(long, short, value_name = "BYTES", value_parser = size::parse, default_value = "1MiB")]
+    pub(crate) end: u64,
+
+    /// Ratio of a size to the one before
+    #[arg(long, short, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) factor: u64,
+
+    /// Measure with the first N of the cards, for each N [default: all cards]
+    #[arg(long, short, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) groups: Vec<u32>,
+
+    /// Algorithm, or `all`: each that can run the request [default: shortest
+    /// predicted time]
+    #[arg(long, value_parser = algorithms_parser())]
+    pub(crate) algorithm: Option<Algorithms>,
+
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+
+    /// Repetitions of each measurement, back to back
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPEAT_MAX))]
+    pub(crate) repeat: u32,
+
+    /// Seed of the generated data; each measurement takes the next
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Time limit for the cards in each measurement, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: f64,
+
+    /// Write the measurements to this file, each as it comes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Draw latency and bus bandwidth over size into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Most repetitions of a measurement: the report of the driver has the times of so many.
+const REPEAT_MAX: i64 = fpga_driver::REPETITIONS_KEPT as i64;
+
+/// Which algorithms to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithms {
+    /// All that can run the request.
+    All,
+    /// This one.
+    One(Algorithm),
+}
+
+fn algorithms_parser() -> impl TypedValueParser<Value = Algorithms> {
+    let names = Algorithm::ALL.iter().map(|one| one.name()).chain(["all"]);
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| match name.as_str() {
+        "all" => Ok(Algorithms::All),
+        name => name.parse().map(Algorithms::One),
+    })
 }
 
 #[derive(Debug, Args)]
@@ -75,6 +154,12 @@ pub(crate) struct MpiFpga {
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Novog {
     #[command(flatten)]
     pub(crate) rows: Rows,
 }

@@ -1,5 +1,6 @@
 //! The command `mock`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -8,7 +9,7 @@ use crate::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mock {
-    /// Serve mock cards on vfio-user sockets DIR/NODE.sock until interrupted
+    /// Serve mock cards on vfio-user sockets, until interrupted or for one COMMAND
     Serve(Serve),
     /// Write a GBS file for the cards of mock:s10-dfl
     Image(MockImage),
@@ -20,10 +21,10 @@ pub(crate) struct Serve {
     #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
     pub(crate) fabric: String,
 
-    /// Directory for the sockets; a missing directory is created for this user
-    /// only
-    #[arg(long, value_name = "DIR")]
-    pub(crate) socket_dir: PathBuf,
+    /// Directory for the sockets, DIR/NODE.sock; a missing directory is created
+    /// for this user only
+    #[arg(long, value_name = "DIR", required_unless_present = "command", conflicts_with = "command")]
+    pub(crate) socket_dir: Option<PathBuf>,
 
     /// Limit on the host memory of all cards together [default: half of the
     /// machine's memory]
@@ -34,6 +35,11 @@ pub(crate) struct Serve {
     /// torus, such as mock:circus:4x4
     #[arg(long)]
     pub(crate) channels: bool,
+
+    /// Command to serve: FPGACTL_CARDS selects the cards for it, and fpgactl ends
+    /// with its exit code
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `fpgactl mock image`: writes a GBS file for the cards of `mock:s10-dfl`.
+//! `fpgactl mock image`: writes a GBS file for the cards of `mock:s10-dfl` and `mock:s10-pac`.
 
 use fpga_image::Uuid;
 use fpga_regs::feature_list::CARD_GUID;

@@ -230,7 +230,8 @@ impl Draw {
         for option in &command.options {
             // What would measure everything, or run until it is interrupted, is held by an option.
             let is_needed = ["row", "socket-dir", "timeout"].contains(&option.name.as_str());
-            if !is_needed && self.below(4) > 0 {
+            // `stats --watch` ends with Ctrl-C only.
+            if option.name == "watch" || !is_needed && self.below(4) > 0 {
                 continue;
             }
             line.push(format!("--{}", option.name));

@@ -73,6 +73,29 @@ fn failed(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr.clone()).unwrap())
 }
 
+/// Without OFS one socket is card and control function.
+#[test]
+fn a_card_without_ofs_takes_images_on_its_only_function() {
+    let bench = Bench { served: Served::new(&["mock:s10-pac:2"]), folder: tempfile::tempdir().unwrap() };
+    let card = bench.served.card(0);
+    let load = |image: &Path| json(&bench.words(&["load", image.to_str().unwrap()], &card));
+    let collective = ["coll", "allgather", "--bytes", "4KiB", "--cards", &bench.served.all()];
+    let before = stdout(&collective);
+    load(&bench.image(OTHER, "4KiB"));
+    assert_eq!(failed(&run(&collective)).0, 1, "no sequencer is loaded");
+    let info = json(&["info", "--cards", &card]);
+    assert_eq!((info["schema"].as_str(), info["held"].as_bool()), (Some("fpgactl.info-control/1"), Some(false)));
+    assert_eq!(load(&bench.image(CARD, "1MiB"))["accelerators"][0], CARD);
+    assert_eq!(stdout(&collective), before);
+    let info = json(&["info", "--cards", &card]);
+    assert_eq!(
+        (info["schema"].as_str(), info["control"]["features"][6]["bar"].as_u64()),
+        (Some("fpgactl.info/1"), Some(2))
+    );
+    let register = json(&["reg", &card, "MAGIC"]);
+    assert_eq!((register["bar"].as_u64(), register["offset"].as_u64()), (Some(2), Some(0x4_1020)));
+}
+
 #[test]
 fn an_image_replaces_the_accelerator_and_its_return_brings_it_back() {
     let bench = Bench::new();

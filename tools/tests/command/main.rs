@@ -12,14 +12,42 @@ mod images;
 mod machine;
 mod pipes;
 mod printed;
+mod processes;
 mod programs;
+mod routes;
 mod saved;
 mod selftest;
 mod served;
+mod serving;
+mod sweeps;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
+mod tutorial;
+mod watching;
 
 use std::process::{Command, Output, Stdio};
+
+/// All operations of `coll`.
+const OPERATIONS: [&str; 18] = [
+    "barrier",
+    "send",
+    "recv",
+    "sendrecv",
+    "scatter",
+    "gather",
+    "broadcast",
+    "alltoall",
+    "allgather",
+    "scatterv",
+    "gatherv",
+    "allgatherv",
+    "alltoallv",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "scan",
+    "exscan",
+];
 
 /// The command with these arguments, away from the settings of whoever runs the tests.
 fn command(arguments: &[&str]) -> Command {
@@ -28,6 +56,8 @@ fn command(arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     // No cards of the machine that the tests run on.
+    // No files in the machine's shared memory either.
+    command.env("FPGACTL_STATS_DIR", "none");
     command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
 }

@@ -3,19 +3,33 @@
 use crate::served::Served;
 use crate::{json, run, stdout};
 
+/// What is tested of an Alveo card: the engine, and the sequencer behind it.
+const ALVEO: [&str; 8] = [
+    "function",
+    "xdma, poll mode",
+    "xdma, interrupts",
+    "xdma, rates",
+    "sequencer",
+    "instructions",
+    "card memory",
+    "errors",
+];
+
 fn ids(printed: &serde_json::Value) -> Vec<&str> {
     printed["checks"].as_array().unwrap().iter().map(|check| check["id"].as_str().unwrap()).collect()
 }
 
 #[test]
 fn each_part_of_a_card_is_tested() {
-    let engine = json(&["selftest", "mock:alveo-xdma:2/1"]);
+    let engine = json(&["selftest", "mock:alveo-xdma:1/0"]);
     assert_eq!(engine["schema"], "fpgactl.selftest/1");
     assert_eq!((engine["kind"].as_str(), engine["mock"].as_bool()), (Some("mock"), Some(true)));
-    assert_eq!(ids(&engine), ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"]);
+    assert_eq!(ids(&engine), ALVEO[..4]);
+    let behind_engine = json(&["selftest", "mock:alveo-xdma:2/1"]);
+    assert_eq!(ids(&behind_engine), ALVEO);
     let sequencer = json(&["selftest", "mock:s10-dfl:4/3"]);
     assert_eq!(ids(&sequencer), ["function", "sequencer", "instructions", "card memory", "errors"]);
-    for printed in [engine, sequencer] {
+    for printed in [engine, behind_engine, sequencer] {
         for check in printed["checks"].as_array().unwrap() {
             assert!(check["ok"] == true && check["ms"].is_number(), "{check}");
         }
@@ -23,6 +37,11 @@ fn each_part_of_a_card_is_tested() {
     let control = json(&["selftest", "mock:s10-dfl:4/3.control"]);
     assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
     assert!(control["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{control}");
+    let both = json(&["selftest", "mock:s10-pac:2/1"]);
+    let of_control = ["function", "control function", "accelerator reset", "errors"];
+    let of_card = ["sequencer", "instructions", "card memory", "errors"];
+    assert_eq!(ids(&both), [of_control, of_card].concat());
+    assert!(both["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{both}");
     let exerciser = json(&["selftest", "mock:s10-dfl:4/3.he-lb"]);
     assert_eq!(ids(&exerciser), ["function", "host exerciser"]);
     assert!(exerciser["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{exerciser}");
@@ -39,7 +58,7 @@ fn cards_on_sockets_are_tested_alike() {
     let served = Served::new(&["mock:alveo-xdma:2"]);
     let printed = json(&["selftest", &served.card(1)]);
     assert_eq!((printed["kind"].as_str(), printed["mock"].as_bool()), (Some("vfio-user"), Some(true)));
-    assert_eq!(ids(&printed), ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"]);
+    assert_eq!(ids(&printed), ALVEO);
     let served = Served::new(&["mock:s10-dfl:2"]);
     assert_eq!(
         ids(&json(&["selftest", &served.card(0)])),
@@ -64,8 +83,10 @@ fn selectors_of_other_cards_are_refused() {
     for (card, code, why) in [
         ("mock:optweb:2", 2, "selects 2 cards: select one"),
         ("mock:alveo-xdma:2/2", 4, "no card 2 (available: 0 to 1)"),
-        ("mock:alveo-xdma:0", 4, "expected 1 to 64"),
-        ("mock:alveo-xdma:two", 2, "expected mock:alveo-xdma:COUNT"),
+        ("mock:alveo-xdma:0", 4, "invalid number of cards: 0"),
+        ("mock:alveo-xdma:two", 2, "expected a number of cards"),
+        ("mock:alveo-xdma:2/0.control", 2, "no function .control"),
+        ("mock:alveo-xdma:2/0+poisoned=0@1", 2, "+poisoned has no effect on these cards"),
         ("mock:s10-dfl:4@circus/9", 4, "no card 9"),
     ] {
         let output = run(&["selftest", card]);
@@ -88,31 +109,44 @@ fn a_card_without_a_sequencer_is_told_as_such() {
     assert!(String::from_utf8(doctor.stdout).unwrap().contains("no command sequencer"));
 }
 
-/// Behind the shell of a real card, on sockets, every operation takes as many cycles as on the mock's own cards in process.
 #[test]
 fn every_operation_runs_behind_the_shell_of_a_stratix_card() {
-    let served = Served::new(&["mock:s10-dfl:4"]);
-    let operations = [
-        "barrier",
-        "send",
-        "recv",
-        "sendrecv",
-        "scatter",
-        "gather",
-        "broadcast",
-        "alltoall",
-        "allgather",
-        "scatterv",
-        "gatherv",
-        "allgatherv",
-        "alltoallv",
-        "reduce",
-        "allreduce",
-        "reduce_scatter",
-        "scan",
-        "exscan",
-    ];
-    for operation in operations {
+    run_every_operation(&Served::new(&["mock:s10-dfl:4"]).all());
+}
+
+#[test]
+fn every_operation_runs_behind_the_engine_of_an_alveo_card() {
+    run_every_operation("mock:alveo-xdma:4");
+    run_every_operation(&Served::new(&["mock:alveo-xdma:4"]).all());
+}
+
+/// What a sequencer that reaches no host memory cannot do is refused by name, before anything is launched.
+#[test]
+fn what_needs_host_memory_is_refused_on_an_alveo_card() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("host.seq");
+    std::fs::write(&program, "ranks 2\nbuffer there = host size 64\ncopy source there, destination 0, bytes 64\n")
+        .unwrap();
+    let program = program.to_str().unwrap();
+    for (arguments, why) in [
+        (&["pipe", "--cards", "mock:alveo-xdma:2"] as &[&str], "a sequencer that reaches host memory"),
+        (&["run", program, "--cards", "mock:alveo-xdma:2"], "reaches no host memory"),
+    ] {
+        let output = run(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+    let info = json(&["info", "--cards", "mock:alveo-xdma:2"]);
+    assert_eq!(
+        (info["feed"].as_str(), info["capabilities"]["host_memory"].as_bool()),
+        (Some("card ring"), Some(false))
+    );
+}
+
+/// Behind the shell of a real card every operation takes as many cycles as on the mock's own cards in process.
+fn run_every_operation(cards: &str) {
+    for operation in crate::OPERATIONS {
         let options: &[&str] = match operation {
             "barrier" => &[],
             "scatterv" | "gatherv" | "allgatherv" => &["--counts", "64,0,4KiB,7"],
@@ -123,7 +157,7 @@ fn every_operation_runs_behind_the_shell_of_a_stratix_card() {
             _ => &["--bytes", "64KiB"],
         };
         let run = |cards: &str| json(&[&["coll", operation][..], options, &["--cards", cards]].concat());
-        let (shell, own) = (run(&served.all()), run("mock:optweb:4"));
+        let (shell, own) = (run(cards), run("mock:optweb:4"));
         assert_eq!(shell["verified"], own["verified"], "{operation}");
         for time in ["t1_us", "t2_us"] {
             assert!(shell[time].is_number() && shell[time] == own[time], "{operation}: {shell} {own}");

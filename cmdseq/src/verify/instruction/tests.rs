@@ -252,3 +252,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn host_memory_is_for_cards_whose_sequencer_reaches_it() {
+    let (host, card_memory) = (Operand::host(4096), at(0));
+    let reaches = card(2);
+    let reaches_none = Capabilities { host_memory: false, ..reaches.clone() };
+    for instruction in [
+        Instruction::copy(host, card_memory, 64),
+        Instruction::copy(card_memory, host, 64),
+        Instruction::table(0, 4096, 2),
+        Instruction::store(0, 4096, 1),
+        Instruction::group(1, 4096, 2),
+    ] {
+        assert_eq!(check_form(&instruction, &reaches), Ok(()), "{instruction:?}");
+        let fault = check_form(&instruction, &reaches_none).unwrap_err();
+        assert_eq!(fault.reason, Reason::Unsupported, "{instruction:?}");
+    }
+    assert_eq!(check_form(&Instruction::copy(card_memory, at(64), 64), &reaches_none), Ok(()));
+}

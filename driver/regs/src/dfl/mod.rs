@@ -5,6 +5,7 @@
 
 pub mod exerciser;
 pub mod fme;
+pub mod pac;
 pub mod port;
 pub mod reconfiguration;
 mod register;
@@ -54,40 +55,52 @@ pub const CONTROL: Function = Function {
 pub struct Feature {
     /// What it is.
     pub name: &'static str,
-    /// Offset of its header in BAR 0.
+    /// BAR that it is in.
+    pub bar: u8,
+    /// Offset of its header in the BAR.
     pub offset: u32,
     /// The header.
     pub header: u64,
     /// Its registers, where they are known.
     pub registers: &'static [Register],
+    /// Registers whose value after power-up is not that of the table: offset and value.
+    pub resets: &'static [(u32, u64)],
+}
+
+impl Feature {
+    /// Returns where its header is among all of the card: the BAR in 31:24, and the offset.
+    pub const fn place(&self) -> u32 {
+        (self.bar as u32) << 24 | self.offset
+    }
+
+    /// Returns the value of a register after power-up; `None` where the card says it.
+    pub fn reset_of(&self, register: &Register) -> Option<u64> {
+        let other = self.resets.iter().find(|(offset, _)| *offset == register.offset);
+        other.map_or(register.reset, |(_, value)| Some(*value))
+    }
 }
 
 /// The feature list of the control function of a D5005.
 pub const FEATURES: [Feature; 13] = [
-    Feature { name: "management engine", offset: 0x0_0000, header: 0x4000_0000_1000_0000, registers: fme::TABLE },
-    Feature { name: "temperature", offset: 0x0_1000, header: 0x3000_0000_2000_0001, registers: fme::thermal::TABLE },
-    Feature { name: "performance", offset: 0x0_3000, header: 0x3000_0000_1000_0007, registers: &[] },
-    Feature { name: "errors", offset: 0x0_4000, header: 0x3000_0000_c000_1004, registers: fme::errors::TABLE },
-    Feature { name: "board controller", offset: 0x1_0000, header: 0x3000_0001_0000_000e, registers: fme::board::TABLE },
-    Feature { name: "PCIe", offset: 0x2_0000, header: 0x3000_0001_0000_0020, registers: fme::pcie::TABLE },
-    Feature { name: "serial interfaces", offset: 0x3_0000, header: 0x3000_0001_0000_100f, registers: &[] },
-    Feature { name: "memory interfaces", offset: 0x4_0000, header: 0x3000_0005_0000_0009, registers: &[] },
-    Feature {
-        name: "partial reconfiguration",
-        offset: 0x9_0000,
-        header: 0x3000_0000_1000_1005,
-        registers: reconfiguration::TABLE,
-    },
-    Feature { name: "port", offset: 0x9_1000, header: 0x4000_0000_1000_2001, registers: port::TABLE },
-    Feature {
-        name: "accelerator clock",
-        offset: 0x9_2000,
-        header: 0x3000_0000_1000_0014,
-        registers: port::clock::TABLE,
-    },
-    Feature { name: "remote SignalTap", offset: 0x9_3000, header: 0x3000_0000_d000_2013, registers: &[] },
-    Feature { name: "port errors", offset: 0xa_0000, header: 0x3000_0100_0000_2010, registers: port::errors::TABLE },
+    listed(0, 0x0_0000, 0x4000_0000_1000_0000, "management engine", fme::TABLE),
+    listed(0, 0x0_1000, 0x3000_0000_2000_0001, "temperature", fme::thermal::TABLE),
+    listed(0, 0x0_3000, 0x3000_0000_1000_0007, "performance", &[]),
+    listed(0, 0x0_4000, 0x3000_0000_c000_1004, "errors", fme::errors::TABLE),
+    listed(0, 0x1_0000, 0x3000_0001_0000_000e, "board controller", fme::board::TABLE),
+    listed(0, 0x2_0000, 0x3000_0001_0000_0020, "PCIe", fme::pcie::TABLE),
+    listed(0, 0x3_0000, 0x3000_0001_0000_100f, "serial interfaces", &[]),
+    listed(0, 0x4_0000, 0x3000_0005_0000_0009, "memory interfaces", &[]),
+    listed(0, 0x9_0000, 0x3000_0000_1000_1005, "partial reconfiguration", reconfiguration::TABLE),
+    listed(0, 0x9_1000, 0x4000_0000_1000_2001, "port", port::TABLE),
+    listed(0, 0x9_2000, 0x3000_0000_1000_0014, "accelerator clock", port::clock::TABLE),
+    listed(0, 0x9_3000, 0x3000_0000_d000_2013, "remote SignalTap", &[]),
+    listed(0, 0xa_0000, 0x3000_0100_0000_2010, "port errors", port::errors::TABLE),
 ];
+
+/// A feature whose registers have the values of their table after power-up.
+const fn listed(bar: u8, offset: u32, header: u64, name: &'static str, registers: &'static [Register]) -> Feature {
+    Feature { name, bar, offset, header, registers, resets: &[] }
+}
 
 #[cfg(test)]
 mod tests {
@@ -105,7 +118,7 @@ mod tests {
 
     #[test]
     fn registers_rise_and_stay_before_the_next_feature() {
-        for feature in FEATURES {
+        for feature in FEATURES.into_iter().chain(pac::FEATURES) {
             let offsets: Vec<u32> = feature.registers.iter().map(|register| register.offset).collect();
             assert!(offsets.windows(2).all(|pair| pair[0] < pair[1]), "{}", feature.name);
             assert!(offsets.iter().all(|offset| offset % 8 == 0 && *offset >= 8 && *offset < 0x1000));

@@ -181,6 +181,8 @@ pub mod interrupts {
         reserved 0xa8..0x100;
     }
 
+    /// The registers with the vectors of user interrupts, four in each.
+    pub const USER_VECTORS: [u32; 4] = [USER_VECTORS_0, USER_VECTORS_1, USER_VECTORS_2, USER_VECTORS_3];
     /// Bits of a vector in a register of four.
     pub const VECTOR_MASK: u32 = 0x1f;
 }

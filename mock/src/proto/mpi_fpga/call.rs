@@ -5,7 +5,8 @@ use std::ops::Range;
 use cmdseq::communicator::ContextId;
 use cmdseq::reduction::{Combine, Element, Reduction};
 
-use crate::proto::mpi_fpga::header::PAYLOAD_BYTES;
+/// Most bytes of data in a network packet: whole elements.
+pub const PAYLOAD_BYTES: usize = 240;
 
 /// A collective that the switches compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

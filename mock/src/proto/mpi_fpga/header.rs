@@ -20,8 +20,6 @@ pub const HEADER_BYTES: usize = 6;
 const NAMES_BYTES: usize = 6;
 /// Bytes of the longest network packet.
 pub const PACKET_BYTES: usize = 256;
-/// Most bytes of data in a network packet: whole elements.
-pub const PAYLOAD_BYTES: usize = 240;
 
 /// Operations by their code; 0 is none.
 const OPERATIONS: [Reduction; 6] =

@@ -7,7 +7,7 @@ use crate::net::flit::{FLIT_BYTES, Flit, train};
 use crate::net::serial::Transmitter;
 use crate::proto::mpi_fpga::call::Call;
 use crate::proto::mpi_fpga::header::{Packet, processor_header};
-use crate::proto::mpi_fpga::switch::Message;
+use crate::proto::mpi_fpga::message::Message;
 
 /// What a processor has to do in a call.
 #[derive(Debug)]

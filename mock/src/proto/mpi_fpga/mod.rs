@@ -11,14 +11,15 @@ mod forms;
 mod header;
 mod host;
 mod loggp;
+mod message;
 mod network;
 mod shape;
 mod switch;
 mod units;
 
 pub use crate::profile::mpi_fpga::Profile;
-pub use call::{Call, CallError, Collective, Form};
-pub use header::{HEADER_BYTES, PACKET_BYTES, PAYLOAD_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES};
+pub use call::{Call, CallError, Collective, Form, PAYLOAD_BYTES};
+pub use header::{HEADER_BYTES, PACKET_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES};
 pub use loggp::predicted_ps;
 pub use network::{COMMUNICATORS, Network, NetworkError, Outcome, Waits};
 pub use shape::{Shape, ShapeError};

@@ -13,8 +13,8 @@ use crate::proto::mpi_fpga::call::{Call, CallError};
 use crate::proto::mpi_fpga::fat::Stand;
 use crate::proto::mpi_fpga::header::{PACKET_BYTES, PHIT_BYTES};
 use crate::proto::mpi_fpga::host::{Host, PHIT_BITS};
+use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::shape::{End, Shape, ShapeError};
-use crate::proto::mpi_fpga::switch::Message;
 use crate::proto::mpi_fpga::switch::{Line, Members, Node, Switch};
 use crate::proto::mpi_fpga::units::{self, Units};
 
@@ -140,7 +140,7 @@ impl Network {
         let hertz = NonZeroU64::new(profile.clock_hertz).ok_or(NetworkError::Profile("clock"))?;
         let is_wrong = [
             (!(1..=2).contains(&profile.virtual_channels), "number of virtual channels"),
-            (profile.input_phits < PACKET_BYTES / PHIT_BYTES, "input FIFO: it holds at least a packet"),
+            (profile.input_phits <= PACKET_BYTES / PHIT_BYTES, "input FIFO: data of a packet can lie in nine phits"),
             (profile.output_phits == 0, "output FIFO"),
             (profile.link_bps < PHIT_BITS, "link rate"),
             (profile.dma_phits == 0, "DMA engine"),
@@ -159,7 +159,7 @@ impl Network {
             for (port, end) in shape.ends(number).into_iter().enumerate() {
                 if let Some(End::Processor(processor)) = end {
                     let host = host(profile, shape, (*id, port));
-                    hosts[processor as usize] = Some(world.add(Node::Host(host)));
+                    hosts[processor as usize] = Some(world.add(Node::Host(Box::new(host))));
                 }
             }
         }

@@ -15,27 +15,13 @@ use crate::proto::mpi_fpga::fat::Stand;
 use crate::proto::mpi_fpga::forms::{Member, PROCESSOR, Step};
 use crate::proto::mpi_fpga::header::{Head, PROCESSOR_HEADER_BYTES, Packet, destination_of, read_processor_header};
 use crate::proto::mpi_fpga::host::Host;
+use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::units::{Emitted, Units};
-
-/// What happens to a component.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A cycle of the router, or of a DMA engine.
-    Cycle,
-    /// The processor begins a call.
-    Start,
-    /// A flit comes out of a link.
-    Flit { port: usize, flit: Flit },
-    /// The FIFO at the other end of a link has room for more flits.
-    Credit { port: usize, virtual_channel: usize, phits: usize },
-    /// The units have a result.
-    Emit(Box<Emitted>),
-}
 
 /// A component of a network.
 #[derive(Debug)]
 pub(crate) enum Node {
-    Host(Host),
+    Host(Box<Host>),
     Switch(Box<Switch>),
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn with_cards<'a>(words: &[&'a str], cards: &'a [PciFunction]) -> Vec
 }
 
 /// What `fpgactl coll` says of one operation, as JSON.
-fn collective(operation: &str, selector: &str) -> Value {
+fn collective(user: User, operation: &str, selector: &str) -> Value {
     let mut words = vec!["fpgactl", "coll", operation, "--cards", selector, "--json"];
     words.extend(match operation {
         // No option about data has an effect on a barrier, so each is refused.
@@ -57,25 +57,26 @@ fn collective(operation: &str, selector: &str) -> Value {
         }
         _ => &["--seed", "5", "--bytes", "20000"],
     });
-    let output = run(User::Worker, &words, BOUND).good();
+    let output = run(user, &words, BOUND).good();
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
 fn every_operation_takes_as_many_cycles_as_in_process(guest: &Guest) {
     let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
-    compare_with(guest, &cards(), "mock:optweb:4", all.copied());
+    compare_with(guest, User::Worker, &cards(), "mock:optweb:4", all.copied());
 }
 
 /// Runs operations on cards and on mock cards of this process, and compares what the cards counted.
 pub(crate) fn compare_with(
     guest: &Guest,
+    user: User,
     cards: &[PciFunction],
     in_process: &str,
     operations: impl Iterator<Item = &'static str>,
 ) {
     let selector: Vec<String> = cards.iter().map(|card| format!("vfio:{}", card.address)).collect();
     for operation in operations {
-        let (real, mock) = (collective(operation, &selector.join(",")), collective(operation, in_process));
+        let (real, mock) = (collective(user, operation, &selector.join(",")), collective(user, operation, in_process));
         assert_eq!(real["kind"], "vfio", "{real}");
         assert_eq!(real["verified"], true, "{real}");
         for field in ["t1_us", "t2_us", "arrival_us", "bytes"] {

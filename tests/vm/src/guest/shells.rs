@@ -18,7 +18,7 @@ tests! {
         an_image_is_loaded_through_a_control_function,
         a_host_exerciser_reaches_host_memory,
     ],
-    ["alveo"] => [each_part_of_an_alveo_card_is_tested],
+    ["alveo"] => [each_part_of_an_alveo_card_is_tested, every_operation_on_alveo_cards_takes_as_many_cycles_as_in_process],
 }
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ fn a_host_exerciser_reaches_host_memory(guest: &Guest) {
 
 fn every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process(guest: &Guest) {
     let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
-    compare_with(guest, &stratix(), "mock:s10-dfl:4", all.copied());
+    compare_with(guest, User::Worker, &stratix(), "mock:s10-dfl:4", all.copied());
 }
 
 /// Runs `fpgactl selftest`, and returns the names of the checks.
@@ -103,6 +103,14 @@ fn each_part_of_an_alveo_card_is_tested(guest: &Guest) {
     for card in &functions("0x10ee", "0x903f") {
         card.give_to_vfio();
         let checks = selftest(guest, User::Root, card);
-        assert_eq!(checks, ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"]);
+        let engine = ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"];
+        assert_eq!(checks, [&engine[..], &["sequencer", "instructions", "card memory", "errors"]].concat());
     }
+}
+
+fn every_operation_on_alveo_cards_takes_as_many_cycles_as_in_process(guest: &Guest) {
+    let cards = functions("0x10ee", "0x903f");
+    cards.iter().for_each(PciFunction::give_to_vfio);
+    let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
+    compare_with(guest, User::Root, &cards, "mock:alveo-xdma:4", all.copied());
 }

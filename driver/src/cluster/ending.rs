@@ -1,0 +1,223 @@
+//! How programs ended: alike on all ranks. If they have failed on one, the cards of all are aborted together.
+
+use std::time::Duration;
+
+use crate::cluster::agreement::{Failing, PATIENCE, first_failing, read_all};
+use crate::cluster::blame::{Late, Seen, read_seen, write_seen};
+use crate::cluster::{Cluster, UNDEFINED, ranks};
+use crate::deadline::Deadline;
+use crate::error::{Error, PeerFailure, Result};
+use crate::ledger::state::State;
+use crate::peers::message::{Message, Received};
+
+/// How programs ended on the cards held here.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// The failure of the lowest rank held here that failed.
+    pub(crate) failed: Result<()>,
+    /// The error of a card or a bus.
+    pub(crate) ended: Result<()>,
+    /// Ranks held here that were not done in time.
+    pub(crate) late: Option<Late>,
+    /// Whether all programs held here are done, and need no abort.
+    pub(crate) is_done: bool,
+}
+
+impl Ending {
+    /// The end of a run that was given up because `rank` of the other processes has.
+    pub(crate) fn raised(rank: u32) -> Error {
+        Error::Peer { rank, kind: PeerFailure::Failed, message: "it has given up, or is gone".to_owned() }
+    }
+
+    fn needs_abort(&self) -> bool {
+        !self.is_done || self.ended.is_err() || self.late.is_some()
+    }
+}
+
+/// What a rank tells the others of its end.
+#[derive(Debug)]
+pub(crate) struct Told {
+    needs_abort: bool,
+    pub(crate) failing: Option<Failing>,
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Told {
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.needs_abort && self.failing.is_none()
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut message = Message::default();
+        message.u8(self.needs_abort.into()).u8(self.failing.is_some().into());
+        self.failing.iter().for_each(|failing| failing.write(&mut message));
+        write_seen(&self.seen, &mut message);
+        message.bytes(&self.data);
+        message.into_bytes()
+    }
+
+    fn read(received: &mut Received<'_>) -> Option<Told> {
+        let needs_abort = received.u8()? == 1;
+        let failing = if received.u8()? == 1 { Some(Failing::read(received)?) } else { None };
+        Some(Told { needs_abort, failing, seen: read_seen(received)?, data: received.bytes()?.to_vec() })
+    }
+}
+
+impl Cluster {
+    /// Ends a run alike on all ranks, and returns the `data` of each. If it has failed on one, the cards with these indices, and those
+    /// of the other ranks, are aborted together. `group` are the nodes by rank.
+    pub(crate) fn conclude(
+        &mut self,
+        group: &[u32],
+        indices: &[usize],
+        ending: Ending,
+        data: impl FnOnce() -> Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<Vec<Vec<u8>>> {
+        if !self.is_alone() {
+            return self.conclude_together(group, indices, ending, data(), deadline);
+        }
+        let needs_abort = ending.needs_abort();
+        let Ending { failed, mut ended, late, .. } = ending;
+        if needs_abort {
+            ended = ended.and(self.abort(indices.iter().copied()));
+        }
+        if let Some(mut late) = late {
+            self.note_stuck(&mut late);
+            ended = Err(late.error(group, UNDEFINED));
+        }
+        failed.and(ended).map(|()| vec![data()])
+    }
+
+    fn conclude_together(
+        &mut self,
+        group: &[u32],
+        indices: &[usize],
+        ending: Ending,
+        data: Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<Vec<Vec<u8>>> {
+        let (own, all) = match self.tell(ending, data, deadline) {
+            Ok(told) => told,
+            Err(error) => {
+                self.stop_without_others(indices);
+                return Err(error);
+            }
+        };
+        if all.iter().all(Told::is_complete) {
+            return Ok(all.into_iter().map(|told| told.data).collect());
+        }
+        let (stuck, aborted) = match all.iter().any(|told| told.needs_abort) {
+            true => self.abort_together(indices)?,
+            false => (Vec::new(), Ok(())),
+        };
+        let has_failed = all.iter().filter_map(|told| told.failing.as_ref()).any(Failing::is_primary);
+        let failing: Vec<Option<Failing>> = all.iter().map(|told| told.failing.clone()).collect();
+        let seen: Vec<Seen> = all.into_iter().flat_map(|told| told.seen).collect();
+        if !seen.is_empty() && !has_failed {
+            // Who gave up because another was late tells nothing of why.
+            let mut late = Late::together(seen, deadline.waited());
+            late.note_stuck(|node| stuck.contains(&node));
+            return Err(late.error(group, UNDEFINED));
+        }
+        first_failing(own, &failing).map_or(aborted, Err).map(|()| Vec::new())
+    }
+
+    /// Tells the other ranks how programs ended here, with `data`. Returns the error of this rank, if there is one, and what each rank
+    /// has told.
+    ///
+    /// # Errors
+    /// The error of this rank, or else [`Error::Peers`].
+    pub(crate) fn tell(
+        &mut self,
+        ending: Ending,
+        data: Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(Option<Error>, Vec<Told>)> {
+        let needs_abort = ending.needs_abort();
+        let Ending { failed, ended, late, .. } = ending;
+        let (seen, gone) = match late.map(Late::into_seen) {
+            None => (Vec::new(), Ok(())),
+            Some(Ok(seen)) => (seen, Ok(())),
+            Some(Err(error)) => (Vec::new(), Err(error)),
+        };
+        let own = failed.and(ended).and(gone).err();
+        let told = Told { needs_abort, failing: own.as_ref().map(Failing::of), seen, data };
+        if needs_abort {
+            self.group.peers.raise();
+        }
+        let gathered = self.group.peers.allgather(&told.write(), deadline.left().saturating_add(PATIENCE));
+        let all = match gathered {
+            Ok(all) => read_all(&all, "an outcome", Told::read),
+            Err(error) => Err(Error::Peers(error)),
+        };
+        match all {
+            Ok(all) => Ok((own, all)),
+            Err(error) => Err(own.filter(|own| !matches!(own, Error::Peer { .. })).unwrap_or(error)),
+        }
+    }
+
+    /// Stops the cards with these indices for good: without the other ranks they must not go on.
+    pub(crate) fn stop_without_others(&mut self, indices: &[usize]) {
+        if let (_, Err(error)) = ranks::stop(&mut self.cards, indices.iter().copied()) {
+            log::warn!("stop: {error}");
+        }
+    }
+
+    /// Notes in `late` which cards held here could not be aborted.
+    fn note_stuck(&self, late: &mut Late) {
+        let stuck = self.stuck();
+        late.note_stuck(|node| stuck.contains(&node));
+    }
+
+    /// Nodes of cards held here that do not run.
+    fn stuck(&self) -> Vec<u32> {
+        self.cards.iter().filter(|card| card.state() != State::Running).map(crate::Card::node).collect()
+    }
+
+    /// Aborts the cards with these indices together with those of all other ranks: all cards are stopped before the first goes on. See
+    /// [`Card::abort`](crate::Card::abort). Collective.
+    ///
+    /// # Errors
+    /// The first card's that could not be aborted: it takes nothing more before it is reset. [`Error::Peers`], after which the cards
+    /// stay stopped.
+    pub fn abort(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<()> {
+        let indices: Vec<usize> = indices.into_iter().collect();
+        let outcome = match self.is_alone() {
+            true => {
+                let (stopped, outcome) = ranks::stop(&mut self.cards, indices.into_iter());
+                outcome.and(ranks::restart(&mut self.cards, stopped))
+            }
+            false => self.abort_together(&indices).and_then(|(_, aborted)| aborted),
+        };
+        if let Err(error) = &outcome {
+            log::warn!("abort: {error}");
+        }
+        outcome
+    }
+
+    /// Returns the nodes, on all ranks, whose cards could not be stopped.
+    fn abort_together(&mut self, indices: &[usize]) -> Result<(Vec<u32>, Result<()>)> {
+        let (stopped, outcome) = ranks::stop(&mut self.cards, indices.iter().copied());
+        let stuck = self.stuck_of(indices, &stopped);
+        let data = |stuck: &Vec<u32>| {
+            let mut message = Message::default();
+            message.list(stuck, |message, node| {
+                message.u32(*node);
+            });
+            message
+        };
+        let deadline = Deadline::after(Duration::ZERO);
+        let (_, all) = self.exchange(Ok(stuck), data, deadline)?;
+        let stuck = read_all(&all, "stopped cards", |received| received.list(Received::u32))?.concat();
+        let restarted = ranks::restart(&mut self.cards, stopped);
+        // Whoever goes on sends to cards that have dropped what came before.
+        let aborted = self.agree_until(outcome.and(restarted), deadline);
+        Ok((stuck, aborted))
+    }
+
+    fn stuck_of(&self, indices: &[usize], stopped: &[usize]) -> Vec<u32> {
+        indices.iter().filter(|index| !stopped.contains(index)).map(|index| self.cards[*index].node()).collect()
+    }
+}

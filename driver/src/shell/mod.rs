@@ -1,0 +1,213 @@
+//! The shell: what is between the host and a sequencer. It is the one place that knows how a card is built; whoever is above it
+//! submits instructions and moves data in the same way on every card.
+//!
+//! What the card says decides, never its PCI ids:
+//!
+//! | sequencer | rings | data | interrupt |
+//! |---|---|---|---|
+//! | masters the bus (HOST_RING) | host memory | copy instructions | its own vector |
+//! | masters nothing (CARD_RING), and its feature list describes memory for rings | that memory | AMD's DMA engine, found by its identifiers | one of the engine's for user logic |
+//! | announces CARD_RING, and a board description says where | the memory that it names | copy instructions | its own vector |
+
+mod ring_memory;
+
+use cmdseq::{Capabilities, instruction};
+use fpga_hal::{BarIndex, Function, Interrupt, InterruptKind, Window};
+use fpga_regs::bits::Features;
+
+use crate::error::{Error, Result};
+use crate::sequencer::block::Block;
+use crate::shell::ring_memory::RingMemory;
+use crate::transport::any::AnyTransport;
+use crate::transport::card_ring::{CardRing, RingWindow};
+use crate::transport::fetched_ring::FetchedRing;
+use crate::transport::host_ring::HostRing;
+use crate::transport::scratchpad::Scratchpad;
+use crate::xdma::Engine;
+
+/// Entries of a ring, unless the card has fewer.
+const DEPTH_MAX: u32 = 1024;
+/// Entries of a ring in memory of the shell, which has other uses: few that are stored by hand.
+const CARD_DEPTH_MAX: u32 = 128;
+
+/// How instructions reach a sequencer, and how its completions come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feed {
+    /// Rings in host memory. An instruction costs no read of a register, and one write for the doorbell of as many as are submitted.
+    HostRing,
+    /// Rings on the card, filled by the host's writes; completions are copied to host memory by the shell's engine. No read of a
+    /// register.
+    CardRing,
+    /// Rings on the card, filled by the host's writes and read by its reads.
+    Registers,
+}
+
+impl Feed {
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feed::HostRing => "host ring",
+            Feed::CardRing => "card ring",
+            Feed::Registers => "registers",
+        }
+    }
+}
+
+/// The shell of one card.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    kind: Kind,
+    /// Which of the sequencer's ways to be fed is used.
+    ring_feature: Features,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The sequencer masters the bus.
+    Master,
+    /// A board description says where rings are.
+    Described(RingWindow),
+    /// The sequencer is behind a DMA engine.
+    Engine { engine: Box<Engine>, rings: RingMemory },
+}
+
+impl Shell {
+    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. `given`: what a board description
+    /// says of its rings. Channels of an engine are stopped, and the function masters the bus afterwards.
+    pub(crate) fn probe(
+        function: &Function,
+        (bar, start, list): (BarIndex, u64, &Window),
+        block: &Block,
+        features: Features,
+        given: Option<RingWindow>,
+    ) -> Result<Self> {
+        let bad = |expected| Error::BadCapability {
+            name: block.name().to_owned(),
+            register: "FEATURES",
+            value: features.bits(),
+            expected,
+        };
+        let masters = || function.set_bus_master(true).map_err(|error| block.bus(error));
+        if let Some(window) = given {
+            if !features.contains(Features::CARD_RING) {
+                return Err(bad("a sequencer with rings in card memory"));
+            }
+            masters()?;
+            return Ok(Shell { kind: Kind::Described(window), ring_feature: Features::CARD_RING });
+        }
+        if features.contains(Features::HOST_RING) {
+            masters()?;
+            return Ok(Shell { kind: Kind::Master, ring_feature: Features::HOST_RING });
+        }
+        let rings = match features.contains(Features::CARD_RING) {
+            true => RingMemory::find(list, (bar, start), block.name())?,
+            false => None,
+        };
+        let Some(rings) = rings else {
+            return Err(bad("a sequencer with rings in host memory, or in memory that its feature list describes"));
+        };
+        let engine = Box::new(Engine::of_card(function.clone())?);
+        Ok(Shell { kind: Kind::Engine { engine, rings }, ring_feature: Features::CARD_RING })
+    }
+
+    /// Returns what the sequencer must go on to announce.
+    pub(crate) fn ring_feature(&self) -> Features {
+        self.ring_feature
+    }
+
+    /// Sets up rings of up to `depth_max` entries. Returns them, and their entries.
+    pub(crate) fn transport(
+        &mut self,
+        function: &Function,
+        block: &Block,
+        depth_max: u32,
+    ) -> Result<(AnyTransport, u32)> {
+        let card_ring = |ring: CardRing| {
+            let depth = ring.depth();
+            (AnyTransport::CardRing(Box::new(ring)), depth)
+        };
+        match &mut self.kind {
+            Kind::Master => {
+                let depth = depth_max.min(DEPTH_MAX);
+                Ok((AnyTransport::HostRing(HostRing::allocate(block, function.domain(), depth)?), depth))
+            }
+            Kind::Described(window) => {
+                Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))
+            }
+            Kind::Engine { engine, rings } => {
+                let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?.in_shell();
+                let used = ring.bytes();
+                let rest = rings.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
+                let Some(rest) = rest else {
+                    return Err(Error::BadCapability {
+                        name: block.name().to_owned(),
+                        register: "BYTES of the ring memory",
+                        value: rings.bytes as u32,
+                        expected: "room for rings, and for an instruction beside them",
+                    });
+                };
+                let window = function.window(rings.window.bar).map_err(|error| block.bus(error))?;
+                let window = window.slice(rings.window.offset + used, rest).map_err(|error| block.bus(error))?;
+                let mut ring = ring.beside(Scratchpad::new(block, window, rings.window.address + used));
+                if let Some(reader) = engine.take_reader()? {
+                    let address = rings.engine + ring.completions();
+                    let fetched = FetchedRing::new(block, function.domain(), reader, address, ring.depth())?;
+                    ring = ring.fetched_by(fetched);
+                }
+                Ok(card_ring(ring))
+            }
+        }
+    }
+
+    /// Cuts what the card can do to what can reach it.
+    pub(crate) fn limit(&self, capabilities: &mut Capabilities, transport: &AnyTransport) {
+        capabilities.host_memory = !matches!(self.kind, Kind::Engine { .. });
+        if let Some(scratchpad) = transport.scratchpad() {
+            let room = u32::try_from(scratchpad.bytes() / instruction::BYTES as u64).unwrap_or(u32::MAX);
+            capabilities.resident_words = capabilities.resident_words.min(room);
+        }
+    }
+
+    /// Enables the interrupt of the queue.
+    pub(crate) fn interrupt(&self, function: &Function, block: &Block) -> Result<Interrupt> {
+        let interrupts = match &self.kind {
+            Kind::Master | Kind::Described(_) => function.enable_interrupts(1),
+            Kind::Engine { .. } => function.enable_interrupts_of(InterruptKind::Msix, 1),
+        };
+        let interrupts = interrupts.map_err(|error| block.bus(error))?;
+        if let Kind::Engine { engine, rings: RingMemory { interrupt: Some(line), .. } } = &self.kind {
+            engine.route_user_interrupt(*line)?;
+        }
+        interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {
+            name: block.name().to_owned(),
+            register: "MSI-X message control",
+            value: 0,
+            expected: "at least one vector",
+        })
+    }
+
+    /// Takes the shell into use again after the function was reset. The function masters the bus afterwards.
+    pub(crate) fn after_reset(&mut self, function: &Function, block: &Block) -> Result<()> {
+        match &mut self.kind {
+            Kind::Master | Kind::Described(_) => function.set_bus_master(true).map_err(|error| block.bus(error)),
+            Kind::Engine { engine, .. } => Ok(engine.after_reset()?),
+        }
+    }
+
+    /// Returns the engine that moves data; `None` if copy instructions do.
+    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+        match &mut self.kind {
+            Kind::Engine { engine, .. } => Some(engine),
+            Kind::Master | Kind::Described(_) => None,
+        }
+    }
+}
+
+/// Returns how a transport feeds its sequencer.
+pub(crate) fn feed(transport: &AnyTransport) -> Feed {
+    match transport {
+        AnyTransport::HostRing(_) => Feed::HostRing,
+        AnyTransport::CardRing(ring) if ring.polls_bar() => Feed::Registers,
+        AnyTransport::CardRing(_) => Feed::CardRing,
+    }
+}

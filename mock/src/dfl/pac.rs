@@ -1,0 +1,135 @@
+//! The function of a card without OFS: configuration space and MSI-X are the accelerator's card's, the static region shows its
+//! registers before it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fpga_hal::BarIndex;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_regs::dfl::pac::{ACCELERATOR, FUNCTION, PORT_BAR};
+
+use crate::dfl::accelerator::Accelerator;
+use crate::dfl::attached::aligned;
+use crate::dfl::static_region::{ERROR_VECTOR, StaticRegion};
+use crate::fabric::Fabric;
+
+/// Command register in configuration space, and its bit that has the function decode BARs.
+const COMMAND: usize = 4;
+const COMMAND_MEMORY: u8 = 1 << 1;
+
+/// A card in one function.
+pub(super) struct Pac {
+    fabric: Fabric,
+    node: u32,
+    accelerator: Arc<Accelerator>,
+    region: Mutex<StaticRegion>,
+}
+
+/// Who answers an access of a BAR.
+enum Answers {
+    /// The static region, at this place.
+    Region(u32),
+    /// The accelerator's card, at this BAR and offset.
+    Card(BarIndex, u64),
+}
+
+impl Pac {
+    pub(super) fn new(fabric: &Fabric, node: u32, accelerator: Arc<Accelerator>, region: StaticRegion) -> Self {
+        Pac { fabric: fabric.clone(), node, accelerator, region: Mutex::new(region) }
+    }
+
+    /// Runs `access` on the static region, and sends its interrupt.
+    pub(super) fn with_region<R>(&self, access: impl FnOnce(&mut StaticRegion) -> R) -> R {
+        let mut region = self.region.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = access(&mut region);
+        let interrupts = region.take_interrupt();
+        drop(region);
+        if interrupts {
+            self.fabric.interrupt(self.node, ERROR_VECTOR);
+        }
+        result
+    }
+
+    fn answers(bar: BarIndex, offset: u64) -> Answers {
+        let first = BarIndex::new(0).filter(|_| bar.index() == usize::from(PORT_BAR));
+        match (bar.index(), first, offset.checked_sub(ACCELERATOR.into())) {
+            (_, Some(registers), Some(inside)) => Answers::Card(registers, inside),
+            (0, ..) | (_, Some(_), None) => Answers::Region((bar.index() as u32) << 24 | (offset & !7) as u32),
+            _ => Answers::Card(bar, offset),
+        }
+    }
+
+    /// Returns whether the function is there and decodes its BARs.
+    fn decodes(&self) -> bool {
+        let mut header = [0; 8];
+        self.accelerator.config_read(0, &mut header);
+        header[..2] != [0xff; 2] && header[COMMAND] & COMMAND_MEMORY != 0
+    }
+}
+
+impl Endpoint for Pac {
+    fn layout(&self) -> Layout {
+        self.accelerator.layout()
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.accelerator.attach(dma, interrupts);
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) {
+        self.accelerator.config_read(offset, data);
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) {
+        self.accelerator.config_write(offset, data);
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        match Self::answers(bar, offset) {
+            Answers::Card(bar, offset) => {
+                let is_inside = bar.index() != 0 || offset + data.len() as u64 <= accelerator_bytes();
+                match is_inside && self.decodes() {
+                    true => self.accelerator.bar_read(bar, offset, data),
+                    false => data.fill(0xff),
+                }
+            }
+            Answers::Region(place) => {
+                let taken = aligned(&FUNCTION, bar, offset, data.len()).filter(|_| self.decodes());
+                let value = taken.map_or(u64::MAX, |(_, shift)| self.with_region(|region| region.read(place)) >> shift);
+                let bytes = data.len().min(8);
+                data.fill(0xff);
+                data[..bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+            }
+        }
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        match Self::answers(bar, offset) {
+            Answers::Card(bar, offset) => {
+                let is_inside = bar.index() != 0 || offset + data.len() as u64 <= accelerator_bytes();
+                if is_inside && self.decodes() {
+                    self.accelerator.bar_write(bar, offset, data);
+                }
+            }
+            Answers::Region(place) => {
+                let Some((_, shift)) = aligned(&FUNCTION, bar, offset, data.len()) else { return };
+                if self.decodes() {
+                    let (value, mask) = crate::dfl::attached::shifted(data, shift);
+                    self.with_region(|region| region.write(place, value, mask));
+                }
+            }
+        }
+    }
+
+    fn reset(&self, kind: ResetKind) {
+        self.accelerator.reset(kind);
+    }
+
+    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        self.accelerator.dma_complete(tag, result);
+    }
+}
+
+/// Bytes from the accelerator's list to the end of its BAR.
+fn accelerator_bytes() -> u64 {
+    FUNCTION.bar_bytes(PORT_BAR) - u64::from(ACCELERATOR)
+}

@@ -1,0 +1,233 @@
+//! A torus of routers, on one region of the engine's clock.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+use cmdseq::routing::{Capacity, RoutedTables, RoutingReport, Torus3, VerifyError, verify};
+
+use super::link::LinkTimes;
+use super::router::{Delivery, Packet, Payload, Router, SWITCH_CYCLES};
+use crate::engine::{Clock, Clocked, Cycle, Region};
+use crate::profile::novog::Profile;
+
+/// A refused load or commit of tables.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The tables are wrong.
+    #[error(transparent)]
+    Tables(#[from] VerifyError),
+    /// The tables are for another torus.
+    #[error("tables of a torus of {given:?} do not fit a torus of {has:?}")]
+    Shape {
+        /// Sides of the tables' torus.
+        given: [u32; 3],
+        /// Sides of the network.
+        has: [u32; 3],
+    },
+    /// No tables are staged.
+    #[error("no tables are staged")]
+    Nothing,
+}
+
+/// Data that nodes send: for each collective and each of its packets, what each start sends.
+pub trait Injection {
+    /// Returns the data that the node sends as its part of a packet of a collective.
+    fn payload(&self, collective: usize, packet: u32, node: u32) -> Payload;
+}
+
+impl<F: Fn(usize, u32, u32) -> Payload> Injection for F {
+    fn payload(&self, collective: usize, packet: u32, node: u32) -> Payload {
+        self(collective, packet, node)
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Cycles from the first packet sent to the last one received.
+    pub cycles: u64,
+    /// What the nodes got, in order of time.
+    pub deliveries: Vec<Delivery>,
+    /// The most packets that waited in one buffer of a link.
+    pub depth_max: usize,
+    /// Packets lost in full buffers.
+    pub lost: u64,
+    /// Packets without entry in a table.
+    pub stray: u64,
+    /// Packets on links.
+    pub hops: u64,
+}
+
+/// Cards with statically scheduled routers in a torus.
+///
+/// Each card has two banks of tables: one is in use, and the other one is staged. A commit exchanges them on all cards
+/// at once, between two runs.
+#[derive(Debug)]
+pub struct Network {
+    profile: Profile,
+    torus: Torus3,
+    active: Option<RoutedTables>,
+    staged: Option<RoutedTables>,
+}
+
+impl Network {
+    /// Returns a network without tables.
+    pub fn new(profile: Profile, torus: Torus3) -> Self {
+        Network { profile, torus, active: None, staged: None }
+    }
+
+    /// Verifies tables and writes them to the bank that is not in use, of all cards.
+    ///
+    /// # Errors
+    /// [`LoadError`] if they are for another torus, or could lose, misdirect or keep packets. Nothing is staged then.
+    pub fn stage(&mut self, tables: RoutedTables) -> Result<RoutingReport, LoadError> {
+        let (given, has) = (tables.torus.sides(), self.torus.sides());
+        if given != has {
+            return Err(LoadError::Shape { given, has });
+        }
+        let depth = self.profile.input_packets as u64;
+        let report = verify(&tables, Capacity { depth, ..Capacity::default() })?;
+        self.staged = Some(tables);
+        Ok(report)
+    }
+
+    /// Takes the staged tables into use on all cards; those in use become staged.
+    ///
+    /// # Errors
+    /// [`LoadError::Nothing`] if no tables are staged.
+    pub fn commit(&mut self) -> Result<(), LoadError> {
+        if self.staged.is_none() {
+            return Err(LoadError::Nothing);
+        }
+        std::mem::swap(&mut self.staged, &mut self.active);
+        Ok(())
+    }
+
+    /// Runs all collectives of the tables in use: every node sends a packet in each cycle, until it has sent all of its.
+    /// Packet by packet, collectives follow each other in the order of their list. `None` without tables.
+    pub fn run(&self, injection: &impl Injection) -> Option<Outcome> {
+        let tables = self.active.as_ref()?;
+        let hertz = NonZeroU64::new(self.profile.router_hertz)?;
+        let mut fabric = Fabric::new(self.profile, tables);
+        fabric.inject(injection);
+        let mut region = Region::new(Clock::new(hertz, 0), [Routers]);
+        let mut next = region.wake(0);
+        while let Some(at) = next {
+            next = region.run(at, &mut fabric);
+        }
+        Some(fabric.outcome())
+    }
+}
+
+/// All routers as one module: a cycle takes what arrived, then runs each router.
+struct Routers;
+
+struct Fabric<'a> {
+    profile: Profile,
+    tables: &'a RoutedTables,
+    routers: Vec<Router>,
+    /// What each node has to send.
+    waiting: Vec<VecDeque<Packet>>,
+    /// What is on each link, with the cycle of its arrival, by receiving node and port.
+    links: Vec<VecDeque<(u64, Packet)>>,
+    /// Node at the other end of each link, by node and port.
+    others: Vec<Option<usize>>,
+    times: LinkTimes,
+    on_links: usize,
+    deliveries: Vec<Delivery>,
+    hops: u64,
+}
+
+impl<'a> Fabric<'a> {
+    fn new(profile: Profile, tables: &'a RoutedTables) -> Self {
+        let nodes = tables.torus.nodes() as usize;
+        let links = nodes * Torus3::LINKS;
+        let other = |link: usize| {
+            tables.torus.neighbour((link / Torus3::LINKS) as u32, link % Torus3::LINKS).map(|node| node as usize)
+        };
+        Fabric {
+            profile,
+            tables,
+            routers: tables.nodes.iter().map(Router::new).collect(),
+            waiting: vec![VecDeque::new(); nodes],
+            links: vec![VecDeque::new(); links],
+            others: (0..links).map(other).collect(),
+            times: LinkTimes::new(&profile, nodes, links),
+            on_links: 0,
+            deliveries: Vec::new(),
+            hops: 0,
+        }
+    }
+
+    fn inject(&mut self, injection: &impl Injection) {
+        let packets = |one: &cmdseq::routing::ScheduledCollective| one.collective.packets;
+        let most = self.tables.collectives.iter().map(packets).max().unwrap_or(0);
+        for packet in 0..most {
+            for (number, one) in self.tables.collectives.iter().enumerate().filter(|(_, one)| packet < packets(one)) {
+                for start in one.starts_of(packet) {
+                    let payload = injection.payload(number, packet, start.node);
+                    self.waiting[start.node as usize].push_back(Packet { index: start.index, payload });
+                }
+            }
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome {
+            cycles: self.deliveries.iter().map(|one| one.cycle).max().unwrap_or(0),
+            depth_max: self.routers.iter().map(|router| router.depth_max).max().unwrap_or(0),
+            lost: self.routers.iter().map(|router| router.lost).sum(),
+            stray: self.routers.iter().map(|router| router.stray).sum(),
+            hops: self.hops,
+            deliveries: self.deliveries,
+        }
+    }
+}
+
+impl Clocked<Fabric<'_>> for Routers {
+    fn consume(&mut self, cycle: Cycle, fabric: &mut Fabric<'_>) {
+        let cycle = cycle as u64;
+        for (node, router) in fabric.routers.iter_mut().enumerate() {
+            for port in 0..Torus3::LINKS {
+                let link = &mut fabric.links[node * Torus3::LINKS + port];
+                // A link brings a packet in a cycle.
+                if link.front().is_some_and(|(at, _)| *at <= cycle)
+                    && let Some((_, packet)) = link.pop_front()
+                {
+                    router.receive(port, packet, fabric.profile.input_packets);
+                    fabric.on_links -= 1;
+                }
+            }
+            if let Some(packet) = fabric.waiting[node].pop_front() {
+                router.receive(Torus3::LOCAL, packet, usize::MAX);
+            }
+        }
+    }
+
+    fn produce(&mut self, cycle: Cycle, fabric: &mut Fabric<'_>) -> Option<Cycle> {
+        let now = cycle as u64;
+        let Fabric { profile, tables, routers, links, others, times, on_links, deliveries, hops, waiting } = fabric;
+        for (node, router) in routers.iter_mut().enumerate().filter(|(_, router)| !router.is_empty()) {
+            let left = now + SWITCH_CYCLES;
+            router.run(now, &tables.nodes[node], profile.queue_packets, |port, packet| {
+                let link = node * Torus3::LINKS + port;
+                if port == Torus3::LOCAL {
+                    deliveries.push(Delivery { node: node as u32, cycle: left, payload: packet.payload });
+                } else if let Some(to) = others[link] {
+                    let queue = &mut links[to * Torus3::LINKS + (port ^ 1)];
+                    let first = queue.back().map_or(now + 1, |(at, _)| at + 1);
+                    // Packets keep their order. No clock is so fast that one arrives before it was sent.
+                    queue.push_back((times.arrival(link, node, to, left).max(first), packet));
+                    *on_links += 1;
+                    *hops += 1;
+                }
+            });
+        }
+        let is_busy = routers.iter().any(|router| !router.is_empty()) || waiting.iter().any(|queue| !queue.is_empty());
+        if is_busy {
+            return Some(cycle + 1);
+        }
+        let next = links.iter().filter_map(|link| link.front()).map(|(at, _)| *at).min()?;
+        Some(Cycle::from(next))
+    }
+}

@@ -1,0 +1,253 @@
+//! The card of a fabric behind the engine: its sequencer in the user BAR, memory of the shell for its rings, and its memory on the
+//! engine's bus.
+//!
+//! The sequencer masters no PCIe. What the fabric's card takes for its host is the memory for rings: it fetches instructions from
+//! there and writes completions to there. Its interrupt is a level, an interrupt of user logic.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
+use fpga_hal::{BarIndex, Iova};
+use fpga_regs::feature_list::{CARD_RING_GUID, Header, SEQUENCER_GUID, TYPE_BBB};
+use fpga_regs::{card_ring, pci, sequencer};
+
+use crate::fabric::Fabric;
+use crate::xdma::user_bar::{Block, ListHeader, UserBar};
+
+/// The sequencer's block in the user BAR.
+const SEQUENCER: Range<u32> = 0x1000..0x2000;
+/// The description of the memory for rings. What drivers of other cards probe, 0x2000 and 0x3000, stays empty.
+const DESCRIPTION: Range<u32> = 0x3800..0x3800 + card_ring::BLOCK_BYTES;
+/// The memory for rings.
+const RINGS: Range<u32> = 0x4000..0x1_0000;
+/// Where the sequencer has it.
+const RINGS_OF_SEQUENCER: u64 = 0x2_0000_0000;
+/// Where the engine has it.
+const RINGS_OF_ENGINE: u64 = 1 << 40;
+/// The interrupt of user logic that the sequencer asserts.
+pub(super) const INTERRUPT: u32 = 0;
+
+const COMMAND: u16 = 0x04;
+/// Memory space and bus master: inside of the card nothing else can be said.
+const COMMAND_ON: [u8; 2] = [0b110, 0];
+
+/// A card of a fabric. Clones are the same card.
+#[derive(Clone)]
+pub(super) struct Behind {
+    fabric: Fabric,
+    node: u32,
+    card: Arc<dyn Endpoint>,
+    rings: Arc<RingMemory>,
+}
+
+impl Behind {
+    pub(super) fn new(fabric: &Fabric, node: u32) -> Self {
+        Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), rings: Arc::default() }
+    }
+
+    /// Connects the sequencer with the rings, and with the shell its interrupt: the level is that of INTx.
+    pub(super) fn attach(&self, interrupt: Arc<dyn InterruptPort>) {
+        self.card.attach(Arc::<RingMemory>::clone(&self.rings), interrupt);
+        self.card.config_write(COMMAND, &COMMAND_ON);
+    }
+
+    /// Adds the blocks of the sequencer to the user BAR.
+    pub(super) fn place(&self, bar: &mut UserBar) {
+        bar.place(SEQUENCER, Box::new(SequencerBlock(self.clone())));
+        bar.place(DESCRIPTION, Box::new(Description));
+        bar.place(RINGS, Box::new(RingBlock(self.clone())));
+    }
+
+    /// Returns the user BAR of the card.
+    pub(super) fn user_bar(&self) -> UserBar {
+        let mut bar = UserBar::new(SEQUENCER.start);
+        self.place(&mut bar);
+        bar
+    }
+
+    pub(super) fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    pub(super) fn node(&self) -> u32 {
+        self.node
+    }
+
+    pub(super) fn rings(&self) -> &RingMemory {
+        &self.rings
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.fabric.is_gone(self.node)
+    }
+
+    /// A read of the host arrives: writes before it act first.
+    pub(super) fn push_writes(&self) {
+        self.card.config_read(0, &mut [0; 4]);
+    }
+
+    pub(super) fn reset(&self) {
+        self.card.reset(ResetKind::Function);
+        self.card.config_write(COMMAND, &COMMAND_ON);
+    }
+}
+
+/// The sequencer's block, with the place of the next feature in its header.
+struct SequencerBlock(Behind);
+
+impl SequencerBlock {
+    const HEADER: ListHeader = ListHeader {
+        header: Header {
+            id: 1,
+            revision: 0,
+            next: DESCRIPTION.start - SEQUENCER.start,
+            end_of_list: false,
+            version: 0,
+            kind: TYPE_BBB,
+        },
+        guid: SEQUENCER_GUID,
+    };
+
+    fn registers() -> BarIndex {
+        let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
+        bar
+    }
+}
+
+impl Block for SequencerBlock {
+    fn read32(&mut self, offset: u32) -> u32 {
+        if offset < sequencer::FEATURE_HEADER_HI + 4 {
+            return Self::HEADER.word(offset);
+        }
+        let mut word = [0; 4];
+        self.0.card.bar_read(Self::registers(), u64::from(SEQUENCER.start + offset), &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    fn write32(&mut self, offset: u32, value: u32) {
+        self.0.card.bar_write(Self::registers(), u64::from(SEQUENCER.start + offset), &value.to_le_bytes());
+        self.0.rings.lock().arrive();
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// Where the memory for rings is.
+struct Description;
+
+impl Block for Description {
+    fn read32(&mut self, offset: u32) -> u32 {
+        let header = Header { id: 2, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_BBB };
+        match offset {
+            card_ring::MAGIC => card_ring::MAGIC_VALUE,
+            card_ring::VERSION => card_ring::VERSION_VALUE,
+            card_ring::OFFSET => RINGS.start,
+            card_ring::BYTES => RINGS.end - RINGS.start,
+            card_ring::SEQUENCER_LO => RINGS_OF_SEQUENCER as u32,
+            card_ring::SEQUENCER_HI => (RINGS_OF_SEQUENCER >> 32) as u32,
+            card_ring::ENGINE_LO => RINGS_OF_ENGINE as u32,
+            card_ring::ENGINE_HI => (RINGS_OF_ENGINE >> 32) as u32,
+            card_ring::INTERRUPT => INTERRUPT,
+            _ => ListHeader { header, guid: CARD_RING_GUID }.word(offset),
+        }
+    }
+
+    fn write32(&mut self, _offset: u32, _value: u32) {}
+}
+
+/// The memory for rings in the user BAR.
+struct RingBlock(Behind);
+
+impl Block for RingBlock {
+    fn read32(&mut self, offset: u32) -> u32 {
+        let mut word = [0; 4];
+        if let Some(bytes) = self.0.rings.lock().bytes_at(offset.into(), 4) {
+            word.copy_from_slice(bytes);
+        }
+        u32::from_le_bytes(word)
+    }
+
+    fn write32(&mut self, offset: u32, value: u32) {
+        self.0.rings.lock().store(offset, value);
+    }
+}
+
+/// Memory that the host, the sequencer and the engine reach. Its contents outlive a reset.
+#[derive(Default)]
+pub(super) struct RingMemory(Mutex<Rings>);
+
+/// Contents of the memory for rings.
+struct Rings {
+    bytes: Vec<u8>,
+    /// The next words that the host stores arrive behind the next write to the sequencer.
+    delayed: u32,
+    late: Vec<(u32, u32)>,
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Rings { bytes: vec![0; RINGS.len()], delayed: 0, late: Vec::new() }
+    }
+}
+
+impl Rings {
+    /// Returns `bytes` bytes at `offset`, if they are inside.
+    fn bytes_at(&mut self, offset: u64, bytes: u64) -> Option<&mut [u8]> {
+        let end = offset.checked_add(bytes)?;
+        self.bytes.get_mut(usize::try_from(offset).ok()?..usize::try_from(end).ok()?)
+    }
+
+    fn store(&mut self, offset: u32, value: u32) {
+        if self.delayed > 0 {
+            self.delayed -= 1;
+            self.late.push((offset, value));
+        } else if let Some(word) = self.bytes_at(offset.into(), 4) {
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    fn arrive(&mut self) {
+        for (offset, value) in std::mem::take(&mut self.late) {
+            self.store(offset, value);
+        }
+    }
+}
+
+impl RingMemory {
+    fn lock(&self) -> MutexGuard<'_, Rings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the next `words` words that the host stores arrive behind the next write to the sequencer.
+    pub(super) fn delay(&self, words: u32) {
+        self.lock().delayed = words;
+    }
+
+    /// Runs `act` on the bytes that the engine has at `address`, if they are inside.
+    pub(super) fn of_engine<R>(&self, address: u64, bytes: u64, act: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let offset = address.checked_sub(RINGS_OF_ENGINE)?;
+        self.lock().bytes_at(offset, bytes).map(act)
+    }
+
+    /// Runs `act` on what the sequencer has at `address`.
+    fn at(&self, Iova(address): Iova, bytes: usize, act: impl FnOnce(&mut [u8])) -> DmaProgress {
+        let mut rings = self.lock();
+        let offset = address.checked_sub(RINGS_OF_SEQUENCER);
+        let found = offset.and_then(|offset| rings.bytes_at(offset, bytes as u64));
+        DmaProgress::Done(found.map(act).ok_or(DmaFault::Unmapped { iova: Iova(address) }))
+    }
+}
+
+/// What the sequencer takes for its host.
+impl DmaPort for RingMemory {
+    fn read(&self, _: DmaTag, address: Iova, data: &mut [u8]) -> DmaProgress {
+        self.at(address, data.len(), |bytes| data.copy_from_slice(bytes))
+    }
+
+    fn write(&self, _: DmaTag, address: Iova, data: &[u8]) -> DmaProgress {
+        self.at(address, data.len(), |bytes| bytes.copy_from_slice(data))
+    }
+}

@@ -1,0 +1,153 @@
+/* What programs do wrong: each call returns an error, and the program lives. Used by the tests. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fpga.h>
+
+static void expect(int found, int expected, const char *text, int line) {
+    if (found != expected || (expected != FPGA_OK && strstr(fpga_error_text(), text) == NULL)) {
+        fprintf(stderr, "line %d: status %d, expected %d with \"%s\": %s\n", line, found, expected, text,
+                fpga_error_text());
+        exit(1);
+    }
+}
+
+#define EXPECT(call, status, text) expect(call, status, text, __LINE__)
+#define OK(call) expect(call, FPGA_OK, "", __LINE__)
+
+static fpga_cluster *cluster;
+static fpga_collective *collective;
+
+/* Waits for a collective that never ends. */
+static void *wait_in_vain(void *is_waiting) {
+    int status;
+    __atomic_store_n((int *)is_waiting, 1, __ATOMIC_SEQ_CST);
+    do {
+        status = fpga_collective_wait(collective, 2 * 1000 * 1000);
+    } while (status == FPGA_BUSY);
+    return (void *)(intptr_t)status;
+}
+
+static void nulls(void) {
+    uint8_t data[64] = {0};
+    uint32_t count;
+    fpga_card card;
+    fpga_request request = {0};
+    int is_done;
+    EXPECT(fpga_cluster_open(NULL, &cluster), FPGA_USAGE, "selector is NULL");
+    EXPECT(fpga_cluster_open("mock:optweb:4", NULL), FPGA_USAGE, "cluster is NULL");
+    EXPECT(fpga_cluster_open("\xff", &cluster), FPGA_USAGE, "not UTF-8");
+    EXPECT(fpga_cluster_cards(NULL, &count), FPGA_USAGE, "cluster is NULL");
+    EXPECT(fpga_cluster_close(NULL), FPGA_USAGE, "cluster is NULL");
+    EXPECT(fpga_collective_launch(NULL), FPGA_USAGE, "collective is NULL");
+    EXPECT(fpga_collective_test(NULL, &is_done), FPGA_USAGE, "collective is NULL");
+    EXPECT(fpga_collective_launch((fpga_collective *)data), FPGA_USAGE, "no handle");
+    EXPECT(fpga_cluster_close((fpga_cluster *)data), FPGA_USAGE, "no handle");
+
+    OK(fpga_cluster_open("mock:optweb:4", &cluster));
+    EXPECT(fpga_cluster_cards(cluster, NULL), FPGA_USAGE, "count is NULL");
+    EXPECT(fpga_cluster_card(cluster, 4, &card, sizeof card), FPGA_USAGE, "no card 4");
+    EXPECT(fpga_cluster_card(cluster, 0, &card, 0), FPGA_USAGE, "sizeof");
+    EXPECT(fpga_cluster_card_name(cluster, 0, (char *)data, 3), FPGA_USAGE, "too few");
+    EXPECT(fpga_memory_write(cluster, 0, 0, NULL, 64), FPGA_USAGE, "data is NULL");
+    EXPECT(fpga_memory_write(cluster, 0, 0, data, SIZE_MAX), FPGA_USAGE, "longer than any memory");
+    EXPECT(fpga_memory_write(cluster, 0, UINT64_MAX, data, 64), FPGA_REFUSED, "card memory range");
+    EXPECT(fpga_memory_read(cluster, 9, 0, data, 64), FPGA_USAGE, "no card 9");
+    OK(fpga_memory_write(cluster, 0, 0, NULL, 0));
+    OK(fpga_memory_write(cluster, 0, 4097, "unaligned", 9));
+    OK(fpga_memory_read(cluster, 0, 4097, data, 9));
+    if (memcmp(data, "unaligned", 9) != 0) {
+        exit(1);
+    }
+
+    EXPECT(fpga_collective_plan(cluster, NULL, sizeof request, &collective), FPGA_USAGE, "request is NULL");
+    EXPECT(fpga_collective_plan(cluster, &request, 4096, &collective), FPGA_USAGE, "sizeof");
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "operation is NULL");
+    request.operation = "allreduc";
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "available: ");
+    request.operation = "allgatherv";
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "several lengths");
+    request.operation = "allreduce";
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "needs a reduction");
+    request.operation = "broadcast";
+    request.root = 4;
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_REFUSED, "root 4 is not a rank");
+    request.root = 0;
+    request.bytes = UINT64_MAX;
+    if (fpga_collective_plan(cluster, &request, sizeof request, &collective) == FPGA_OK) {
+        exit(1);
+    }
+}
+
+static void order(void) {
+    uint8_t data[4096] = {0};
+    int is_done;
+    uint64_t input, output;
+    fpga_request request = {0};
+    fpga_times times;
+    request.operation = "allgather";
+    request.bytes = sizeof data;
+    OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
+    EXPECT(fpga_collective_test(collective, &is_done), FPGA_REFUSED, "launch the collective first");
+    EXPECT(fpga_collective_wait(collective, 1000), FPGA_REFUSED, "launch the collective first");
+    EXPECT(fpga_collective_times(collective, &times, sizeof times), FPGA_REFUSED, "no launch is done");
+    EXPECT(fpga_collective_bytes(collective, 4, &input, &output), FPGA_USAGE, "no rank 4");
+    OK(fpga_collective_bytes(collective, 3, &input, &output));
+    if (input != sizeof data || output != 4 * sizeof data) {
+        exit(1);
+    }
+    EXPECT(fpga_collective_write(collective, 0, 1, data, sizeof data), FPGA_REFUSED, "input");
+    OK(fpga_collective_abort(collective));
+    OK(fpga_collective_launch(collective));
+    EXPECT(fpga_collective_launch(collective), FPGA_REFUSED, "in flight");
+    EXPECT(fpga_collective_read(collective, 0, 0, data, sizeof data), FPGA_REFUSED, "in flight");
+    OK(fpga_collective_wait(collective, UINT64_MAX));
+    OK(fpga_collective_release(collective));
+    EXPECT(fpga_collective_release(collective), FPGA_USAGE, "was closed");
+    EXPECT(fpga_collective_launch(collective), FPGA_USAGE, "was closed");
+    OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
+    OK(fpga_cluster_close(cluster));
+    EXPECT(fpga_collective_launch(collective), FPGA_USAGE, "was closed");
+    EXPECT(fpga_cluster_close(cluster), FPGA_USAGE, "was closed");
+    EXPECT(fpga_memory_read(cluster, 0, 0, data, sizeof data), FPGA_USAGE, "was closed");
+}
+
+/* A card that stopped: a wait ends at its limit, and a second thread is refused meanwhile. */
+static void threads(void) {
+    int is_waiting = 0, busy = 0;
+    uint32_t count;
+    void *waited;
+    pthread_t thread;
+    fpga_request request = {0};
+    request.operation = "allgather";
+    request.bytes = 1 << 20;
+    OK(fpga_cluster_open("mock:optweb:4+stop=2@1.0.65536", &cluster));
+    OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
+    OK(fpga_collective_launch(collective));
+    if (pthread_create(&thread, NULL, wait_in_vain, &is_waiting) != 0) {
+        exit(1);
+    }
+    /* Until the thread has the cluster, this one may have it. */
+    for (int tries = 0; tries < 10000000 && !busy; tries++) {
+        busy = __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST) && fpga_cluster_cards(cluster, &count) == FPGA_BUSY;
+    }
+    if (busy) {
+        EXPECT(fpga_cluster_close(cluster), FPGA_BUSY, "another thread");
+    }
+    pthread_join(thread, &waited);
+    if (!busy || (intptr_t)waited != FPGA_TIMEOUT) {
+        fprintf(stderr, "busy %d, waited %d\n", busy, (int)(intptr_t)waited);
+        exit(1);
+    }
+    OK(fpga_cluster_close(cluster));
+}
+
+int main(void) {
+    nulls();
+    order();
+    threads();
+    puts("every misuse was an error");
+    return 0;
+}

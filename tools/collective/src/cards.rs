@@ -1,0 +1,365 @@
+//! Cards of a selector: their memory, and their collectives.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use cmdseq::graph::Schedule;
+use cmdseq::plan;
+use fpga_driver::{Card, Cluster};
+use fpga_select::Selector;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+use crate::collective::{CollectiveId, Description, Planned, Request, Times};
+use crate::error::{Class, Error, Result};
+
+/// Opened cards of one fabric, with the collectives that are stored on them.
+///
+/// All collectives use the same card memory, so at most one of them is in flight, and the launch of one overwrites the data of
+/// another: write the input, launch, wait and read the output before the next.
+pub struct Cards {
+    cluster: Cluster,
+    kind: &'static str,
+    collectives: HashMap<u64, Planned>,
+    in_flight: Option<CollectiveId>,
+    next: u64,
+    /// Readable when any of the queues raised its interrupt.
+    event: Option<Epoll>,
+}
+
+/// What a card is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardInfo {
+    /// The selector of the card.
+    pub name: String,
+    /// Kind of the bus: `mock`, `vfio` or `vfio-user`.
+    pub kind: &'static str,
+    /// The card is a mock, on whatever bus.
+    pub is_mock: bool,
+    /// Its node in the fabric.
+    pub node: u32,
+    /// Cards in the fabric.
+    pub nodes: u32,
+    /// Links of the card.
+    pub ports: u32,
+    /// Exchanges that it runs at once.
+    pub lanes: u32,
+    /// Clock of the counters, kHz.
+    pub clock_khz: u32,
+    /// Card memory, bytes.
+    pub memory_bytes: u64,
+    /// Bit n: the card runs the operation of code n (`docs/isa.md`).
+    pub operations: u64,
+    /// Bit n: reductions take elements of the type of code n.
+    pub element_types: u32,
+    /// Bit n: the card has the reduction of code n.
+    pub reductions: u32,
+}
+
+impl Cards {
+    /// Opens the cards of `selector`, such as `mock:optweb:4`.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] for an invalid selector, [`Class::NoCard`] if a card is missing or may not be opened; else those of the
+    /// driver.
+    pub fn open(selector: &str) -> Result<Self> {
+        let selection = Selector::parse(selector)?.open()?;
+        let kind = selection.kind.name();
+        let cluster = Cluster::open(selection.functions)?;
+        Ok(Cards { cluster, kind, collectives: HashMap::new(), in_flight: None, next: 1, event: None })
+    }
+
+    /// Number of cards.
+    pub fn count(&self) -> u32 {
+        self.cluster.cards().len() as u32
+    }
+
+    /// Returns what card `card` is. Cards are ordered by node.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] if there is no such card.
+    pub fn info(&self, card: u32) -> Result<CardInfo> {
+        let card = &self.cluster.cards()[self.index(card)?];
+        let capabilities = card.capabilities();
+        Ok(CardInfo {
+            name: card.name().to_owned(),
+            kind: self.kind,
+            is_mock: card.is_mock(),
+            node: card.node(),
+            nodes: capabilities.nodes,
+            ports: capabilities.ports,
+            lanes: capabilities.lanes,
+            clock_khz: capabilities.clock_khz,
+            memory_bytes: capabilities.memory_bytes,
+            operations: capabilities.operations,
+            element_types: capabilities.element_types,
+            reductions: capabilities.reductions,
+        })
+    }
+
+    /// Sets how long a call may take that has no timeout of its own.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.cluster.set_timeout(timeout);
+    }
+
+    /// Writes `data` to the memory of card `card` at `address`.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] if there is no such card, [`Class::Refused`] outside of its memory; else those of the driver.
+    pub fn write_memory(&mut self, card: u32, address: u64, data: &[u8]) -> Result<()> {
+        let index = self.index(card)?;
+        Ok(self.cluster.card_mut(index).write_memory(address, data)?)
+    }
+
+    /// Reads the memory of card `card` at `address`.
+    ///
+    /// # Errors
+    /// As [`write_memory`](Cards::write_memory).
+    pub fn read_memory(&mut self, card: u32, address: u64, data: &mut [u8]) -> Result<()> {
+        let index = self.index(card)?;
+        Ok(self.cluster.card_mut(index).read_memory(address, data)?)
+    }
+
+    /// Plans a collective on all the cards, and stores its programs there.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] for an unknown name, [`Class::Refused`] if the cards cannot run or store it; else those of the driver.
+    pub fn plan(&mut self, request: &Request<'_>) -> Result<CollectiveId> {
+        let request = request.on(self.cluster.nodes())?;
+        let plan = plan::plan(&request, self.cluster.capabilities())?;
+        let prepared = self.cluster.prepare(&Schedule::of(&plan))?;
+        let id = CollectiveId(self.next);
+        self.next += 1;
+        self.collectives.insert(id.0, Planned { plan, prepared, input_is_spent: false, times: None });
+        Ok(id)
+    }
+
+    /// Returns what was planned.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] after [`release`](Cards::release), as of all calls with a collective.
+    pub fn describe(&self, id: CollectiveId) -> Result<Description> {
+        let plan = &self.planned(id)?.plan;
+        Ok(Description {
+            operation: plan.request.collective.name(),
+            algorithm: plan.algorithm.name(),
+            ranks: plan.request.ranks(),
+            predicted_us: plan.predicted.arrival_ps as f64 / 1e6,
+        })
+    }
+
+    /// Returns the bytes of a rank's input and output.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] if there is no such rank.
+    pub fn data_bytes(&self, id: CollectiveId, rank: u32) -> Result<(u64, u64)> {
+        let request = &self.planned(id)?.plan.request;
+        if rank >= request.ranks() {
+            return Err(Error::usage(format!("no rank {rank} (the last is {})", request.ranks() - 1)));
+        }
+        Ok((request.input_bytes(rank), request.output_bytes(rank)))
+    }
+
+    /// Writes bytes `offset` and on of a rank's input.
+    ///
+    /// # Errors
+    /// [`Class::Refused`] if a collective is in flight, or `data` exceeds the input; else those of the driver.
+    pub fn write_input(&mut self, id: CollectiveId, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+        self.data_bytes(id, rank)?;
+        self.check_idle()?;
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        self.cluster.write_input(&planned.plan.set, rank, offset, data)?;
+        planned.input_is_spent = false;
+        Ok(())
+    }
+
+    /// Reads bytes `offset` and on of a rank's output.
+    ///
+    /// # Errors
+    /// As [`write_input`](Cards::write_input).
+    pub fn read_output(&mut self, id: CollectiveId, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.data_bytes(id, rank)?;
+        self.check_idle()?;
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        Ok(self.cluster.read_output(&planned.plan.set, rank, offset, data)?)
+    }
+
+    /// Launches a collective: one doorbell a card. Returns at once.
+    ///
+    /// # Errors
+    /// [`Class::Refused`] if a collective is in flight, or the last launch has overwritten the input; else those of the driver.
+    pub fn launch(&mut self, id: CollectiveId) -> Result<()> {
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        if let Some(other) = self.in_flight {
+            return Err(in_flight(other == id));
+        }
+        if planned.input_is_spent {
+            let message = "the last launch has replaced the input by the output: write the input again";
+            return Err(Error::refused(message));
+        }
+        if self.event.is_some() {
+            self.arm()?;
+        }
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        planned.times = None;
+        self.cluster.launch(&mut planned.prepared)?;
+        planned.input_is_spent = planned.plan.replaces_input();
+        self.in_flight = Some(id);
+        Ok(())
+    }
+
+    /// Returns the times of the launch if all ranks are done. Never waits. If it returns `None`, the descriptor of
+    /// [`event`](Cards::event) becomes readable when there may be more to see.
+    ///
+    /// # Errors
+    /// As [`wait`](Cards::wait).
+    pub fn test(&mut self, id: CollectiveId) -> Result<Option<Times>> {
+        self.check_launched(id)?;
+        if let Some(times) = self.test_once(id)? {
+            return Ok(Some(times));
+        }
+        if self.event.is_none() {
+            return Ok(None);
+        }
+        self.arm()?;
+        // What came before the queues were armed raises nothing.
+        self.test_once(id)
+    }
+
+    /// Waits until all ranks are done, for at most `timeout`, and returns the times. After a timeout the launch goes on, and may
+    /// be waited for again or [aborted](Cards::abort). After any other error it is over.
+    ///
+    /// # Errors
+    /// [`Class::Timeout`]; [`Class::Refused`] if this collective is not in flight; else those of the driver.
+    pub fn wait(&mut self, id: CollectiveId, timeout: Duration) -> Result<Times> {
+        self.check_launched(id)?;
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        let finished = self.cluster.finish(&mut planned.prepared, timeout);
+        let clock_khz = self.cluster.capabilities().clock_khz;
+        if planned.prepared.in_flight() == 0 {
+            self.in_flight = None;
+        }
+        let times = Times::of(finished?, clock_khz);
+        planned.times = Some(times);
+        Ok(times)
+    }
+
+    /// Returns the times of the last launch that is done; `None` if there was none, it failed, or another is in flight.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] if there is no such collective.
+    pub fn times(&self, id: CollectiveId) -> Result<Option<Times>> {
+        Ok(self.planned(id)?.times)
+    }
+
+    /// Ends the launch in flight, if there is one: the cards drop what they run, and its output is undefined.
+    ///
+    /// # Errors
+    /// Those of the driver: the card takes nothing more before it is reset.
+    pub fn abort(&mut self, id: CollectiveId) -> Result<()> {
+        let planned = Self::planned_mut(&mut self.collectives, id)?;
+        if self.in_flight != Some(id) {
+            return Ok(());
+        }
+        self.in_flight = None;
+        Ok(self.cluster.give_up(&mut planned.prepared)?)
+    }
+
+    /// Removes a collective from the cards; aborts it if it is in flight.
+    ///
+    /// # Errors
+    /// As [`abort`](Cards::abort); the collective is removed all the same.
+    pub fn release(&mut self, id: CollectiveId) -> Result<()> {
+        let aborted = self.abort(id);
+        self.collectives.remove(&id.0);
+        aborted
+    }
+
+    /// Returns a descriptor that becomes readable when a launch may be done, for `poll` and the like. [`test`](Cards::test) says
+    /// whether it is, and makes the descriptor wait for the next event. A card that is gone raises no event: wake up every
+    /// second to test.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn event(&mut self) -> Result<BorrowedFd<'_>> {
+        if self.event.is_none() {
+            let system = |error: nix::Error| Error::chain(Class::Failed, &error);
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
+            for card in self.cluster.cards() {
+                epoll.add(card.queue(), EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(system)?;
+            }
+            self.event = Some(epoll);
+            self.arm()?;
+        }
+        self.event.as_ref().map(|event| event.0.as_fd()).ok_or_else(|| Error::new(Class::Failed, "no event"))
+    }
+
+    /// Takes the events that were raised, checks the health of the cards, and has them raise the next event.
+    fn arm(&mut self) -> Result<()> {
+        for index in 0..self.cluster.cards().len() {
+            let queue = self.cluster.card_mut(index).queue_mut();
+            queue.wait_progress(Duration::ZERO)?;
+            queue.arm()?;
+        }
+        Ok(())
+    }
+
+    fn test_once(&mut self, id: CollectiveId) -> Result<Option<Times>> {
+        let mut has_ended = false;
+        for index in 0..self.cluster.cards().len() {
+            let queue = self.cluster.card_mut(index).queue_mut();
+            // A queue that fails is `finish`'s to report.
+            has_ended |= queue.poll().is_err() || queue.in_flight() == 0;
+        }
+        if !has_ended {
+            return Ok(None);
+        }
+        match self.wait(id, Duration::ZERO) {
+            Err(error) if error.class == Class::Timeout && self.in_flight.is_some() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    fn index(&self, card: u32) -> Result<usize> {
+        let last = self.cluster.cards().len() - 1;
+        let index = usize::try_from(card).ok().filter(|index| *index <= last);
+        index.ok_or_else(|| Error::usage(format!("no card {card} (the last is {last})")))
+    }
+
+    fn check_idle(&self) -> Result<()> {
+        self.in_flight.map_or(Ok(()), |_| Err(in_flight(false)))
+    }
+
+    fn check_launched(&self, id: CollectiveId) -> Result<()> {
+        self.planned(id)?;
+        if self.in_flight == Some(id) {
+            Ok(())
+        } else {
+            Err(Error::refused("not in flight: launch the collective first"))
+        }
+    }
+
+    fn planned(&self, id: CollectiveId) -> Result<&Planned> {
+        self.collectives.get(&id.0).ok_or_else(released)
+    }
+
+    fn planned_mut(collectives: &mut HashMap<u64, Planned>, id: CollectiveId) -> Result<&mut Planned> {
+        collectives.get_mut(&id.0).ok_or_else(released)
+    }
+}
+
+fn released() -> Error {
+    Error::usage("this collective was released")
+}
+
+fn in_flight(is_same: bool) -> Error {
+    let which = if is_same { "this collective" } else { "a collective of these cards" };
+    Error::refused(format!("{which} is in flight: wait for it, or abort it"))
+}
+
+impl std::fmt::Debug for Cards {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.cluster.cards().iter().map(Card::name).collect();
+        f.debug_struct("Cards").field("cards", &names).field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! What is asked of a collective, and what became of it.
+
+use cmdseq::Combine;
+use cmdseq::plan::{self, Collective, Plan};
+use fpga_driver::Prepared;
+
+use crate::error::{Error, Result};
+
+/// A collective on all cards of a selector, by the names of the command line. Rank r runs on the card with index r.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// The operation, such as `allreduce`. Vector forms, with blocks of several lengths, are refused.
+    pub operation: &'a str,
+    /// The reduction, such as `sum`; for reductions only.
+    pub reduction: Option<&'a str>,
+    /// The type of the elements, such as `f32`; for reductions only.
+    pub element: Option<&'a str>,
+    /// The algorithm, such as `ring`; `None` lets the planner choose.
+    pub algorithm: Option<&'a str>,
+    /// Root, or sender.
+    pub root: u32,
+    /// Receiver of a send.
+    pub peer: u32,
+    /// Bytes, as [`Collective`] counts them.
+    pub bytes: u64,
+}
+
+impl Request<'_> {
+    /// Returns the request for the planner, on the cards of `nodes`.
+    pub(crate) fn on(&self, nodes: Vec<u32>) -> Result<plan::Request> {
+        let collective: Collective = parse(self.operation)?;
+        if collective.has_counts() {
+            return Err(Error::usage(format!("{collective}: blocks of several lengths are not supported here")));
+        }
+        let combine = match (collective.reduces(), self.reduction, self.element) {
+            (true, Some(reduction), Some(element)) => Some(Combine::new(parse(reduction)?, parse(element)?)),
+            (true, ..) => {
+                return Err(Error::usage(format!("{collective} needs a reduction and an element type: sum of f32")));
+            }
+            (false, Some(reduction), _) => {
+                return Err(Error::usage(format!("{collective} does not reduce: remove the reduction {reduction:?}")));
+            }
+            (false, None, _) => None,
+        };
+        Ok(plan::Request {
+            combine,
+            algorithm: self.algorithm.map(parse).transpose()?,
+            root: self.root,
+            peer: self.peer,
+            relays: Some(nodes.clone()),
+            ..plan::Request::new(collective, nodes, self.bytes)
+        })
+    }
+}
+
+fn parse<T: std::str::FromStr<Err: std::error::Error>>(name: &str) -> Result<T> {
+    name.parse().map_err(|error: T::Err| Error::usage(error.to_string()))
+}
+
+/// Names a planned collective of one [`Cards`](crate::Cards). Never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CollectiveId(pub(crate) u64);
+
+/// What was planned.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Description {
+    /// The operation.
+    pub operation: &'static str,
+    /// The algorithm, chosen or given.
+    pub algorithm: &'static str,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Predicted time until the last byte arrives at the last rank, microseconds.
+    pub predicted_us: f64,
+}
+
+/// Times of a launch, counted by the cards: the largest over the ranks, in microseconds from the issue on each.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Times {
+    /// T1: all beats of the last instruction counted out.
+    pub t1_us: f64,
+    /// T2: the last instruction complete.
+    pub t2_us: f64,
+    /// The last byte of any instruction counted in; 0 if none was.
+    pub arrival_us: f64,
+}
+
+impl Times {
+    pub(crate) fn of(times: fpga_driver::Times, clock_khz: u32) -> Self {
+        let us = |cycles: u64| cycles as f64 * 1e3 / f64::from(clock_khz);
+        Times { t1_us: us(times.t1_cycles), t2_us: us(times.t2_cycles), arrival_us: us(times.arrival_cycles) }
+    }
+}
+
+/// A planned collective that is stored on the cards.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) prepared: Prepared,
+    /// The last launch has written over the input, and no input was written since.
+    pub(crate) input_is_spent: bool,
+    /// Of the last launch that was waited for.
+    pub(crate) times: Option<Times>,
+}

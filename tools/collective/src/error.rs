@@ -1,0 +1,147 @@
+//! Errors by class: the exit codes of `fpgactl`, and what its libraries return.
+
+use cmdseq::{Reason, Refusal, Status};
+
+/// Result with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed. The numbers are those of the exit codes of `fpgactl`; 3, "the result is wrong", is its alone, because no
+/// library checks results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// The operation failed.
+    Failed = 1,
+    /// An argument is invalid.
+    Usage = 2,
+    /// A card does not exist, or this user may not open it.
+    NoCard = 4,
+    /// A time limit expired.
+    Timeout = 5,
+    /// A card or a link is gone.
+    Gone = 6,
+    /// Refused before any launch.
+    Refused = 7,
+}
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Class; 6] =
+        [Class::Failed, Class::Usage, Class::NoCard, Class::Timeout, Class::Gone, Class::Refused];
+}
+
+/// A failed call: what is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// The class.
+    pub class: Class,
+    /// What is wrong, and what fixes it.
+    pub message: String,
+    /// The causes, the nearest first.
+    pub causes: Vec<String>,
+    /// The rank that failed, if it was one.
+    pub rank: Option<u32>,
+    /// Index of the instruction in the program of that rank.
+    pub instruction: Option<usize>,
+    /// Why the planner or the verifier refused.
+    pub reason: Option<Reason>,
+}
+
+impl Error {
+    /// Returns an error without causes.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        Error { class, message: message.into(), causes: Vec::new(), rank: None, instruction: None, reason: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Error::new(Class::Usage, message)
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Error::new(Class::Refused, message)
+    }
+
+    /// Converts an error with its sources; omits a source whose text is part of its parent's.
+    pub fn chain(class: Class, error: &dyn std::error::Error) -> Self {
+        let mut chained = Error::new(class, error.to_string());
+        let mut next = error.source();
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            let parent = chained.causes.last().unwrap_or(&chained.message);
+            if !parent.contains(&text) {
+                chained.causes.push(text);
+            }
+            next = cause.source();
+        }
+        chained
+    }
+
+    fn at(mut self, rank: Option<u32>, instruction: Option<usize>) -> Self {
+        (self.rank, self.instruction) = (rank, instruction);
+        self
+    }
+
+    fn with_destinations_undefined(mut self) -> Self {
+        // The driver already adds this to errors of data transfers, and says of launches that they go on.
+        if !self.message.contains("undefined") {
+            self.message += "; destinations are undefined";
+        }
+        self
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)?;
+        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let error = Error::refused(refusal.to_string()).at(refusal.rank, refusal.instruction);
+        Error { reason: Some(refusal.reason), ..error }
+    }
+}
+
+impl From<fpga_select::Error> for Error {
+    fn from(error: fpga_select::Error) -> Self {
+        use fpga_select::Error::{NotMock, Open, Syntax};
+        let class = match error {
+            Syntax { .. } | NotMock { .. } => Class::Usage,
+            Open { source: fpga_hal::Error::Removed, .. } => Class::Gone,
+            Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Class::Timeout,
+            _ => Class::NoCard,
+        };
+        Error::chain(class, &error)
+    }
+}
+
+impl From<fpga_driver::Error> for Error {
+    fn from(error: fpga_driver::Error) -> Self {
+        use fpga_driver::Error::{
+            BadArgument, Bus, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Refused, Removed, TableFull,
+            Timeout,
+        };
+        match error {
+            Refused(refusal) => refusal.into(),
+            Timeout { rank, instruction, .. } => {
+                Error::chain(Class::Timeout, &error).at(rank, instruction).with_destinations_undefined()
+            }
+            Failed { rank, instruction, status, .. } => {
+                let class = if status == Status::LinkDown { Class::Gone } else { Class::Failed };
+                Error::chain(class, &error).at(rank, Some(instruction)).with_destinations_undefined()
+            }
+            Removed { .. } | Bus(fpga_hal::Error::Removed) => Error::chain(Class::Gone, &error),
+            Full { .. }
+            | TableFull { .. }
+            | Mismatch { .. }
+            | BadArgument { .. }
+            | HostMemoryUnbound { .. }
+            | NoHostMemory { .. } => Error::chain(Class::Refused, &error),
+            _ => Error::chain(Class::Failed, &error),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Collectives on cards of a selector: in process, and on sockets, where the fabric goes on by itself.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use fpga_collective::{Cards, Class, Error, Request, Times};
+use fpga_hal::vfio_user::Server;
+use fpga_select::Selector;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Generous, for busy machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const ALLREDUCE: Request<'_> = Request {
+    operation: "allreduce",
+    reduction: Some("sum"),
+    element: Some("u32"),
+    algorithm: None,
+    root: 0,
+    peer: 0,
+    bytes: 1 << 16,
+};
+
+/// Element `index` of the input of a rank.
+fn element(rank: u32, index: u32) -> u32 {
+    (rank + 1).wrapping_mul(index ^ 0x9e37_79b9)
+}
+
+fn bytes_of(value: impl Fn(u32) -> u32, bytes: u64) -> Vec<u8> {
+    (0..bytes as u32 / 4).flat_map(|index| value(index).to_le_bytes()).collect()
+}
+
+/// Runs an allreduce, waits with `wait`, and checks all outputs.
+fn allreduce(
+    cards: &mut Cards,
+    wait: impl Fn(&mut Cards, fpga_collective::CollectiveId) -> Times,
+) -> Result<(), Error> {
+    let collective = cards.plan(&ALLREDUCE)?;
+    let ranks = cards.count();
+    for rank in 0..ranks {
+        let input = bytes_of(|index| element(rank, index), ALLREDUCE.bytes);
+        cards.write_input(collective, rank, 0, &input)?;
+    }
+    let sum = |index| (0..ranks).fold(0u32, |sum, rank| sum.wrapping_add(element(rank, index)));
+    let expected = bytes_of(sum, ALLREDUCE.bytes);
+    for _ in 0..3 {
+        cards.launch(collective)?;
+        let times = wait(cards, collective);
+        assert!(times.t1_us > 0.0 && times.t2_us >= times.t1_us, "{times:?}");
+        assert_eq!(cards.times(collective)?, Some(times));
+        for rank in 0..ranks {
+            let mut output = vec![0; expected.len()];
+            cards.read_output(collective, rank, 0, &mut output)?;
+            assert!(output == expected, "rank {rank}");
+        }
+    }
+    cards.release(collective)
+}
+
+#[test]
+fn a_wait_ends_when_all_ranks_are_done() {
+    for selector in ["mock:optweb:4", "mock:circus:2x4", "mock:bluelink:2x4"] {
+        let mut cards = Cards::open(selector).unwrap();
+        allreduce(&mut cards, |cards, collective| cards.wait(collective, PATIENCE).unwrap())
+            .unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+}
+
+#[test]
+fn a_test_never_waits() {
+    let mut cards = Cards::open("mock:optweb:4").unwrap();
+    let wait = |cards: &mut Cards, collective| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(times) = cards.test(collective).unwrap() {
+                return times;
+            }
+            assert!(Instant::now() < until, "not done");
+        }
+    };
+    allreduce(&mut cards, wait).unwrap();
+}
+
+/// Sleeps on the descriptor alone: no sleep ends by its time limit.
+fn by_descriptor(cards: &mut Cards, collective: fpga_collective::CollectiveId) -> Times {
+    let event: OwnedFd = cards.event().unwrap().try_clone_to_owned().unwrap();
+    loop {
+        if let Some(times) = cards.test(collective).unwrap() {
+            return times;
+        }
+        let limit = PollTimeout::try_from(PATIENCE).unwrap();
+        let raised = poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], limit).unwrap();
+        assert_eq!(raised, 1, "no event within {PATIENCE:?}");
+    }
+}
+
+#[test]
+fn the_descriptor_wakes_who_sleeps_on_it() {
+    let (fabric, endpoints) = Selector::parse("mock:optweb:4").unwrap().fabric().unwrap();
+    let _clock = fabric.start_clock().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = |node: u32| directory.path().join(format!("{node}.sock"));
+    let serve = |(node, card)| Server::bind(socket(node), card).and_then(Server::spawn).unwrap();
+    let _servers: Vec<_> = endpoints.into_iter().map(serve).collect();
+    let mut cards = Cards::open(&format!("vfio-user:{}", directory.path().display())).unwrap();
+    assert_eq!(cards.info(3).unwrap().kind, "vfio-user");
+    allreduce(&mut cards, by_descriptor).unwrap();
+    let mut in_process = Cards::open("mock:optweb:4").unwrap();
+    allreduce(&mut in_process, by_descriptor).unwrap();
+}
+
+#[test]
+fn a_card_that_stopped_ends_a_wait_but_not_the_launch() {
+    let mut cards = Cards::open("mock:optweb:4+stop=2@1.0.65536").unwrap();
+    let request = Request { operation: "allgather", bytes: 1 << 20, ..Request::default() };
+    let collective = cards.plan(&request).unwrap();
+    cards.launch(collective).unwrap();
+    assert_eq!(cards.test(collective).unwrap(), None);
+    for _ in 0..2 {
+        let error = cards.wait(collective, Duration::from_millis(20)).unwrap_err();
+        assert_eq!((error.class, error.rank), (Class::Timeout, Some(2)), "{error}");
+        let error = cards.launch(collective).unwrap_err();
+        assert!(error.class == Class::Refused && error.message.contains("in flight"), "{error}");
+        let error = cards.write_input(collective, 0, 0, &[0]).unwrap_err();
+        assert_eq!(error.class, Class::Refused, "{error}");
+    }
+    // The stopped card does not stop, so the abort fails, and says so; the others are free.
+    assert!(cards.abort(collective).is_err());
+    assert_eq!(cards.wait(collective, PATIENCE).unwrap_err().class, Class::Refused);
+}
+
+#[test]
+fn a_failed_launch_is_over() {
+    let mut cards = Cards::open("mock:optweb:4+cut=0-1").unwrap();
+    let collective = cards.plan(&ALLREDUCE).unwrap();
+    cards.launch(collective).unwrap();
+    let error = cards.wait(collective, PATIENCE).unwrap_err();
+    assert_eq!(error.class, Class::Gone, "{error}");
+    assert_eq!(cards.times(collective).unwrap(), None);
+    assert_eq!(cards.wait(collective, PATIENCE).unwrap_err().class, Class::Refused);
+}
+
+#[test]
+fn bad_requests_are_refused_by_name() {
+    let mut cards = Cards::open("mock:optweb:4").unwrap();
+    let request = |operation| Request { operation, bytes: 4096, ..Request::default() };
+    let reduction = |reduction, element| Request { reduction, element, ..request("reduce") };
+    for (request, class, text) in [
+        (request(""), Class::Usage, "available: barrier"),
+        (request("allgatherv"), Class::Usage, "several lengths"),
+        (request("reduce"), Class::Usage, "needs a reduction"),
+        (reduction(Some("mean"), Some("f32")), Class::Usage, "unknown reduction"),
+        (reduction(Some("sum"), Some("float")), Class::Usage, "unknown element type"),
+        (Request { reduction: Some("sum"), ..request("gather") }, Class::Usage, "does not reduce"),
+        (Request { algorithm: Some("fast"), ..request("gather") }, Class::Usage, "unknown algorithm"),
+        (Request { root: 4, ..request("gather") }, Class::Refused, "root 4 is not a rank"),
+        (Request { bytes: 4097, ..reduction(Some("sum"), Some("f32")) }, Class::Refused, "4097"),
+    ] {
+        let error = cards.plan(&request).unwrap_err();
+        assert!(error.class == class && error.message.contains(text), "{request:?}: {error:?}");
+    }
+    let released = cards.plan(&request("barrier")).unwrap();
+    cards.release(released).unwrap();
+    assert_eq!(cards.launch(released).unwrap_err().class, Class::Usage);
+}

@@ -1,0 +1,320 @@
+//! The card of this rank: plans, and the way of one call through its queue.
+//!
+//! A call is one doorbell: copies of the input from host memory, the program of this rank, and copies of the output back go into the
+//! ring together. Data goes through host memory that is allocated once and grows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{self, Order, Piece, Request};
+use cmdseq::{Completion, Instruction, Operand, Operation};
+use fpga_driver::{Bound, Card, Cluster, Communicator, Contexts, Error, Peers, Token, check, digest};
+use fpga_hal::DmaBuffer;
+use fpga_select::Selector;
+
+use crate::shape::Shape;
+
+/// Plans that a communicator keeps. All of them are dropped if there are more, on all ranks at the same call.
+const PLANS_MAX: usize = 256;
+/// Alignment of copies in host memory.
+const ALIGNMENT: usize = 64;
+/// Smallest buffer in host memory.
+const BUFFER_MIN: usize = 1 << 20;
+/// Longest waits between checks that the MPI library makes progress.
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// Longest wait for a server to open its card.
+const OPEN: Duration = Duration::from_secs(5);
+/// Bits of the card's counter in a completion.
+const CYCLES_MASK: u64 = (1 << 48) - 1;
+
+/// The card of this process.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    cluster: Cluster,
+    /// Inputs lie at its beginning, outputs after them.
+    buffer: Option<Arc<DmaBuffer>>,
+    flights: Vec<(Token, Operation)>,
+    /// Folds in the order of ranks.
+    order: Order,
+    timeout: Option<Duration>,
+}
+
+/// A communicator on the cards, and its plans.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    communicator: Communicator,
+    rank: usize,
+    plans: HashMap<Shape, Option<Planned>>,
+}
+
+/// What this rank does in a plan. The cards keep the communicators of the plan as long as this lives.
+#[derive(Debug)]
+struct Planned {
+    instructions: Vec<Instruction>,
+    input: Vec<Piece>,
+    output: Vec<Piece>,
+    /// Whether the cards are faster than the MPI library, once it was measured.
+    is_faster: Option<bool>,
+    _contexts: Contexts,
+}
+
+impl Registered {
+    fn planned(&self, shape: &Shape) -> Option<&Planned> {
+        self.plans.get(shape).and_then(Option::as_ref)
+    }
+
+    /// Whether the cards are faster than the MPI library; `None` if nobody has measured it.
+    pub(crate) fn is_faster(&self, shape: &Shape) -> Option<bool> {
+        self.planned(shape)?.is_faster
+    }
+
+    pub(crate) fn set_faster(&mut self, shape: &Shape, is_faster: bool) {
+        if let Some(Some(planned)) = self.plans.get_mut(shape) {
+            planned.is_faster = Some(is_faster);
+        }
+    }
+
+    /// Bytes of the input and of the output of this rank.
+    pub(crate) fn bytes(&self, shape: &Shape) -> (usize, usize) {
+        let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes as usize).sum();
+        self.planned(shape).map_or((0, 0), |planned| (sum(&planned.input), sum(&planned.output)))
+    }
+}
+
+/// A call whose instructions are done: its output is in host memory.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// From the issue of the first instruction of the program to the end of the last.
+    pub(crate) cycles: u64,
+}
+
+impl Engine {
+    /// Opens the card that `selector` selects.
+    pub(crate) fn open(selector: &str, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, String> {
+        let opened = Selector::parse(selector).and_then(|parsed| parsed.open_within(OPEN));
+        let mut functions = opened.map_err(|error| with_causes(&error))?.functions;
+        let (Some(function), true) = (functions.pop(), functions.is_empty()) else {
+            return Err(format!(
+                "{selector} selects several cards: expected one for each rank, such as those of `fpgactl mock serve`"
+            ));
+        };
+        let cluster = Card::open(function).and_then(|card| Cluster::of(vec![card]));
+        let cluster = cluster.map_err(|error| with_causes(&error))?;
+        let order = if in_rank_order { Order::Rank } else { Order::default() };
+        Ok(Engine { cluster, buffer: None, flights: Vec::new(), order, timeout })
+    }
+
+    /// Clock of the card's counters.
+    pub(crate) fn clock_khz(&self) -> u32 {
+        self.cluster.capabilities().clock_khz
+    }
+
+    /// Makes a communicator of the ranks of `peers`. Collective over them.
+    pub(crate) fn register(&mut self, peers: Box<dyn Peers>) -> Result<Registered, Error> {
+        let rank = peers.rank() as usize;
+        let communicator = self.cluster.register(peers, &[])?;
+        Ok(Registered { communicator, rank, plans: HashMap::new() })
+    }
+
+    /// Forgets a communicator. Sends nothing.
+    pub(crate) fn forget(&mut self, mut registered: Registered) -> Result<(), Error> {
+        registered.plans.clear();
+        self.cluster.free(&registered.communicator)
+    }
+
+    /// Makes sure that there is a plan for `shape`: `false` if there is none. Collective if it is the first call of this shape.
+    pub(crate) fn plan(&mut self, registered: &mut Registered, shape: &Shape) -> Result<bool, Error> {
+        if let Some(known) = registered.plans.get(shape) {
+            return Ok(known.is_some());
+        }
+        if registered.plans.len() >= PLANS_MAX {
+            registered.plans.clear();
+        }
+        let planned = self.make_plan(registered, shape)?;
+        let is_there = planned.is_some();
+        registered.plans.insert(*shape, planned);
+        Ok(is_there)
+    }
+
+    fn make_plan(&mut self, registered: &Registered, shape: &Shape) -> Result<Option<Planned>, Error> {
+        let mut request = Request::new(shape.collective, registered.communicator.members().to_vec(), shape.bytes);
+        request.root = shape.root;
+        request.combine = shape.combine;
+        request.order = self.order;
+        // The cards of other ranks run nothing for this communicator.
+        request.relays = Some(Vec::new());
+        let planned = plan::plan(&request, self.cluster.capabilities()).ok().map(|plan| plan.set);
+        let set = planned.filter(|set| set.programs.iter().all(|program| program.tables.is_empty()));
+        // What a call writes to a card must wait until the card's own call has begun.
+        let set = set.filter(|set| !set.instructions().any(|one| is_one_sided(one.operation)));
+        let mut among = self.cluster.among(&registered.communicator)?;
+        let plan = set.as_ref().map_or_else(|| "none".to_owned(), digest);
+        among.compare(&[("plan", plan)])?;
+        let Some(set) = set else { return Ok(None) };
+        let contexts = among.contexts(&set.communicators)?;
+        let (node, program) = (set.nodes[registered.rank], &set.programs[registered.rank]);
+        Ok(Some(Planned {
+            instructions: contexts.translate(node, &program.instructions).into_owned(),
+            input: program.input.clone(),
+            output: program.output.clone(),
+            is_faster: None,
+            _contexts: contexts,
+        }))
+    }
+
+    /// Copies this rank's `input` to host memory that the card reaches, and has the card run its part of the plan of `shape`.
+    /// There must be a plan. Calls `progress` while it waits.
+    pub(crate) fn run(
+        &mut self,
+        registered: &Registered,
+        shape: &Shape,
+        input: &[u8],
+        progress: impl Fn(),
+    ) -> Result<Finished, Error> {
+        let Some(planned) = registered.planned(shape) else {
+            return Err(Error::BadArgument {
+                what: "shape",
+                value: shape.collective.to_string(),
+                expected: "one with a plan".to_owned(),
+            });
+        };
+        let outputs = length(&planned.input);
+        let buffer = self.buffer(outputs + length(&planned.output))?;
+        let mut at = 0;
+        for piece in &planned.input {
+            let data = &input[piece.offset as usize..][..piece.bytes as usize];
+            buffer.write(at, data).map_err(Error::Bus)?;
+            let copy = Instruction::copy(host(&buffer, at), Operand::card(piece.address), piece.bytes);
+            self.push(Bound::from(copy).holding(Arc::clone(&buffer)))?;
+            at += aligned(piece.bytes);
+        }
+        let first = self.flights.len();
+        for instruction in &planned.instructions {
+            self.push(Bound::from(instruction))?;
+        }
+        let last = self.flights.len();
+        let mut at = outputs;
+        for piece in &planned.output {
+            let copy = Instruction::copy(Operand::card(piece.address), host(&buffer, at), piece.bytes);
+            self.push(Bound::from(copy).holding(Arc::clone(&buffer)))?;
+            at += aligned(piece.bytes);
+        }
+        self.finish(first..last, progress)
+    }
+
+    /// Stores an instruction, and waits for room in the ring if there is none.
+    fn push(&mut self, bound: Bound) -> Result<(), Error> {
+        let operation = bound.instruction().operation;
+        let queue = self.cluster.card_mut(0).queue_mut();
+        let began = Instant::now();
+        while !queue.has_room() {
+            queue.ring()?;
+            queue.wait_progress(PAUSE_MAX)?;
+            expect_before(self.timeout, began, || "room in the ring".to_owned())?;
+        }
+        self.flights.push((queue.push(bound)?, operation));
+        Ok(())
+    }
+
+    /// Rings, and waits for all instructions.
+    fn finish(&mut self, program: std::ops::Range<usize>, progress: impl Fn()) -> Result<Finished, Error> {
+        let node = self.cluster.cards()[0].node();
+        let queue = self.cluster.card_mut(0).queue_mut();
+        queue.ring()?;
+        let began = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        let (mut issued, mut ended) = (None, 0);
+        for (index, (token, operation)) in self.flights.drain(..).enumerate() {
+            let completion: Completion = loop {
+                if let Some(completion) = queue.test(&token)? {
+                    break completion;
+                }
+                // The first wait is short and comes before MPI is asked: most calls end in it.
+                if queue.wait_progress(pause)? == 0 {
+                    progress();
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                expect_before(self.timeout, began, || format!("{operation} to complete"))?;
+            };
+            check(completion, node, index, operation)?;
+            if program.contains(&index) {
+                issued.get_or_insert(completion.issued);
+                ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+            }
+        }
+        Ok(Finished { cycles: issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK) })
+    }
+
+    /// Copies the output of the last call of this shape to `output`.
+    pub(crate) fn fetch(&self, registered: &Registered, shape: &Shape, output: &mut [u8]) -> Result<(), Error> {
+        let (Some(planned), Some(buffer)) = (registered.planned(shape), &self.buffer) else { return Ok(()) };
+        let mut at = length(&planned.input);
+        for piece in &planned.output {
+            let data = &mut output[piece.offset as usize..][..piece.bytes as usize];
+            buffer.read(at, data).map_err(Error::Bus)?;
+            at += aligned(piece.bytes);
+        }
+        Ok(())
+    }
+
+    /// Host memory of at least `bytes` bytes.
+    fn buffer(&mut self, bytes: usize) -> Result<Arc<DmaBuffer>, Error> {
+        match &self.buffer {
+            Some(buffer) if buffer.len() >= bytes => Ok(Arc::clone(buffer)),
+            _ => {
+                // The smaller one goes first: both together may be more than there is.
+                self.buffer = None;
+                let buffer = self.cluster.cards()[0].allocate(bytes.next_power_of_two().max(BUFFER_MIN))?;
+                self.buffer = Some(Arc::clone(&buffer));
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+fn is_one_sided(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal | Operation::Open | Operation::Close
+    )
+}
+
+fn host(buffer: &DmaBuffer, at: usize) -> Operand {
+    Operand::host(buffer.iova().0 + at as u64)
+}
+
+fn aligned(bytes: u64) -> usize {
+    (bytes as usize).next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of pieces in host memory.
+fn length(pieces: &[Piece]) -> usize {
+    pieces.iter().map(|piece| aligned(piece.bytes)).sum()
+}
+
+fn expect_before(timeout: Option<Duration>, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
+    match timeout {
+        Some(timeout) if began.elapsed() > timeout => Err(Error::Timeout {
+            what: what(),
+            node: None,
+            rank: None,
+            instruction: None,
+            waited: began.elapsed(),
+            last_seen: "FPGA_MPI_TIMEOUT is over".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text.replace('\n', " ")
+}

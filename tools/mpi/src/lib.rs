@@ -1,0 +1,34 @@
+//! `libfpga_mpi.so`: the blocking collectives of an unmodified MPI program on FPGA cards, one card a rank.
+//!
+//! The library is preloaded. It exports `MPI_Allreduce` and the other collectives under the names of MPI, so that calls of the
+//! program, of the Fortran part of the MPI library and of Python come here first. A call that the cards can run goes to the card of
+//! this rank; every other call goes to the MPI library, untouched, and is counted with its reason. `docs/mpi.md` says which.
+//!
+//! One binary serves Open MPI, MPICH and the MPI-5 ABI, and is built without any MPI: handles are words of the size of a pointer,
+//! in which MPICH's handles of 32 bits occupy the low half, and constants come from tables (`abi`).
+//!
+//! ```text
+//!   exports ── a call's arguments ──▶ offload ── decides, alike on all ranks ──▶ engine: the card
+//!      │                                 │                                         ▲
+//!      └─ pass through: PMPI_ of the     ├─ records: one a communicator            peers: agreement over MPI
+//!         MPI library                    └─ statistics
+//! ```
+//!
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions and the buffers that the
+//! program names (`buffers`).
+#![deny(missing_docs)]
+
+mod abi;
+mod arguments;
+mod buffers;
+mod engine;
+pub mod exports;
+mod foreign;
+mod mpi;
+mod offload;
+mod peers;
+mod records;
+mod session;
+mod settings;
+mod shape;
+mod statistics;

@@ -1,0 +1,328 @@
+//! Calls of the MPI library that this library makes itself, always under the names `PMPI_`.
+//!
+//! Handles come from the program, which vouches for them by its own call, or from MPI. A call returns the code of MPI if it fails.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use cmdseq::plan::Collective;
+
+use crate::abi::Constants;
+use crate::foreign::{Code, SUCCESS, Word, pmpi};
+use crate::shape::Shape;
+
+/// Longest name of an object in any MPI library, and its terminator.
+const NAME_MAX: usize = 512;
+
+/// Result of a call.
+pub(crate) type Result<T> = std::result::Result<T, Code>;
+
+fn check(code: Code) -> Result<()> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// A communicator that exists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comm(pub(crate) Word);
+
+impl Comm {
+    pub(crate) fn size(self) -> Result<u32> {
+        let mut size: c_int = 0;
+        // SAFETY: the communicator exists, and MPI writes one integer.
+        check(unsafe { pmpi!(MPI_Comm_size, self.0, &raw mut size) })?;
+        Ok(size.max(0) as u32)
+    }
+
+    pub(crate) fn rank(self) -> Result<u32> {
+        let mut rank: c_int = 0;
+        // SAFETY: the communicator exists, and MPI writes one integer.
+        check(unsafe { pmpi!(MPI_Comm_rank, self.0, &raw mut rank) })?;
+        Ok(rank.max(0) as u32)
+    }
+
+    /// Whether it connects two groups.
+    pub(crate) fn is_inter(self) -> Result<bool> {
+        let mut is_inter: c_int = 0;
+        // SAFETY: the communicator exists, and MPI writes one integer.
+        check(unsafe { pmpi!(MPI_Comm_test_inter, self.0, &raw mut is_inter) })?;
+        Ok(is_inter != 0)
+    }
+
+    /// Whether all its members are members of `other`.
+    pub(crate) fn is_within(self, other: Comm) -> Result<bool> {
+        let (mut own, mut all): (Word, Word) = (0, 0);
+        // SAFETY: both communicators exist, and MPI writes a handle of at most a word.
+        check(unsafe { pmpi!(MPI_Comm_group, self.0, &raw mut own) })?;
+        // SAFETY: as for the first group.
+        check(unsafe { pmpi!(MPI_Comm_group, other.0, &raw mut all) })?;
+        let size = self.size()? as usize;
+        let ranks: Vec<c_int> = (0..size as c_int).collect();
+        let mut found = vec![-1; size];
+        // SAFETY: both arrays have `size` integers, which is the size of the group.
+        let translated =
+            check(unsafe { pmpi!(MPI_Group_translate_ranks, own, size, ranks.as_ptr(), all, found.as_mut_ptr()) });
+        for group in [&mut own, &mut all] {
+            // SAFETY: the group was made above and is not used after this.
+            check(unsafe { pmpi!(MPI_Group_free, group as *mut Word) })?;
+        }
+        translated?;
+        // MPI_UNDEFINED is negative in every ABI, a rank is not.
+        Ok(found.iter().all(|rank| *rank >= 0))
+    }
+
+    /// The ranks of this host: the own number among them, and how many they are. Collective.
+    pub(crate) fn on_host(self, constants: &Constants) -> Result<(u32, u32)> {
+        let mut host: Word = 0;
+        let kind = constants.type_shared;
+        let rank = self.rank()?;
+        // SAFETY: the communicator exists, and MPI writes a handle of at most a word.
+        let code = unsafe { pmpi!(MPI_Comm_split_type, self.0, kind, rank, constants.info_null, &raw mut host) };
+        check(code)?;
+        let both = Comm(host).rank().and_then(|rank| Ok((rank, Comm(host).size()?)));
+        // SAFETY: the communicator was made above and is not used after this.
+        check(unsafe { pmpi!(MPI_Comm_free, &raw mut host) })?;
+        both
+    }
+
+    pub(crate) fn barrier(self) -> Result<()> {
+        // SAFETY: the communicator exists.
+        check(unsafe { pmpi!(MPI_Barrier, self.0) })
+    }
+
+    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for a block of each rank.
+    /// A reduction is of elements of `datatype` by `operation`. Collective.
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]
+    pub(crate) fn collective(
+        self,
+        shape: &Shape,
+        send: &[u8],
+        receive: &mut [u8],
+        (datatype, operation): (Word, Word),
+        constants: &Constants,
+    ) -> Result<()> {
+        let Shape { root, bytes, combine, .. } = *shape;
+        let (from, to, byte) = (send.as_ptr(), receive.as_mut_ptr(), constants.byte);
+        let count = bytes / combine.map_or(1, |combine| combine.element.bytes());
+        let (elements, comm) = (datatype, self.0);
+        // SAFETY: both buffers have room for as many blocks as there are ranks; the datatype is one without a constructor.
+        check(unsafe {
+            match shape.collective {
+                Collective::Broadcast => pmpi!(MPI_Bcast, to, count, byte, root, comm),
+                Collective::Scatter => pmpi!(MPI_Scatter, from, count, byte, to, count, byte, root, comm),
+                Collective::Gather => pmpi!(MPI_Gather, from, count, byte, to, count, byte, root, comm),
+                Collective::Allgather => pmpi!(MPI_Allgather, from, count, byte, to, count, byte, comm),
+                Collective::Alltoall => pmpi!(MPI_Alltoall, from, count, byte, to, count, byte, comm),
+                Collective::Reduce => pmpi!(MPI_Reduce, from, to, count, elements, operation, root, comm),
+                Collective::Allreduce => pmpi!(MPI_Allreduce, from, to, count, elements, operation, comm),
+                Collective::ReduceScatter => {
+                    pmpi!(MPI_Reduce_scatter_block, from, to, count, elements, operation, comm)
+                }
+                Collective::Scan => pmpi!(MPI_Scan, from, to, count, elements, operation, comm),
+                Collective::Exscan => pmpi!(MPI_Exscan, from, to, count, elements, operation, comm),
+                _ => pmpi!(MPI_Barrier, comm),
+            }
+        })
+    }
+
+    /// Sends `data` to all members, and returns what each has sent, by rank. Collective.
+    pub(crate) fn allgather(self, data: &[u8], constants: &Constants) -> Result<Vec<Vec<u8>>> {
+        let size = self.size()? as usize;
+        let length = data.len() as i64;
+        let mut lengths = vec![0i64; size];
+        let int64 = constants.int64;
+        // SAFETY: MPI reads one integer of 64 bits and writes one for each member.
+        check(unsafe { pmpi!(MPI_Allgather, &raw const length, 1, int64, lengths.as_mut_ptr(), 1, int64, self.0) })?;
+        // What exceeds an integer is no message of ours: nothing is exchanged, on any rank.
+        let total: i64 = lengths.iter().sum();
+        let (Ok(_), true) = (c_int::try_from(total), lengths.iter().all(|length| *length >= 0)) else {
+            return Err(c_int::MAX);
+        };
+        let counts: Vec<c_int> = lengths.iter().map(|length| *length as c_int).collect();
+        let mut at = 0;
+        let places: Vec<c_int> = counts
+            .iter()
+            .map(|count| {
+                let place = at;
+                at += count;
+                place
+            })
+            .collect();
+        let mut all = vec![0u8; total as usize];
+        let byte = constants.byte;
+        // SAFETY: MPI reads `length` bytes, and writes `counts` bytes at `places`, which lie one after the other in `all`.
+        check(unsafe {
+            pmpi!(
+                MPI_Allgatherv,
+                data.as_ptr(),
+                data.len(),
+                byte,
+                all.as_mut_ptr(),
+                counts.as_ptr(),
+                places.as_ptr(),
+                byte,
+                self.0
+            )
+        })?;
+        let part = |(place, count): (&c_int, &c_int)| all[*place as usize..][..*count as usize].to_vec();
+        Ok(places.iter().zip(&counts).map(part).collect())
+    }
+
+    /// Lets the MPI library work on what the program has begun: a rendezvous that a late receive waits for.
+    pub(crate) fn progress(self, constants: &Constants) {
+        let mut flag: c_int = 0;
+        let (source, tag) = (constants.any_source, constants.any_tag);
+        // SAFETY: the communicator exists; MPI writes one integer, and no status.
+        let _ = unsafe { pmpi!(MPI_Iprobe, source, tag, self.0, &raw mut flag, constants.status_ignore) };
+    }
+
+    /// Its name; empty if it has none.
+    pub(crate) fn name(self) -> String {
+        let mut name = [0u8; NAME_MAX];
+        let mut length: c_int = 0;
+        // SAFETY: MPI writes at most MPI_MAX_OBJECT_NAME characters, which no library has above NAME_MAX.
+        let code = unsafe { pmpi!(MPI_Comm_get_name, self.0, name.as_mut_ptr(), &raw mut length) };
+        if code != SUCCESS {
+            return String::new();
+        }
+        let length = usize::try_from(length).unwrap_or(0).min(NAME_MAX);
+        String::from_utf8_lossy(&name[..length]).into_owned()
+    }
+
+    /// Its attribute `key`; `None` if it has none.
+    pub(crate) fn attribute(self, key: Key) -> Result<Option<Word>> {
+        let (mut value, mut flag): (Word, c_int) = (0, 0);
+        // SAFETY: the communicator and the key exist; MPI writes a word and an integer.
+        check(unsafe { pmpi!(MPI_Comm_get_attr, self.0, key.0, &raw mut value, &raw mut flag) })?;
+        Ok((flag != 0).then_some(value))
+    }
+
+    pub(crate) fn set_attribute(self, key: Key, value: Word) -> Result<()> {
+        // SAFETY: the communicator and the key exist; MPI keeps the word and does not look at it.
+        check(unsafe { pmpi!(MPI_Comm_set_attr, self.0, key.0, value) })
+    }
+
+    /// Raises an error with `text` on its error handler, and returns the code of the error.
+    pub(crate) fn raise(self, text: &str) -> Code {
+        let (mut class, mut code): (c_int, c_int) = (0, 0);
+        let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: MPI writes one integer.
+        let made = check(unsafe { pmpi!(MPI_Add_error_class, &raw mut class) })
+            // SAFETY: the class was made above; MPI writes one integer.
+            .and_then(|()| check(unsafe { pmpi!(MPI_Add_error_code, class, &raw mut code) }))
+            // SAFETY: the code was made above; the text is terminated and below MPI_MAX_ERROR_STRING, and MPI copies it.
+            .and_then(|()| check(unsafe { pmpi!(MPI_Add_error_string, code, text.as_ptr()) }));
+        let code = made.map_or_else(|code| code, |()| code);
+        // SAFETY: the communicator exists and the code is one of MPI.
+        let called = unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) };
+        if called == SUCCESS { code } else { called }
+    }
+}
+
+/// Frees what a communicator has in an attribute. Arguments: communicator, key, value, extra state (MPI 4.0, section 7.7.2).
+pub(crate) type Delete = unsafe extern "C" fn(Word, Word, Word, Word) -> Code;
+
+/// A key of attributes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key(c_int);
+
+impl Key {
+    /// A key whose attributes no duplicate inherits, and that `delete` frees.
+    pub(crate) fn create(delete: Delete) -> Result<Self> {
+        let mut key: c_int = 0;
+        let copy: unsafe extern "C" fn(Word, Word, Word, Word, Word, *mut c_int) -> Code = not_copied;
+        // SAFETY: both functions have the signatures that MPI calls, and live as long as the process; MPI writes one integer.
+        check(unsafe {
+            pmpi!(MPI_Comm_create_keyval, copy as *const c_void, delete as *const c_void, &raw mut key, 0)
+        })?;
+        Ok(Key(key))
+    }
+}
+
+/// Tells MPI that a duplicate has no copy of an attribute.
+///
+/// # Safety
+/// `flag` is the address of an integer, as MPI passes it.
+unsafe extern "C" fn not_copied(_: Word, _: Word, _: Word, _: Word, _: Word, flag: *mut c_int) -> Code {
+    // SAFETY: by this function's contract.
+    unsafe { flag.write(0) };
+    SUCCESS
+}
+
+/// A datatype of the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Datatype(pub(crate) Word);
+
+impl Datatype {
+    /// Bytes of its data, without gaps.
+    pub(crate) fn size(self) -> Result<u64> {
+        let mut size: i64 = 0;
+        // SAFETY: the datatype exists, and MPI writes an MPI_Count, of 64 bits in all three ABIs.
+        check(unsafe { pmpi!(MPI_Type_size_x, self.0, &raw mut size) })?;
+        u64::try_from(size).map_err(|_| c_int::MAX)
+    }
+
+    /// Bytes from one element to the next.
+    pub(crate) fn extent(self) -> Result<i64> {
+        let (mut lower, mut extent): (i64, i64) = (0, 0);
+        // SAFETY: the datatype exists, and MPI writes two MPI_Counts.
+        check(unsafe { pmpi!(MPI_Type_get_extent_x, self.0, &raw mut lower, &raw mut extent) })?;
+        Ok(extent)
+    }
+
+    /// Writes `count` elements at `buffer` to `packed`, without gaps.
+    ///
+    /// # Safety
+    /// There are as many elements at `buffer`.
+    pub(crate) unsafe fn pack(self, buffer: Word, count: i64, packed: &mut [u8], comm: Comm) -> Result<()> {
+        let mut position: c_int = 0;
+        let length = packed.len();
+        // SAFETY: the elements exist by this function's contract; MPI writes at most `length` bytes.
+        check(unsafe {
+            pmpi!(MPI_Pack, buffer, count, self.0, packed.as_mut_ptr(), length, &raw mut position, comm.0)
+        })?;
+        if position as usize == length { Ok(()) } else { Err(c_int::MAX) }
+    }
+
+    /// Reads `count` elements from `packed` to `buffer`.
+    ///
+    /// # Safety
+    /// There is room for as many elements at `buffer`.
+    pub(crate) unsafe fn unpack(self, packed: &[u8], buffer: Word, count: i64, comm: Comm) -> Result<()> {
+        let mut position: c_int = 0;
+        let length = packed.len();
+        // SAFETY: the room exists by this function's contract; MPI reads at most `length` bytes.
+        check(unsafe { pmpi!(MPI_Unpack, packed.as_ptr(), length, &raw mut position, buffer, count, self.0, comm.0) })?;
+        if position as usize == length { Ok(()) } else { Err(c_int::MAX) }
+    }
+}
+
+/// Whether `MPI_Init` has been called and `MPI_Finalize` has not: a program may use sessions instead.
+pub(crate) fn is_running() -> bool {
+    let (mut begun, mut ended): (c_int, c_int) = (0, 0);
+    // SAFETY: both functions may be called at any time, and write one integer.
+    let codes = [unsafe { pmpi!(MPI_Initialized, &raw mut begun) }, unsafe { pmpi!(MPI_Finalized, &raw mut ended) }];
+    codes == [SUCCESS; 2] && begun != 0 && ended == 0
+}
+
+/// The level of thread support that the program was given.
+pub(crate) fn thread_level() -> Result<c_int> {
+    let mut level: c_int = 0;
+    // SAFETY: MPI writes one integer.
+    check(unsafe { pmpi!(MPI_Query_thread, &raw mut level) })?;
+    Ok(level)
+}
+
+/// The text of an error code.
+pub(crate) fn text(code: Code) -> String {
+    if code == c_int::MAX {
+        return "unexpected sizes".to_owned();
+    }
+    let mut text = [0 as c_char; 2048];
+    let mut length: c_int = 0;
+    // SAFETY: MPI writes at most MPI_MAX_ERROR_STRING characters, which no library has above 1024.
+    let told = unsafe { pmpi!(MPI_Error_string, code, text.as_mut_ptr(), &raw mut length) };
+    if told != SUCCESS {
+        return format!("MPI error {code}");
+    }
+    let bytes: Vec<u8> = text.iter().map(|one| *one as u8).take_while(|one| *one != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

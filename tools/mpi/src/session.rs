@@ -1,0 +1,188 @@
+//! The time between `MPI_Init` and `MPI_Finalize`: the card of this rank, agreed with all others.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::Constants;
+use crate::engine::{Engine, with_causes};
+use crate::foreign::{Code, SUCCESS, Word};
+use crate::mpi::{self, Comm, Key};
+use crate::records::Records;
+use crate::settings::{Policy, Settings};
+use crate::shape::Reason;
+use crate::statistics::Statistics;
+
+/// What this process has of MPI and of its card.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) constants: Arc<Constants>,
+    pub(crate) settings: Option<Settings>,
+    pub(crate) world: Comm,
+    pub(crate) rank: u32,
+    size: u32,
+    /// The card, or why no call goes to it; the same on all ranks.
+    pub(crate) engine: Result<Engine, Reason>,
+    /// What failed. The calls of this rank fail from then on.
+    pub(crate) failed: Option<String>,
+    pub(crate) key: Key,
+    pub(crate) records: Records,
+    pub(crate) statistics: Statistics,
+}
+
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+
+/// The session, held by this thread. No call of the program that comes back here is made meanwhile, except the delete function of
+/// an attribute, which MPI calls from functions that this library does not call with the session held.
+pub(crate) fn session() -> MutexGuard<'static, Option<Session>> {
+    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins after `MPI_Init`. Collective over all ranks.
+pub(crate) fn begin() {
+    if !mpi::is_running() {
+        return;
+    }
+    match Session::begin() {
+        Ok(begun) => *session() = Some(begun),
+        Err(code) => eprintln!("fpga-mpi: {}; all calls go to the MPI library", mpi::text(code)),
+    }
+}
+
+/// Ends before `MPI_Finalize`. Collective over all ranks.
+pub(crate) fn end() {
+    let Some(session) = session().take() else { return };
+    session.report();
+    // A card that closes is reset, and drops what its neighbours have sent.
+    if session.engine.is_ok() && session.failed.is_none() {
+        let _ = session.world.barrier();
+    }
+}
+
+/// Frees the record of a communicator. Sends nothing.
+pub(crate) unsafe extern "C" fn forget(_: Word, _: Word, number: Word, _: Word) -> Code {
+    let mut session = session();
+    let Some(session) = session.as_mut() else { return SUCCESS };
+    let Some(record) = session.records.remove(number) else { return SUCCESS };
+    if let (Ok(registered), Ok(engine), None) = (record.cards, &mut session.engine, &session.failed)
+        && let Err(error) = engine.forget(registered)
+    {
+        session.failed = Some(with_causes(&error));
+    }
+    SUCCESS
+}
+
+impl Session {
+    fn begin() -> mpi::Result<Self> {
+        let constants = Arc::new(Constants::detect());
+        let world = Comm(constants.world);
+        let (rank, size) = (world.rank()?, world.size()?);
+        let settings = Settings::read();
+        let engine = agree(world, &constants, &settings, size)?;
+        Ok(Session {
+            settings: settings.ok(),
+            world,
+            rank,
+            size,
+            engine,
+            failed: None,
+            key: Key::create(forget)?,
+            records: Records::default(),
+            statistics: Statistics::default(),
+            constants,
+        })
+    }
+
+    /// Prints the statistics of rank 0.
+    fn report(&self) {
+        let output = self.settings.as_ref().and_then(|settings| settings.output.as_ref());
+        let (Some(output), 0) = (output, self.rank) else { return };
+        let clock_khz = self.engine.as_ref().map_or(0, Engine::clock_khz);
+        let mpi = self.constants.abi.name();
+        let text = self.statistics.report(output.format, mpi, (self.rank, self.size), clock_khz);
+        let written = match &output.file {
+            Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display())),
+            None => std::io::stderr().write_all(text.as_bytes()).map_err(|error| error.to_string()),
+        };
+        if let Err(error) = written {
+            eprintln!("fpga-mpi: rank {}: cannot write FPGA_MPI_STATS: {error}", self.rank);
+        }
+    }
+}
+
+/// Opens the cards of all ranks, or of none: rank 0 then prints the first cause, and every rank knows it. Collective.
+fn agree(
+    world: Comm,
+    constants: &Constants,
+    settings: &Result<Settings, String>,
+    size: u32,
+) -> mpi::Result<Result<Engine, Reason>> {
+    let is_multiple = mpi::thread_level()? >= constants.thread_multiple;
+    let terms = |settings: &Settings| {
+        let terms = settings.common().map(|(name, value)| format!("{name}={value}"));
+        [&[if settings.cards.is_empty() { "no cards" } else { "cards" }.to_owned()], &terms[..]].concat().join("\n")
+    };
+    let stated = settings.as_ref().map(terms);
+    let stated = statement(if is_multiple { Ok("multiple".to_owned()) } else { stated.map_err(Clone::clone) });
+    let all = world.allgather(&stated, constants)?;
+    if let Some(cause) = first_failure(&all) {
+        tell(world, &cause)?;
+        return Ok(Err(Reason::NoCards));
+    }
+    if all.iter().any(|one| one.ends_with(b"multiple")) {
+        return Ok(Err(Reason::ThreadMultiple));
+    }
+    if let Some(rank) = all.iter().position(|one| *one != all[0]) {
+        let lines = |rank: usize| String::from_utf8_lossy(&all[rank][1..]).into_owned();
+        let (first, other) = (lines(0), lines(rank));
+        let differing = first.lines().zip(other.lines()).find(|(a, b)| a != b);
+        let (first, other) = differing.unwrap_or(("", ""));
+        tell(world, &format!("rank {rank}: {other}, but rank 0: {first}"))?;
+        return Ok(Err(Reason::NoCards));
+    }
+    // Equal statements: all ranks have these.
+    let Ok(settings) = settings else { return Ok(Err(Reason::NoCards)) };
+    if settings.policy == Policy::Never {
+        return Ok(Err(Reason::Never));
+    }
+    if size < 2 {
+        return Ok(Err(Reason::SingleRank));
+    }
+    if settings.cards.is_empty() {
+        tell(world, "no cards: FPGACTL_CARDS is not set")?;
+        return Ok(Err(Reason::NoCards));
+    }
+    let (number, count) = world.on_host(constants)?;
+    let engine = match settings.cards.get(number as usize) {
+        Some(card) => Engine::open(card, settings.in_rank_order, settings.timeout),
+        None => Err(format!("this host has {count} ranks and FPGACTL_CARDS names {} cards", settings.cards.len())),
+    };
+    let opened = statement(engine.as_ref().map(|_| String::new()).map_err(Clone::clone));
+    let all = world.allgather(&opened, constants)?;
+    match (first_failure(&all), engine) {
+        (None, Ok(engine)) => Ok(Ok(engine)),
+        (cause, _) => {
+            tell(world, &cause.unwrap_or_default())?;
+            Ok(Err(Reason::NoCards))
+        }
+    }
+}
+
+/// What a rank tells the others: a byte, 1 if it failed, and a text.
+fn statement(outcome: Result<String, String>) -> Vec<u8> {
+    let (kind, text) = outcome.map_or_else(|cause| (1, cause), |text| (0, text));
+    [&[kind], text.as_bytes()].concat()
+}
+
+/// The first rank that failed, and why.
+fn first_failure(all: &[Vec<u8>]) -> Option<String> {
+    let rank = all.iter().position(|one| one.first() == Some(&1))?;
+    Some(format!("rank {rank}: {}", String::from_utf8_lossy(&all[rank][1..])))
+}
+
+/// Prints on rank 0 why no call goes to the cards.
+fn tell(world: Comm, cause: &str) -> mpi::Result<()> {
+    if world.rank()? == 0 {
+        eprintln!("fpga-mpi: {cause}; all calls go to the MPI library");
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! What a call asks for, and whether the cards take it: decided from what MPI requires to be equal on all ranks.
+//!
+//! Datatypes may differ by rank as long as their signatures match (MPI 4.0, section 6.1), so data is moved by its number of bytes.
+//! Reductions have one operation and one datatype on all ranks.
+
+use cmdseq::plan::Collective;
+use cmdseq::{Combine, Element, Reduction};
+
+use crate::abi::{Constants, Kind};
+use crate::arguments::{Arguments, Side};
+use crate::foreign::Word;
+use crate::mpi::Datatype;
+
+/// Most bytes that one rank gives or gets in a call: they go through host memory that is kept.
+pub(crate) const BYTES_MAX: u64 = 64 << 20;
+
+/// Why a call goes to the MPI library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reason {
+    NoCards,
+    Never,
+    ThreadMultiple,
+    Intercommunicator,
+    SingleRank,
+    OtherProcesses,
+    Registration,
+    ZeroBytes,
+    TooLarge,
+    Invalid,
+    Operation,
+    Datatype,
+    UnequalCounts,
+    NoPlan,
+    Slower,
+    Vector,
+    Neighbourhood,
+    NonBlocking,
+}
+
+impl Reason {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Reason::NoCards => "no cards",
+            Reason::Never => "the policy is never",
+            Reason::ThreadMultiple => "MPI_THREAD_MULTIPLE",
+            Reason::Intercommunicator => "intercommunicator",
+            Reason::SingleRank => "one rank",
+            Reason::OtherProcesses => "ranks outside of MPI_COMM_WORLD",
+            Reason::Registration => "the cards refused the communicator",
+            Reason::ZeroBytes => "zero bytes",
+            Reason::TooLarge => "too many bytes",
+            Reason::Invalid => "invalid or aliased arguments",
+            Reason::Operation => "operation that the cards lack",
+            Reason::Datatype => "datatype that the cards do not reduce",
+            Reason::UnequalCounts => "unequal counts",
+            Reason::NoPlan => "no plan",
+            Reason::Slower => "the MPI library is faster",
+            Reason::Vector => "vector form",
+            Reason::Neighbourhood => "neighbourhood collective",
+            Reason::NonBlocking => "non-blocking",
+        }
+    }
+}
+
+/// A collective with what all ranks have alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) collective: Collective,
+    /// As [`Collective`] counts them.
+    pub(crate) bytes: u64,
+    pub(crate) root: u32,
+    pub(crate) combine: Option<Combine>,
+}
+
+/// Returns the shape of a call by rank `rank` of `size`, on an intracommunicator.
+///
+/// # Errors
+/// Why the cards do not take it.
+pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, size: u32) -> Result<Shape, Reason> {
+    use Collective::{Allgather, Alltoall, Barrier, Broadcast, Gather, ReduceScatter, Scatter};
+    let Arguments { collective, send, receive, .. } = *arguments;
+    let root = if collective.has_root() { u32::try_from(arguments.root).map_err(|_| Reason::Invalid)? } else { 0 };
+    if root >= size {
+        return Err(Reason::Invalid);
+    }
+    let is_root = rank == root;
+    let is_in_place = |side: &Side| side.buffer == constants.in_place;
+    let mut combine = None;
+    let bytes = match collective {
+        Barrier => 0,
+        Broadcast => bytes(&send, constants)?,
+        Scatter if is_root => bytes(&send, constants)?,
+        Gather if !is_root => bytes(&send, constants)?,
+        Scatter | Gather | Allgather | Alltoall => bytes(&receive, constants)?,
+        _ => {
+            let element = combined(arguments, constants)?;
+            combine = Some(element);
+            let count = if collective == ReduceScatter && arguments.counts.0 != 0 {
+                equal_count(arguments, size)?
+            } else {
+                receive.count
+            };
+            u64::try_from(count).map_err(|_| Reason::Invalid)?.saturating_mul(element.element.bytes())
+        }
+    };
+    // The other side is significant in all but these cases; the MPI library names what is wrong with it.
+    let is_both = collective.reduces() && (collective != Collective::Reduce || is_root)
+        || matches!(collective, Allgather | Alltoall)
+        || matches!(collective, Scatter | Gather) && is_root;
+    if is_both && !is_in_place(&send) && !is_in_place(&receive) {
+        if send.buffer == receive.buffer && send.buffer != 0 {
+            return Err(Reason::Invalid);
+        }
+        if send.count < 0 || receive.count < 0 {
+            return Err(Reason::Invalid);
+        }
+    }
+    if collective != Barrier && bytes == 0 {
+        return Err(Reason::ZeroBytes);
+    }
+    let blocks = if matches!(collective, Scatter | Gather | Allgather | Alltoall | ReduceScatter) { size } else { 1 };
+    if bytes.saturating_mul(blocks.into()) > BYTES_MAX {
+        return Err(Reason::TooLarge);
+    }
+    Ok(Shape { collective, bytes, root, combine })
+}
+
+/// Bytes of the data of one side.
+fn bytes(side: &Side, constants: &Constants) -> Result<u64, Reason> {
+    let count = u64::try_from(side.count).map_err(|_| Reason::Invalid)?;
+    Ok(count.saturating_mul(size(side.datatype, constants)?))
+}
+
+/// Bytes of the data of an element.
+pub(crate) fn size(datatype: Word, constants: &Constants) -> Result<u64, Reason> {
+    match contiguous(datatype, constants) {
+        Some(bytes) => Ok(bytes),
+        None if constants.abi.handle(datatype) == constants.datatype_null => Err(Reason::Invalid),
+        None => Datatype(datatype).size().map_err(|_| Reason::Invalid),
+    }
+}
+
+/// Bytes of an element of a predefined datatype without gaps; `None` for others.
+pub(crate) fn contiguous(datatype: Word, constants: &Constants) -> Option<u64> {
+    match constants.kind(datatype)? {
+        Kind::Text | Kind::Byte => Some(1),
+        Kind::Number(element) => Some(element.bytes()),
+        Kind::Pair(_) => None,
+    }
+}
+
+fn combined(arguments: &Arguments, constants: &Constants) -> Result<Combine, Reason> {
+    let reduction = constants.reduction(arguments.operation).ok_or(Reason::Operation)?;
+    let element = match constants.kind(arguments.receive.datatype) {
+        Some(Kind::Number(element) | Kind::Pair(element)) => element,
+        Some(Kind::Byte) if matches!(reduction, Reduction::And | Reduction::Or | Reduction::Xor) => Element::U8,
+        _ => return Err(Reason::Datatype),
+    };
+    if reduction.takes(element) { Ok(Combine { reduction, element }) } else { Err(Reason::Datatype) }
+}
+
+/// The receive count of an `MPI_Reduce_scatter`, if it is the same for all ranks.
+fn equal_count(arguments: &Arguments, size: u32) -> Result<i64, Reason> {
+    let first = arguments.count(0);
+    let are_equal = (1..size as usize).all(|index| arguments.count(index) == first);
+    if are_equal { Ok(first) } else { Err(Reason::UnequalCounts) }
+}

@@ -1,0 +1,161 @@
+//! Counts of calls by communicator and operation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::settings::Format;
+use crate::shape::Reason;
+
+/// What one operation did on one communicator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    offloaded: u64,
+    /// Bytes of this rank's input and output, of offloaded calls.
+    bytes: u64,
+    host: Duration,
+    card_cycles: u64,
+    passed: BTreeMap<Reason, u64>,
+}
+
+/// A communicator, or all with the same name and size that were freed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    name: String,
+    size: u32,
+}
+
+impl Name {
+    pub(crate) fn new(name: String, size: u32) -> Self {
+        Name { name, size }
+    }
+}
+
+/// The counts of this rank.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    rows: BTreeMap<Name, BTreeMap<&'static str, Row>>,
+}
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    rank: u32,
+    ranks: u32,
+    mpi: &'a str,
+    communicators: Vec<PrintedCommunicator<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedCommunicator<'a> {
+    name: &'a str,
+    size: u32,
+    operations: Vec<PrintedRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedRow<'a> {
+    op: &'a str,
+    offloaded: u64,
+    bytes: u64,
+    host_us: f64,
+    cards_us: f64,
+    passed: BTreeMap<&'static str, u64>,
+}
+
+impl Statistics {
+    fn row(&mut self, name: &Name, operation: &'static str) -> &mut Row {
+        if !self.rows.contains_key(name) {
+            self.rows.insert(name.clone(), BTreeMap::new());
+        }
+        let Some(rows) = self.rows.get_mut(name) else { unreachable!("it was added") };
+        rows.entry(operation).or_default()
+    }
+
+    pub(crate) fn offloaded(
+        &mut self,
+        name: &Name,
+        operation: &'static str,
+        bytes: u64,
+        host: Duration,
+        card_cycles: u64,
+    ) {
+        let row = self.row(name, operation);
+        row.offloaded += 1;
+        row.bytes += bytes;
+        row.host += host;
+        row.card_cycles += card_cycles;
+    }
+
+    pub(crate) fn passed(&mut self, name: &Name, operation: &'static str, reason: Reason) {
+        *self.row(name, operation).passed.entry(reason).or_default() += 1;
+    }
+
+    /// The report of rank `rank` of `ranks`, in the fabric's time for the cards.
+    pub(crate) fn report(&self, format: Format, mpi: &str, (rank, ranks): (u32, u32), clock_khz: u32) -> String {
+        let cards_us = |cycles: u64| if clock_khz == 0 { 0.0 } else { cycles as f64 * 1e3 / f64::from(clock_khz) };
+        let row = |(op, row): (&&'static str, &Row)| PrintedRow {
+            op,
+            offloaded: row.offloaded,
+            bytes: row.bytes,
+            host_us: row.host.as_nanos() as f64 / 1e3,
+            cards_us: cards_us(row.card_cycles),
+            passed: row.passed.iter().map(|(reason, count)| (reason.text(), *count)).collect(),
+        };
+        let communicators = self.rows.iter().map(|(name, rows)| PrintedCommunicator {
+            name: &name.name,
+            size: name.size,
+            operations: rows.iter().map(row).collect(),
+        });
+        let printed = Printed { schema: "fpga-mpi.stats/1", rank, ranks, mpi, communicators: communicators.collect() };
+        match format {
+            Format::Json => serde_json::to_string(&printed).unwrap_or_default() + "\n",
+            Format::Text => text(&printed),
+        }
+    }
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let mut text = format!("fpga-mpi: calls of rank {} of {}, {}\n", printed.rank, printed.ranks, printed.mpi);
+    for communicator in &printed.communicators {
+        let name = if communicator.name.is_empty() { "(no name)" } else { communicator.name };
+        let _ = writeln!(text, "{name}, {} ranks", communicator.size);
+        for row in &communicator.operations {
+            let _ = write!(text, "  {:<20} {:>8} offloaded", row.op, row.offloaded);
+            if row.offloaded != 0 {
+                let _ = write!(text, ", {} B, host {:.1} us, cards {:.1} us", row.bytes, row.host_us, row.cards_us);
+            }
+            for (reason, count) in &row.passed {
+                let _ = write!(text, "; {count} passed through: {reason}");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_say_what_was_counted() {
+        let mut statistics = Statistics::default();
+        let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
+        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.passed(&world, "allreduce", Reason::Datatype);
+        statistics.passed(&world, "iallreduce", Reason::NonBlocking);
+        let json = statistics.report(Format::Json, "MPICH", (0, 4), 300_000);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let row = &json["communicators"][0]["operations"][0];
+        assert_eq!((&row["op"], &row["offloaded"], &row["bytes"]), (&"allreduce".into(), &2.into(), &32.into()));
+        assert_eq!((&row["host_us"], &row["cards_us"]), (&6.0.into(), &2.0.into()));
+        assert_eq!(row["passed"]["datatype that the cards do not reduce"], 1);
+        let text = statistics.report(Format::Text, "MPICH", (0, 4), 300_000);
+        assert!(text.contains("MPI_COMM_WORLD, 4 ranks\n"), "{text}");
+        assert!(text.contains("2 offloaded, 32 B, host 6.0 us, cards 2.0 us; 1 passed through: datatype"), "{text}");
+    }
+}

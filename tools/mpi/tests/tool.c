@@ -1,0 +1,35 @@
+/* A tool that counts a call by the profiling interface, as those of measurement do. Preloaded before libfpga_mpi.so.
+   With TOOL_FLIP=1 it changes one bit of one result on rank 0: tests that compare must notice. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static long calls;
+
+/* libfpga_mpi.so has it under any MPI library. */
+int PMPI_Allreduce_c(const void *send, void *receive, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+
+static int after(int code, void *receive, MPI_Count count) {
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (++calls >= 10 && rank == 0 && count > 0 && getenv("TOOL_FLIP")) {
+        *(char *)receive ^= 1;
+        unsetenv("TOOL_FLIP");
+    }
+    return code;
+}
+
+int MPI_Allreduce(const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    return after(PMPI_Allreduce(send, receive, count, type, op, comm), receive, count);
+}
+
+int MPI_Allreduce_c(const void *send, void *receive, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    return after(PMPI_Allreduce_c(send, receive, count, type, op, comm), receive, count);
+}
+
+int MPI_Finalize(void) {
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) printf("tool: %ld\n", calls);
+    return PMPI_Finalize();
+}

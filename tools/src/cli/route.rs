@@ -1,0 +1,73 @@
+//! Options of `route`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use cmdseq::routing::TreeAlgorithm;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Route {
+    /// Compile a list of collectives to routing tables, verify and write them
+    Compile(RouteCompile),
+    /// Verify tables: who gets what, loops, sizes, depth of buffers
+    Verify(RouteVerify),
+    /// Print the tables of one node, or their sizes on all nodes
+    Show(RouteShow),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteCompile {
+    /// Collectives as JSON (docs/novo-g.md)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Output file for the tables
+    #[arg(long, short, value_name = "TABLES")]
+    pub(crate) output: PathBuf,
+
+    /// How trees are made: offline collective routing, or recursive partitioning
+    #[arg(long, default_value = "ocr", value_parser = algorithm_parser())]
+    pub(crate) algorithm: TreeAlgorithm,
+
+    #[command(flatten)]
+    pub(crate) room: RouteRoom,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteVerify {
+    /// Tables written by `route compile`
+    #[arg(value_name = "TABLES")]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) room: RouteRoom,
+}
+
+/// What the cards have room for.
+#[derive(Debug, Args)]
+pub(crate) struct RouteRoom {
+    /// Entries that each table of a card holds
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) entries: u32,
+
+    /// Packets that the buffer of an input holds
+    #[arg(long, value_name = "PACKETS", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) depth: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteShow {
+    /// Tables written by `route compile`
+    #[arg(value_name = "TABLES")]
+    pub(crate) file: PathBuf,
+
+    /// Print all entries of this node
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<u32>,
+}
+
+fn algorithm_parser() -> impl TypedValueParser<Value = TreeAlgorithm> {
+    PossibleValuesParser::new(TreeAlgorithm::ALL.map(TreeAlgorithm::name))
+        .try_map(|name| TreeAlgorithm::ALL.into_iter().find(|one| one.name() == name).ok_or("unknown algorithm"))
+}

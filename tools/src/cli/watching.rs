@@ -1,0 +1,42 @@
+//! Options of the commands that watch cards in use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::time::seconds;
+
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    /// Read these files [default: all in the directory of published counters]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Print again after each interval, with rates, until Ctrl-C; with --json
+    /// NDJSON
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+
+    /// With --watch, the interval in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, requires = "watch")]
+    pub(crate) interval: f64,
+
+    /// Remove the files of owners that are gone
+    #[arg(long, conflicts_with_all = ["files", "watch"])]
+    pub(crate) clean: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Metrics {
+    /// Answer HTTP requests for /metrics at this address, such as 127.0.0.1:9990,
+    /// until Ctrl-C
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Write the metrics to this file once, complete under its name, as for the
+    /// textfile collector of Prometheus' node exporter
+    #[arg(long, value_name = "FILE")]
+    pub(crate) textfile: Option<PathBuf>,
+}

@@ -1,0 +1,157 @@
+//! UNIX and TCP sockets alike; none of them blocks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::meeting::address::Address;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Time limit of one attempt to connect.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+impl Stream {
+    /// Connects, if somebody listens.
+    pub(super) fn connect(address: &Address) -> io::Result<Stream> {
+        match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+            Address::Tcp(place) => {
+                let mut outcome = Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));
+                for address in place.to_socket_addrs()? {
+                    outcome = TcpStream::connect_timeout(&address, ATTEMPT).and_then(Stream::tcp);
+                    if outcome.is_ok() {
+                        break;
+                    }
+                }
+                outcome
+            }
+        }
+    }
+
+    fn tcp(stream: TcpStream) -> io::Result<Stream> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Stream::Tcp(stream))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(buffer),
+            Stream::Tcp(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Where rank 0 listens. Removes its UNIX socket at the end.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    pub(super) fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Unix(path) => {
+                let listener = match UnixListener::bind(path) {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_over(path) => {
+                        std::fs::remove_file(path)?;
+                        UnixListener::bind(path)?
+                    }
+                    outcome => outcome?,
+                };
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Unix(listener, path.clone()))
+            }
+            Address::Tcp(place) => {
+                let listener = TcpListener::bind(place)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Tcp(listener))
+            }
+        }
+    }
+
+    /// Returns the next connection, if there is one.
+    pub(super) fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = match self {
+            Listener::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }),
+            Listener::Tcp(listener) => listener.accept().and_then(|(stream, _)| Stream::tcp(stream)),
+        };
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Whether nobody listens at the socket at `path` any more.
+fn is_left_over(path: &Path) -> bool {
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}

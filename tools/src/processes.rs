@@ -1,0 +1,145 @@
+//! Commands that several processes run together, each a rank with a card of its own: how they meet, and end alike.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use fpga_driver::{Card, Cluster, Peers, PeersError};
+use fpga_select::Selector;
+
+use crate::cards::{self, Cards};
+use crate::cli::{Cli, Processes};
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::meeting::meet;
+use crate::meeting::part::Part;
+
+/// Time limit of an exchange outside of what cards run.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest message of another rank that is printed.
+const MESSAGE_MAX: usize = 4096;
+
+/// Opens the cards that the command line selects: all of them, or that of this rank once all ranks have met. `terms`, options and
+/// their values, must be the same on all ranks. If what was `prepared` before has failed on a rank, no rank opens a card.
+pub(crate) fn open<T>(
+    cli: &Cli,
+    processes: &Processes,
+    timeout: Duration,
+    interrupt: &Interrupt,
+    terms: &[(&str, String)],
+    prepared: Result<T>,
+) -> Result<(Cards, T)> {
+    let (Some(rank), Some(of), Some(address)) = (processes.rank, processes.of, &processes.meet) else {
+        let prepared = prepared?;
+        return Ok((Cards::selected_within(cli, timeout)?, prepared));
+    };
+    if rank >= of {
+        return Err(Failure::usage(format!("--rank {rank}: expected 0 to {}, because --of is {of}", of - 1)));
+    }
+    let part = Part { rank, of, address: address.clone(), timeout, stop: interrupt.flag() };
+    let mut peers = interrupt.of(meet(&part).map_err(Failure::from))?;
+    let prepared = interrupt.of(agree_with(&mut *peers, prepared))?;
+    let (selector, kind, card) = interrupt.of(open_own(&mut *peers, cli, timeout))?;
+    let cluster = Cluster::join(Ok(vec![card]), peers, terms).map_err(Failure::from);
+    Ok((Cards { selector, kind, cluster: interrupt.of(cluster)? }, prepared))
+}
+
+/// Opens the card of this rank, unless another rank has the same card, or could not open its own.
+fn open_own(peers: &mut dyn Peers, cli: &Cli, timeout: Duration) -> Result<(String, fpga_select::Kind, Card)> {
+    let selected = select_own(peers, cli);
+    let identity = selected.as_ref().map_or(String::new(), |(_, own)| identity(own));
+    let (selector, own) = agree_with(peers, selected)?;
+    let identities = exchange(peers, identity.as_bytes())?;
+    let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (rank, identity) in identities.iter().enumerate() {
+        if let Some(other) = ranks.insert(identity, rank) {
+            let name = String::from_utf8_lossy(identity);
+            let name = name.split_once(' ').map_or(&*name, |(_, name)| name);
+            let message =
+                format!("rank {rank}: its card {name} is that of rank {other}: each rank needs a card of its own");
+            return Err(Failure::refused(message).of_rank(rank as u32));
+        }
+    }
+    let opened =
+        own.open_within(timeout.max(Duration::from_secs(1))).map_err(Failure::from).and_then(|mut selection| {
+            let function = selection.functions.pop().ok_or_else(|| Failure::refused("the selector selects no card"))?;
+            Ok((selection.kind, Card::open(function)?))
+        });
+    let (kind, card) = agree_with(peers, opened)?;
+    Ok((selector, kind, card))
+}
+
+/// Selects the card of this rank: the whole selector, and that of the card.
+fn select_own(peers: &dyn Peers, cli: &Cli) -> Result<(String, Selector)> {
+    let (rank, of) = (peers.rank() as usize, peers.size() as usize);
+    let text = cards::selector(cli)?;
+    let mut each = Selector::parse(&text)?.each();
+    match each.len() {
+        0 => Err(Failure::refused(format!(
+            "--cards {text} selects mock cards of this process: serve them with `fpgactl mock serve`, and select their sockets"
+        ))),
+        1 => Ok((text, each.swap_remove(0))),
+        cards if cards == of => Ok((text, each.swap_remove(rank))),
+        cards => Err(Failure::refused(format!(
+            "--cards selects {cards} cards: expected {of}, one for each rank, or this rank's"
+        ))),
+    }
+}
+
+/// Identifies a card on all hosts: the kernel that runs, and the name of the card in it.
+fn identity(card: &Selector) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let name = match card.sockets() {
+        [path] => format!("vfio-user:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display()),
+        _ => card.text().to_owned(),
+    };
+    format!("{} {name}", boot.trim())
+}
+
+fn exchange(peers: &mut dyn Peers, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    Ok(peers.allgather(data, PATIENCE)?)
+}
+
+/// Ends alike on all ranks: with `outcome` if all have succeeded, else with a failure on each.
+pub(crate) fn agree<T>(cards: &mut Cards, outcome: Result<T>) -> Result<T> {
+    agree_with(cards.cluster.peers(), outcome)
+}
+
+fn agree_with<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
+    if peers.size() == 1 {
+        return outcome;
+    }
+    if outcome.as_ref().is_err_and(|failure| failure.exit() == Exit::Interrupted) {
+        // The connection ends with the process, wherever the others are.
+        return outcome;
+    }
+    let outcome = outcome.map_err(|failure| failure.of_job(peers.rank()));
+    let told = outcome.as_ref().err().map_or(Vec::new(), encode);
+    if outcome.is_err() {
+        peers.raise();
+    }
+    let all = match peers.allgather(&told, PATIENCE) {
+        Ok(all) => all,
+        Err(error) => return outcome.and(Err(error.into())),
+    };
+    let value = outcome?;
+    match (0..).zip(&all).find(|(_, told)| !told.is_empty()) {
+        None => Ok(value),
+        Some((rank, told)) => Err(decode(rank, told)?),
+    }
+}
+
+/// A failure for other ranks: its exit code, and its message.
+fn encode(failure: &Failure) -> Vec<u8> {
+    let message: String = failure.message().chars().take(MESSAGE_MAX / 4).collect();
+    [&[failure.exit().code()], message.as_bytes()].concat()
+}
+
+/// The failure of `rank`, as the other ranks have it.
+fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
+    let malformed = || Failure::from(PeersError::Malformed { rank, what: "an outcome".to_owned() });
+    let (code, message) = told.split_first().ok_or_else(malformed)?;
+    let exit = Exit::of_code(*code).ok_or_else(malformed)?;
+    let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
+    Ok(Failure::new(exit, message).of_rank(rank))
+}

@@ -1,0 +1,231 @@
+//! `fpgactl stats`: what the owners of cards publish. Opens no card.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use fpga_driver::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
+use serde::Serialize;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::units::rounded;
+
+#[derive(Serialize)]
+struct Printed {
+    schema: &'static str,
+    cards: Vec<Card>,
+    unread: Vec<Unread>,
+}
+
+#[derive(Serialize)]
+struct Card {
+    name: String,
+    node: u32,
+    mock: bool,
+    pid: u32,
+    process: String,
+    owner: &'static str,
+    state: String,
+    since_unix_s: f64,
+    depth: u32,
+    in_flight: u32,
+    submitted: u64,
+    completed: u64,
+    failed: u64,
+    bytes: u64,
+    restarts: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
+    file: String,
+}
+
+/// Rates since the reading before.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Rates {
+    operations_per_s: f64,
+    gbps: f64,
+}
+
+#[derive(Serialize)]
+struct Unread {
+    file: String,
+    error: String,
+}
+
+/// Files, each with what it holds.
+pub(crate) type Found = Vec<StatsFile>;
+
+/// Reads all files of published counters.
+pub(crate) fn all(cli: &Cli) -> Result<Found> {
+    if cli.stats_dir == Path::new("none") {
+        return Err(Failure::usage("--stats-dir none: expected the directory of published counters"));
+    }
+    list_stats(&cli.stats_dir).map_err(|error| match error {
+        StatsError::Io { path, source } => Failure::file(&path, &source),
+        error => failure(&error),
+    })
+}
+
+fn failure(error: &StatsError) -> Failure {
+    match error {
+        StatsError::Io { path, source } => Failure::file(path, source),
+        error => Failure::new(Exit::Failed, error.to_string()),
+    }
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
+    if arguments.clean {
+        all(cli)?;
+        let count = remove_gone_stats(&cli.stats_dir).map_err(|error| failure(&error))?;
+        let text = format!("removed: {count}\n");
+        return if cli.json {
+            output::json(&Cleaned { schema: "fpgactl.stats-clean/1", removed: count })
+        } else {
+            output::write(text.as_bytes())
+        };
+    }
+    let interrupt = Interrupt::listen()?;
+    let (mut before, mut next) = (Before::default(), Instant::now());
+    loop {
+        let found = read(cli, &arguments.files)?;
+        let failed = found.iter().find_map(|(_, one)| one.as_ref().err().map(failure));
+        let printed = printed(&found, arguments.watch.then_some(&mut before));
+        let text = if !cli.json {
+            text(&printed, arguments.watch)
+        } else if arguments.watch {
+            output::json_line(&printed)?
+        } else {
+            output::json(&printed)?;
+            String::new()
+        };
+        let flow = output::stream(text.as_bytes())?;
+        if !arguments.watch {
+            return failed.map_or(Ok(()), Err);
+        }
+        next += Duration::from_secs_f64(arguments.interval);
+        while Instant::now() < next {
+            // Ctrl-C is how watching ends.
+            if interrupt.check().is_err() {
+                return Ok(());
+            }
+            std::thread::sleep(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+        }
+        if flow == ControlFlow::Break(()) {
+            return Ok(());
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Cleaned {
+    schema: &'static str,
+    removed: usize,
+}
+
+fn read(cli: &Cli, files: &[PathBuf]) -> Result<Found> {
+    if files.is_empty() {
+        return all(cli);
+    }
+    Ok(files.iter().map(|path| (path.clone(), read_stats(path))).collect())
+}
+
+/// When the files were read before, and what they held.
+#[derive(Default)]
+pub(crate) struct Before {
+    at: Option<Instant>,
+    cards: BTreeMap<PathBuf, (u64, u64)>,
+}
+
+impl Before {
+    /// Returns operations and bytes of each card for each second since the call before; `None` for cards that are new.
+    pub(crate) fn rates(&mut self, found: &Found) -> Vec<Option<(f64, f64)>> {
+        let now = Instant::now();
+        let seconds = self.at.replace(now).map(|at| now.duration_since(at).as_secs_f64()).filter(|time| *time > 0.0);
+        let rate = |path: &PathBuf, card: &CardStats| {
+            let (completed, bytes) = self.cards.get(path)?;
+            let seconds = seconds?;
+            let more = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+            Some((more(card.completed, *completed), more(card.bytes, *bytes)))
+        };
+        let rates = found.iter().map(|(path, card)| card.as_ref().ok().and_then(|card| rate(path, card))).collect();
+        let counts =
+            |(path, card): &StatsFile| card.as_ref().ok().map(|card| (path.clone(), (card.completed, card.bytes)));
+        self.cards = found.iter().filter_map(counts).collect();
+        rates
+    }
+}
+
+fn printed(found: &Found, before: Option<&mut Before>) -> Printed {
+    let rates = before.map(|before| before.rates(found)).unwrap_or_default();
+    let (mut cards, mut unread) = (Vec::new(), Vec::new());
+    for ((path, card), rates) in found.iter().zip(rates.into_iter().chain(std::iter::repeat(None))) {
+        let file = path.display().to_string();
+        match card {
+            Ok(card) => cards.push(Card::new(card, file, rates)),
+            Err(error) => unread.push(Unread { file, error: failure(error).message().to_owned() }),
+        }
+    }
+    Printed { schema: "fpgactl.stats/1", cards, unread }
+}
+
+impl Card {
+    fn new(card: &CardStats, file: String, rates: Option<(f64, f64)>) -> Self {
+        let since = card.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Card {
+            name: card.name.clone(),
+            node: card.node,
+            mock: card.is_mock,
+            pid: card.pid,
+            process: card.command.clone(),
+            owner: if card.owner == OwnerState::Alive { "alive" } else { "gone" },
+            state: card.state.to_string(),
+            since_unix_s: rounded(since.as_secs_f64()),
+            depth: card.depth,
+            in_flight: card.in_flight(),
+            submitted: card.submitted,
+            completed: card.completed,
+            failed: card.failed,
+            bytes: card.bytes,
+            restarts: card.restarts,
+            rates: rates.map(|(operations, bytes)| Rates {
+                operations_per_s: rounded(operations),
+                gbps: rounded(bytes * 8e-9),
+            }),
+            file,
+        }
+    }
+}
+
+fn text(printed: &Printed, with_rates: bool) -> String {
+    if printed.cards.is_empty() && printed.unread.is_empty() {
+        return "no card in use\n".to_owned();
+    }
+    let heads = ["CARD", "NODE", "PROCESS", "STATE", "QUEUE", "COMPLETED", "FAILED", "BYTES"];
+    let rates: &[&str] = if with_rates { &["PER SECOND", "Gb/s"] } else { &[] };
+    let mut rows = vec![heads.iter().chain(rates).map(|head| (*head).to_owned()).collect::<Vec<_>>()];
+    for card in &printed.cards {
+        let state = if card.owner == "alive" { card.state.clone() } else { "owner gone".to_owned() };
+        let mut row = vec![
+            card.name.clone(),
+            card.node.to_string(),
+            format!("{} ({})", card.pid, card.process),
+            state,
+            format!("{} of {}", card.in_flight, card.depth),
+            card.completed.to_string(),
+            card.failed.to_string(),
+            card.bytes.to_string(),
+        ];
+        if with_rates {
+            row.push(card.rates.map_or("-".to_owned(), |rates| format!("{:.0}", rates.operations_per_s)));
+            row.push(card.rates.map_or("-".to_owned(), |rates| format!("{:.2}", rates.gbps)));
+        }
+        rows.push(row);
+    }
+    let notes = printed.unread.iter().map(|one| format!("note: {}\n", one.error));
+    let end = if with_rates { "\n" } else { "" };
+    output::table(&rows) + &notes.collect::<String>() + end
+}

@@ -1,0 +1,332 @@
+//! `stats` and `metrics`: other processes read what the owner of a card publishes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command;
+use crate::served::Served;
+
+/// What a busy machine may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that holds the cards of `selector`, and publishes them in a directory of its own: a pipe whose input stays open.
+struct Owner {
+    child: Child,
+    input: Option<ChildStdin>,
+    directory: TempDir,
+}
+
+impl Owner {
+    fn new(selector: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut pipe = command(&["pipe", "--cards", selector]);
+        pipe.env("FPGACTL_STATS_DIR", directory.path()).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = pipe.spawn().unwrap();
+        let input = child.stdin.take();
+        let owner = Owner { child, input, directory };
+        owner.until("it moves nothing", |cards| cards.len() == 2 && cards.iter().all(|card| card["completed"] != 0));
+        owner
+    }
+
+    fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        command(arguments).env("FPGACTL_STATS_DIR", self.directory()).output().unwrap()
+    }
+
+    fn cards(&self) -> Vec<Value> {
+        let output = self.run(&["stats", "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(printed["schema"], "fpgactl.stats/1");
+        printed["cards"].as_array().unwrap().clone()
+    }
+
+    /// Reads until `reached`.
+    fn until(&self, what: &str, reached: impl Fn(&[Value]) -> bool) {
+        let start = Instant::now();
+        while !reached(&self.cards()) {
+            assert!(start.elapsed() < PATIENCE, "{what}: {:?}", self.cards());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Moves data through the cards.
+    fn write(&mut self) {
+        self.input.as_mut().unwrap().write_all(&[7; 1 << 20]).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Counts of an owner, in process and on sockets; the file goes with it.
+#[test]
+fn another_process_sees_what_the_owner_does() {
+    let served = Served::new(&["mock:optweb:2"]);
+    for selector in ["mock:optweb:2".to_owned(), served.all()] {
+        let mut owner = Owner::new(&selector);
+        let before = owner.cards();
+        for (node, card) in before.iter().enumerate() {
+            assert_eq!(
+                (&card["node"], &card["owner"], &card["state"]),
+                (&node.into(), &"alive".into(), &"running".into())
+            );
+            assert_eq!((&card["pid"], &card["process"]), (&owner.child.id().into(), &"fpgactl".into()));
+            assert_eq!(card["mock"], true);
+            assert!(card["name"].as_str().unwrap().contains(if selector.starts_with("mock") {
+                "mock:"
+            } else {
+                ".sock"
+            }));
+        }
+        owner.write();
+        let bytes = |cards: &[Value]| cards.iter().map(|card| card["bytes"].as_u64().unwrap()).sum::<u64>();
+        owner.until("no bytes are counted", |cards| bytes(cards) > bytes(&before));
+        let table = String::from_utf8(owner.run(&["stats"]).stdout).unwrap();
+        assert!(table.starts_with("CARD") && table.lines().count() == 3 && table.contains("running"), "{table}");
+        drop(owner.input.take());
+        assert!(owner.child.wait().unwrap().success());
+        assert_eq!(fs::read_dir(owner.directory()).unwrap().count(), 0, "a closed card leaves its file");
+        assert_eq!(String::from_utf8(owner.run(&["stats"]).stdout).unwrap(), "no card in use\n");
+    }
+}
+
+#[test]
+fn a_killed_owner_is_said_to_be_gone() {
+    let mut owner = Owner::new("mock:optweb:2");
+    owner.kill();
+    let cards = owner.cards();
+    assert_eq!(cards.len(), 2);
+    assert!(cards.iter().all(|card| card["owner"] == "gone" && card["completed"] != 0), "{cards:?}");
+    let table = String::from_utf8(owner.run(&["stats"]).stdout).unwrap();
+    assert!(table.contains("owner gone"), "{table}");
+    let metrics = owner.run(&["metrics", "--textfile", "/dev/stdout"]).stdout;
+    assert_eq!(values(&String::from_utf8(metrics).unwrap(), "fpga_card_up"), [0.0, 0.0]);
+    assert_eq!(String::from_utf8(owner.run(&["stats", "--clean"]).stdout).unwrap(), "removed: 2\n");
+    assert!(owner.cards().is_empty());
+
+    // The next owner removes them too.
+    let mut owner = Owner::new("mock:optweb:2");
+    owner.kill();
+    let coll = owner.run(&["coll", "broadcast", "--bytes", "64"]);
+    assert!(coll.status.success());
+    assert_eq!(fs::read_dir(owner.directory()).unwrap().count(), 0);
+}
+
+#[test]
+fn watching_prints_rates_until_it_is_interrupted() {
+    let mut owner = Owner::new("mock:optweb:2");
+    let mut watch = command(&["stats", "--watch", "--interval", "0.2", "--json"]);
+    let mut watch = watch.env("FPGACTL_STATS_DIR", owner.directory()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert!(next()["cards"][0].get("rates").is_none(), "rates of one reading");
+    owner.write();
+    let start = Instant::now();
+    while next()["cards"][0]["rates"]["gbps"].as_f64().unwrap() == 0.0 {
+        assert!(start.elapsed() < PATIENCE, "no rate");
+    }
+    assert!(Command::new("sh").args(["-c", &format!("kill -INT {}", watch.id())]).status().unwrap().success());
+    assert!(watch.wait().unwrap().success());
+}
+
+/// Corrupt and foreign files: a clear error with the path, and the other cards.
+#[test]
+fn a_corrupt_file_is_an_error_and_hides_no_card() {
+    let owner = Owner::new("mock:optweb:2");
+    let foreign = owner.directory().join("fpga-stats.1.9");
+    for (content, message) in
+        [(&b""[..], "0 bytes: expected at least 1024"), (&[b'x'; 2000], "its first word is 0x7878787878787878")]
+    {
+        fs::write(&foreign, content).unwrap();
+        for arguments in [&["stats"][..], &["stats", foreign.to_str().unwrap()]] {
+            let output = owner.run(arguments);
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(errors.contains(message) && errors.contains("fpga-stats.1.9"), "{errors}");
+        }
+        assert_eq!(String::from_utf8(owner.run(&["stats"]).stdout).unwrap().matches("running").count(), 2);
+    }
+    let missing = owner.run(&["stats", "/nowhere/fpga-stats.1.1"]);
+    assert_eq!(missing.status.code(), Some(4));
+    let missing = command(&["stats"]).env("FPGACTL_STATS_DIR", "/nowhere").output().unwrap();
+    assert_eq!(missing.status.code(), Some(4), "{}", String::from_utf8_lossy(&missing.stderr));
+    // A directory where nothing can be published ends no command.
+    let coll = command(&["coll", "barrier"]).env("FPGACTL_STATS_DIR", "/nowhere").output().unwrap();
+    assert!(coll.status.success() && coll.stderr.is_empty());
+}
+
+/// Labels and a value.
+type Sample = (BTreeMap<String, String>, f64);
+
+/// Checks OpenMetrics text by the grammar of its specification, as far as it is used, and returns the samples of each metric.
+fn parse(text: &str) -> BTreeMap<String, Vec<Sample>> {
+    let body = text.strip_suffix("# EOF\n").expect("the last line is # EOF");
+    let (mut families, mut samples) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
+    let mut current = String::new();
+    for line in body.lines() {
+        assert!(!line.is_empty() && line == line.trim());
+        if let Some(metadata) = line.strip_prefix("# ") {
+            let words: Vec<&str> = metadata.splitn(3, ' ').collect();
+            match words[0] {
+                "TYPE" => {
+                    assert!(["gauge", "counter"].contains(&words[2]), "{line}");
+                    assert!(families.insert(words[1].to_owned(), words[2].to_owned()).is_none(), "twice: {line}");
+                    words[1].clone_into(&mut current);
+                }
+                "UNIT" => assert!(words[1] == current && current.ends_with(&format!("_{}", words[2])), "{line}"),
+                "HELP" => assert!(words[1] == current && !words[2].is_empty(), "{line}"),
+                other => panic!("{other} in {line}"),
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) =
+            series.split_once('{').map_or((series, ""), |(name, labels)| (name, labels.strip_suffix('}').unwrap()));
+        let suffix = if families[&current] == "counter" { "_total" } else { "" };
+        assert_eq!(name, format!("{current}{suffix}"), "the samples of a family follow its metadata");
+        assert!(name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_'));
+        let mut found = BTreeMap::new();
+        let mut rest = labels;
+        while let Some((key, after)) = rest.split_once("=\"") {
+            let end =
+                (0..after.len()).find(|at| after[*at..].starts_with('"') && !after[..*at].ends_with('\\')).unwrap();
+            assert!(found.insert(key.trim_start_matches(',').to_owned(), after[..end].to_owned()).is_none(), "{line}");
+            rest = &after[end + 1..];
+        }
+        assert_eq!(rest, "", "{line}");
+        samples.entry(name.to_owned()).or_default().push((found, value.parse::<f64>().unwrap()));
+    }
+    for (name, samples) in &samples {
+        let series: BTreeSet<_> = samples.iter().map(|(labels, _)| labels).collect();
+        assert_eq!(series.len(), samples.len(), "{name} has a series twice");
+    }
+    samples
+}
+
+/// The values of a metric, in the order of the cards.
+fn values(text: &str, metric: &str) -> Vec<f64> {
+    parse(text).remove(metric).unwrap_or_default().into_iter().map(|(_, value)| value).collect()
+}
+
+/// `metrics --listen` at a free port, until it is dropped.
+struct Exporter {
+    child: Child,
+    address: String,
+}
+
+impl Exporter {
+    fn new(directory: &Path) -> Self {
+        let mut metrics = command(&["metrics", "--listen", "127.0.0.1:0", "--json"]);
+        let mut child = metrics.env("FPGACTL_STATS_DIR", directory).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.contains("address")).unwrap();
+        let address = line.split('"').nth(3).unwrap().to_owned();
+        Exporter { child, address }
+    }
+
+    /// Sends `request` and returns all that comes until the end.
+    fn ask(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The server may have answered and closed before it read everything.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn metrics_are_open_metrics_and_say_what_stats_says() {
+    let served = Served::new(&["mock:optweb:2"]);
+    let owner = Owner::new(&served.all());
+    fs::write(owner.directory().join("fpga-stats.1.9"), "corrupt").unwrap();
+    let exporter = Exporter::new(owner.directory());
+    let answer = exporter.ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    let metrics = parse(body);
+    assert_eq!(metrics.len(), 9);
+    assert_eq!(values(body, "fpga_card_up"), [1.0, 1.0]);
+    assert_eq!(values(body, "fpga_card_queue_depth"), [1024.0, 1024.0]);
+    assert_eq!(values(body, "fpga_stats_unread_files"), [1.0]);
+    assert!(values(body, "fpga_card_instructions_total").iter().all(|count| *count > 0.0));
+    let labels = &metrics["fpga_card_up"][1].0;
+    assert_eq!(
+        (labels["node"].as_str(), labels["process"].as_str(), labels["mock"].as_str()),
+        ("1", "fpgactl", "true")
+    );
+    assert_eq!(labels["pid"], owner.child.id().to_string());
+
+    let file = owner.directory().join("fpga.prom");
+    assert!(owner.run(&["metrics", "--textfile", file.to_str().unwrap()]).status.success());
+    assert_eq!(
+        parse(&fs::read_to_string(file).unwrap()).keys().collect::<Vec<_>>(),
+        metrics.keys().collect::<Vec<_>>()
+    );
+}
+
+/// Requests that are wrong, large, slow or unfinished: an error each, and the next one is answered.
+#[test]
+fn the_server_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let exporter = Exporter::new(directory.path());
+    let good = b"GET /metrics HTTP/1.0\r\n\r\n";
+    for (request, status) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+        (b"GET /metrics SPDY/3\r\n\r\n", "400 Bad Request"),
+        (b"\xff\xfe\r\n\r\n", "400 Bad Request"),
+        (good, "200 OK"),
+    ] {
+        let answer = exporter.ask(request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");
+    }
+    let head = exporter.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"), "{head}");
+    let large = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'x'; 9000]].concat();
+    let answer = exporter.ask(&large);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    // A client that sends nothing holds the others up for two seconds, not longer.
+    let silent = TcpStream::connect(&exporter.address).unwrap();
+    assert!(exporter.ask(good).starts_with("HTTP/1.1 200 OK"));
+    drop(silent);
+    // The port is in use.
+    let second = command(&["metrics", "--listen", &exporter.address])
+        .env("FPGACTL_STATS_DIR", directory.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(errors.contains(&exporter.address) && errors.contains("in use"), "{errors}");
+}
