@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use cmdseq::reduction::{Combine, Element, Reduction};
-use fpga_select::mpi_fpga::{Call, Collective, Form, Network, NetworkError, Outcome, Profile, Shape, predicted_ps};
+use fpga_select::mpi_fpga::{
+    Call, Collective, Form, Network, NetworkError, Outcome, PAYLOAD_BYTES, Profile, Shape, predicted_ps,
+};
 
 use crate::exit::{Exit, Failure, Result};
 
@@ -40,32 +42,81 @@ pub(super) struct Case {
     pub(super) is_long: bool,
 }
 
+/// Times of a case in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    average: f64,
+    last: f64,
+}
+
 /// Runs each case once.
 #[derive(Default)]
 pub(super) struct Lab {
-    averages: HashMap<Case, f64>,
+    times: HashMap<Case, Times>,
+    /// The reduction of [`Lab::reduction_ns`], by phits of the input FIFO.
+    reductions: HashMap<usize, f64>,
 }
 
 impl Lab {
     /// Returns the average time of a rank in microseconds.
     pub(super) fn average_us(&mut self, case: Case) -> Result<f64> {
-        if let Some(average) = self.averages.get(&case) {
-            return Ok(*average);
-        }
-        let average = run(&Profile::published(), case)?.average_ps() / 1e6;
-        self.averages.insert(case, average);
-        Ok(average)
+        Ok(self.times(case)?.average)
     }
 
-    /// Returns the time of 1 MiB in microseconds: the slope between two smaller sizes goes on.
+    fn times(&mut self, case: Case) -> Result<Times> {
+        if let Some(times) = self.times.get(&case) {
+            return Ok(*times);
+        }
+        let outcome = run(&Profile::published(), case)?;
+        let times = Times { average: outcome.average_ps() / 1e6, last: outcome.last_ps() as f64 / 1e6 };
+        self.times.insert(case, times);
+        Ok(times)
+    }
+
+    /// Returns the time of 1 MiB in microseconds: the slope between two smaller sizes goes on. They fill all packets, and give
+    /// each rank as many chunks of a vector.
+    ///
+    /// It is the time of the last rank. 1 MiB is much more than a FIFO of 48 KB, so a rank that only sends is held back until the
+    /// network has taken its data; at the sizes that are run, its data would lie in the FIFO.
     pub(super) fn large_us(&mut self, case: Case) -> Result<f64> {
+        let chunk = PAYLOAD_BYTES as u64;
         let small = match case.collective {
-            Collective::Scatter | Collective::Gather | Collective::Allgather => 960,
-            Collective::Reduce | Collective::Allreduce | Collective::Broadcast | Collective::ReduceScatter => 15_360,
+            Collective::Scatter | Collective::Gather | Collective::Allgather => 4 * chunk,
+            Collective::Reduce | Collective::Allreduce | Collective::Broadcast | Collective::ReduceScatter => {
+                u64::from(case.nodes) * chunk
+            }
         };
-        let mut at = |bytes| self.average_us(Case { bytes, is_long: true, ..case });
+        let mut at = |bytes| -> Result<f64> { Ok(self.times(Case { bytes, is_long: true, ..case })?.last) };
         let (first, second) = (at(small)?, at(2 * small)?);
         Ok(second + (second - first) / small as f64 * (LARGE - 2 * small) as f64)
+    }
+
+    /// Returns the nanoseconds of a reduction of 48 KB on 32 nodes, whose root waits for the deepest tree, with an input FIFO of
+    /// so many phits.
+    fn reduction_ns(&mut self, input_phits: usize) -> Result<f64> {
+        if let Some(time) = self.reductions.get(&input_phits) {
+            return Ok(*time);
+        }
+        let profile = Profile { input_phits, ..Profile::published() };
+        let case = Case { kind: Kind::Direct, nodes: 32, collective: Collective::Reduce, bytes: 49_152, is_long: true };
+        let time = run(&profile, case)?.last_ps() as f64 / 1e3;
+        self.reductions.insert(input_phits, time);
+        Ok(time)
+    }
+
+    /// Returns the nanoseconds that a FIFO of so many phits costs the reduction, against one that all of its data fits into.
+    pub(super) fn held_back_ns(&mut self, input_phits: usize) -> Result<f64> {
+        Ok(self.reduction_ns(input_phits)? - self.reduction_ns(4 * Profile::published().input_phits)?)
+    }
+
+    /// Returns the fewest phits of an input FIFO that cost the reduction nothing.
+    pub(super) fn least_fifo(&mut self) -> Result<usize> {
+        let (mut too_small, mut enough) = (8, Profile::published().input_phits);
+        while enough - too_small > 1 {
+            let middle = usize::midpoint(too_small, enough);
+            if self.held_back_ns(middle)? > 0.0 { too_small = middle } else { enough = middle }
+        }
+        Ok(enough)
     }
 }
 
@@ -151,23 +202,6 @@ pub(super) fn loggp_percent(kind: Kind, nodes: u32, collective: Collective) -> R
     Ok(worst)
 }
 
-/// The reduction whose root waits for the deepest tree: how often its processor was held back by an input FIFO of so many phits.
-pub(super) fn held_back(input_phits: usize) -> Result<f64> {
-    let profile = Profile { input_phits, ..Profile::published() };
-    let case = Case { kind: Kind::Direct, nodes: 32, collective: Collective::Reduce, bytes: 49_152, is_long: true };
-    Ok(run(&profile, case)?.waits.held_back as f64)
-}
-
-/// Returns the fewest phits of an input FIFO that hold no processor back.
-pub(super) fn least_fifo() -> Result<usize> {
-    let (mut too_small, mut enough) = (8, Profile::published().input_phits);
-    while enough - too_small > 1 {
-        let middle = usize::midpoint(too_small, enough);
-        if held_back(middle)? > 0.0 { too_small = middle } else { enough = middle }
-    }
-    Ok(enough)
-}
-
 /// Equation 2 without margin: (d + q) L / T_clk phits, of the tree of 32 nodes.
 pub(super) fn equation_2() -> usize {
     let profile = Profile::published();
@@ -183,7 +217,7 @@ pub(super) fn table_bits() -> Result<f64> {
 
 /// Returns the nanoseconds that one hop more takes, without the four cycles of a router.
 pub(super) fn link_ns() -> Result<f64> {
-    let mut to = |node: u32| -> Result<f64> {
+    let to = |node: u32| -> Result<f64> {
         let profile = Profile::published();
         let mut network = Network::new(&profile, Shape::Torus { sides: [8, 1, 1] }).map_err(failed)?;
         let context = network.create(&[0, node]).map_err(failed)?;
@@ -196,7 +230,7 @@ pub(super) fn link_ns() -> Result<f64> {
 
 /// Returns the Gb/s of data of a long broadcast to a neighbour.
 pub(super) fn stream_gbps() -> Result<f64> {
-    let mut of = |bytes: u32| -> Result<f64> {
+    let of = |bytes: u32| -> Result<f64> {
         let mut network = Network::new(&Profile::published(), Shape::Torus { sides: [2, 1, 1] }).map_err(failed)?;
         let context = network.create(&[0, 1]).map_err(failed)?;
         let (collective, form) = (Collective::Broadcast, Form::Tree);
