@@ -21,7 +21,7 @@ use crate::meeting::address::Address;
 use crate::meeting::part::RANKS_MAX;
 use crate::npy::Element;
 use crate::{number, size};
-pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, Novog, Optweb, Planner, Rows, Sweep, System};
+pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, MpiFpga, Novog, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};

@@ -10,7 +10,8 @@ pub(crate) struct RoundRobin {
 impl RoundRobin {
     /// Returns the first request, of those numbered below `requests`, that `is_raised`, and makes it the last.
     pub(crate) fn grant(&mut self, requests: usize, is_raised: impl Fn(usize) -> bool) -> Option<usize> {
-        let granted = (0..requests).map(|place| (self.first + place) % requests).find(|request| is_raised(*request))?;
+        let first = self.first.min(requests);
+        let granted = (first..requests).chain(0..first).find(|request| is_raised(*request))?;
         self.first = granted + 1;
         Some(granted)
     }

@@ -44,6 +44,8 @@ pub(super) struct Row<Q> {
     pub(super) published: Option<f64>,
     pub(super) accept: Accept,
     pub(super) basis: Basis,
+    /// Why the row is outside its tolerance, if it is known to be.
+    pub(super) outside: Option<&'static str>,
     pub(super) quantity: Q,
 }
 
@@ -58,7 +60,7 @@ impl<Q> Row<Q> {
         quantity: Q,
     ) -> Self {
         let (id, what, published) = (id.into(), what.into(), published.into());
-        Row { id, what, unit, published, accept, basis: Basis::Derived, quantity }
+        Row { id, what, unit, published, accept, basis: Basis::Derived, outside: None, quantity }
     }
 
     pub(super) fn fitted(self) -> Self {
@@ -67,6 +69,11 @@ impl<Q> Row<Q> {
 
     pub(super) fn predicted(self, fact: &'static str) -> Self {
         Row { basis: Basis::Predicted { fact }, ..self }
+    }
+
+    /// Marks a row that is outside its tolerance: it stays so, or the mark is wrong.
+    pub(super) fn outside(self, why: &'static str) -> Self {
+        Row { outside: Some(why), ..self }
     }
 }
 
@@ -92,6 +99,9 @@ pub(super) struct Comparison {
     rows: Vec<PrintedRow>,
     summary: Summary,
     not_reproduced: &'static [&'static str],
+    /// Values that are not published, and what stands for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) assumed: Vec<String>,
     /// Paths of the figures drawn.
     pub(super) figures: Vec<String>,
     /// First line of the text.
@@ -124,6 +134,8 @@ struct PrintedRow {
     accept: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<&'static str>,
 }
 
 /// Returns the rows named: a row by its id, or all rows `id/..`; without names all.
@@ -157,21 +169,31 @@ impl Comparison {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let (schema, kind, figures) = ("fpgactl.bench/1", "mock", Vec::new());
-        Ok(Comparison { schema, profile, kind, rows: printed_rows, summary, not_reproduced, figures, title })
+        let (schema, kind, rows) = ("fpgactl.bench/1", "mock", printed_rows);
+        let (assumed, figures) = (Vec::new(), Vec::new());
+        Ok(Comparison { schema, profile, kind, rows, summary, not_reproduced, assumed, figures, title })
+    }
+
+    /// Returns the rows that are not where they are expected.
+    fn wrong(&self) -> Vec<String> {
+        let name = |row: &PrintedRow| match row.within {
+            true => format!("{} (within, and marked as outside)", row.id),
+            false => row.id.clone(),
+        };
+        self.rows.iter().filter(|row| row.within == row.outside.is_some()).map(name).collect()
     }
 
     /// Prints the comparison.
     ///
     /// # Errors
-    /// [`Exit::Verification`] if `check` is set and a row is outside its tolerance.
+    /// [`Exit::Verification`] if `check` is set and a row is outside its tolerance, or within and marked as outside.
     pub(super) fn print(&self, cli: &Cli, check: bool) -> Result<()> {
         if cli.json {
             output::json(self)?;
         } else {
             output::write(text(self).as_bytes())?;
         }
-        let out: Vec<&str> = self.rows.iter().filter(|row| !row.within).map(|row| row.id.as_str()).collect();
+        let out = self.wrong();
         if check && !out.is_empty() {
             return Err(Failure::new(Exit::Verification, format!("out of tolerance: {}", out.join(", "))));
         }
@@ -223,6 +245,7 @@ fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
         },
         accept,
         at_bytes: value.at_bytes,
+        outside: row.outside,
     }
 }
 
@@ -249,13 +272,29 @@ fn text(printed: &Comparison) -> String {
         "\n{predicted} rows predicted, of {independent_facts} independent facts; {derived} rows derived, sums or multiples of \
          fitted values; {fitted} rows fitted. The profile has {fitted_values} fitted values.\n"
     );
-    text += "\nnot reproduced here:\n";
-    printed.not_reproduced.iter().for_each(|line| text += &format!("  {line}\n"));
-    if !printed.figures.is_empty() {
-        text += "\ndrawn:\n";
-        printed.figures.iter().for_each(|path| text += &format!("  {path}\n"));
-    }
+    let list = |text: &mut String, title: &str, lines: &[String]| {
+        if !lines.is_empty() {
+            *text += &format!("\n{title}:\n");
+            lines.iter().for_each(|line| *text += &format!("  {line}\n"));
+        }
+    };
+    list(&mut text, "outside, and why", &reasons(&printed.rows));
+    list(&mut text, "not reproduced here", &printed.not_reproduced.iter().map(ToString::to_string).collect::<Vec<_>>());
+    list(&mut text, "assumed, as nothing is published", &printed.assumed);
+    list(&mut text, "drawn", &printed.figures);
     text
+}
+
+/// Returns each reason with the rows that are outside for it.
+fn reasons(rows: &[PrintedRow]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (row, why) in rows.iter().filter(|row| !row.within).filter_map(|row| Some((row, row.outside?))) {
+        match reasons.iter_mut().find(|one| one.0 == why) {
+            Some((_, ids)) => ids.push(&row.id),
+            None => reasons.push((why, vec![&row.id])),
+        }
+    }
+    reasons.into_iter().map(|(why, ids)| format!("{}: {why}", ids.join(", "))).collect()
 }
 
 /// Formats a value with four significant digits; a whole number keeps all digits.
@@ -273,6 +312,20 @@ pub(super) fn assert_ids_are_different<Q>(rows: &[Row<Q>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_is_known_to_be_outside_says_why_and_has_to_stay_outside() {
+        let rows = || {
+            let one = |id: &str, ours: f64| Row::new(id, "what", "x", None, Accept::Between(1.0, 2.0), ours);
+            vec![one("a", 1.5), one("b", 3.0).outside("far away"), one("c", 4.0).outside("far away")]
+        };
+        let comparison = |rows| Comparison::measure(("p", "t"), &[], &[], rows, |ours| Ok(Value::from(*ours))).unwrap();
+        assert!(comparison(rows()).wrong().is_empty());
+        assert!(text(&comparison(rows())).contains("\noutside, and why:\n  b, c: far away\n"));
+        let mut changed = rows();
+        (changed[0].quantity, changed[1].quantity) = (2.5, 2.0);
+        assert_eq!(comparison(changed).wrong(), ["a", "b (within, and marked as outside)"]);
+    }
 
     #[test]
     fn figures_have_four_digits() {

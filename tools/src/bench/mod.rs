@@ -5,6 +5,7 @@ mod chart;
 mod circus;
 mod coll;
 mod comparison;
+mod mpi_fpga;
 mod novog;
 mod optweb;
 mod planner;
@@ -18,6 +19,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),
         System::Bluelink(arguments) => bluelink::run(cli, arguments),
+        System::MpiFpga(arguments) => mpi_fpga::run(cli, arguments),
         System::Novog(arguments) => novog::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
     }

@@ -26,6 +26,8 @@ pub(crate) enum System {
     Circus(Circus),
     /// Compare the figures of the BlueLink paper with the mock
     Bluelink(Bluelink),
+    /// Compare the figures of the MPI-FPGA paper with the mock
+    MpiFpga(MpiFpga),
     /// Compare figures of Novo-G# with the mock
     #[command(name = "novo-g")]
     Novog(Novog),
@@ -138,6 +140,17 @@ pub(crate) struct Circus {
 pub(crate) struct Bluelink {
     /// Draw figures 3 and 4 of the paper into this directory, and tables I and II
     /// as published
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MpiFpga {
+    /// Draw figures 8 to 12 of the paper, as far as the mock has them, into this
+    /// directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
