@@ -55,6 +55,7 @@ mod size;
 mod source;
 mod stats;
 mod topo;
+mod tracing;
 mod units;
 mod verification;
 
