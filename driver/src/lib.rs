@@ -87,6 +87,7 @@ mod report;
 mod sequencer;
 mod shell;
 mod stats;
+pub mod trace;
 mod transport;
 pub mod xdma;
 

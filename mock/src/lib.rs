@@ -46,6 +46,7 @@ pub use channels::ChannelCards;
 pub use fabric::{Clock, Fabric, LateDma};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
+pub use net::transfers::LinkTransfer;
 pub use profile::{Basis, Component, Hardware, Profile, ProfileError, Shell, System};
 pub use proto::{circus, communicator_table, mpi_fpga, novog};
 pub use world::Statistics;

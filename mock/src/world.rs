@@ -23,6 +23,7 @@ use crate::engine::{Agenda, Time};
 use crate::fault::Fault;
 use crate::net::link::Link;
 use crate::net::noise::Dice;
+use crate::net::transfers::TransferLog;
 use crate::net::wiring::Ports;
 use crate::profile::Profile;
 use crate::proto::optweb::lane::LaneId;
@@ -117,6 +118,8 @@ pub(crate) struct Core {
     /// Chooses what bit errors hit.
     pub(crate) link_dice: Dice,
     pub(crate) statistics: Statistics,
+    /// What links carry, if a trace is recorded.
+    pub(crate) transfers: Option<TransferLog>,
     pub(crate) next_burst: u64,
     /// Data that moves at this instant; all other events wait for it.
     pub(crate) moving: Option<Move>,
@@ -174,6 +177,7 @@ impl Core {
             host,
             link_dice: Dice::default(),
             statistics: Statistics::default(),
+            transfers: None,
             next_burst: 0,
             moving: None,
             watches: Vec::new(),

@@ -58,6 +58,31 @@ impl AtomicFile {
         self.writer.write_all(data).map_err(|error| failed(&self.path, &error))
     }
 
+    /// Writes `data`, the first of the file. If the disk has no room for all of it, keeps as much of what was written as `whole`
+    /// says. Returns the bytes kept, and the error.
+    pub(crate) fn append_what_fits(&mut self, data: &[u8], whole: fn(&[u8]) -> usize) -> (usize, io::Result<()>) {
+        let file = self.writer.get_mut();
+        let mut written = 0;
+        let outcome = loop {
+            if written == data.len() {
+                break Ok(());
+            }
+            match file.write(&data[written..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if outcome.is_ok() {
+            return (written, outcome);
+        }
+        let kept = whole(&data[..written]);
+        // A pipe or a device keeps what it got.
+        let cut = self.temporary.as_ref().map(|_| file.set_len(kept as u64));
+        (kept, outcome.or_else(|error| cut.transpose().and(Err(error))))
+    }
+
     /// Flushes the data to disk.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         self.writer.flush().map_err(|error| failed(&self.path, &error))?;

@@ -7,7 +7,7 @@ use cmdseq::Capabilities;
 use cmdseq::plan::Plan;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::sysfs::PciFunction;
-use fpga_select::{Kind, Selection, Selector};
+use fpga_select::{Fabric, Kind, Selection, Selector};
 
 use crate::cli::Cli;
 use crate::exit::{Failure, Result};
@@ -25,6 +25,8 @@ pub(crate) struct Cards {
     pub(crate) selector: String,
     pub(crate) kind: Kind,
     pub(crate) cluster: Cluster,
+    /// The fabric of mock cards in this process.
+    pub(crate) fabric: Option<Fabric>,
 }
 
 /// Returns the selector of `--cards`, else the default mock cards.
@@ -105,7 +107,7 @@ impl Cards {
     /// Takes opened functions into use.
     pub(crate) fn of(selection: Selection) -> Result<Self> {
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
-        Ok(Cards { selector: selection.selector, kind: selection.kind, cluster })
+        Ok(Cards { selector: selection.selector, kind: selection.kind, cluster, fabric: selection.fabric })
     }
 
     /// Nodes of the cards in the fabric, by rank.

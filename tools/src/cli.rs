@@ -275,6 +275,11 @@ pub(crate) struct Coll {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
 
+    /// Record a trace in Perfetto's format into this file; with --rank, FILE-RANK
+    /// (docs/traces.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) processes: Processes,
 }
@@ -425,6 +430,10 @@ pub(crate) struct Run {
     /// Time limit for the cards, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: f64,
+
+    /// Record a trace in Perfetto's format into this file (docs/traces.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// A buffer, and the file to load it from or to dump it to.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cmdseq::plan::{self, Collective, Plan};
+use fpga_driver::trace::Moment;
 use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
 use serde::Serialize;
@@ -18,8 +19,9 @@ use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::npy::{self, Element, Input};
 use crate::plan::{Times, bound_us};
+use crate::tracing::{Tracing, Written};
 use crate::units::{gbps, microseconds, rounded};
-use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size};
+use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size, tracing};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -57,6 +59,8 @@ struct Printed<'a> {
     extrapolated: bool,
     notes: Vec<String>,
     outputs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Written>,
 }
 
 /// Statistics over all repetitions.
@@ -89,20 +93,40 @@ const SKEWS_PRINTED: usize = 16;
 const DELAY_MAX_CYCLES: u64 = 1 << 36;
 
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
+    let began = Moment::now();
     let interrupt = Interrupt::listen()?;
     let inputs = arguments.input.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>();
     let timeout = Duration::from_secs_f64(arguments.timeout);
     let terms = terms(arguments);
     let (mut cards, inputs) = processes::open(cli, &arguments.processes, timeout, &interrupt, &terms, inputs)?;
-    let work = Work::prepare(arguments, inputs, &cards);
-    let work = processes::agree(&mut cards, work)?;
+    let trace = tracing::path(arguments.trace.as_deref(), arguments.processes.rank);
+    let prepared = prepare(arguments, inputs, &mut cards, trace.as_deref(), began);
+    let (work, tracing) = processes::agree(&mut cards, prepared)?;
     let outcome = interrupt.of(work.run(&mut cards, &interrupt));
+    // Most of all if it has failed.
+    let trace = tracing.map(|tracing| tracing.finish(&mut cards));
     let (report, outputs) = processes::agree(&mut cards, outcome)?;
     if cards.cluster.peers().rank() == 0 {
-        let printed = printed(&cards, arguments, &work.plan, &report, work.partial.clone(), outputs);
+        let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
         if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
     }
-    cards.cluster.close().map_err(Failure::from)
+    cards.cluster.close().map_err(Failure::from)?;
+    trace.map_or(Ok(()), |trace| trace.outcome())
+}
+
+/// Prepares the collective, and begins the trace.
+fn prepare<'a>(
+    arguments: &'a Coll,
+    inputs: Vec<Input>,
+    cards: &mut Cards,
+    trace: Option<&Path>,
+    began: Moment,
+) -> Result<(Work<'a>, Option<Tracing>)> {
+    tracing::start(trace, cards, began)?;
+    let begin = Moment::now();
+    let work = Work::prepare(arguments, inputs, cards, trace)?;
+    cards.cluster.end_span("plan", begin);
+    Ok((work, Tracing::create(trace)?))
 }
 
 /// Options that must be the same on all ranks, and their values.
@@ -145,7 +169,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn prepare(arguments: &'a Coll, inputs: Vec<Input>, cards: &Cards) -> Result<Self> {
+    fn prepare(arguments: &'a Coll, inputs: Vec<Input>, cards: &Cards, trace: Option<&Path>) -> Result<Self> {
         let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
         let element =
             arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
@@ -161,7 +185,8 @@ impl<'a> Work<'a> {
         let path = arguments.output.as_deref();
         let own = collective::held_ranks_with_output(&plan, cards);
         let read = arguments.input.iter().chain(&arguments.operation.terms.calibration).collect::<Vec<_>>();
-        input_file::check_outputs(&read, &outputs(&plan, path, &own))?;
+        let written = outputs(&plan, path, &own).into_iter().chain(trace.map(Path::to_owned)).collect::<Vec<_>>();
+        input_file::check_outputs(&read, &written)?;
         if cards.kind == Kind::Mock {
             host_memory::check_mock(&plan)?;
         }
@@ -179,7 +204,9 @@ impl<'a> Work<'a> {
             .end_at_once_during(|| cards.cluster.execute(&self.plan.set, &self.execution))?
             .map_err(|error| cards.failure(error))?;
         collective::check_barrier(&self.plan, &report)?;
+        let begin = Moment::now();
         let checked = interrupt.of(self.check_and_write(cards, interrupt));
+        cards.cluster.end_span("check", begin);
         // If any output is wrong, no file of any rank appears.
         let files = processes::agree(cards, checked)?;
         files.into_iter().try_for_each(Finished::commit)?;
@@ -258,11 +285,11 @@ impl Work<'_> {
 fn printed<'a>(
     cards: &'a Cards,
     arguments: &Coll,
-    plan: &'a Plan,
+    work: &'a Work<'_>,
     report: &Report,
-    partial: Option<String>,
     outputs: Vec<String>,
 ) -> Printed<'a> {
+    let plan = &work.plan;
     let us = |cycles| rounded(report.microseconds(cycles));
     let is_barrier = plan.request.collective == Collective::Barrier;
     let arrival_us = us(collective::duration_cycles(plan, report.t2_cycles, report.arrival_cycles));
@@ -294,8 +321,9 @@ fn printed<'a>(
         seed: arguments.input.is_empty().then_some(arguments.seed),
         repeat: arguments.repeat,
         extrapolated: cards.capabilities().extrapolated,
-        notes: plan.notes.iter().cloned().chain(partial).collect(),
+        notes: plan.notes.iter().cloned().chain(work.partial.clone()).collect(),
         outputs,
+        trace: None,
     }
 }
 
@@ -356,6 +384,7 @@ fn text(printed: &Printed<'_>) -> String {
     }
     rows.extend(printed.outputs.iter().map(|path| row("written", path.clone())));
     let mut text = output::table(&rows);
+    text.extend(printed.trace.iter().map(Written::text));
     if printed.mock {
         text += MOCK_NOTE;
     }

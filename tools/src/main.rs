@@ -56,6 +56,7 @@ mod size;
 mod source;
 mod stats;
 mod topo;
+mod tracing;
 mod units;
 mod verification;
 

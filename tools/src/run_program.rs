@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
+use cmdseq::plan::ProgramSet;
 use cmdseq::{AddressSpace, Completion, Instruction};
+use fpga_driver::trace::Moment;
 use fpga_driver::{Bound, Card, Cluster, Error, Outcome};
 use fpga_hal::DmaBuffer;
 use serde::Serialize;
@@ -25,6 +27,7 @@ use crate::npy::{self, Element, Input};
 use crate::output;
 use crate::run_persistent;
 use crate::source::{self, Loaded};
+use crate::tracing::{self, Tracing, Written};
 use crate::units::rounded;
 use crate::verification::verify_programs;
 
@@ -44,6 +47,8 @@ struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     persistent: Option<run_persistent::Printed>,
     outputs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Written>,
 }
 
 #[derive(Serialize)]
@@ -65,60 +70,32 @@ struct PrintedCompletion {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
+    let began = Moment::now();
     let interrupt = Interrupt::listen()?;
     let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
+    let trace = arguments.trace.as_deref();
+    tracing::start(trace, &mut cards, began)?;
+    let begin = Moment::now();
     let nodes = cards.nodes();
     let ranks = nodes.len() as u32;
     let options = Options { ranks: Some(ranks), raw_host: arguments.allow_raw_host, ..Options::default() };
     let (loaded, read) = source::load(&arguments.file, arguments.root.as_deref(), &options)?;
     let assembly = loaded.assembly();
-    let mut set = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
+    let set = verify_programs(&loaded, &cards, arguments.expect.as_ref(), arguments.persistent)?;
     let loads = arguments.load.iter().map(|one| Load::open(one, assembly)).collect::<Result<Vec<_>>>()?;
     let dumps = dumps(&arguments.dump, assembly, arguments.dtype)?;
     let read = read.iter().chain(arguments.load.iter().map(|load| &load.path)).collect::<Vec<_>>();
-    input_file::check_outputs(&read, &dumps.iter().map(|dump| &dump.path).collect::<Vec<_>>())?;
+    let written = dumps.iter().map(|dump| dump.path.as_path()).chain(trace).collect::<Vec<_>>();
+    input_file::check_outputs(&read, &written)?;
 
-    let timeout = Duration::from_secs_f64(arguments.timeout);
     let layouts = assembly.programs.iter().map(HostLayout::of).collect::<Result<Vec<_>>>()?;
     host_memory::check(layouts.iter().fold(0, |sum, layout| sum.saturating_add(layout.bytes)))?;
-    let mut runs = Vec::new();
-    cards.cluster.set_timeout(timeout);
-    for (index, (program, layout)) in assembly.programs.iter().zip(layouts).enumerate() {
-        let card = cards.cluster.card_mut(index);
-        runs.push(RankRun::new(card, program, layout)?);
-        let loaded = card.load_tables(&program.tables);
-        loaded.map_err(|error| cards.failed("tables", error))?;
-    }
-    if !arguments.persistent {
-        // Stored programs define their own communicators.
-        for communicator in &set.communicators {
-            cards.cluster.define(communicator).map_err(|error| cards.failed("communicators", error))?;
-        }
-    }
-    for load in &loads {
-        for rank in &load.ranks {
-            interrupt.check()?;
-            load.write(&mut cards, &runs[*rank as usize])?;
-        }
-    }
-    let (persistent, failure) = if arguments.persistent {
-        for (program, run) in set.programs.iter_mut().zip(&runs) {
-            program.instructions.clone_from(&run.instructions);
-        }
-        let launched = run_persistent::run(&mut cards, set, arguments.repeat, timeout, &interrupt)?;
-        (Some(launched), None)
-    } else {
-        let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &nodes, &runs, timeout))?;
-        runs.iter_mut().zip(outcome.completions).for_each(|(run, completions)| run.completions = completions);
-        (None, outcome.result.err().map(|error| failure(&cards, error, &loaded)))
-    };
-    let mut outputs = Vec::new();
-    if failure.is_none() {
-        for dump in &dumps {
-            interrupt.check()?;
-            outputs.push(dump.write(&mut cards, &runs[dump.rank as usize])?);
-        }
-    }
+    cards.cluster.end_span("plan", begin);
+    let tracing = Tracing::create(trace)?;
+    let ran = Work { arguments, loaded: &loaded, layouts, loads, dumps }.run(&mut cards, set, &interrupt);
+    // Most of all if it has failed.
+    let trace = tracing.map(|tracing| tracing.finish(&mut cards));
+    let Ran { runs, persistent, failure, outputs } = ran?;
 
     let printed = Printed {
         schema: "fpgactl.run/1",
@@ -129,12 +106,81 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         completions: completions(&runs, &nodes, &loaded, cards.capabilities().clock_khz),
         persistent,
         outputs,
+        trace: trace.clone(),
     };
     match cli.json {
         true => output::json(&printed)?,
         false => output::write(text(&printed).as_bytes())?,
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)?;
+    trace.map_or(Ok(()), |trace| trace.outcome())
+}
+
+/// A program to run, and the files around it.
+struct Work<'p> {
+    arguments: &'p cli::Run,
+    loaded: &'p Loaded,
+    /// By rank.
+    layouts: Vec<HostLayout>,
+    loads: Vec<Load>,
+    dumps: Vec<Dump>,
+}
+
+/// What became of it.
+struct Ran<'p> {
+    runs: Vec<RankRun<'p>>,
+    persistent: Option<run_persistent::Printed>,
+    failure: Option<Failure>,
+    outputs: Vec<String>,
+}
+
+impl<'p> Work<'p> {
+    /// Loads the buffers, runs the programs, and writes the files.
+    fn run(self, cards: &mut Cards, mut set: ProgramSet, interrupt: &Interrupt) -> Result<Ran<'p>> {
+        let Work { arguments, loaded, layouts, loads, dumps } = self;
+        let (nodes, timeout) = (cards.nodes(), Duration::from_secs_f64(arguments.timeout));
+        let mut runs = Vec::new();
+        cards.cluster.set_timeout(timeout);
+        for (index, (program, layout)) in loaded.assembly().programs.iter().zip(layouts).enumerate() {
+            let card = cards.cluster.card_mut(index);
+            runs.push(RankRun::new(card, program, layout)?);
+            let loaded = card.load_tables(&program.tables);
+            loaded.map_err(|error| cards.failed("tables", error))?;
+        }
+        if !arguments.persistent {
+            // Stored programs define their own communicators.
+            for communicator in &set.communicators {
+                cards.cluster.define(communicator).map_err(|error| cards.failed("communicators", error))?;
+            }
+        }
+        for load in &loads {
+            for rank in &load.ranks {
+                interrupt.check()?;
+                let begin = Moment::now();
+                load.write(cards, &runs[*rank as usize])?;
+                cards.cluster.end_span("copy in", begin);
+            }
+        }
+        let (persistent, failure) = if arguments.persistent {
+            for (program, run) in set.programs.iter_mut().zip(&runs) {
+                program.instructions.clone_from(&run.instructions);
+            }
+            let launched = run_persistent::run(cards, set, arguments.repeat, timeout, interrupt)?;
+            (Some(launched), None)
+        } else {
+            let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &nodes, &runs, timeout))?;
+            runs.iter_mut().zip(outcome.completions).for_each(|(run, completions)| run.completions = completions);
+            (None, outcome.result.err().map(|error| crate::run_program::failure(cards, error, loaded)))
+        };
+        let mut outputs = Vec::new();
+        for dump in dumps.iter().filter(|_| failure.is_none()) {
+            interrupt.check()?;
+            let begin = Moment::now();
+            outputs.push(dump.write(cards, &runs[dump.rank as usize])?);
+            cards.cluster.end_span("copy out", begin);
+        }
+        Ok(Ran { runs, persistent, failure, outputs })
+    }
 }
 
 /// The host memory that contains a buffer, and the buffer's offset.
@@ -269,6 +315,7 @@ fn text(printed: &Printed<'_>) -> String {
     for path in &printed.outputs {
         text += &format!("written: {path}\n");
     }
+    text.extend(printed.trace.iter().map(Written::text));
     if printed.mock {
         text += MOCK_NOTE;
     }

@@ -248,7 +248,7 @@ impl Card {
         let identity = Identity { name: self.name(), node: self.node, is_mock: self.is_mock(), depth: queue.depth() };
         let publication = Publication::create(directory, &identity, queue.state())?;
         let path = publication.path();
-        self.queue.ledger.publish(Box::new(publication));
+        self.queue.ledger.publish(publication);
         Ok(path)
     }
 

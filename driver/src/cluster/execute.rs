@@ -23,6 +23,7 @@ use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 use crate::sequencer::state::CYCLES_MASK;
+use crate::trace::spans::Moment;
 
 /// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
 const BARRIERS: usize = 2;
@@ -41,7 +42,7 @@ impl Cluster {
     /// not among the cards, or there is not one program for each. If a card of the set does not run, [`Error::Removed`] or
     /// [`Error::NotRunning`], and nothing was launched.
     pub fn execute(&mut self, set: &ProgramSet, execution: &Execution) -> Result<Report> {
-        let group = &set.nodes;
+        let (group, begin) = (&set.nodes, Moment::now());
         check_programs(set)?;
         if execution.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least 1"));
@@ -86,7 +87,10 @@ impl Cluster {
             true => Repetitions::new(runs.iter().filter(|run| !run.program.is_empty()).count()),
             false => Repetitions::listing(),
         };
+        self.end_span("prepare", begin);
+        let begin = Moment::now();
         let ending = self.run_ranks(&mut runs, &mut counted, deadline);
+        self.end_span("wait", begin);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
         let outcome = self.conclude(group, &indices, ending, || counted.list(), deadline);
         opened.into_iter().for_each(|through| self.close_after(through));

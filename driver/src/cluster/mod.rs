@@ -13,6 +13,7 @@ pub(crate) mod registration;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod synchronise;
+mod tracing;
 pub(crate) mod windows;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::communicators::roster::{Member, difference};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
+use crate::trace::spans::{Moment, Spans};
 
 /// Cards of one fabric, all of them or some: a roster of members, and the cards that this process holds.
 ///
@@ -45,6 +47,8 @@ pub struct Cluster {
     pub(crate) registry: Registry,
     /// Of the windows to be opened.
     pub(crate) keys: Keys,
+    /// What the host does, if a trace is recorded.
+    spans: Option<Box<Spans>>,
 }
 
 /// What a timeout leaves undefined.
@@ -84,7 +88,7 @@ impl Cluster {
         let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
         let member = |card: &Card| Member { node: card.node(), peer: 0, name: card.name().to_owned() };
         let group = Group::alone(cards.iter().map(member).collect());
-        Ok(Cluster { cards, group, order, registry, keys: Keys::default() })
+        Ok(Cluster { cards, group, order, registry, keys: Keys::default(), spans: None })
     }
 
     /// All members, by rank of the process that holds their card, then by node.
@@ -145,8 +149,10 @@ impl Cluster {
     /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
     pub fn write_input(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
         let (node, program) = of_rank(set, rank)?;
-        self.write_range(node, &program.input, "input", offset, data)
-            .map_err(|error| in_phase(error, &set.nodes, "copy in"))
+        let begin = Moment::now();
+        let written = self.write_range(node, &program.input, "input", offset, data);
+        self.end_span("copy in", begin);
+        written.map_err(|error| in_phase(error, &set.nodes, "copy in"))
     }
 
     /// Fetches bytes `offset` and on of rank `rank`'s output from where the programs of `set` have left them.
@@ -155,8 +161,10 @@ impl Cluster {
     /// As [`write_input`](Cluster::write_input).
     pub fn read_output(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
         let (node, program) = of_rank(set, rank)?;
-        self.read_range(node, &program.output, "output", offset, data)
-            .map_err(|error| in_phase(error, &set.nodes, "copy out"))
+        let begin = Moment::now();
+        let read = self.read_range(node, &program.output, "output", offset, data);
+        self.end_span("copy out", begin);
+        read.map_err(|error| in_phase(error, &set.nodes, "copy out"))
     }
 
     /// Writes bytes `offset` and on of what lies in `pieces` of node `node`'s memory.

@@ -21,6 +21,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
 use crate::ledger::token::Tokens;
 use crate::report::times::Times;
+use crate::trace::spans::Moment;
 
 /// Launches in flight for which there is room without allocating.
 const FLIGHTS: usize = 16;
@@ -383,8 +384,10 @@ impl Cluster {
         if !self.is_alone() {
             return self.finish_together(prepared, deadline);
         }
+        let begin = Moment::now();
+        let ran = ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline);
+        self.end_span("wait", begin);
         let cards = &mut self.cards;
-        let ran = ranks::run(cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline);
         let mut ended = ran.map(drop);
         let has_failed = prepared.ranks.iter().any(Rank::has_failed);
         if ended.is_ok() && !has_failed && !prepared.ranks.iter().all(Rank::is_done) {

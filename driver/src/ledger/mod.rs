@@ -2,6 +2,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod cells;
+mod observers;
 mod results;
 pub(crate) mod state;
 pub(crate) mod submission;
@@ -19,10 +20,12 @@ use fpga_hal::DmaBuffer;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Held;
 use crate::ledger::cells::{Cells, FREE, PENDING, free};
+use crate::ledger::observers::Observers;
 use crate::ledger::results::{Results, aborted};
 use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::token::{Entry, Token};
 use crate::stats::publication::Publication;
+use crate::trace::recording::Recording;
 
 /// The instructions of one queue.
 ///
@@ -71,8 +74,10 @@ pub(crate) struct Ledger {
     tables: Tables,
     /// Host memory that resident programs name, by slot: kept as long as the program may be on the card.
     residents: BTreeMap<u32, Vec<Arc<DmaBuffer>>>,
-    /// Where the counts are published.
-    publication: Option<Box<Publication>>,
+    /// Who is told of all this.
+    observers: Option<Box<Observers>>,
+    /// Whether a stored instruction may change `tables`, or is recorded.
+    is_noticed: bool,
 }
 
 impl Ledger {
@@ -96,7 +101,8 @@ impl Ledger {
             poison: None,
             tables: Tables::new(),
             residents: BTreeMap::new(),
-            publication: None,
+            observers: None,
+            is_noticed: false,
         }
     }
 
@@ -113,15 +119,38 @@ impl Ledger {
     pub(crate) fn set_state(&mut self, state: State) {
         self.state = state;
         self.credits = 0;
-        if let Some(publication) = &mut self.publication {
-            publication.state(state);
+        if let Some(observers) = &mut self.observers {
+            observers.state(state);
         }
     }
 
     /// Publishes the counts from now on; those before are not in them.
-    pub(crate) fn publish(&mut self, mut publication: Box<Publication>) {
+    pub(crate) fn publish(&mut self, mut publication: Publication) {
         publication.submitted(self.rung.wrapping_sub(self.taken));
-        self.publication = Some(publication);
+        self.observers.get_or_insert_default().publication = Some(publication);
+    }
+
+    /// Records what goes through the queue from now on. Nothing is in flight.
+    pub(crate) fn record(&mut self, recording: Recording) {
+        debug_assert_eq!(self.in_flight(), 0);
+        self.observers.get_or_insert_default().recording = Some(recording);
+        self.is_noticed = true;
+    }
+
+    /// Ends the recording, if there is one.
+    pub(crate) fn take_recording(&mut self) -> Option<Recording> {
+        let recording = self.observers.as_mut()?.recording.take();
+        self.observers.take_if(|observers| observers.publication.is_none());
+        self.set_noticed();
+        recording
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.observers.as_ref().is_some_and(|observers| observers.recording.is_some())
+    }
+
+    fn set_noticed(&mut self) {
+        self.is_noticed = !self.tables.is_empty() || self.is_recorded();
     }
 
     /// Why nothing read from the card is trusted; it stays until [`restart`](Ledger::restart).
@@ -161,13 +190,28 @@ impl Ledger {
         self.pushed == self.rung
     }
 
+    /// Notes that the doorbell is about to be rung.
+    #[inline(always)]
+    pub(crate) fn set_ringing(&mut self) {
+        if self.is_noticed {
+            self.notice_ringing();
+        }
+    }
+
+    #[cold]
+    fn notice_ringing(&mut self) {
+        if let Some(observers) = &mut self.observers {
+            observers.ringing();
+        }
+    }
+
     /// Notes that the card was told of the `pushed` instructions stored.
     #[inline]
     pub(crate) fn set_rung(&mut self, pushed: u32) {
         debug_assert!(!self.must_announce(), "no room for all completions: {self:?}");
         debug_assert_eq!(pushed, self.pushed);
-        if let Some(publication) = &mut self.publication {
-            publication.submitted(pushed.wrapping_sub(self.rung));
+        if let Some(observers) = &mut self.observers {
+            observers.rung(self.rung, pushed);
         }
         self.rung = pushed;
         self.assert_order();
@@ -257,8 +301,8 @@ impl Ledger {
         self.pushed = self.pushed.wrapping_add(1);
         debug_assert_ne!(self.credits, 0, "no room: {self:?}");
         self.credits = self.credits.wrapping_sub(1);
-        if !self.tables.is_empty() {
-            self.forget_loaded(instruction);
+        if self.is_noticed {
+            self.notice(instruction);
         }
         self.assert_order();
         Entry { cell, tag, operation: instruction.operation }
@@ -302,8 +346,19 @@ impl Ledger {
         self.states.set(entry.cell, FREE);
     }
 
-    /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
+    /// Takes note of the instruction pushed last.
     #[cold]
+    fn notice(&mut self, instruction: &Instruction) {
+        if !self.tables.is_empty() {
+            self.forget_loaded(instruction);
+            self.set_noticed();
+        }
+        if let Some(observers) = &mut self.observers {
+            observers.stored(self.pushed.wrapping_sub(1), instruction);
+        }
+    }
+
+    /// Forgets what is in the card's tables if an instruction, or a resident program that it launches, loads some.
     fn forget_loaded(&mut self, instruction: &Instruction) {
         match instruction.operation {
             Operation::Table => drop(self.tables.remove(&(instruction.extent as u16))),
@@ -319,6 +374,7 @@ impl Ledger {
     /// Notes that the card has `table` in `slot`.
     pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
         self.tables.insert(slot, table);
+        self.is_noticed = true;
     }
 
     /// Keeps `buffers`, which the program that is about to be stored in `slot` names, besides those of the one before.
@@ -363,8 +419,8 @@ impl Ledger {
             self.release(self.taken);
         }
         let cell = self.cells[self.place(self.taken)];
-        if let Some(publication) = &mut self.publication {
-            publication.completed(&completion);
+        if let Some(observers) = &mut self.observers {
+            observers.completed(self.taken, &completion);
         }
         self.results.set(cell, completion);
         if !self.states.complete(cell) {
@@ -377,8 +433,8 @@ impl Ledger {
     /// Gives everything in flight the status aborted and releases its memory. The card has stopped or was reset.
     pub(crate) fn abort_all(&mut self) {
         // None of them will be asked for.
-        if let Some(publication) = &mut self.publication {
-            publication.submitted(self.pushed.wrapping_sub(self.rung));
+        if let Some(observers) = &mut self.observers {
+            observers.never_rung(self.pushed.wrapping_sub(self.rung));
         }
         self.rung = self.pushed;
         while self.taken != self.pushed {
@@ -390,6 +446,7 @@ impl Ledger {
     pub(crate) fn forget_card(&mut self) {
         self.tables.clear();
         self.residents.clear();
+        self.set_noticed();
     }
 
     /// Begins to count anew, with nothing in flight.
@@ -402,8 +459,8 @@ impl Ledger {
         (self.pushed, self.rung, self.taken, self.announced) = (0, 0, 0, 0);
         self.poison = None;
         self.set_state(State::Running);
-        if let Some(publication) = &mut self.publication {
-            publication.restarted();
+        if let Some(observers) = &mut self.observers {
+            observers.restarted();
         }
     }
 

@@ -238,6 +238,7 @@ impl QueuePair {
             self.announce()?;
         }
         let pushed = self.ledger.pushed();
+        self.ledger.set_ringing();
         each!(&self.transport, one => one.ring(pushed).map_err(|error| self.note(error))?);
         self.ledger.set_rung(pushed);
         Ok(())

@@ -42,6 +42,18 @@ impl Clock {
         };
         (cycles as u64).wrapping_add(self.first)
     }
+
+    /// Returns when the counter last had the value `count`, of which the low 48 bits are known: the beginning of that cycle. 0 if
+    /// that was before the fabric was made.
+    pub(crate) fn time(&self, count: u64, now: Time) -> Time {
+        let known = (1 << 48) - 1;
+        let present = self.count(now).wrapping_sub(self.first);
+        let ago = present.wrapping_add(self.first).wrapping_sub(count) & known;
+        let cycles = Time::from(present.saturating_sub(ago));
+        let (rate, million) = ((MILLION + self.ppm).cast_unsigned(), MILLION.cast_unsigned());
+        let at = (cycles * Time::from(self.period_ps) * Time::from(million)).div_ceil(Time::from(rate));
+        at.saturating_sub(Time::from(self.phase_ps))
+    }
 }
 
 #[cfg(test)]
@@ -60,5 +72,19 @@ mod tests {
         // 99, 33, 33 and 99 millionths off, within the cycle that a phase is.
         let expected = [200_000_000 - 19_800, 200_000_000 - 6_600, 200_000_000 + 6_600, 200_000_000 + 19_800];
         assert!(counts(99).iter().zip(expected).all(|(count, exact)| count.abs_diff(exact) <= 1), "{:?}", counts(99));
+    }
+
+    #[test]
+    fn the_time_of_a_count_is_the_beginning_of_its_cycle() {
+        let now = 3_000_000_000_000_000_000;
+        for (node, drift) in [(0, 0), (3, 0), (0, 99), (2, 99), (3, 1000)] {
+            let clock = Clock::new(5_000, node, 4, drift);
+            for at in [0, 4_999, 5_000, 123_456_789, now - 5_001, now] {
+                let (count, known) = (clock.count(at), (1 << 48) - 1);
+                let found = clock.time(count & known, if at < now / 2 { at + 77_777 } else { now });
+                assert_eq!(clock.count(found), count, "node {node}, {drift} ppm, at {at}");
+                assert!(found <= at && at - found <= 5_010, "node {node}, {drift} ppm: {found} for {at}");
+            }
+        }
     }
 }

@@ -16,6 +16,8 @@ use crate::card::user_logic::UserLogic;
 use crate::fabric::clock::Shared;
 use crate::fabric::endpoint::CardEndpoint;
 use crate::fault::Fault;
+use crate::model::logged::picoseconds;
+use crate::net::transfers::{LinkTransfer, TransferLog};
 use crate::profile::{Profile, ProfileError};
 use crate::world::{Core, Statistics};
 
@@ -128,6 +130,25 @@ impl Fabric {
                 card.user_logic = Some(logic);
             }
         });
+    }
+
+    /// Logs from now on what cards send to others, up to `limit` transfers, until [`take_transfers`](Self::take_transfers).
+    pub fn log_transfers(&self, limit: usize) {
+        self.shared.access(|core| core.transfers = Some(TransferLog::new(limit)));
+    }
+
+    /// Ends the log. Returns the transfers in the order of their ends, and how many had no room; none if nothing was logged.
+    pub fn take_transfers(&self) -> (Vec<LinkTransfer>, u64) {
+        self.shared.access(|core| core.transfers.take()).map(TransferLog::into_transfers).unwrap_or_default()
+    }
+
+    /// Returns when the cycle counter of the card at `node` last had the value `count`, of which the low 48 bits are known: the
+    /// beginning of that cycle, in picoseconds of the fabric's time. `None` if the fabric has no such node.
+    pub fn time_of(&self, node: u32, count: u64) -> Option<u64> {
+        self.shared.access(|core| {
+            let card = core.cards.get(node as usize)?;
+            Some(picoseconds(card.clock.time(count, core.now)))
+        })
     }
 
     /// Advances virtual time on a thread instead of inside accesses. For fabrics that are served to other processes. Returns

@@ -6,6 +6,7 @@ mod faults;
 mod fold;
 mod garbled;
 mod host_dma;
+pub(crate) mod logged;
 mod moves;
 mod posted;
 mod rdma;

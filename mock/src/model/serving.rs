@@ -42,7 +42,7 @@ impl Core {
         }
     }
 
-    fn served(&self, id: ServedId) -> Option<&Served> {
+    pub(super) fn served(&self, id: ServedId) -> Option<&Served> {
         let is_it = |one: &&Served| one.port == id.port && one.lane == id.at.lane && one.number == id.number;
         self.cards[id.at.card].served.iter().find(is_it)
     }

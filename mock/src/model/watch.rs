@@ -10,6 +10,7 @@ impl Core {
     /// Starts a stream of `bytes`, rounded up to whole beats: a partial last beat takes the time of a whole one.
     pub(crate) fn start_stream(&mut self, bytes: u64, passes: Vec<ResourceId>, purpose: StreamPurpose) {
         let bytes = self.whole_beats(bytes);
+        self.log_begin(&purpose);
         let Some((fault, before)) = self.take_watch(&purpose, bytes) else {
             self.rates.start(self.now, bytes, passes, purpose);
             return;

@@ -10,4 +10,5 @@ pub(crate) mod payload;
 pub(crate) mod replay;
 pub(crate) mod router;
 pub(crate) mod serial;
+pub(crate) mod transfers;
 pub(crate) mod wiring;

@@ -81,6 +81,10 @@ pub(crate) struct Sweep {
     /// Draw latency and bus bandwidth over size into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+
+    /// Record a trace in Perfetto's format into this file (docs/traces.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// Most repetitions of a measurement: the report of the driver has the times of so many.

@@ -193,6 +193,7 @@ impl Core {
     }
 
     pub(crate) fn stream_ended(&mut self, purpose: StreamPurpose) {
+        self.log_end(&purpose);
         match purpose {
             StreamPurpose::Send { at, send } => {
                 self.counted_out(at, send);

@@ -12,25 +12,33 @@ use std::time::{Duration, Instant};
 use cmdseq::CostModel;
 use cmdseq::plan::{self, Algorithm, Collective, Plan, Request};
 use fpga_driver::Execution;
+use fpga_driver::trace::Moment;
 use fpga_select::Kind;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{Algorithms, Cli, Operation, Sweep};
 use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::tracing::{self, Tracing, Written};
 use crate::{calibration, collective, host_memory, input_file, output, progress, request, size};
 use row::{Found, Row};
 
 pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
+    let began = Moment::now();
     let interrupt = Interrupt::listen()?;
     let sizes = sizes(arguments)?;
     let written: Vec<&Path> = arguments.csv.iter().chain(&arguments.svg).map(AsRef::as_ref).collect();
-    input_file::check_outputs(arguments.terms.calibration.as_slice(), &written)?;
+    let trace = arguments.trace.as_deref();
+    let checked: Vec<&Path> = written.iter().copied().chain(trace).collect();
+    input_file::check_outputs(arguments.terms.calibration.as_slice(), &checked)?;
     let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let groups = groups(arguments, &cards)?;
     let model = calibration::model(arguments.terms.calibration.as_deref(), cards.capabilities())?;
+    tracing::start(trace, &mut cards, began)?;
+    let tracing = Tracing::create(trace)?;
     let csv = arguments.csv.as_deref().map(Csv::create).transpose()?;
     let bar = progress::count((sizes.len() * groups.len()) as u64);
     let mut sweep = Sweeping { arguments, interrupt, model, bar, csv, as_json: cli.json, rows: Vec::new(), next: 0 };
@@ -39,18 +47,32 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
     }
     let measured = sweep.all(&mut cards, &groups, &sizes);
     sweep.bar.finish_and_clear();
+    let trace = tracing.map(|tracing| tracing.finish(&mut cards));
     // What was measured is kept, whatever ended the sweep.
     let drawn = arguments.svg.as_deref().map(|path| figure::draw(path, &sweep.rows)).transpose();
     measured?;
     if drawn? == Some(false) {
         return Err(Failure::new(Exit::Failed, "--svg: nothing was measured, so nothing is drawn"));
     }
-    if !cli.json {
+    if cli.json {
+        if let Some(trace) = &trace {
+            output::write(output::json_line(&Traced { schema: "fpgactl.bench-coll-trace/1", trace })?.as_bytes())?;
+        }
+    } else {
         let note = if cards.are_mock() { MOCK_NOTE } else { "" };
         let files = written.iter().map(|path| format!("written: {}\n", path.display()));
+        let files = files.chain(trace.iter().map(Written::text));
         output::write(files.chain([note.to_owned()]).collect::<String>().as_bytes())?;
     }
-    outcome(&sweep.rows)
+    outcome(&sweep.rows)?;
+    trace.map_or(Ok(()), |trace| trace.outcome())
+}
+
+/// The last line with `--json`, if a trace was recorded.
+#[derive(Serialize)]
+struct Traced<'a> {
+    schema: &'static str,
+    trace: &'a Written,
 }
 
 /// Returns the sizes, in ascending order; one of no bytes for a barrier.
@@ -148,7 +170,9 @@ impl Sweeping<'_> {
     }
 
     fn one_size(&mut self, cards: &mut Cards, group: &[u32], bytes: u64) -> Result<ControlFlow<()>> {
+        let begin = Moment::now();
         let (request, plans) = self.plans(cards, group, bytes)?;
+        cards.cluster.end_span("plan", begin);
         let is_all = self.arguments.algorithm == Some(Algorithms::All);
         for (algorithm, plan) in plans {
             // Each measurement has data of its own, or what the one before left could pass for its result.
@@ -212,7 +236,9 @@ impl Sweeping<'_> {
         let report = cards.cluster.execute(&plan.set, &execution).map_err(|error| cards.failure(error))?;
         let host_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(self.arguments.repeat);
         collective::check_barrier(plan, &report)?;
+        let begin = Moment::now();
         let wrong_bytes = self.wrong_bytes(cards, plan, &source)?;
+        cards.cluster.end_span("check", begin);
         let found = Found { report: &report, host_us, wrong_bytes };
         Ok(row.measured(plan, cards.capabilities(), &found))
     }

@@ -1,0 +1,91 @@
+//! Traces of a cluster: what the host did, and what each card said.
+
+use cmdseq::instruction::WORLD;
+
+use crate::cluster::Cluster;
+use crate::error::{Error, Result};
+use crate::trace::recording::Recording;
+use crate::trace::spans::{Moment, Spans};
+use crate::trace::{CardTrace, Trace};
+
+impl Cluster {
+    /// Records from now on what goes through the queues of the cards held here, and what the calls of this cluster do, until
+    /// [`take_trace`](Cluster::take_trace). Of each card, the latest `records` instructions and doorbells are kept
+    /// ([`RECORDS`](crate::trace::RECORDS) is a good number); their memory is allocated here. `began` is the moment that times count
+    /// from: a caller that has planned before notes it before. A trace that was begun before is dropped.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use cmdseq::Instruction;
+    /// use fpga_driver::trace::{Moment, RECORDS};
+    /// # use fpga_hal::{Domain, in_process};
+    /// # let fabric = fpga_mock::Fabric::new(fpga_mock::Profile::optweb(2))?;
+    /// # let domain = Domain::in_process();
+    /// # let functions = (0..2).map(|node| in_process::attach(fabric.endpoint(node), &domain, &format!("card {node}")));
+    /// # let functions = functions.collect::<Result<Vec<_>, _>>()?;
+    /// let mut cluster = fpga_driver::Cluster::open(functions)?;
+    /// cluster.start_trace(Moment::now(), RECORDS)?;
+    /// let begin = Moment::now();
+    /// let programs = [vec![Instruction::barrier().into()], vec![Instruction::barrier().into()]];
+    /// cluster.run(&[0, 1], &programs, std::time::Duration::from_secs(1))?.result?;
+    /// cluster.end_span("meet", begin);
+    /// let trace = cluster.take_trace().expect("it was started");
+    /// let meeting = &trace.cards[0].instructions[0];
+    /// println!("{}: {} cycles", meeting.instruction.operation.name(), meeting.completion.t2);
+    /// # assert!(trace.spans.iter().any(|span| span.name == "meet") && trace.dropped() == 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if a card has instructions in flight.
+    pub fn start_trace(&mut self, began: Moment, records: usize) -> Result<()> {
+        if let Some(busy) = self.cards.iter().find(|card| card.queue().in_flight() > 0) {
+            let value = format!("{} of {}", busy.queue().in_flight(), busy.name());
+            return Err(Error::argument("instructions in flight", value, "none when a trace begins"));
+        }
+        let spans = Spans::new(began);
+        for card in &mut self.cards {
+            let queue = card.queue_mut();
+            let recording = Recording::new(spans.began, queue.depth(), records);
+            queue.ledger.record(recording);
+        }
+        self.spans = Some(Box::new(spans));
+        Ok(())
+    }
+
+    /// Notes that what began at `begin` ends now, if a trace is recorded.
+    pub fn end_span(&mut self, name: &'static str, begin: Moment) {
+        if let Some(spans) = &mut self.spans {
+            spans.end(name, begin);
+        }
+    }
+
+    /// Ends the recording, and returns it; `None` if none was begun.
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        let spans = *self.spans.take()?;
+        let began = spans.wall;
+        let mut cards = Vec::with_capacity(self.cards.len());
+        for card in &mut self.cards {
+            let Some(recording) = card.queue_mut().ledger.take_recording() else { continue };
+            let (instructions, doorbells, dropped) = recording.into_records();
+            let world = (WORLD, (0..card.capabilities().nodes).collect());
+            let communicators = card.entries.iter().flatten().filter(|defined| defined.is_certain);
+            cards.push(CardTrace {
+                node: card.node(),
+                name: card.name().to_owned(),
+                clock_khz: card.capabilities().clock_khz,
+                is_mock: card.is_mock(),
+                depth: card.queue().depth(),
+                communicators: std::iter::once(world)
+                    .chain(communicators.map(|one| (one.id.raw(), one.members.to_vec())))
+                    .collect(),
+                instructions,
+                doorbells,
+                dropped,
+            });
+        }
+        let (spans, dropped_spans) = spans.into_spans();
+        Some(Trace { began, spans, dropped_spans, cards })
+    }
+}
