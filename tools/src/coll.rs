@@ -7,6 +7,7 @@ use std::time::Duration;
 use cmdseq::plan::{self, Collective, Plan};
 use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file::Finished;
@@ -21,8 +22,8 @@ use crate::plan::{Times, bound_us};
 use crate::units::{gbps, microseconds, rounded};
 use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     op: &'static str,
     ranks: u32,
@@ -60,7 +61,7 @@ struct Printed<'a> {
 }
 
 /// Statistics over all repetitions.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Spread {
     count: u64,
     least_us: f64,
