@@ -1,6 +1,7 @@
 //! `fpgactl asm FILE`: assembles a source into a binary.
 
 use cmdseq::asm::{Options, encode};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -8,8 +9,8 @@ use crate::exit::Result;
 use crate::source::Source;
 use crate::{atomic_file, input_file, output};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     ranks: u32,
     output: String,
@@ -17,7 +18,7 @@ struct Printed {
     programs: Vec<Program>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Program {
     rank: u32,
     instructions: usize,

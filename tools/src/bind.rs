@@ -6,6 +6,7 @@ use fpga_driver::dfl::Control;
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{BindError, Bound, Options, Sysfs};
 use fpga_select::Selector;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -13,13 +14,13 @@ use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::{address, functions, output};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     functions: Vec<Changed>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Changed {
     address: String,
     before: Option<String>,
@@ -29,8 +30,8 @@ struct Changed {
     node: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Reset<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Reset<'a> {
     schema: &'static str,
     cards: Vec<&'a str>,
     /// Scope of each reset: function, hot or bus.

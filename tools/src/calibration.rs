@@ -8,6 +8,7 @@ use std::path::Path;
 use cmdseq::calibration::{Calibration, Parameter, Unmeasured};
 use cmdseq::capability::{Timing, TimingField};
 use cmdseq::{Capabilities, CostModel};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
@@ -19,7 +20,7 @@ const SCHEMA: &str = "fpgactl.calibration/1";
 const MAX_BYTES: u64 = 16 << 20;
 
 /// A calibration file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     schema: String,
@@ -32,7 +33,7 @@ pub(crate) struct File {
     links: Vec<Link>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
     name: String,
@@ -42,14 +43,14 @@ struct Measured {
     residual_percent: f64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NotMeasured {
     name: String,
     why: String,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Link {
     from: u32,

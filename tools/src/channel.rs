@@ -5,19 +5,20 @@ use std::path::Path;
 
 use cmdseq::asm::Diagnostic;
 use fpga_channels::{BYTES_MAX, Definition, End};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{ChannelCheck, Cli};
 use crate::exit::{Failure, Result};
 use crate::{input_file, output};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     channels: Vec<Channel<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Channel<'a> {
     id: u8,
     #[serde(rename = "type")]
@@ -27,7 +28,7 @@ struct Channel<'a> {
     reader: ChannelEnd<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct ChannelEnd<'a> {
     name: &'a str,
     depth: u32,

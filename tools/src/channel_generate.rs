@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fpga_channels::{File, Part, Refusal, generate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file::AtomicFile;
@@ -10,13 +11,13 @@ use crate::cli::{ChannelGenerate, Cli};
 use crate::exit::{Failure, Result};
 use crate::{channel, input_file, output};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     files: Vec<PrintedFile>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedFile {
     part: &'static str,
     file: String,

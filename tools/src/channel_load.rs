@@ -11,6 +11,7 @@ use fpga_driver::channel::Network;
 use fpga_hal::Function;
 use fpga_regs::pci;
 use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{ChannelLoad, Cli, PlacedEnd};
@@ -27,8 +28,8 @@ const PORTS: [&str; 5] = ["east", "west", "north", "south", "own"];
 /// Most bytes of a file of tables: 256 cards with 256 ports each need less, however they are indented.
 const TABLES_BYTES_MAX: u64 = 8 << 20;
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -39,7 +40,7 @@ struct Printed<'a> {
     tables: Vec<Table>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Channel<'a> {
     id: u8,
     writer: End<'a>,
@@ -48,14 +49,14 @@ struct Channel<'a> {
     route: Vec<u32>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct End<'a> {
     name: &'a str,
     card: u32,
 }
 
 /// The table of one card: names of ports, by destination.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Table {
     card: u32,
     ports: Vec<&'static str>,

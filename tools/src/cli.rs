@@ -28,7 +28,7 @@ pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirect
 pub(crate) use mock::{Mock, MockImage, Serve};
 pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
-pub(crate) use watching::{Metrics, Stats};
+pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
 #[derive(Debug, Parser)]
@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Measure collectives over sizes, or a published system on mock cards
     Bench(Bench),
+    /// Watch all cards in use on a terminal; opens no card
+    Top(Top),
     /// Show the published counters of all cards in use; opens no card
     Stats(Stats),
     /// Export the published counters in OpenMetrics text; opens no card
@@ -132,6 +134,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Mock,
     },
+    /// Print the JSON Schema of an output of --json, or list all
+    Schema(Schema),
     /// Print a completion script for a shell
     Completions {
         /// Shell to complete for

@@ -8,6 +8,7 @@ use cmdseq::plan::{self, Collective, Plan};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file::Finished;
@@ -23,8 +24,8 @@ use crate::tracing::{Tracing, Written};
 use crate::units::{gbps, microseconds, rounded};
 use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size, tracing};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     op: &'static str,
     ranks: u32,
@@ -64,7 +65,7 @@ struct Printed<'a> {
 }
 
 /// Statistics over all repetitions.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Spread {
     count: u64,
     least_us: f64,

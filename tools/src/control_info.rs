@@ -4,14 +4,15 @@ use fpga_driver::dfl::{Control, Error};
 use fpga_driver::feature_list::Feature;
 use fpga_hal::{BarIndex, Function};
 use fpga_image::Uuid;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::Result;
 use crate::output;
 
 /// Of a function that is only this.
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -20,7 +21,7 @@ struct Printed<'a> {
 }
 
 /// What a control function says.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Described {
     version: String,
     /// BITSTREAM_ID, in hexadecimal digits.
@@ -33,7 +34,7 @@ pub(crate) struct Described {
     features: Vec<Listed>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Reported {
     part: &'static str,
     register: &'static str,
@@ -41,7 +42,7 @@ struct Reported {
     text: String,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Listed {
     bar: usize,
     offset: u64,

@@ -1,14 +1,15 @@
 //! `fpgactl disasm FILE`: disassembles a binary; the output reassembles to identical bytes.
 
 use cmdseq::asm::disassemble;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::Result;
 use crate::{output, source};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     ranks: u32,
     programs: Vec<u32>,

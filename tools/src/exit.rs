@@ -10,6 +10,7 @@ use cmdseq::Refusal;
 use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
 use fpga_driver::{PeerFailure, PeersError};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::meeting::part::MeetError;
@@ -99,8 +100,8 @@ pub(crate) struct Failure {
 /// Result of a function whose error ends the command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     exit: u8,
     kind: &'static str,
@@ -115,7 +116,7 @@ struct Printed<'a> {
 }
 
 /// A location in a source and its message, as in `fpgactl.error/1`.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Location<'a> {
     file: &'a str,
     line: u32,

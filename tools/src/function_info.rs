@@ -3,6 +3,7 @@
 use fpga_hal::PciAddress;
 use fpga_hal::config::{self, End, Lanes, Space};
 use fpga_hal::sysfs::{Group, PciFunction, Sysfs};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -10,8 +11,8 @@ use crate::exit::Result;
 use crate::functions::{self, Owner, State};
 use crate::{known, output, size};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     selector: String,
     address: String,
@@ -48,7 +49,7 @@ struct Printed {
     unread: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct IommuGroup {
     number: u32,
     node: String,
@@ -57,21 +58,21 @@ struct IommuGroup {
     members: Vec<Member>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Member {
     device: String,
     driver: Option<String>,
     foreign: bool,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Link {
     now: Option<OneLink>,
     card: Option<OneLink>,
     slot: Option<OneLink>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct OneLink {
     gigatransfers: f64,
     width: u8,
@@ -79,7 +80,7 @@ struct OneLink {
     shown: String,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Bar {
     bar: usize,
     kind: &'static str,
@@ -88,7 +89,7 @@ struct Bar {
     address: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Capability {
     id: u16,
     extended: bool,
@@ -98,28 +99,28 @@ struct Capability {
     vendor_id: Option<u16>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Sriov {
     total: u16,
     enabled: u16,
     functions: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Power {
     state: Option<String>,
     runtime_status: Option<String>,
     control: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Errors {
     correctable: Vec<Counter>,
     nonfatal: Vec<Counter>,
     fatal: Vec<Counter>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Counter {
     name: String,
     count: u64,

@@ -2,6 +2,7 @@
 
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{Access, Owners, PciFunction, Process, Sysfs, VFIO_PCI};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -89,7 +90,7 @@ pub(crate) fn owners(sysfs: &Sysfs, function: &PciFunction) -> Owners {
 }
 
 /// A process in `--json`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, JsonSchema, Serialize)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
     pub(crate) name: String,

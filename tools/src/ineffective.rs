@@ -82,12 +82,23 @@ fn rules(cli: &Cli) -> Rules {
         Command::Bench(cli::Bench {
             system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_) | cli::System::Novog(_),
         }) => no_machine("the command opens its own mock fabrics"),
+        Command::Top(_) => {
+            let json = ("json", "use `fpgactl stats --json`, with --watch for rates".to_owned());
+            [no_machine("the command opens no card"), vec![json]].concat()
+        }
         Command::Stats(_) | Command::Metrics(_) => no_machine("the command opens no card"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
         Command::Mock { command: cli::Mock::Serve(arguments) } => {
             let mut rules = no_machine("SELECTOR selects the fabric");
             if !arguments.command.is_empty() {
                 rules.push(("json", "the output is that of COMMAND".to_owned()));
+            }
+            rules
+        }
+        Command::Schema(arguments) => {
+            let mut rules = no_machine("the command uses no card");
+            if arguments.name.is_some() {
+                rules.push(("json", "a JSON Schema is JSON".to_owned()));
             }
             rules
         }

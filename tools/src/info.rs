@@ -4,6 +4,7 @@ use cmdseq::{Capabilities, Element, Operation, Reduction};
 use fpga_driver::{Error, Feed, find_sequencer};
 use fpga_hal::Function;
 use fpga_select::{Basis, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
@@ -11,8 +12,8 @@ use crate::cli::Cli;
 use crate::exit::Result;
 use crate::{control_info, output, size};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -27,7 +28,7 @@ struct Printed<'a> {
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Described {
     instruction_version: u32,
     clock_khz: u32,
@@ -59,7 +60,7 @@ struct Described {
     reductions: Vec<&'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Component {
     name: &'static str,
     value: u64,

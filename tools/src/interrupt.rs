@@ -28,6 +28,16 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// Installs handlers for a command that changes the terminal: no signal ends the command at once, and a hangup of the
+    /// terminal ends it like Ctrl-C.
+    pub(crate) fn listen_on_terminal() -> Result<Self> {
+        let interrupt = Interrupt::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register(signal, Arc::clone(&interrupt.is_requested)).map_err(handler_error)?;
+        }
+        Ok(interrupt)
+    }
+
     /// Installs handlers for a command that restores state on interruption, in bounded time: no signal ends the command at
     /// once, and a hangup of the terminal is ignored.
     pub(crate) fn listen_until_restored() -> Result<Self> {

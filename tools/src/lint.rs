@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use cmdseq::asm::{self, Options};
 use cmdseq::{Instruction, Operation};
 use fpga_select::Selector;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -14,8 +15,8 @@ use crate::output;
 use crate::source::{Loaded, Source};
 use crate::verification::verify_programs;
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     warnings: Vec<Warning<'a>>,
     /// Number of further warnings.
@@ -27,7 +28,7 @@ struct Printed<'a> {
     expected: Option<&'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Warning<'a> {
     check: &'static str,
     #[serde(flatten)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fpga_hal::sysfs::{PciFunction, Sysfs};
 use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -14,13 +15,13 @@ use crate::functions::{self, Owner, State};
 use crate::known::{self, Sequencer};
 use crate::output;
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     cards: Vec<Card>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Card {
     selector: String,
     kind: &'static str,

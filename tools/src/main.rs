@@ -49,12 +49,14 @@ mod request;
 mod route;
 mod run_persistent;
 mod run_program;
+mod schema;
 mod selftest;
 mod serve;
 mod served_command;
 mod size;
 mod source;
 mod stats;
+mod top;
 mod topo;
 mod tracing;
 mod units;
@@ -117,6 +119,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
         Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Top(arguments) => top::run(cli, arguments),
         Command::Stats(arguments) => stats::run(cli, arguments),
         Command::Metrics(arguments) => metrics::run(cli, arguments),
         Command::Pipe(arguments) => pipe::run(cli, arguments),
@@ -130,6 +133,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Mock { command: Mock::Image(arguments) } => image::mock::run(cli, arguments),
+        Command::Schema(arguments) => schema::run(cli, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "fpgactl", &mut script);

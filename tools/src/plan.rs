@@ -9,6 +9,7 @@ use cmdseq::instruction::has_address_in_extent;
 use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, SharedLinks};
 use cmdseq::table::{Entry, Table};
 use cmdseq::{Capabilities, Instruction, Layout, Operand};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
@@ -17,8 +18,8 @@ use crate::exit::{Failure, Result};
 use crate::units::microseconds;
 use crate::{atomic_file, calibration, input_file, output, request, size};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     op: &'static str,
     ranks: u32,
@@ -45,27 +46,27 @@ struct Printed<'a> {
 }
 
 /// What ranks share of the links between routers.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 struct Shared {
     farthest: u32,
     pairs: u32,
 }
 
 /// Predicted times.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub(crate) struct Times {
     t1_us: f64,
     t2_us: f64,
     arrival_us: f64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Communicator<'a> {
     id: u16,
     members: &'a [u32],
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedProgram {
     rank: Option<u32>,
     node: u32,
@@ -76,7 +77,7 @@ struct PrintedProgram {
     output: Vec<PrintedPiece>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedInstruction {
     operation: &'static str,
     communicator: u16,
@@ -95,33 +96,33 @@ struct PrintedInstruction {
     flags: Vec<&'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Address {
     address: u64,
     layout: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedTable {
     slot: u16,
     blocks: Vec<PrintedBlock>,
 }
 
 /// The block of a rank in a table.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedBlock {
     displacement: u64,
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedPiece {
     offset: u64,
     address: u64,
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Candidate {
     algorithm: &'static str,
     predicted: Option<Times>,
@@ -131,7 +132,7 @@ struct Candidate {
 }
 
 /// A term of the predicted arrival, summed along the critical path.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedTerm {
     bound: &'static str,
     us: f64,

@@ -4,14 +4,15 @@ use fpga_driver::find_sequencer;
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::{Access, Register, pci, sequencer};
 use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::{number, output};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     selector: String,
     kind: &'static str,

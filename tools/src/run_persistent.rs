@@ -6,6 +6,7 @@ use cmdseq::graph::Schedule;
 use cmdseq::plan::ProgramSet;
 use cmdseq::{Completion, Instruction};
 use fpga_driver::Summary;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -14,7 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::units::rounded;
 
 /// The launches and their times.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Printed {
     launches: u32,
     /// Number of cards with a program.
@@ -30,7 +31,7 @@ pub(crate) struct Printed {
     ranks: Vec<PrintedRank>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Spread {
     first: f64,
     least: f64,
@@ -38,7 +39,7 @@ struct Spread {
     largest: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct PrintedRank {
     rank: u32,
     node: u32,

@@ -13,6 +13,7 @@ use cmdseq::{AddressSpace, Completion, Instruction};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Bound, Card, Cluster, Error, Outcome};
 use fpga_hal::DmaBuffer;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file::AtomicFile;
@@ -36,8 +37,8 @@ const PAGE: u64 = 4096;
 /// Width of the cards' cycle counter: 48 bits.
 const CYCLES_MASK: u64 = (1 << 48) - 1;
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -51,7 +52,7 @@ struct Printed<'a> {
     trace: Option<Written>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedCompletion {
     rank: u32,
     node: u32,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::{Fabric, MockFunction, NodeEndpoint, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
@@ -20,8 +21,8 @@ use crate::{output, served_command};
 /// Name of a socket, and the function behind it.
 type Named = (String, Arc<dyn Endpoint>);
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     sockets: Vec<String>,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use fpga_driver::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -14,46 +15,58 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::units::rounded;
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
-    cards: Vec<Card>,
-    unread: Vec<Unread>,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) unread: Vec<Unread>,
 }
 
-#[derive(Serialize)]
-struct Card {
-    name: String,
-    node: u32,
-    mock: bool,
-    pid: u32,
-    process: String,
-    owner: &'static str,
-    state: String,
-    since_unix_s: f64,
-    depth: u32,
-    in_flight: u32,
-    submitted: u64,
-    completed: u64,
-    failed: u64,
-    bytes: u64,
-    restarts: u64,
+/// What the owner of a card has published.
+#[derive(Debug, Clone, JsonSchema, Serialize)]
+pub(crate) struct Card {
+    pub(crate) name: String,
+    pub(crate) node: u32,
+    pub(crate) mock: bool,
+    pub(crate) pid: u32,
+    pub(crate) process: String,
+    pub(crate) owner: Owner,
+    pub(crate) state: String,
+    pub(crate) since_unix_s: f64,
+    pub(crate) depth: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) bytes: u64,
+    pub(crate) restarts: u64,
+    pub(crate) links: u32,
+    pub(crate) link_failures: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rates: Option<Rates>,
-    file: String,
+    pub(crate) rates: Option<Rates>,
+    pub(crate) file: String,
+}
+
+/// Whether the process that holds the card still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Owner {
+    Alive,
+    Gone,
 }
 
 /// Rates since the reading before.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Rates {
-    operations_per_s: f64,
-    gbps: f64,
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+pub(crate) struct Rates {
+    pub(crate) operations_per_s: f64,
+    pub(crate) gbps: f64,
 }
 
-#[derive(Serialize)]
-struct Unread {
-    file: String,
-    error: String,
+/// A file that cannot be read.
+#[derive(Debug, Clone, JsonSchema, Serialize)]
+pub(crate) struct Unread {
+    pub(crate) file: String,
+    pub(crate) error: String,
 }
 
 /// Files, each with what it holds.
@@ -120,8 +133,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
     }
 }
 
-#[derive(Serialize)]
-struct Cleaned {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Cleaned {
     schema: &'static str,
     removed: usize,
 }
@@ -159,7 +172,8 @@ impl Before {
     }
 }
 
-fn printed(found: &Found, before: Option<&mut Before>) -> Printed {
+/// Describes what was read; with `before`, with rates.
+pub(crate) fn printed(found: &Found, before: Option<&mut Before>) -> Printed {
     let rates = before.map(|before| before.rates(found)).unwrap_or_default();
     let (mut cards, mut unread) = (Vec::new(), Vec::new());
     for ((path, card), rates) in found.iter().zip(rates.into_iter().chain(std::iter::repeat(None))) {
@@ -169,7 +183,13 @@ fn printed(found: &Found, before: Option<&mut Before>) -> Printed {
             Err(error) => unread.push(Unread { file, error: failure(error).message().to_owned() }),
         }
     }
-    Printed { schema: "fpgactl.stats/1", cards, unread }
+    Printed::new(cards, unread)
+}
+
+impl Printed {
+    pub(crate) fn new(cards: Vec<Card>, unread: Vec<Unread>) -> Self {
+        Printed { schema: "fpgactl.stats/1", cards, unread }
+    }
 }
 
 impl Card {
@@ -181,7 +201,7 @@ impl Card {
             mock: card.is_mock,
             pid: card.pid,
             process: card.command.clone(),
-            owner: if card.owner == OwnerState::Alive { "alive" } else { "gone" },
+            owner: if card.owner == OwnerState::Alive { Owner::Alive } else { Owner::Gone },
             state: card.state.to_string(),
             since_unix_s: rounded(since.as_secs_f64()),
             depth: card.depth,
@@ -191,6 +211,8 @@ impl Card {
             failed: card.failed,
             bytes: card.bytes,
             restarts: card.restarts,
+            links: card.links,
+            link_failures: card.link_failures,
             rates: rates.map(|(operations, bytes)| Rates {
                 operations_per_s: rounded(operations),
                 gbps: rounded(bytes * 8e-9),
@@ -208,7 +230,7 @@ fn text(printed: &Printed, with_rates: bool) -> String {
     let rates: &[&str] = if with_rates { &["PER SECOND", "Gb/s"] } else { &[] };
     let mut rows = vec![heads.iter().chain(rates).map(|head| (*head).to_owned()).collect::<Vec<_>>()];
     for card in &printed.cards {
-        let state = if card.owner == "alive" { card.state.clone() } else { "owner gone".to_owned() };
+        let state = if card.owner == Owner::Alive { card.state.clone() } else { "owner gone".to_owned() };
         let mut row = vec![
             card.name.clone(),
             card.node.to_string(),

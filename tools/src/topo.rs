@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use cmdseq::Topology;
 use fpga_select::Selector;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
@@ -11,8 +12,8 @@ use crate::cli::{Cli, Topo};
 use crate::exit::Result;
 use crate::output;
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -25,15 +26,15 @@ struct Printed<'a> {
     links: Vec<[u32; 2]>,
 }
 
-#[derive(Serialize)]
-struct Sizes {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Sizes {
     schema: &'static str,
     links_per_card: u32,
     rows: Vec<DragonflySize>,
 }
 
 /// Size of a Dragonfly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct DragonflySize {
     /// Number of groups.
     pub(crate) groups: u32,

@@ -245,7 +245,13 @@ impl Card {
     /// Those of the file system.
     pub fn publish(&mut self, directory: &Path) -> std::io::Result<PathBuf> {
         let queue = &self.queue;
-        let identity = Identity { name: self.name(), node: self.node, is_mock: self.is_mock(), depth: queue.depth() };
+        let identity = Identity {
+            name: self.name(),
+            node: self.node,
+            is_mock: self.is_mock(),
+            depth: queue.depth(),
+            links: self.capabilities.ports,
+        };
         let publication = Publication::create(directory, &identity, queue.state())?;
         let path = publication.path();
         self.queue.ledger.publish(publication);

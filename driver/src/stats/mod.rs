@@ -27,12 +27,16 @@ const W_SINCE: usize = 4;
 /// Entries of the queue's rings in the low half, flags in the high half.
 const W_DEPTH: usize = 5;
 const FLAG_MOCK: u32 = 1;
+/// Links of the card in the low half.
+const W_LINKS: usize = 6;
 const W_STATE: usize = 8;
 const W_COMPLETED: usize = 9;
 const W_SUBMITTED: usize = 10;
 const W_FAILED: usize = 11;
 const W_BYTES: usize = 12;
 const W_RESTARTS: usize = 13;
+/// Instructions that failed because a link was missing or down.
+const W_LINK_FAILURES: usize = 14;
 /// Name of the card: bytes of UTF-8, padded with zeros.
 const W_NAME: std::ops::Range<usize> = 32..96;
 /// Name of the process, as the kernel has it.

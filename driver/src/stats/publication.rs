@@ -9,8 +9,8 @@ use cmdseq::{Completion, Status};
 use fpga_hal::memory::PublishedWords;
 
 use super::{
-    FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_NAME, W_PROCESS,
-    W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_LINK_FAILURES, W_LINKS,
+    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 
@@ -23,6 +23,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) node: u32,
     pub(crate) is_mock: bool,
     pub(crate) depth: u32,
+    pub(crate) links: u32,
 }
 
 /// A card's file, and its counts.
@@ -33,6 +34,7 @@ pub(crate) struct Publication {
     failed: u64,
     bytes: u64,
     restarts: u64,
+    link_failures: u64,
 }
 
 impl Publication {
@@ -49,12 +51,13 @@ impl Publication {
         words[W_START] = process.start;
         words[W_SINCE] = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         words[W_DEPTH] = halves(card.depth, if card.is_mock { FLAG_MOCK } else { 0 });
+        words[W_LINKS] = u64::from(card.links);
         words[W_STATE] = code(state);
         put_text(&mut words[W_NAME], card.name);
         put_text(&mut words[W_COMMAND], &process.command);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
         let words = PublishedWords::create(&directory.join(format!("{PREFIX}{pid}.{number}")), &words)?;
-        Ok(Publication { words, submitted: 0, completed: 0, failed: 0, bytes: 0, restarts: 0 })
+        Ok(Publication { words, submitted: 0, completed: 0, failed: 0, bytes: 0, restarts: 0, link_failures: 0 })
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -78,6 +81,10 @@ impl Publication {
         if completion.status != Status::Done {
             self.failed += 1;
             self.words.store(W_FAILED, self.failed);
+            if completion.status == Status::LinkDown {
+                self.link_failures += 1;
+                self.words.store(W_LINK_FAILURES, self.link_failures);
+            }
         }
     }
 

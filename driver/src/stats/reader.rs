@@ -7,8 +7,8 @@ use std::{fs, io};
 use fpga_hal::memory::read_words;
 
 use super::{
-    FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_NAME, W_PROCESS,
-    W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_LINK_FAILURES, W_LINKS,
+    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 
@@ -44,6 +44,10 @@ pub struct CardStats {
     pub bytes: u64,
     /// How often the queue was started again after an abort or a reset.
     pub restarts: u64,
+    /// Links to other cards; 0 if the owner does not publish it.
+    pub links: u32,
+    /// Instructions that failed because a link was missing or down; they are among `failed`.
+    pub link_failures: u64,
 }
 
 impl CardStats {
@@ -151,6 +155,8 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
         failed: word(W_FAILED),
         bytes: word(W_BYTES),
         restarts: word(W_RESTARTS),
+        links: low(W_LINKS),
+        link_failures: word(W_LINK_FAILURES),
     })
 }
 

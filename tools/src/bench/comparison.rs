@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fpga_select::{Basis as Origin, Component};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, Rows};
@@ -91,8 +92,8 @@ impl From<f64> for Value {
 }
 
 /// A published system beside its mock.
-#[derive(Serialize)]
-pub(super) struct Comparison {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Comparison {
     schema: &'static str,
     profile: &'static str,
     kind: &'static str,
@@ -110,7 +111,7 @@ pub(super) struct Comparison {
 }
 
 /// What the rows say about the mock, against what was fitted.
-#[derive(Serialize, Default)]
+#[derive(JsonSchema, Serialize, Default)]
 struct Summary {
     predicted: usize,
     derived: usize,
@@ -121,7 +122,7 @@ struct Summary {
     fitted_values: usize,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct PrintedRow {
     id: String,
     what: String,

@@ -3,12 +3,12 @@
 mod bluelink;
 mod chart;
 mod circus;
-mod coll;
-mod comparison;
+pub(crate) mod coll;
+pub(crate) mod comparison;
 mod mpi_fpga;
 mod novog;
 mod optweb;
-mod planner;
+pub(crate) mod planner;
 
 use crate::cli::{Bench, Cli, System};
 use crate::exit::Result;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cmdseq::plan::{Collective, Request, plan};
 use cmdseq::{Combine, Element, Reduction};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::chart;
@@ -47,15 +48,15 @@ const ROWS: [(Collective, u64); 12] = [
     (Collective::Allreduce, 8),
 ];
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     rows: Vec<Row>,
     /// The drawn file.
     figure: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Row {
     op: &'static str,
     bytes: u64,
@@ -67,7 +68,7 @@ struct Row {
     refused: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Planned {
     algorithm: &'static str,
     predicted_us: f64,

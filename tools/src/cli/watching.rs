@@ -1,11 +1,43 @@
-//! Options of the commands that watch cards in use.
+//! Options of the commands that watch cards in use, and of machine-readable output.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::time::seconds;
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Print one table after one interval and end; also if stdout is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Column to sort by
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "card")]
+    pub(crate) sort: Sort,
+
+    /// Interval between readings in seconds; rates are of one interval
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: f64,
+}
+
+/// What `top` sorts cards by; numbers are sorted in descending order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Selector of the card, then its node
+    Card,
+    /// Process id of the owner
+    Pid,
+    /// Instructions in flight
+    Queue,
+    /// Operations per second
+    Ops,
+    /// Bandwidth
+    Gbps,
+    /// Failed instructions
+    Failed,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Stats {
@@ -39,4 +71,12 @@ pub(crate) struct Metrics {
     /// textfile collector of Prometheus' node exporter
     #[arg(long, value_name = "FILE")]
     pub(crate) textfile: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// Schema to print, as in the key `schema` of an output, such as
+    /// fpgactl.coll/1 [default: list all names]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }

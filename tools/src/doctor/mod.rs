@@ -7,6 +7,7 @@ mod node;
 
 use fpga_hal::sysfs::Sysfs;
 use fpga_select::{Kind, Part, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
@@ -15,14 +16,14 @@ use crate::{address, functions, known, output};
 
 use finding::{Finding, Fix, SEQUENCER};
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     checks: Vec<Check>,
 }
 
 /// One check of one card.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Check {
     card: String,
     id: &'static str,

@@ -5,6 +5,7 @@ use fpga_image::gbs::Gbs;
 use fpga_image::xclbin::{ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name};
 use fpga_image::{Format, Image};
 use fpga_select::Selector;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, ImageInspect};
@@ -14,8 +15,8 @@ use crate::image::{parse, read};
 use crate::{output, size};
 
 /// A file, as in `fpgactl.image-inspect/1`: fields that its format lacks are null or empty.
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     file: String,
     format: &'static str,
@@ -46,7 +47,7 @@ struct Printed {
 }
 
 /// The card that the file is compared with.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Card {
     selector: String,
     interface: String,
@@ -54,7 +55,7 @@ struct Card {
     fits: Option<bool>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Bitstream {
     bytes: u64,
     signed: bool,
@@ -64,14 +65,14 @@ struct Bitstream {
     time: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Accelerator {
     name: String,
     guid: String,
     contexts: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Section {
     kind: u32,
     kind_name: Option<&'static str>,
@@ -80,7 +81,7 @@ struct Section {
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Memory {
     name: String,
     kind: u8,
@@ -90,7 +91,7 @@ struct Memory {
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Kernel {
     name: String,
     kind: u32,
@@ -99,14 +100,14 @@ struct Kernel {
     properties: u32,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Connection {
     kernel: u32,
     argument: u32,
     memory: u32,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Clock {
     name: String,
     kind: String,

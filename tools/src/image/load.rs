@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use fpga_image::Image;
 use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, ImageLoad};
@@ -15,8 +16,8 @@ use crate::image::{parse, read};
 use crate::interrupt::Interrupt;
 use crate::{cards, output, size};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,

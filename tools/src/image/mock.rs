@@ -3,6 +3,7 @@
 use fpga_image::Uuid;
 use fpga_regs::feature_list::CARD_GUID;
 use fpga_select::dfl;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, MockImage};
@@ -12,8 +13,8 @@ use crate::{atomic_file, input_file, output, size};
 /// Most bytes of a bitstream: more than those of a real card.
 const BYTES_MAX: u64 = 256 << 20;
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     output: String,
     bytes: u64,

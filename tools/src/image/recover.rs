@@ -1,6 +1,7 @@
 //! `fpgactl image recover`: completes a load that was killed, or undoes it.
 
 use fpga_select::Selector;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, ImageRecover};
@@ -12,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 
 /// What was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Done {
     /// No load was killed.
@@ -23,8 +24,8 @@ enum Done {
     Undone,
 }
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,

@@ -1,6 +1,6 @@
 //! `fpgactl metrics`: exports what the owners of cards publish, in OpenMetrics text. Opens no card.
 
-mod server;
+pub(crate) mod server;
 mod text;
 
 use crate::cli::{self, Cli};

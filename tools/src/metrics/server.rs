@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -22,8 +23,8 @@ const PAUSE_MS: u16 = 50;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     address: String,
 }

@@ -9,7 +9,7 @@ use crate::stats::Found;
 /// A metric: name without suffix, type, help, unit or none, and its value for a card.
 type Metric = (&'static str, &'static str, &'static str, &'static str, fn(&CardStats) -> u64);
 
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric; 10] = [
     ("fpga_card_up", "gauge", "1 if the owner of the card is alive and its queue runs.", "", |card| {
         u64::from(card.owner == OwnerState::Alive && card.state == State::Running)
     }),
@@ -30,6 +30,14 @@ const METRICS: [Metric; 8] = [
     ),
     ("fpga_card_moved_bytes", "counter", "Bytes that completed instructions moved.", "bytes", |card| card.bytes),
     ("fpga_card_restarts", "counter", "Starts of the queue after an abort or a reset.", "", |card| card.restarts),
+    ("fpga_card_links", "gauge", "Links to other cards, 0 if not published.", "", |card| u64::from(card.links)),
+    (
+        "fpga_card_link_failures",
+        "counter",
+        "Instructions that failed because a link was missing or down.",
+        "",
+        |card| card.link_failures,
+    ),
 ];
 
 /// Formats all cards. A file that cannot be read counts in `fpga_stats_unread_files`.

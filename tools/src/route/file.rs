@@ -7,6 +7,7 @@ use cmdseq::routing::{
     CollectiveKind, EntryError, Multicast, NodeTables, ReductionEntry, Route, RoutedCollective, RoutedTables,
     ScheduledCollective, Start, Torus3,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure, Result};
@@ -23,7 +24,7 @@ struct CollectivesFile {
     collectives: Vec<Collective>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Collective {
     kind: Kind,
@@ -40,7 +41,7 @@ const fn one() -> u32 {
     1
 }
 
-#[derive(Serialize, Deserialize, Clone, Copy)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Unicast,
@@ -48,9 +49,9 @@ enum Kind {
     Reduction,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TablesFile {
+pub(crate) struct TablesFile {
     schema: String,
     algorithm: String,
     torus: [u32; 3],
@@ -59,7 +60,7 @@ struct TablesFile {
 }
 
 /// The entries of a node, as hexadecimal numbers.
-#[derive(Serialize, Deserialize)]
+#[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Node {
     routes: Vec<String>,

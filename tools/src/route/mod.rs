@@ -1,11 +1,12 @@
 //! `fpgactl route`: compiles, verifies and shows tables of statically scheduled routers. Uses no card.
 
-mod file;
+pub(crate) mod file;
 
 use cmdseq::routing::{
     Capacity, Child, NodeTables, Route as Entry, RouteKind, RoutedTables, RoutingReport, Torus3,
     compile as compile_tables, verify as verify_tables,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file;
@@ -22,8 +23,8 @@ pub(crate) fn run(cli: &Cli, command: &Route) -> Result<()> {
 }
 
 /// What `compile` and `verify` print.
-#[derive(Serialize)]
-struct Printed {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed {
     schema: &'static str,
     torus: [u32; 3],
     collectives: usize,
@@ -108,14 +109,14 @@ fn verify(cli: &Cli, arguments: &RouteVerify) -> Result<()> {
     Printed::new("fpgactl.route-verify/1", &tables, report, room.depth).print(cli)
 }
 
-#[derive(Serialize)]
-struct Shown {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Shown {
     schema: &'static str,
     torus: [u32; 3],
     nodes: Vec<ShownNode>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct ShownNode {
     node: u32,
     routes: usize,

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Card memory that a test uses. Its contents are saved before and restored after.
 pub(super) const TESTED_BYTES: usize = 4 << 20;
 
 /// One check.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(super) struct Check {
     pub(super) id: &'static str,
     pub(super) ok: bool,

@@ -8,6 +8,7 @@ mod sequencer;
 
 use fpga_hal::Function;
 use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -16,8 +17,8 @@ use crate::interrupt::Interrupt;
 use crate::selftest::checks::{Check, Checks};
 use crate::{known, output, size};
 
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,

@@ -1,7 +1,7 @@
 //! `fpgactl bench coll OP`: measures a collective over sizes, groups and algorithms, with the cards open throughout.
 
 mod figure;
-mod row;
+pub(crate) mod row;
 
 use std::fs::File;
 use std::io::Write as _;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use cmdseq::Capabilities;
 use cmdseq::plan::{Collective, Plan, Request};
 use fpga_driver::{Report, Summary};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::Cards;
@@ -17,8 +18,8 @@ use crate::units::{gbps, microseconds, rounded};
 /// Names of the columns of the CSV file: keys of [`Row`].
 pub(super) const CSV_HEADER: &str = "op,ranks,bytes,algorithm,repeat,p50_us,p99_us,algbw_gbps,busbw_gbps,host_us,predicted_us,bound_us,wrong_bytes,seed,refused\n";
 
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct Row {
     schema: &'static str,
     pub(super) op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +44,7 @@ pub(super) struct Row {
 }
 
 /// What was measured, beside what was predicted.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(super) struct Measured {
     pub(super) p50_us: f64,
     p99_us: f64,
