@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use cmdseq::{Instruction, Operand};
 use criterion::{Criterion, criterion_group, criterion_main};
-use fpga_driver::Card;
+use fpga_driver::trace::{Moment, RECORDS};
+use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::recorder::Recorder;
@@ -75,6 +76,25 @@ fn submitting(c: &mut Criterion) {
                 total += start.elapsed();
                 left -= now;
                 drain(&recorder, &mut card);
+            }
+            total
+        });
+    });
+    let mut cluster = Cluster::of(vec![card]).expect("a cluster");
+    cluster.start_trace(Moment::now(), RECORDS).expect("an idle card");
+    c.bench_function("submit, with a trace", |b| {
+        b.iter_custom(|iterations| {
+            let mut total = Duration::ZERO;
+            let mut left = iterations;
+            while left > 0 {
+                let now = left.min(u64::from(BATCH));
+                let start = Instant::now();
+                for _ in 0..now {
+                    cluster.card_mut(0).queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
+                }
+                total += start.elapsed();
+                left -= now;
+                drain(&recorder, cluster.card_mut(0));
             }
             total
         });

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use cmdseq::{Encoded, Instruction, Operand};
+use fpga_driver::trace::Moment;
 use fpga_driver::{Card, Cluster, Prepared, QueuePair};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
@@ -28,6 +29,23 @@ fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
     for _ in 0..COUNT {
         queue.submit(black_box(instruction)).expect("room").abandon();
     }
+}
+
+/// As [`submit_all`], while a trace is recorded.
+#[inline(never)]
+fn submit_traced(queue: &mut QueuePair, instruction: &Instruction) {
+    for _ in 0..COUNT {
+        queue.submit(black_box(instruction)).expect("room").abandon();
+    }
+}
+
+/// As [`poll_all`], while a trace is recorded.
+#[inline(never)]
+fn poll_traced(queue: &mut QueuePair) {
+    while queue.in_flight() > 0 {
+        queue.poll().expect("completions");
+    }
+    black_box(queue);
 }
 
 /// Submits an instruction that was encoded before.
@@ -70,8 +88,10 @@ fn main() {
     let fabric = Fabric::new(Profile::optweb(2)).expect("a fabric");
     let recorder = Recorder::new(fabric.endpoint(0));
     let function = in_process::attach(recorder.clone(), &Domain::in_process(), "recorded").expect("a card");
-    let mut card = Card::open(function).expect("a sequencer");
-    use_every_cell(&mut card);
+    let card = Card::open(function).expect("a sequencer");
+    let mut cluster = Cluster::of(vec![card]).expect("a cluster");
+    let card = cluster.card_mut(0);
+    use_every_cell(card);
     recorder.hold();
     encode_all();
     submit_all(card.queue_mut(), &Instruction::nop());
@@ -83,6 +103,13 @@ fn main() {
     while card.queue().in_flight() > 0 {
         card.queue_mut().poll().expect("completions");
     }
+    cluster.start_trace(Moment::now(), 4 * COUNT as usize).expect("an idle card");
+    let card = cluster.card_mut(0);
+    recorder.hold();
+    submit_traced(card.queue_mut(), &Instruction::nop());
+    recorder.release();
+    poll_traced(card.queue_mut());
+    black_box(cluster.take_trace());
     let mut plan = Recorded::prepare();
     (0..plan.cluster.cards().len()).for_each(|index| use_every_cell(plan.cluster.card_mut(index)));
     for _ in 0..COUNT / FLIGHTS {

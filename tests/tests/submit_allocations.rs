@@ -1,10 +1,11 @@
-//! Submitting an instruction allocates nothing and reads no register: counted.
+//! Submitting an instruction allocates nothing and reads no register, with a trace and without: counted.
 //!
 //! Has its own test runner: the usual one allocates on its threads, and the whole process is counted.
 #![forbid(unsafe_code)]
 
 use cmdseq::Instruction;
-use fpga_driver::Card;
+use fpga_driver::trace::Moment;
+use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::recorder::{Accesses, Recorder};
@@ -19,7 +20,22 @@ fn main() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let recorder = Recorder::new(fabric.endpoint(0));
     let domain = Domain::in_process();
-    let mut card = Card::open(in_process::attach(recorder.clone(), &domain, "recorded").unwrap()).unwrap();
+    let card = Card::open(in_process::attach(recorder.clone(), &domain, "recorded").unwrap()).unwrap();
+    let mut cluster = Cluster::of(vec![card]).unwrap();
+    count(&recorder, cluster.card_mut(0));
+    // With fewer records than instructions: the oldest are dropped meanwhile.
+    cluster.start_trace(Moment::now(), BATCH as usize + 100).unwrap();
+    count(&recorder, cluster.card_mut(0));
+    assert_eq!(cluster.take_trace().unwrap().cards[0].instructions.len() as u64, BATCH + 100);
+    // The count is of this program: an allocation does show.
+    let before = dhat::HeapStats::get().total_blocks;
+    std::hint::black_box(Box::new(1));
+    assert_eq!(dhat::HeapStats::get().total_blocks - before, 1);
+    println!("no allocation and no register read per instruction, recorded or not");
+}
+
+/// Submits and takes completions, and counts.
+fn count(recorder: &Recorder, card: &mut Card) {
     let queue = card.queue_mut();
     for _ in 0..4 {
         recorder.hold();
@@ -41,9 +57,4 @@ fn main() {
         }
         assert_eq!(dhat::HeapStats::get().total_blocks - before, 0, "allocations of taking completions");
     }
-    // The count is of this program: an allocation does show.
-    let before = dhat::HeapStats::get().total_blocks;
-    std::hint::black_box(Box::new(1));
-    assert_eq!(dhat::HeapStats::get().total_blocks - before, 1);
-    println!("no allocation and no register read per instruction");
 }

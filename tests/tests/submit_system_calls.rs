@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cmdseq::Instruction;
-use fpga_driver::Card;
+use fpga_driver::trace::Moment;
+use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::recorder::Recorder;
@@ -26,7 +27,11 @@ fn child() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let recorder = Recorder::new(fabric.endpoint(0));
     let domain = Domain::in_process();
-    let mut card = Card::open(in_process::attach(recorder.clone(), &domain, "recorded").unwrap()).unwrap();
+    let card = Card::open(in_process::attach(recorder.clone(), &domain, "recorded").unwrap()).unwrap();
+    let mut cluster = Cluster::of(vec![card]).unwrap();
+    if role == "traced" {
+        cluster.start_trace(Moment::now(), 600).unwrap();
+    }
     recorder.hold();
     let done = Arc::new(AtomicBool::new(false));
     let is_done = Arc::clone(&done);
@@ -37,7 +42,7 @@ fn child() {
         let filter: seccompiler::BpfProgram = filter.try_into().unwrap();
         seccompiler::apply_filter(&filter).unwrap();
         for _ in 0..512 {
-            card.queue_mut().submit(Instruction::nop()).unwrap().abandon();
+            cluster.card_mut(0).queue_mut().submit(Instruction::nop()).unwrap().abandon();
         }
         if role == "control" {
             std::thread::yield_now();
@@ -64,5 +69,6 @@ fn run(role: &str) -> ExitStatus {
 #[test]
 fn no_system_call_per_instruction() {
     assert!(run("submit").success());
+    assert!(run("traced").success(), "the clock is read without a system call");
     assert_eq!(run("control").signal(), Some(SIGSYS), "the filter sees a system call when there is one");
 }

@@ -67,7 +67,7 @@ impl Cluster {
         let began = spans.wall;
         let mut cards = Vec::with_capacity(self.cards.len());
         for card in &mut self.cards {
-            let Some(recording) = card.queue_mut().ledger.take_recording() else { continue };
+            let Some((recording, in_flight)) = card.queue_mut().ledger.take_recording() else { continue };
             let (instructions, doorbells, dropped) = recording.into_records();
             let world = (WORLD, (0..card.capabilities().nodes).collect());
             let communicators = card.entries.iter().flatten().filter(|defined| defined.is_certain);
@@ -81,6 +81,7 @@ impl Cluster {
                     .chain(communicators.map(|one| (one.id.raw(), one.members.to_vec())))
                     .collect(),
                 instructions,
+                in_flight,
                 doorbells,
                 dropped,
             });

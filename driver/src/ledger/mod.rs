@@ -25,7 +25,7 @@ use crate::ledger::results::{Results, aborted};
 use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::token::{Entry, Token};
 use crate::stats::publication::Publication;
-use crate::trace::recording::Recording;
+use crate::trace::recording::{InFlightRecord, Recording};
 
 /// The instructions of one queue.
 ///
@@ -137,12 +137,13 @@ impl Ledger {
         self.is_noticed = true;
     }
 
-    /// Ends the recording, if there is one.
-    pub(crate) fn take_recording(&mut self) -> Option<Recording> {
-        let recording = self.observers.as_mut()?.recording.take();
+    /// Ends the recording, if there is one. Returns what is in flight too.
+    pub(crate) fn take_recording(&mut self) -> Option<(Recording, Vec<InFlightRecord>)> {
+        let mut recording = self.observers.as_mut()?.recording.take()?;
+        let in_flight = recording.in_flight(self.taken, self.rung);
         self.observers.take_if(|observers| observers.publication.is_none());
         self.set_noticed();
-        recording
+        Some((recording, in_flight))
     }
 
     fn is_recorded(&self) -> bool {

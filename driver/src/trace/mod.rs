@@ -9,7 +9,7 @@ pub(crate) mod recording;
 pub(crate) mod spans;
 
 pub use clock::{Counter, Interval, Piece, TOLERANCE_PPM, correlate};
-pub use recording::{DoorbellRecord, Dropped, InstructionRecord};
+pub use recording::{DoorbellRecord, Dropped, InFlightRecord, InstructionRecord};
 pub use spans::{Moment, Span};
 
 use std::time::SystemTime;
@@ -34,6 +34,8 @@ pub struct CardTrace {
     pub communicators: Vec<(u16, Vec<u32>)>,
     /// In the order of their completions.
     pub instructions: Vec<InstructionRecord>,
+    /// What had not completed at the end.
+    pub in_flight: Vec<InFlightRecord>,
     /// In order.
     pub doorbells: Vec<DoorbellRecord>,
     /// Older records that had no room.

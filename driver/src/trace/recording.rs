@@ -20,6 +20,15 @@ pub struct InstructionRecord {
     pub seen_ns: u64,
 }
 
+/// An instruction that the card was told of and had not completed when the recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlightRecord {
+    /// The instruction as it was stored.
+    pub instruction: Instruction,
+    /// Before the doorbell that told the card of it, in nanoseconds since the recording began.
+    pub rung_ns: u64,
+}
+
 /// A doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DoorbellRecord {
@@ -40,18 +49,11 @@ pub struct Dropped {
     pub doorbells: u64,
 }
 
-/// An instruction in flight.
-#[derive(Clone, Copy)]
-struct Pending {
-    instruction: Instruction,
-    rung_ns: u64,
-}
-
 /// What is recorded of a queue: the latest instructions and doorbells.
 pub(crate) struct Recording {
     began: Instant,
     /// By place in the ring.
-    pending: Box<[Pending]>,
+    pending: Box<[InFlightRecord]>,
     /// When the doorbell that is being rung began.
     ringing_ns: u64,
     instructions: Ring<InstructionRecord>,
@@ -61,7 +63,7 @@ pub(crate) struct Recording {
 impl Recording {
     /// Records the latest `limit` instructions, and as many doorbells, of a ring of `depth` entries.
     pub(crate) fn new(began: Instant, depth: u32, limit: usize) -> Self {
-        let nothing = Pending { instruction: Instruction::nop(), rung_ns: 0 };
+        let nothing = InFlightRecord { instruction: Instruction::nop(), rung_ns: 0 };
         Recording {
             began,
             pending: vec![nothing; depth as usize].into(),
@@ -76,7 +78,7 @@ impl Recording {
     }
 
     /// Entry `count` of the ring.
-    fn pending(&mut self, count: u32) -> &mut Pending {
+    fn pending(&mut self, count: u32) -> &mut InFlightRecord {
         let place = count as usize & (self.pending.len() - 1);
         &mut self.pending[place]
     }
@@ -84,7 +86,7 @@ impl Recording {
     /// Notes that `instruction` was stored as number `count`.
     pub(crate) fn stored(&mut self, count: u32, instruction: &Instruction) {
         let now = self.ringing_ns;
-        *self.pending(count) = Pending { instruction: *instruction, rung_ns: now };
+        *self.pending(count) = InFlightRecord { instruction: *instruction, rung_ns: now };
     }
 
     /// Notes that the doorbell is about to be rung.
@@ -105,8 +107,13 @@ impl Recording {
     /// Notes the completion of number `count`.
     pub(crate) fn completed(&mut self, count: u32, completion: &Completion) {
         let seen_ns = self.now();
-        let Pending { instruction, rung_ns } = *self.pending(count);
+        let InFlightRecord { instruction, rung_ns } = *self.pending(count);
         self.instructions.push(InstructionRecord { instruction, completion: *completion, rung_ns, seen_ns });
+    }
+
+    /// Returns the instructions from number `from` to `to`, which are in flight.
+    pub(crate) fn in_flight(&mut self, from: u32, to: u32) -> Vec<InFlightRecord> {
+        (0..to.wrapping_sub(from)).map(|ahead| *self.pending(from.wrapping_add(ahead))).collect()
     }
 
     /// Returns the records, the oldest first, and how many older ones were dropped.

@@ -43,13 +43,12 @@ impl Clock {
         (cycles as u64).wrapping_add(self.first)
     }
 
-    /// Returns when the counter last had the value `count`, of which the low 48 bits are known: the beginning of that cycle. 0 if
-    /// that was before the fabric was made.
+    /// Returns when the counter has the value `count`, of which the low 48 bits are known: the beginning of that cycle, the nearest
+    /// to `now`. 0 if that was before the fabric was made.
     pub(crate) fn time(&self, count: u64, now: Time) -> Time {
-        let known = (1 << 48) - 1;
         let present = self.count(now).wrapping_sub(self.first);
-        let ago = present.wrapping_add(self.first).wrapping_sub(count) & known;
-        let cycles = Time::from(present.saturating_sub(ago));
+        let ago = (present.wrapping_add(self.first).wrapping_sub(count) << 16).cast_signed() >> 16;
+        let cycles = Time::from(present.saturating_sub_signed(ago));
         let (rate, million) = ((MILLION + self.ppm).cast_unsigned(), MILLION.cast_unsigned());
         let at = (cycles * Time::from(self.period_ps) * Time::from(million)).div_ceil(Time::from(rate));
         at.saturating_sub(Time::from(self.phase_ps))

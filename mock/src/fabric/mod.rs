@@ -142,8 +142,8 @@ impl Fabric {
         self.shared.access(|core| core.transfers.take()).map(TransferLog::into_transfers).unwrap_or_default()
     }
 
-    /// Returns when the cycle counter of the card at `node` last had the value `count`, of which the low 48 bits are known: the
-    /// beginning of that cycle, in picoseconds of the fabric's time. `None` if the fabric has no such node.
+    /// Returns when the cycle counter of the card at `node` has the value `count`, of which the low 48 bits are known: the beginning
+    /// of that cycle nearest to now, in picoseconds of the fabric's time. `None` if the fabric has no such node.
     pub fn time_of(&self, node: u32, count: u64) -> Option<u64> {
         self.shared.access(|core| {
             let card = core.cards.get(node as usize)?;

@@ -22,6 +22,7 @@ mod selftest;
 mod served;
 mod serving;
 mod sweeps;
+mod traces;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 mod tutorial;

@@ -174,6 +174,13 @@ fn losses(writer: &mut Writer, parent: Track, card: &CardTrace) {
             writer.instant(track, record.instruction.operation.name(), record.seen_ns, &arguments);
         }
     }
+    if !card.in_flight.is_empty() {
+        let track = writer.track("in flight at the end", Some(parent));
+        for record in &card.in_flight {
+            let bytes = vec![("bytes", Value::Count(record.instruction.bytes))];
+            writer.instant(track, record.instruction.operation.name(), record.rung_ns, &bytes);
+        }
+    }
 }
 
 fn dropped(writer: &mut Writer, parent: Track, name: &str, count: u64, at_ns: u64) {
