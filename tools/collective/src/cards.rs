@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
 use cmdseq::plan;
+use cmdseq::{Element, Operation, Reduction};
 use fpga_driver::{Card, Cluster};
 use fpga_select::Selector;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -13,14 +14,17 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use crate::collective::{CollectiveId, Description, Planned, Request, Times};
 use crate::error::{Class, Error, Result};
 
+/// How long a wait that somebody may end goes on before it asks.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
 /// Opened cards of one fabric, with the collectives that are stored on them.
 ///
 /// All collectives use the same card memory, so at most one of them is in flight, and the launch of one overwrites the data of
 /// another: write the input, launch, wait and read the output before the next.
 pub struct Cards {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     kind: &'static str,
-    collectives: HashMap<u64, Planned>,
+    pub(crate) collectives: HashMap<u64, Planned>,
     in_flight: Option<CollectiveId>,
     next: u64,
     /// Readable when any of the queues raised its interrupt.
@@ -54,6 +58,37 @@ pub struct CardInfo {
     pub element_types: u32,
     /// Bit n: the card has the reduction of code n.
     pub reductions: u32,
+}
+
+/// What a card is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardStatus {
+    /// The state of its queue: `running`, `stopped`, `poisoned` or `gone`.
+    pub queue: String,
+    /// Its clock, in cycles.
+    pub cycles: u64,
+    /// Instructions completed since the card was reset.
+    pub retired: u64,
+}
+
+impl CardInfo {
+    /// Returns the names of the operations that the card runs and this library knows.
+    pub fn operation_names(&self) -> Vec<&'static str> {
+        let has = |one: &&Operation| self.operations >> (**one as u8) & 1 == 1;
+        Operation::ALL.iter().filter(has).map(|one| one.name()).collect()
+    }
+
+    /// Returns the names of the element types that reductions take.
+    pub fn element_names(&self) -> Vec<&'static str> {
+        let has = |one: &&Element| self.element_types >> (**one as u8) & 1 == 1;
+        Element::ALL.iter().filter(has).map(|one| one.name()).collect()
+    }
+
+    /// Returns the names of the reductions.
+    pub fn reduction_names(&self) -> Vec<&'static str> {
+        let has = |one: &&Reduction| self.reductions >> (**one as u8) & 1 == 1;
+        Reduction::ALL.iter().filter(has).map(|one| one.name()).collect()
+    }
 }
 
 impl Cards {
@@ -95,6 +130,16 @@ impl Cards {
             element_types: capabilities.element_types,
             reductions: capabilities.reductions,
         })
+    }
+
+    /// Returns what card `card` is doing, by its registers: not for a hot path.
+    ///
+    /// # Errors
+    /// [`Class::Usage`] if there is no such card; else those of the driver.
+    pub fn status(&self, card: u32) -> Result<CardStatus> {
+        let card = &self.cluster.cards()[self.index(card)?];
+        let queue = card.state();
+        Ok(CardStatus { queue: queue.to_string(), cycles: card.cycles()?, retired: card.retired()? })
     }
 
     /// Sets how long a call may take that has no timeout of its own.
@@ -233,15 +278,56 @@ impl Cards {
     /// [`Class::Timeout`]; [`Class::Refused`] if this collective is not in flight; else those of the driver.
     pub fn wait(&mut self, id: CollectiveId, timeout: Duration) -> Result<Times> {
         self.check_launched(id)?;
+        Ok(self.finish(id, timeout)??)
+    }
+
+    /// As [`wait`](Cards::wait), but asks `goes_on` about 20 times a second, and returns `None` once the answer is no. Then the
+    /// launch goes on, as after a timeout.
+    ///
+    /// # Errors
+    /// As [`wait`](Cards::wait).
+    pub fn wait_while(
+        &mut self,
+        id: CollectiveId,
+        timeout: Duration,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<Option<Times>> {
+        use fpga_driver::Error::Timeout;
+        self.check_launched(id)?;
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            match self.finish(id, left.min(ASK_EVERY))? {
+                Err(Timeout { .. }) if left > ASK_EVERY => {
+                    if !goes_on() {
+                        return Ok(None);
+                    }
+                }
+                Err(Timeout { what, node, rank, instruction, last_seen, .. }) => {
+                    let waited = began.elapsed();
+                    return Err(Timeout { what, node, rank, instruction, waited, last_seen }.into());
+                }
+                done => return Ok(Some(done?)),
+            }
+        }
+    }
+
+    fn finish(&mut self, id: CollectiveId, timeout: Duration) -> Result<fpga_driver::Result<Times>> {
         let planned = Self::planned_mut(&mut self.collectives, id)?;
-        let finished = self.cluster.finish(&mut planned.prepared, timeout);
         let clock_khz = self.cluster.capabilities().clock_khz;
+        let finished = self.cluster.finish(&mut planned.prepared, timeout).map(|times| Times::of(times, clock_khz));
         if planned.prepared.in_flight() == 0 {
             self.in_flight = None;
         }
-        let times = Times::of(finished?, clock_khz);
-        planned.times = Some(times);
-        Ok(times)
+        if let Ok(times) = &finished {
+            planned.times = Some(*times);
+        }
+        Ok(finished)
+    }
+
+    /// Returns the collective that is in flight.
+    pub fn in_flight(&self) -> Option<CollectiveId> {
+        self.in_flight
     }
 
     /// Returns the times of the last launch that is done; `None` if there was none, it failed, or another is in flight.
@@ -320,13 +406,13 @@ impl Cards {
         }
     }
 
-    fn index(&self, card: u32) -> Result<usize> {
+    pub(crate) fn index(&self, card: u32) -> Result<usize> {
         let last = self.cluster.cards().len() - 1;
         let index = usize::try_from(card).ok().filter(|index| *index <= last);
         index.ok_or_else(|| Error::usage(format!("no card {card} (the last is {last})")))
     }
 
-    fn check_idle(&self) -> Result<()> {
+    pub(crate) fn check_idle(&self) -> Result<()> {
         self.in_flight.map_or(Ok(()), |_| Err(in_flight(false)))
     }
 
@@ -343,7 +429,7 @@ impl Cards {
         self.collectives.get(&id.0).ok_or_else(released)
     }
 
-    fn planned_mut(collectives: &mut HashMap<u64, Planned>, id: CollectiveId) -> Result<&mut Planned> {
+    pub(crate) fn planned_mut(collectives: &mut HashMap<u64, Planned>, id: CollectiveId) -> Result<&mut Planned> {
         collectives.get_mut(&id.0).ok_or_else(released)
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked of a collective, and what became of it.
 
-use cmdseq::Combine;
 use cmdseq::plan::{self, Collective, Plan};
+use cmdseq::{Combine, Element};
 use fpga_driver::Prepared;
 
 use crate::error::{Error, Result};
@@ -53,6 +53,14 @@ impl Request<'_> {
     }
 }
 
+/// Returns the bytes of an element of type `name`, such as `f32`.
+///
+/// # Errors
+/// [`Class::Usage`](crate::Class::Usage) for an unknown name.
+pub fn element_bytes(name: &str) -> Result<u64> {
+    Ok(parse::<Element>(name)?.bytes())
+}
+
 fn parse<T: std::str::FromStr<Err: std::error::Error>>(name: &str) -> Result<T> {
     name.parse().map_err(|error: T::Err| Error::usage(error.to_string()))
 }
@@ -83,12 +91,20 @@ pub struct Times {
     pub t2_us: f64,
     /// The last byte of any instruction counted in; 0 if none was.
     pub arrival_us: f64,
+    /// T1 in cycles of the cards' clock ([`CardInfo::clock_khz`](crate::CardInfo::clock_khz)).
+    pub t1_cycles: u64,
+    /// T2 in cycles.
+    pub t2_cycles: u64,
+    /// The arrival in cycles.
+    pub arrival_cycles: u64,
 }
 
 impl Times {
     pub(crate) fn of(times: fpga_driver::Times, clock_khz: u32) -> Self {
         let us = |cycles: u64| cycles as f64 * 1e3 / f64::from(clock_khz);
-        Times { t1_us: us(times.t1_cycles), t2_us: us(times.t2_cycles), arrival_us: us(times.arrival_cycles) }
+        let fpga_driver::Times { t1_cycles, t2_cycles, arrival_cycles } = times;
+        let (t1_us, t2_us, arrival_us) = (us(t1_cycles), us(t2_cycles), us(arrival_cycles));
+        Times { t1_us, t2_us, arrival_us, t1_cycles, t2_cycles, arrival_cycles }
     }
 }
 

@@ -25,7 +25,9 @@
 mod cards;
 mod collective;
 mod error;
+mod host_memory;
 
-pub use cards::{CardInfo, Cards};
-pub use collective::{CollectiveId, Description, Request, Times};
+pub use cards::{CardInfo, CardStatus, Cards};
+pub use collective::{CollectiveId, Description, Request, Times, element_bytes};
 pub use error::{Class, Error, Result};
+pub use fpga_hal::DmaBuffer;

@@ -131,6 +131,98 @@ fn a_card_that_stopped_ends_a_wait_but_not_the_launch() {
 }
 
 #[test]
+fn a_wait_that_somebody_ends_goes_on() {
+    let mut cards = Cards::open("mock:optweb:4+stop=2@1.0.65536").unwrap();
+    let request = Request { operation: "allgather", bytes: 1 << 20, ..Request::default() };
+    let collective = cards.plan(&request).unwrap();
+    cards.launch(collective).unwrap();
+    let mut asked = 0;
+    let ended = cards.wait_while(collective, PATIENCE, || {
+        asked += 1;
+        asked < 3
+    });
+    assert_eq!((ended.unwrap(), asked), (None, 3));
+    let mut asked = 0;
+    let limit = Duration::from_millis(180);
+    let error = cards
+        .wait_while(collective, limit, || {
+            asked += 1;
+            true
+        })
+        .unwrap_err();
+    assert_eq!((error.class, error.rank), (Class::Timeout, Some(2)), "{error}");
+    // At least the limit: of the whole wait, not of its last part.
+    let waited = error.message.split_once("ms for").and_then(|(waited, _)| waited.strip_prefix("Waited "));
+    assert!(waited.is_none_or(|ms| ms.parse::<f64>().unwrap() >= 180.0), "{error}");
+    assert!(asked >= 1, "{error}");
+    let mut cards = Cards::open("mock:optweb:4").unwrap();
+    let collective = cards.plan(&request).unwrap();
+    cards.launch(collective).unwrap();
+    let times = cards.wait_while(collective, PATIENCE, || false).unwrap().unwrap();
+    assert!(times.t2_cycles >= times.t1_cycles && times.t1_cycles > 0, "{times:?}");
+    let clock_khz = cards.info(0).unwrap().clock_khz;
+    assert_eq!(times.t2_us, times.t2_cycles as f64 * 1e3 / f64::from(clock_khz));
+}
+
+/// Cards that fetch host memory themselves, and one whose sequencer reaches none; addresses that suit the cards, and others.
+#[test]
+fn data_in_memory_that_the_cards_reach_is_the_same() {
+    for selector in ["mock:optweb:4", "mock:alveo-xdma:4", "mock:bluelink:2x2"] {
+        for (at, bytes) in [(0, 4096), (64, 1 << 16), (4, 4096), (0, 100)] {
+            let mut cards = Cards::open(selector).unwrap();
+            let request = Request { bytes, ..ALLREDUCE };
+            let collective = cards.plan(&request).unwrap();
+            let memory = cards.allocate(4 * (at + bytes as usize)).unwrap();
+            let place = |rank: u32| rank as usize * bytes as usize + at;
+            for rank in 0..4 {
+                memory.write(place(rank), &bytes_of(|index| element(rank, index), bytes)).unwrap();
+                cards.load_input(collective, rank, &memory, place(rank)).unwrap();
+            }
+            cards.launch(collective).unwrap();
+            cards.wait(collective, PATIENCE).unwrap();
+            memory.fill(0, memory.len(), 0xee).unwrap();
+            let sum = |index| (0..4).fold(0u32, |sum, rank| sum.wrapping_add(element(rank, index)));
+            let expected = bytes_of(sum, bytes);
+            let mut found = vec![0; memory.len()];
+            for rank in 0..4 {
+                cards.store_output(collective, rank, &memory, place(rank)).unwrap();
+            }
+            memory.read(0, &mut found).unwrap();
+            let all = [vec![0xee; at], expected.repeat(4), vec![0xee; 3 * at]].concat();
+            assert!(found == all, "{selector}, byte {at}, {bytes} bytes");
+            cards.load_memory(3, 1 << 20, &memory, at, bytes).unwrap();
+            let mut read = vec![0; bytes as usize];
+            cards.read_memory(3, 1 << 20, &mut read).unwrap();
+            assert!(read == expected, "{selector}, byte {at}, {bytes} bytes");
+            memory.fill(0, memory.len(), 0).unwrap();
+            cards.store_memory(3, 1 << 20, &memory, at, bytes).unwrap();
+            memory.read(at, &mut read).unwrap();
+            assert!(read == expected, "{selector}, byte {at}, {bytes} bytes");
+            for (at, bytes) in [(1, u64::MAX), (usize::MAX, 1), (memory.len(), 1), (1, memory.len() as u64)] {
+                let error = cards.load_memory(0, 0, &memory, at, bytes).unwrap_err();
+                assert_eq!(error.class, Class::Usage, "{error}");
+            }
+            let error = cards.store_output(collective, 0, &memory, memory.len() - 1).unwrap_err();
+            assert_eq!(error.class, Class::Usage, "{error}");
+            let error = cards.store_memory(0, u64::MAX - 63, &memory, 0, 64).unwrap_err();
+            assert_eq!(error.class, Class::Refused, "{error}");
+        }
+    }
+}
+
+#[test]
+fn capabilities_have_names() {
+    let cards = Cards::open("mock:optweb:4").unwrap();
+    let info = cards.info(0).unwrap();
+    assert!(info.operation_names().contains(&"copy") && info.operation_names().len() < 64, "{info:?}");
+    assert!(info.element_names().contains(&"f32") && info.reduction_names().contains(&"sum"), "{info:?}");
+    assert_eq!(info.reduction_names().len(), info.reductions.count_ones() as usize);
+    let status = cards.status(0).unwrap();
+    assert_eq!(status.queue, "running");
+    assert_eq!(cards.status(4).unwrap_err().class, Class::Usage);
+}
+
+#[test]
 fn a_failed_launch_is_over() {
     let mut cards = Cards::open("mock:optweb:4+cut=0-1").unwrap();
     let collective = cards.plan(&ALLREDUCE).unwrap();

@@ -1,0 +1,112 @@
+//! Arrays of Python: any object with the buffer protocol, checked.
+
+use fpga_collective::element_bytes;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// A contiguous view of an object's memory. While it lives, the object neither moves nor resizes that memory.
+pub(crate) struct Array(PyUntypedBuffer);
+
+impl Array {
+    /// Opens an object to be read. `what` names it in errors.
+    pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
+        let view = PyUntypedBuffer::get(object)?;
+        if !view.is_c_contiguous() {
+            return Err(Error::usage(format!(
+                "{what} is not C-contiguous: pass a copy, such as numpy.ascontiguousarray({what})"
+            )));
+        }
+        Ok(Array(view))
+    }
+
+    /// Opens an object to be written.
+    pub(crate) fn destination(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
+        let array = Array::source(object, what)?;
+        if array.0.readonly() {
+            return Err(Error::usage(format!("{what} is read-only: pass a writable array")));
+        }
+        Ok(array)
+    }
+
+    pub(crate) fn view(&self) -> &PyUntypedBuffer {
+        &self.0
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len_bytes()
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.0.buf_ptr().addr()
+    }
+
+    /// Refuses elements of another type than those of `other`.
+    pub(crate) fn check_like(&self, other: &Array, what: &str) -> Result<()> {
+        let (own, expected) = (self.format(), other.format());
+        // One type may have several letters, as long and long long.
+        let is_same = match (self.element(), other.element()) {
+            (Some(one), Some(other)) => one == other,
+            _ => own == expected,
+        };
+        if is_same && self.0.item_size() == other.0.item_size() {
+            return Ok(());
+        }
+        Err(Error::usage(format!("{what} has elements of format {own:?}: expected {expected:?}, as the input")))
+    }
+
+    /// Returns the name of the elements' type for a reduction. `given` is for types that NumPy lacks.
+    pub(crate) fn element_or<'g>(&self, given: Option<&'g str>) -> Result<&'g str> {
+        let own = self.element();
+        let (format, size) = (self.format(), self.0.item_size());
+        let Some(given) = given else {
+            return own.ok_or_else(|| {
+                Error::usage(format!(
+                    "elements of format {format:?} are not reduced: pass an array of i1 to i8, u1 to u8 or f2 to f8 in this \
+                     machine's byte order, or name the type: element=\"bf16\""
+                ))
+            });
+        };
+        let bytes = element_bytes(given)?;
+        let is_of_numpy = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"].contains(&given);
+        if size as u64 != bytes || is_of_numpy && own != Some(given) {
+            return Err(Error::usage(format!(
+                "element {given:?} has {bytes} bytes, and the array has elements of format {format:?}, {size} bytes"
+            )));
+        }
+        Ok(given)
+    }
+
+    fn format(&self) -> &str {
+        self.0.format().to_str().unwrap_or("?")
+    }
+
+    /// The elements' type by its name on the cards, if they are plain numbers in the cards' byte order.
+    fn element(&self) -> Option<&'static str> {
+        let format = self.format();
+        let letter = match format.as_bytes() {
+            [letter] | [b'@' | b'=' | b'<', letter] => *letter,
+            [b'>' | b'!', letter] if self.0.item_size() == 1 => *letter,
+            _ => return None,
+        };
+        match (letter, self.0.item_size()) {
+            (b'b', 1) => Some("i8"),
+            (b'B', 1) => Some("u8"),
+            (b'h' | b'i' | b'l' | b'q', 2) => Some("i16"),
+            (b'H' | b'I' | b'L' | b'Q', 2) => Some("u16"),
+            (b'i' | b'l' | b'q', 4) => Some("i32"),
+            (b'I' | b'L' | b'Q', 4) => Some("u32"),
+            (b'i' | b'l' | b'q' | b'n', 8) => Some("i64"),
+            (b'I' | b'L' | b'Q' | b'N', 8) => Some("u64"),
+            (b'e', 2) => Some("f16"),
+            (b'f', 4) => Some("f32"),
+            (b'd', 8) => Some("f64"),
+            _ => None,
+        }
+    }
+}

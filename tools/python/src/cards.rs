@@ -1,0 +1,380 @@
+//! `open`, and the class `Cards` with a method for each collective.
+
+use std::sync::Arc;
+
+use fpga_collective::Request;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyMemoryView, PyTuple};
+
+use crate::card::Card;
+use crate::error::{Error, Result};
+use crate::form::Form;
+use crate::memory::{Mapped, Memory};
+use crate::operation::{Operation, limit};
+use crate::plan::{Arrays, Plan};
+use crate::shared::Shared;
+
+/// Opens the cards of a selector, such as "mock:optweb:4" or "vfio-user:/run/fpga", ordered by node.
+///
+/// ``timeout`` is the time limit of calls that have none of their own, in seconds. Use it as a context manager, or call ``close()``.
+#[pyfunction]
+#[pyo3(signature = (selector, *, timeout = 10.0))]
+pub(crate) fn open(py: Python<'_>, selector: &str, timeout: f64) -> PyResult<Cards> {
+    let limit = limit(timeout)?;
+    let opened = py.detach(|| {
+        let mut cards = fpga_collective::Cards::open(selector)?;
+        cards.set_timeout(limit);
+        Ok(cards)
+    });
+    Ok(Cards(Arc::new(Shared::new(opened.map_err(|error: fpga_collective::Error| Error::from(error))?, timeout))))
+}
+
+/// Opened cards of one fabric. Rank r of a collective runs on card r.
+///
+/// A ``Cards`` is used by one thread at a time: a second one gets ``fpga.BusyError``. N is the number of cards.
+#[pyclass(frozen, module = "fpga")]
+pub(crate) struct Cards(Arc<Shared>);
+
+/// What the methods of collectives have in common.
+#[derive(Default)]
+struct Call<'a, 'py> {
+    array: Option<&'a Bound<'py, PyAny>>,
+    out: Option<&'a Bound<'py, PyAny>>,
+    /// The reduction, and the type of its elements, if it is given.
+    reduction: Option<(&'a str, Option<&'a str>)>,
+    algorithm: Option<&'a str>,
+    root: u32,
+    peer: u32,
+}
+
+impl Cards {
+    fn run(&self, py: Python<'_>, operation: &str, call: &Call<'_, '_>) -> PyResult<Operation> {
+        let form = Form::of(operation)?;
+        let arrays = Arrays::open(&self.0, form, call.array, call.out, py)?;
+        let element = match (&call.reduction, &arrays.input) {
+            (Some((_, given)), Some(input)) => Some(input.array().element_or(*given)?),
+            _ => None,
+        };
+        let request = Request {
+            operation: form.name,
+            reduction: call.reduction.map(|(name, _)| name),
+            element,
+            algorithm: call.algorithm,
+            root: call.root,
+            peer: call.peer,
+            bytes: arrays.block_bytes,
+        };
+        let Arrays { input, output, result, .. } = arrays;
+        Ok(self.0.with(|state| {
+            if state.cards.in_flight().is_some() {
+                let message = "an operation of these cards is in flight: wait for it, or abort it";
+                return Err(fpga_collective::Error::new(fpga_collective::Class::Refused, message).into());
+            }
+            let id = state.planned(py, &request, form.name)?;
+            Operation::launch(py, (&self.0, state), (form, id), input.as_ref(), (output, result))
+        })?)
+    }
+
+    fn last(&self) -> u32 {
+        self.0.ranks as u32 - 1
+    }
+}
+
+/// Returns a new NumPy array with the type of another object.
+pub(crate) fn new_like<'py>(object: &Bound<'py, PyAny>, shape: &[usize], is_zeroed: bool) -> Result<Bound<'py, PyAny>> {
+    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let make = if is_zeroed { ZEROS.import(py, "numpy", "zeros")? } else { EMPTY.import(py, "numpy", "empty")? };
+    let dtype = match object.getattr_opt("dtype")? {
+        Some(dtype) => dtype,
+        // Not of the object itself: NumPy takes bytes for text.
+        None => ASARRAY.import(py, "numpy", "asarray")?.call1((PyMemoryView::from(object)?,))?.getattr("dtype")?,
+    };
+    Ok(make.call1((PyTuple::new(py, shape)?, dtype))?)
+}
+
+#[pymethods]
+impl Cards {
+    fn __len__(&self) -> usize {
+        self.0.ranks
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<Card> {
+        let count = self.0.ranks as isize;
+        let from_start = if index < 0 { index + count } else { index };
+        if !(0..count).contains(&from_start) {
+            return Err(PyIndexError::new_err(format!("no card {index} (the last is {})", count - 1)));
+        }
+        let info = self.0.with(|state| Ok(state.cards.info(from_start as u32)?))?;
+        Ok(Card::new(&self.0, from_start as u32, info))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _class: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// Closes the cards; what is in flight is aborted. Memory of the cards stays valid. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.0.close(py)?)
+    }
+
+    /// Whether the cards were closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// The time limit of calls that have none of their own, seconds.
+    #[getter]
+    fn get_timeout(&self) -> PyResult<f64> {
+        Ok(self.0.with(|state| Ok(state.timeout))?)
+    }
+
+    #[setter]
+    fn set_timeout(&self, seconds: f64) -> PyResult<()> {
+        let limit = limit(seconds)?;
+        Ok(self.0.with(|state| {
+            state.cards.set_timeout(limit);
+            state.timeout = seconds;
+            Ok(())
+        })?)
+    }
+
+    /// Returns zeroed host memory of at least ``nbytes`` bytes that the cards read and write themselves.
+    fn memory(&self, nbytes: usize) -> PyResult<Memory> {
+        let mapped = self.0.with(|state| Mapped::allocate(&state.cards, nbytes))?;
+        let mapped = Arc::new(mapped);
+        self.0.note(&mapped);
+        Ok(Memory(mapped))
+    }
+
+    /// Returns a zeroed NumPy array in memory that the cards read and write themselves: operations on it copy nothing on the host.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn zeros<'py>(
+        slf: &Bound<'py, Self>,
+        shape: &Bound<'py, PyAny>,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        ZEROS.import(slf.py(), "fpga._arrays", "zeros")?.call1((slf, shape, dtype))
+    }
+
+    /// Plans a collective, verifies it and stores it on the cards.
+    ///
+    /// ``bytes`` is the size of a block: what one rank sends to another. ``reduction`` and ``element`` are names such as "sum" and
+    /// "f32", for reductions only. ``peer`` is the receiver of a send: without it, the last rank. ``algorithm`` is a name such as
+    /// "ring": without it, the one with the earliest predicted arrival.
+    #[pyo3(signature = (operation, bytes = 0, *, reduction = None, element = None, algorithm = None, root = 0, peer = None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        operation: &str,
+        bytes: u64,
+        reduction: Option<&str>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+        root: u32,
+        peer: Option<u32>,
+    ) -> PyResult<Plan> {
+        let form = Form::of(operation)?;
+        let peer = peer.unwrap_or(self.last());
+        let request = Request { operation: form.name, reduction, element, algorithm, root, peer, bytes };
+        let id = self.0.with(|state| state.plan(py, &request))?;
+        Ok(Plan::new(&self.0, id, form, element.map(str::to_owned), bytes)?)
+    }
+
+    /// Launches a barrier: done when all ranks have arrived.
+    #[pyo3(signature = (*, algorithm = None))]
+    fn barrier(&self, py: Python<'_>, algorithm: Option<&str>) -> PyResult<Operation> {
+        self.run(py, "barrier", &Call { algorithm, ..Call::default() })
+    }
+
+    /// Launches a send of an array of shape (...) from rank ``root`` to rank ``peer`` (the last). Output: shape (...).
+    #[pyo3(signature = (array, /, *, root = 0, peer = None, out = None, algorithm = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        peer: Option<u32>,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let peer = peer.unwrap_or(self.last());
+        self.run(py, "send", &Call { array: Some(array), out, algorithm, root, peer, ..Call::default() })
+    }
+
+    /// Launches a shift by one: rank r sends row r of an array of shape (N, ...) to rank r + 1, modulo N. Output: shape (N, ...).
+    #[pyo3(signature = (array, /, *, out = None, algorithm = None))]
+    fn sendrecv(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "sendrecv", &Call { array: Some(array), out, algorithm, ..Call::default() })
+    }
+
+    /// Launches a scatter of an array of shape (N, ...) of rank ``root``. Output: shape (N, ...), row r at rank r.
+    #[pyo3(signature = (array, /, *, root = 0, out = None, algorithm = None))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "scatter", &Call { array: Some(array), out, algorithm, root, ..Call::default() })
+    }
+
+    /// Launches a gather of an array of shape (N, ...), row r at rank r, to rank ``root``. Output: shape (N, ...).
+    #[pyo3(signature = (array, /, *, root = 0, out = None, algorithm = None))]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "gather", &Call { array: Some(array), out, algorithm, root, ..Call::default() })
+    }
+
+    /// Launches a broadcast of an array of shape (...) of rank ``root``. Output: shape (N, ...), row r at rank r.
+    #[pyo3(signature = (array, /, *, root = 0, out = None, algorithm = None))]
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "broadcast", &Call { array: Some(array), out, algorithm, root, ..Call::default() })
+    }
+
+    /// Launches an exchange of blocks: [r, s] of an array of shape (N, N, ...) goes from rank r to rank s. Output: shape
+    /// (N, N, ...), [s, r] is what rank s has from rank r.
+    #[pyo3(signature = (array, /, *, out = None, algorithm = None))]
+    fn alltoall(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "alltoall", &Call { array: Some(array), out, algorithm, ..Call::default() })
+    }
+
+    /// Launches an allgather of an array of shape (N, ...), row r at rank r. Output: shape (N, N, ...), row r at rank r.
+    #[pyo3(signature = (array, /, *, out = None, algorithm = None))]
+    fn allgather(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        self.run(py, "allgather", &Call { array: Some(array), out, algorithm, ..Call::default() })
+    }
+
+    /// Launches a reduction of an array of shape (N, ...), row r at rank r, to rank ``root``. Output: shape (...).
+    #[pyo3(signature = (array, reduction = "sum", /, *, root = 0, out = None, element = None, algorithm = None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        reduction: &str,
+        root: u32,
+        out: Option<&Bound<'_, PyAny>>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let reduction = Some((reduction, element));
+        self.run(py, "reduce", &Call { array: Some(array), out, reduction, algorithm, root, ..Call::default() })
+    }
+
+    /// Launches a reduction of an array of shape (N, ...), row r at rank r, to all ranks. Output: shape (N, ...).
+    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    fn allreduce(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        reduction: &str,
+        out: Option<&Bound<'_, PyAny>>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let reduction = Some((reduction, element));
+        self.run(py, "allreduce", &Call { array: Some(array), out, reduction, algorithm, ..Call::default() })
+    }
+
+    /// Launches a reduction of an array of shape (N, N, ...), row r at rank r, block s of which goes to rank s. Output: shape
+    /// (N, ...).
+    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        reduction: &str,
+        out: Option<&Bound<'_, PyAny>>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let reduction = Some((reduction, element));
+        self.run(py, "reduce_scatter", &Call { array: Some(array), out, reduction, algorithm, ..Call::default() })
+    }
+
+    /// Launches a prefix reduction of an array of shape (N, ...): row r of the output, of shape (N, ...), is of rows 0 to r.
+    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    fn scan(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        reduction: &str,
+        out: Option<&Bound<'_, PyAny>>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let reduction = Some((reduction, element));
+        self.run(py, "scan", &Call { array: Some(array), out, reduction, algorithm, ..Call::default() })
+    }
+
+    /// Launches a prefix reduction of an array of shape (N, ...): row r of the output, of shape (N, ...), is of rows 0 to
+    /// r - 1. Row 0 is left as it is; zeros in a new array.
+    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    fn exscan(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        reduction: &str,
+        out: Option<&Bound<'_, PyAny>>,
+        element: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> PyResult<Operation> {
+        let reduction = Some((reduction, element));
+        self.run(py, "exscan", &Call { array: Some(array), out, reduction, algorithm, ..Call::default() })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<fpga.Cards, {} cards{}>", self.0.ranks, if self.0.is_closed() { ", closed" } else { "" })
+    }
+}

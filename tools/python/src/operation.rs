@@ -1,0 +1,366 @@
+//! Operations: collectives that were launched, to be waited for or awaited.
+
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fpga_collective::{Class, CollectiveId, DmaBuffer};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::form::{Axes, Form};
+use crate::memory::Mapped;
+use crate::shared::{Shared, State};
+
+/// Data of ranks in the staging buffer begin at multiples of this: what cards can take.
+const ALIGNMENT: usize = 64;
+
+/// Where data for cards is, or goes.
+enum Place {
+    /// At this offset of memory that the cards reach.
+    Ours(Arc<DmaBuffer>, usize),
+    /// In memory that only the processor reaches.
+    Other,
+}
+
+/// An array of an operation.
+pub(crate) struct Data {
+    array: Array,
+    place: Place,
+}
+
+impl Data {
+    pub(crate) fn new(shared: &Shared, array: Array) -> Self {
+        let place = match shared.find(array.address(), array.bytes()) {
+            Some((buffer, offset)) => Place::Ours(buffer, offset),
+            None => Place::Other,
+        };
+        Data { array, place }
+    }
+
+    pub(crate) fn array(&self) -> &Array {
+        &self.array
+    }
+}
+
+/// A launch.
+struct Flight {
+    output: Option<Data>,
+    axes: Axes,
+}
+
+/// What has become of an operation.
+enum Phase {
+    InFlight(Flight),
+    Done(fpga_collective::Times),
+    /// It has failed, or was aborted.
+    Over,
+}
+
+/// Times of a launch, counted by the cards: the largest over the ranks, from the issue on each.
+#[pyclass(frozen, get_all, module = "fpga")]
+pub(crate) struct Times {
+    /// T1 in microseconds: all beats of the last instruction counted out.
+    t1_us: f64,
+    /// T2 in microseconds: the last instruction complete.
+    t2_us: f64,
+    /// Microseconds until the last byte of any instruction was counted in; 0.0 if none was.
+    arrival_us: f64,
+    /// T1 in cycles of the cards' clock (`Card.clock_khz`).
+    t1_cycles: u64,
+    /// T2 in cycles.
+    t2_cycles: u64,
+    /// The arrival in cycles.
+    arrival_cycles: u64,
+}
+
+#[pymethods]
+impl Times {
+    fn __repr__(&self) -> String {
+        let Times { t1_us, t2_us, arrival_us, .. } = self;
+        format!("<fpga.Times t1_us={t1_us:.3} t2_us={t2_us:.3} arrival_us={arrival_us:.3}>")
+    }
+}
+
+impl From<fpga_collective::Times> for Times {
+    fn from(times: fpga_collective::Times) -> Self {
+        let fpga_collective::Times { t1_us, t2_us, arrival_us, t1_cycles, t2_cycles, arrival_cycles } = times;
+        Times { t1_us, t2_us, arrival_us, t1_cycles, t2_cycles, arrival_cycles }
+    }
+}
+
+/// A collective that was launched. ``await`` it, or call ``wait()``; both give its output.
+///
+/// One operation of a ``Cards`` is in flight at a time. An operation that nobody holds is aborted.
+#[pyclass(frozen, module = "fpga")]
+pub(crate) struct Operation {
+    shared: Arc<Shared>,
+    id: CollectiveId,
+    name: &'static str,
+    /// The output array, or `None` if the operation has no output.
+    result: Py<PyAny>,
+    phase: Mutex<Phase>,
+}
+
+impl Operation {
+    /// Copies the input to the cards, and launches `id`. `state` is that of `shared`.
+    pub(crate) fn launch(
+        py: Python<'_>,
+        (shared, state): (&Arc<Shared>, &mut State),
+        (form, id): (Form, CollectiveId),
+        input: Option<&Data>,
+        (output, result): (Option<Data>, Py<PyAny>),
+    ) -> Result<Self> {
+        let spans = spans(state, id, form.input, Side::Input)?;
+        let staging = match input {
+            Some(Data { array, place: Place::Other }) => {
+                let staging = state.staging(total(&spans))?;
+                for span in &spans {
+                    staging.copy_in(py, span.staged, array.view(), span.offset, span.bytes)?;
+                }
+                Some(staging)
+            }
+            _ => None,
+        };
+        let (cards, timeout) = (&mut state.cards, state.timeout);
+        let launched = py.detach(|| {
+            for span in &spans {
+                let (buffer, at) = span.memory(input.map(|data| &data.place), staging.as_deref());
+                cards.load_input(id, span.rank, buffer, at)?;
+            }
+            cards.launch(id)
+        });
+        launched.map_err(|error| Error::from(error).with_timeout(timeout))?;
+        let phase = Mutex::new(Phase::InFlight(Flight { output, axes: form.output }));
+        Ok(Operation { shared: Arc::clone(shared), id, name: form.name, result, phase })
+    }
+
+    /// Held without calls of Python or of cards that another thread uses.
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the phase, and returns the one before, to be dropped without this lock: it may call Python.
+    fn set(&self, phase: Phase) -> Phase {
+        std::mem::replace(&mut *self.phase(), phase)
+    }
+
+    /// Runs `wait` on the cards if the operation is in flight, and takes the output once it is done. Returns whether it is.
+    fn finish(
+        &self,
+        py: Python<'_>,
+        wait: impl FnOnce(&mut fpga_collective::Cards) -> fpga_collective::Result<Option<fpga_collective::Times>> + Send,
+    ) -> Result<bool> {
+        match &*self.phase() {
+            Phase::InFlight(_) => {}
+            Phase::Done(_) => return Ok(true),
+            Phase::Over => {
+                let message = format!("this {} has failed or was aborted: launch it again", self.name);
+                return Err(fpga_collective::Error::new(Class::Refused, message).into());
+            }
+        }
+        self.shared.with(|state| {
+            let cards = &mut state.cards;
+            let waited = py.detach(|| wait(cards));
+            let times = match waited {
+                Ok(Some(times)) => times,
+                Ok(None) => return Ok(false),
+                Err(error) => {
+                    if error.class != Class::Timeout || cards.in_flight() != Some(self.id) {
+                        drop(self.set(Phase::Over));
+                    }
+                    return Err(error.into());
+                }
+            };
+            let flight = match self.set(Phase::Done(times)) {
+                Phase::InFlight(flight) => flight,
+                // Another thread has seen it end since.
+                other => {
+                    drop(self.set(other));
+                    return Ok(true);
+                }
+            };
+            let fetched = fetch(py, state, self.id, &flight);
+            if fetched.is_err() {
+                drop(self.set(Phase::Over));
+            }
+            fetched.map(|()| true)
+        })
+    }
+}
+
+/// Copies the output of `id` to where it goes.
+fn fetch(py: Python<'_>, state: &mut State, id: CollectiveId, flight: &Flight) -> Result<()> {
+    let Some(output) = &flight.output else { return Ok(()) };
+    let spans = spans(state, id, flight.axes, Side::Output)?;
+    let staging = match output.place {
+        Place::Other => Some(state.staging(total(&spans))?),
+        Place::Ours(..) => None,
+    };
+    let (cards, timeout) = (&mut state.cards, state.timeout);
+    let fetched = py.detach(|| {
+        spans.iter().try_for_each(|span| {
+            let (buffer, at) = span.memory(Some(&output.place), staging.as_deref());
+            cards.store_output(id, span.rank, buffer, at)
+        })
+    });
+    fetched.map_err(|error| Error::from(error).with_timeout(timeout))?;
+    if let Some(staging) = staging {
+        for span in &spans {
+            staging.copy_out(py, span.staged, output.array.view(), span.offset, span.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Input,
+    Output,
+}
+
+/// One rank's data.
+struct Span {
+    rank: u32,
+    bytes: usize,
+    /// In the array.
+    offset: usize,
+    /// In the staging buffer.
+    staged: usize,
+}
+
+impl Span {
+    fn memory<'m>(&self, place: Option<&'m Place>, staging: Option<&'m Mapped>) -> (&'m Arc<DmaBuffer>, usize) {
+        match (place, staging) {
+            (Some(Place::Ours(buffer, at)), _) => (buffer, at + self.offset),
+            (_, Some(staging)) => (staging.buffer(), self.staged),
+            (_, None) => unreachable!("data is in our memory, or staged"),
+        }
+    }
+}
+
+/// Returns the data of the ranks that have some.
+fn spans(state: &State, id: CollectiveId, axes: Axes, side: Side) -> Result<Vec<Span>> {
+    let mut spans = Vec::with_capacity(state.cards.count() as usize);
+    let mut staged = 0;
+    for rank in 0..state.cards.count() {
+        let (input, output) = state.cards.data_bytes(id, rank)?;
+        let bytes = if side == Side::Input { input } else { output } as usize;
+        if bytes > 0 && axes != Axes::Nothing {
+            let offset = if axes.is_of_each() { rank as usize * bytes } else { 0 };
+            spans.push(Span { rank, bytes, offset, staged });
+            staged += bytes.next_multiple_of(ALIGNMENT);
+        }
+    }
+    Ok(spans)
+}
+
+fn total(spans: &[Span]) -> usize {
+    spans.last().map_or(0, |last| last.staged + last.bytes)
+}
+
+/// Returns a time limit in seconds as a duration.
+pub(crate) fn limit(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| {
+        PyValueError::new_err(format!("invalid timeout {seconds}: expected seconds, at least 0 ({error})"))
+    })
+}
+
+#[pymethods]
+impl Operation {
+    /// Waits until all ranks are done, and returns the output array (None for a barrier).
+    ///
+    /// ``timeout`` is in seconds; without it, the timeout of the cards. Other threads run meanwhile. After ``fpga.TimeoutError`` the
+    /// launch goes on: wait again, or abort it. Ctrl-C aborts it.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let given = timeout.map(limit).transpose()?;
+        if matches!(&*self.phase(), Phase::Done(_)) {
+            return Ok(self.result.clone_ref(py));
+        }
+        let limit = match given {
+            Some(limit) => limit,
+            None => limit(self.shared.with(|state| Ok(state.timeout))?)?,
+        };
+        let mut interrupted = None;
+        let done = self.finish(py, |cards| {
+            cards.wait_while(self.id, limit, || {
+                interrupted = Python::attach(|py| py.check_signals()).err();
+                interrupted.is_none()
+            })
+        });
+        if let Some(interrupted) = interrupted {
+            if let Err(error) = self.abort(py) {
+                interrupted.add_note(py, format!("the abort failed: {error}"))?;
+            }
+            return Err(interrupted);
+        }
+        done.map_err(|error| error.with_timeout(limit.as_secs_f64()))?;
+        Ok(self.result.clone_ref(py))
+    }
+
+    /// Returns whether all ranks are done, and never waits. Then ``wait()`` returns at once.
+    fn test(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.finish(py, |cards| cards.test(self.id))?)
+    }
+
+    /// Ends the launch. The output is undefined.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        if !matches!(&*self.phase(), Phase::InFlight(_)) {
+            return Ok(());
+        }
+        let aborted = self.shared.without_lock(py, |cards| cards.abort(self.id));
+        if !matches!(aborted, Err(Error::Busy)) {
+            drop(self.set(Phase::Over));
+        }
+        Ok(aborted?)
+    }
+
+    /// Returns a descriptor that becomes readable when the operation may be done, for ``select`` and event loops.
+    ///
+    /// Call ``test()`` then: it says whether the operation is done, and readies the descriptor for the next event. The descriptor
+    /// is the cards': do not read or close it. A card that is gone raises no event: call ``test()`` every second, too.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.shared.with(|state| Ok(state.cards.event()?.as_raw_fd()))?)
+    }
+
+    /// The times that the cards have counted, or None before the operation is done.
+    #[getter]
+    fn times(&self) -> Option<Times> {
+        match &*self.phase() {
+            Phase::Done(times) => Some((*times).into()),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation is "in flight", "done", or "over": failed or aborted.
+    #[getter]
+    fn status(&self) -> &'static str {
+        match &*self.phase() {
+            Phase::InFlight(_) => "in flight",
+            Phase::Done(_) => "done",
+            Phase::Over => "over",
+        }
+    }
+
+    fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static FINISHED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
+        FINISHED.import(py, "fpga._asyncio", "finished")?.call1((slf,))?.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<fpga.Operation {}, {}>", self.name, self.status())
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if matches!(&*self.phase(), Phase::InFlight(_)) {
+            self.shared.let_go(self.id);
+        }
+    }
+}

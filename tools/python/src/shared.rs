@@ -1,0 +1,221 @@
+//! The cards that a `Cards` and its plans and operations share: used by one thread at a time, and closed once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+
+use fpga_collective::{Cards, Class, CollectiveId, DmaBuffer, Request};
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::memory::Mapped;
+
+/// Plans that calls such as `cards.allreduce(x)` have made, and that stay on the cards for the next call.
+const PLANS_KEPT: usize = 16;
+
+/// Opened cards.
+pub(crate) struct Shared {
+    state: Mutex<Option<State>>,
+    /// Launches whose operations are gone, to be aborted by whoever uses the cards next.
+    orphans: Mutex<Vec<CollectiveId>>,
+    /// Host memory of these cards that Python objects show.
+    memories: Mutex<Vec<Weak<Mapped>>>,
+    /// Number of cards.
+    pub(crate) ranks: usize,
+}
+
+/// What one thread at a time uses.
+pub(crate) struct State {
+    pub(crate) cards: Cards,
+    /// The one used last is the last.
+    plans: Vec<(Key, CollectiveId)>,
+    /// Where data of other memory is on its way to and from the cards.
+    staging: Option<Arc<Mapped>>,
+    /// How long a call may take, seconds.
+    pub(crate) timeout: f64,
+}
+
+/// What a plan is for: a [`Request`] that owns its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) operation: &'static str,
+    pub(crate) reduction: Option<String>,
+    pub(crate) element: Option<String>,
+    pub(crate) algorithm: Option<String>,
+    pub(crate) root: u32,
+    pub(crate) peer: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Key {
+    fn of(request: &Request<'_>, operation: &'static str) -> Self {
+        Key {
+            operation,
+            reduction: request.reduction.map(str::to_owned),
+            element: request.element.map(str::to_owned),
+            algorithm: request.algorithm.map(str::to_owned),
+            root: request.root,
+            peer: request.peer,
+            bytes: request.bytes,
+        }
+    }
+
+    fn is(&self, request: &Request<'_>) -> bool {
+        self.operation == request.operation
+            && self.reduction.as_deref() == request.reduction
+            && self.element.as_deref() == request.element
+            && self.algorithm.as_deref() == request.algorithm
+            && (self.root, self.peer, self.bytes) == (request.root, request.peer, request.bytes)
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(cards: Cards, timeout: f64) -> Self {
+        let ranks = cards.count() as usize;
+        let state = State { cards, plans: Vec::new(), staging: None, timeout };
+        Shared { state: Mutex::new(Some(state)), orphans: Mutex::default(), memories: Mutex::default(), ranks }
+    }
+
+    /// Runs `body` on the cards. Refuses to wait for another thread: that thread may wait for the interpreter's lock.
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.on(|state| {
+            let state = state.as_mut().ok_or_else(|| Error::usage("these cards were closed"))?;
+            for orphan in unpoisoned(&self.orphans).drain(..) {
+                // The user let go of the operation. If its cards do not stop, the next launch says so.
+                drop(state.cards.abort(orphan));
+            }
+            body(state)
+        })
+    }
+
+    /// Runs `body` on the cards without the interpreter's lock.
+    pub(crate) fn without_lock<T: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut Cards) -> fpga_collective::Result<T> + Send,
+    ) -> Result<T> {
+        self.with(|state| {
+            let (cards, timeout) = (&mut state.cards, state.timeout);
+            py.detach(|| body(cards)).map_err(|error| Error::from(error).with_timeout(timeout))
+        })
+    }
+
+    /// Whether the cards were closed. `false` while another thread uses them.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.is_none())
+    }
+
+    /// Closes the cards; aborts what is in flight.
+    pub(crate) fn close(&self, py: Python<'_>) -> Result<()> {
+        let taken = match self.on(|state| Ok(state.take())) {
+            // After a panic nobody uses the cards again.
+            Err(Error::Internal(_)) => None,
+            taken => taken?,
+        };
+        py.detach(|| drop(taken));
+        Ok(())
+    }
+
+    fn on<T>(&self, body: impl FnOnce(&mut Option<State>) -> Result<T>) -> Result<T> {
+        // A panic poisons the lock on its way through here, so nobody sees what it left.
+        let caught = catch_unwind(AssertUnwindSafe(|| match self.state.try_lock() {
+            Ok(mut state) => body(&mut state),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy),
+            Err(TryLockError::Poisoned(_)) => {
+                Err(Error::Internal("an earlier call failed inside the library: close the cards".into()))
+            }
+        }));
+        caught.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            Err(Error::Internal(format!("the library failed: {text}")))
+        })
+    }
+
+    /// Ends a launch whose operation is gone: now, or, if another thread is using the cards, when the next call does.
+    pub(crate) fn let_go(&self, id: CollectiveId) {
+        unpoisoned(&self.orphans).push(id);
+        drop(self.with(|_| Ok(())));
+    }
+
+    /// Notes memory of these cards, to find it again by its address.
+    pub(crate) fn note(&self, memory: &Arc<Mapped>) {
+        let mut memories = unpoisoned(&self.memories);
+        memories.retain(|memory| memory.strong_count() > 0);
+        memories.push(Arc::downgrade(memory));
+    }
+
+    /// Finds the memory of these cards that has `bytes` bytes at `address`, and their offset in it.
+    pub(crate) fn find(&self, address: usize, bytes: usize) -> Option<(Arc<DmaBuffer>, usize)> {
+        let memories = unpoisoned(&self.memories);
+        memories.iter().find_map(|memory| {
+            let memory = memory.upgrade()?;
+            let offset = memory.offset_of(address, bytes)?;
+            Some((Arc::clone(memory.buffer()), offset))
+        })
+    }
+}
+
+impl State {
+    /// Returns the plan of a request: one that is on the cards, or a new one.
+    pub(crate) fn planned(
+        &mut self,
+        py: Python<'_>,
+        request: &Request<'_>,
+        operation: &'static str,
+    ) -> Result<CollectiveId> {
+        // Most calls are as the one before.
+        if let Some(at) = self.plans.iter().rposition(|(key, _)| key.is(request)) {
+            self.plans[at..].rotate_left(1);
+        } else {
+            if self.plans.len() == PLANS_KEPT {
+                self.release_oldest(py)?;
+            }
+            let id = self.plan(py, request)?;
+            self.plans.push((Key::of(request, operation), id));
+        }
+        Ok(self.plans[self.plans.len() - 1].1)
+    }
+
+    /// Plans, and makes room on the cards if there is none.
+    pub(crate) fn plan(&mut self, py: Python<'_>, request: &Request<'_>) -> Result<CollectiveId> {
+        loop {
+            let (cards, timeout) = (&mut self.cards, self.timeout);
+            match py.detach(|| cards.plan(request)) {
+                // Not the planner's refusal, which has a reason: the cards have no room.
+                Err(error) if error.class == Class::Refused && error.reason.is_none() => {
+                    if !self.release_oldest(py)? {
+                        return Err(error.into());
+                    }
+                }
+                planned => return planned.map_err(|error| Error::from(error).with_timeout(timeout)),
+            }
+        }
+    }
+
+    /// Releases the plan that was not used for the longest time. Returns whether there was one.
+    fn release_oldest(&mut self, py: Python<'_>) -> Result<bool> {
+        let in_flight = self.cards.in_flight();
+        let Some(at) = self.plans.iter().position(|(_, id)| Some(*id) != in_flight) else { return Ok(false) };
+        let (_, id) = self.plans.remove(at);
+        let cards = &mut self.cards;
+        py.detach(|| cards.release(id))?;
+        Ok(true)
+    }
+
+    /// Memory of at least `bytes` bytes for data on its way.
+    pub(crate) fn staging(&mut self, bytes: usize) -> Result<Arc<Mapped>> {
+        if let Some(staging) = self.staging.as_ref().filter(|staging| staging.len() >= bytes) {
+            return Ok(Arc::clone(staging));
+        }
+        // The smaller one goes first: both together may be more than there is.
+        self.staging = None;
+        let staging = Arc::new(Mapped::allocate(&self.cards, bytes.next_power_of_two())?);
+        self.staging = Some(Arc::clone(&staging));
+        Ok(staging)
+    }
+}
+
+/// The content of a lock under which nothing panics.
+fn unpoisoned<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}

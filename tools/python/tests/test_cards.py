@@ -1,0 +1,119 @@
+"""Cards: capabilities, memory, closing."""
+
+import gc
+
+import numpy
+import pytest
+
+import fpga
+from conftest import IN_PROCESS
+
+
+def test_capabilities_are_attributes(cards: fpga.Cards) -> None:
+    assert len(cards) == 4 and not cards.closed
+    nodes = [card.node for card in cards]
+    assert nodes == [0, 1, 2, 3] and cards[-1].node == 3
+    card = cards[1]
+    assert card.is_mock and card.nodes == 4 and card.ports > 0 and card.lanes == 1
+    assert card.kind in ("mock", "vfio-user") and card.name.startswith(card.kind)
+    assert card.clock_khz > 0 and card.memory_bytes >= 1 << 20
+    assert "copy" in card.operations and "f32" in card.elements and "sum" in card.reductions
+    status = card.status()
+    assert status.queue == "running"
+    assert card.read(0, bytearray(8)) == bytes(8)
+    after = card.status()
+    assert after.retired > status.retired and after.cycles >= status.cycles
+    with pytest.raises(IndexError, match="the last is 3"):
+        cards[4]
+
+
+def test_card_memory_takes_any_array(cards: fpga.Cards) -> None:
+    x = numpy.arange(1000, dtype="i8").reshape(10, 100)
+    for address in (0, 4096, 4100):
+        cards[2].write(address, x)
+        assert (cards[2].read(address, numpy.empty_like(x)) == x).all()
+        own = cards.zeros((10, 100), "i8")
+        assert cards[2].read(address, own) is own
+        assert (own == x).all()
+        own += 1
+        cards[3].write(address, own[5])
+        assert (cards[3].read(address, numpy.empty(100, "i8")) == x[5] + 1).all()
+    limit = cards[0].memory_bytes
+    for act in (cards[0].write, cards[0].read):
+        with pytest.raises(fpga.RefusedError, match="the card has"):
+            act(limit - 4, bytearray(8))
+
+
+def test_numpy_sees_the_memory_of_the_cards(cards: fpga.Cards) -> None:
+    memory = cards.memory(4096)
+    assert len(memory) >= 4096
+    one, other = numpy.frombuffer(memory, "u1"), numpy.frombuffer(memory, "f4")
+    assert numpy.shares_memory(one, other) and one.flags.writeable and not one.any()
+    # The card writes to the array itself: no call copies to it.
+    cards[0].write(0, b"\x01" * 4096)
+    cards[0].read(0, memory)
+    assert (one[:4096] == 1).all()
+    assert memoryview(memory).nbytes == len(memory)
+
+
+def test_memory_outlives_the_cards() -> None:
+    with fpga.open(IN_PROCESS) as cards:
+        array = cards.zeros((4, 1 << 20), "f4")
+        array[...] = 1
+        y = cards.allreduce(array, out=array).wait()
+    del cards
+    gc.collect()
+    assert y is array and (array == 4).all()
+    array[...] = 5
+    assert array.sum() == 5 * 4 * (1 << 20)
+
+
+def test_shapes_of_zeros(mock: fpga.Cards) -> None:
+    assert mock.zeros(3).dtype == numpy.float64
+    assert mock.zeros((), "i4").shape == ()
+    assert mock.zeros((0, 4)).shape == (0, 4)
+    with pytest.raises(fpga.UsageError, match="references to objects"):
+        mock.zeros(3, object)
+    with pytest.raises(fpga.Error):
+        mock.memory(1 << 60)
+
+
+def test_use_after_close(cards: fpga.Cards) -> None:
+    x = numpy.ones((4, 8), "f4")
+    plan = cards.plan("allreduce", 32, reduction="sum", element="f32")
+    operation = cards.allreduce(x)
+    card, done = cards[0], plan.launch
+    operation.wait()
+    cards.close()
+    cards.close()
+    assert cards.closed and "closed" in repr(cards)
+    calls = [
+        lambda: cards.allreduce(x),
+        lambda: cards.zeros(3),
+        lambda: cards.plan("barrier"),
+        lambda: cards[0],
+        lambda: cards.timeout,
+        lambda: card.status(),
+        lambda: card.write(0, x),
+        lambda: card.read(0, x),
+        lambda: done(x),
+        plan.release,
+        lambda: plan.times,
+        operation.fileno,
+    ]
+    for call in calls:
+        with pytest.raises(fpga.UsageError, match="closed"):
+            call()
+    # What is known stays.
+    assert operation.wait() is not None and operation.test() and card.nodes == 4
+    with fpga.open(IN_PROCESS) as again:
+        assert (again.allreduce(x).wait() == 4).all()
+
+
+def test_closing_ends_what_is_in_flight(served: str) -> None:
+    with fpga.open(served) as cards:
+        operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+    with pytest.raises(fpga.UsageError, match="closed"):
+        operation.wait()
+    with fpga.open(served) as cards:
+        assert (cards.allreduce(numpy.ones((4, 8), "f4")).wait() == 4).all()

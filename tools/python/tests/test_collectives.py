@@ -1,0 +1,184 @@
+"""Every collective gives what NumPy gives, for every type, place and bus."""
+
+import array
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+import fpga
+from conftest import PATIENCE
+
+Array = numpy.ndarray[Any, Any]
+N = 4
+
+FOLDS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": numpy.add,
+    "prod": numpy.multiply,
+    "min": numpy.minimum,
+    "max": numpy.maximum,
+    "and": numpy.bitwise_and,
+    "or": numpy.bitwise_or,
+    "xor": numpy.bitwise_xor,
+}
+INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
+FLOATS = ["f2", "f4", "f8"]
+
+
+def data(shape: tuple[int, ...], dtype: str, seed: int = 1) -> Array:
+    """Small numbers, the sums and products of which are exact in every type."""
+    return numpy.random.default_rng(seed).integers(0, 4, shape).astype(dtype)
+
+
+def fold(rows: Array, reduction: str) -> Array:
+    total = rows[0]
+    for row in rows[1:]:
+        total = FOLDS[reduction](total, row)
+    return total.astype(rows.dtype)
+
+
+def moved(operation: str, x: Array, root: int) -> Array:
+    """What an operation that does not reduce gives."""
+    return {
+        "sendrecv": lambda: numpy.roll(x, 1, axis=0),
+        "scatter": lambda: x,
+        "gather": lambda: x,
+        "broadcast": lambda: numpy.stack([x] * N),
+        "alltoall": lambda: x.swapaxes(0, 1),
+        "allgather": lambda: numpy.stack([x] * N),
+    }[operation]().astype(x.dtype)
+
+
+SHAPES: dict[str, tuple[int, ...]] = {
+    "sendrecv": (N, 5, 8),
+    "scatter": (N, 40),
+    "gather": (N, 40),
+    "broadcast": (40,),
+    "alltoall": (N, N, 16),
+    "allgather": (N, 40),
+}
+
+
+@pytest.mark.parametrize("operation", SHAPES)
+def test_data_arrives_unchanged(cards: fpga.Cards, operation: str) -> None:
+    for dtype, root in itertools.product(["f4", "u1", "c16", ">i4", "?", "S3"], [0, 3]):
+        if root and operation not in ("scatter", "gather", "broadcast"):
+            continue
+        x = numpy.arange(numpy.prod(SHAPES[operation])).reshape(SHAPES[operation]).astype(dtype)
+        named = {"root": root} if root else {}
+        y = getattr(cards, operation)(x, **named).wait()
+        expected = moved(operation, x, root)
+        assert y.dtype == x.dtype and y.shape == expected.shape
+        assert y.tobytes() == expected.tobytes(), (dtype, root)
+
+
+def test_a_send_goes_from_root_to_peer(cards: fpga.Cards) -> None:
+    x = data((7, 9), "i4")
+    assert (cards.send(x).wait() == x).all()
+    assert (cards.send(x, root=2, peer=1).wait() == x).all()
+
+
+def test_a_barrier_has_no_data(cards: fpga.Cards) -> None:
+    operation = cards.barrier()
+    assert operation.wait() is None
+    assert operation.times is not None and operation.times.t2_cycles > 0
+
+
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+def test_reductions_are_those_of_numpy(cards: fpga.Cards, dtype: str) -> None:
+    for reduction in FOLDS:
+        if dtype in FLOATS and reduction in ("and", "or", "xor"):
+            continue
+        x = data((N, 3, 16), dtype)
+        y = cards.allreduce(x, reduction).wait()
+        assert y.dtype == x.dtype and (y == numpy.stack([fold(x, reduction)] * N)).all(), reduction
+
+
+@pytest.mark.parametrize("reduction", ["sum", "max"])
+def test_every_kind_of_reduction(cards: fpga.Cards, reduction: str) -> None:
+    x = data((N, 48), "f4")
+    prefixes = numpy.stack([fold(x[: rank + 1], reduction) for rank in range(N)])
+    assert (cards.reduce(x, reduction).wait() == fold(x, reduction)).all()
+    assert (cards.reduce(x, reduction, root=3).wait() == fold(x, reduction)).all()
+    assert (cards.scan(x, reduction).wait() == prefixes).all()
+    y = cards.exscan(x, reduction).wait()
+    assert (y[1:] == prefixes[:-1]).all() and (y[0] == 0).all()
+    blocks = data((N, N, 16), "i4")
+    y = cards.reduce_scatter(blocks, reduction).wait()
+    assert (y == fold(blocks, reduction)).all()
+
+
+def test_types_that_numpy_lacks(mock: fpga.Cards) -> None:
+    # 1.0 and 2.0 in bfloat16 are the upper halves of those in float32.
+    x = numpy.array([[0x3F80], [0x3F80], [0x0000], [0x0000]], numpy.uint16)
+    assert (mock.allreduce(x, "sum", element="bf16").wait() == 0x4000).all()
+    pairs = numpy.zeros((N, 2), [("value", "f4"), ("index", "i4")])
+    pairs["value"] = [[3, 1], [2, 1], [5, 1], [2, 1]]
+    pairs["index"] = [[0, 0], [1, 1], [2, 2], [3, 3]]
+    y = mock.allreduce(pairs, "minloc", element="f32i32").wait()
+    assert y.dtype == pairs.dtype
+    assert y[2].tolist() == [(2.0, 1), (1.0, 0)]
+
+
+def test_an_output_of_every_kind(cards: fpga.Cards) -> None:
+    """Memory of the cards, at addresses that suit them and others, and memory of other objects."""
+    x = data((N, 100), "i4")
+    expected = numpy.stack([fold(x, "sum")] * N)
+    inside = cards.zeros((2, N, 100), "i4")
+    odd = cards.zeros(N * 100 + 1, "i4")
+    for source in (x, inside[0], odd[1:].reshape(N, 100)):
+        source[...] = x
+        for out in (numpy.empty_like(x), inside[1], inside[0], odd[1:].reshape(N, 100), x.copy()):
+            assert cards.allreduce(source, out=out).wait() is out
+            assert (out == expected).all()
+            source[...] = x
+    assert odd[0] == 0
+
+
+def test_objects_with_the_buffer_protocol(cards: fpga.Cards) -> None:
+    numbers = array.array("f", range(N * 8))
+    out = bytearray(N * 8 * 4)
+    view = memoryview(numbers).cast("B").cast("f", (N, 8))
+    target = memoryview(out).cast("f", (N, 8))
+    assert cards.allreduce(view, out=target).wait() is target
+    rows = numpy.array(numbers).reshape(N, 8)
+    assert numpy.frombuffer(out, "f4").reshape(N, 8).tolist() == [rows.sum(axis=0).tolist()] * N
+    received = cards.send(b"any bytes").wait()
+    assert received.tobytes() == b"any bytes"
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "direct"])
+def test_a_plan_is_launched_again_and_again(cards: fpga.Cards, algorithm: str) -> None:
+    plan = cards.plan("allreduce", 4096, reduction="sum", element="f32", algorithm=algorithm)
+    assert (plan.operation, plan.algorithm, plan.ranks, plan.bytes) == ("allreduce", algorithm, N, 4096)
+    assert plan.predicted_us > 0 and plan.times is None
+    assert (plan.input_bytes(0), plan.output_bytes(3)) == (4096, 4096)
+    for seed in range(3):
+        x = data((N, 1024), "f4", seed)
+        operation = plan.launch(x)
+        assert (operation.wait(PATIENCE) == fold(x, "sum")).all()
+        assert operation.status == "done" and (operation.wait() == fold(x, "sum")).all()
+        times = operation.times
+        assert times is not None and plan.times is not None
+        assert times.t2_cycles >= times.t1_cycles > 0 and times.arrival_cycles > 0
+        assert times.t2_us == pytest.approx(times.t2_cycles * 1e3 / cards[0].clock_khz)
+        assert plan.times.t2_cycles == times.t2_cycles
+    plan.release()
+    with pytest.raises(fpga.UsageError, match="released"):
+        plan.launch(data((N, 1024), "f4"))
+
+
+def test_more_sizes_than_cards_store(mock: fpga.Cards) -> None:
+    """Plans of methods make room for each other; those that a program holds stay."""
+    held = mock.plan("broadcast", 64)
+    for count in [*range(1, 60), 1]:
+        x = data((N, count), "i4")
+        assert (mock.allreduce(x).wait() == x.sum(axis=0)).all()
+    assert (held.launch(numpy.arange(64, dtype="u1")).wait() == numpy.arange(64)).all()
+    plans = []
+    with pytest.raises(fpga.RefusedError, match="resident programs"):
+        for count in range(1, 1000):
+            plans.append(mock.plan("broadcast", 64 * count))
+    assert len(plans) > 8

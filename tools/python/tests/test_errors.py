@@ -1,0 +1,232 @@
+"""Bad input is a clear exception; nothing is lost, and the cards work on."""
+
+import copy
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+import fpga
+from conftest import IN_PROCESS
+
+ONES = numpy.ones((4, 64), "f4")
+
+
+@pytest.fixture
+def cards(cards: fpga.Cards) -> Iterator[fpga.Cards]:
+    """After each test, the same cards do an allreduce."""
+    yield cards
+    assert (cards.allreduce(ONES).wait() == 4).all()
+
+
+def read_only() -> numpy.ndarray[Any, Any]:
+    array = numpy.empty_like(ONES)
+    array.flags.writeable = False
+    return array
+
+
+BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
+    (lambda cards: cards.allreduce(ONES, out=read_only()), "out is read-only"),
+    (lambda cards: cards.send(b"abc", out=b"abc"), "out is read-only"),
+    (lambda cards: cards.allreduce(numpy.ones((64, 4), "f4").T), "the input is not C-contiguous"),
+    (lambda cards: cards.allreduce(ONES, out=numpy.ones((4, 128), "f4")[:, ::2]), "out is not C-contiguous"),
+    (lambda cards: cards.allreduce(ONES, out=numpy.ones((4, 64), "f8")), 'format "d": expected "f"'),
+    (lambda cards: cards.allreduce(ONES, out=numpy.ones((4, 64), "i4")), 'format "[il]": expected "f"'),
+    (lambda cards: cards.allreduce(ONES, out=numpy.ones((4, 63), "f4")), r"shape \[4, 63\]: expected \[4, 64\]"),
+    (lambda cards: cards.allreduce(ONES, out=numpy.ones(256, "f4")), "out has shape"),
+    (lambda cards: cards.allreduce(ONES[:3]), r"4 cards takes an array of shape \(4, ...\), not \[3, 64\]"),
+    (lambda cards: cards.alltoall(ONES), r"shape \(4, 4, ...\)"),
+    (lambda cards: cards.allreduce(b""), "takes an array of shape"),
+    (lambda cards: cards.allreduce(ONES.astype(">f4")), 'elements of format ">f" are not reduced'),
+    (lambda cards: cards.allreduce(ONES.astype("c8")), 'elements of format "Zf" are not reduced'),
+    (lambda cards: cards.allreduce(ONES.astype("?")), 'elements of format "[?]" are not reduced'),
+    (lambda cards: cards.allreduce(ONES, element="i32"), 'element "i32" has 4 bytes, and the array'),
+    (lambda cards: cards.allreduce(ONES, element="bf16"), 'element "bf16" has 2 bytes'),
+    (lambda cards: cards.allreduce(ONES, element="float"), "unknown element type"),
+    (lambda cards: cards.allreduce(ONES, "mean"), "unknown reduction"),
+    (lambda cards: cards.allreduce(ONES, algorithm="fast"), "unknown algorithm"),
+    (lambda cards: cards.plan("allgatherv"), "unknown collective"),
+    (lambda cards: cards.plan("allreduce", 64), "needs a reduction"),
+    (lambda cards: cards.plan("barrier").launch(ONES), "barrier takes no array"),
+    (lambda cards: cards.plan("barrier").launch(out=bytearray(4)), "no output"),
+    (lambda cards: cards.plan("broadcast", 64).launch(), "broadcast takes an array"),
+    (lambda cards: cards.plan("broadcast", 64).launch(ONES), "1024 bytes: the plan is for 64"),
+    (lambda cards: cards.plan("broadcast", 64).input_bytes(4), "no rank 4"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD, ids=[text for _, text in BAD])
+def test_bad_arguments_are_usage_errors(cards: fpga.Cards, call: Callable[[fpga.Cards], Any], text: str) -> None:
+    with pytest.raises(fpga.UsageError, match=text) as raised:
+        call(cards)
+    assert raised.value.kind == "usage" and isinstance(raised.value, ValueError)
+
+
+def test_what_the_planner_refuses(cards: fpga.Cards) -> None:
+    with pytest.raises(fpga.RefusedError, match="root 4 is not a rank") as raised:
+        cards.broadcast(ONES, root=4)
+    assert raised.value.kind == "refused" and raised.value.reason is not None
+    with pytest.raises(fpga.RefusedError):
+        cards.allreduce(ONES.astype("f2"), "and")
+    assert cards.allreduce(numpy.empty((4, 0), "f4")).wait().shape == (4, 0)
+
+
+def test_wrong_types_are_type_errors(cards: fpga.Cards) -> None:
+    for call in (
+        lambda: cards.allreduce([1, 2, 3, 4]),
+        lambda: cards.allreduce(None),
+        lambda: cards.allreduce(ONES, out=[0.0] * 256),
+        lambda: cards.allreduce(ONES, 3),
+        lambda: cards[0].write("0", ONES),
+        lambda: cards[0].write(0, "text"),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(OverflowError):
+        cards[0].write(-1, ONES)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300])
+def test_invalid_timeouts(mock: fpga.Cards, seconds: float) -> None:
+    operation = mock.allreduce(ONES)
+    with pytest.raises(ValueError, match="invalid timeout"):
+        operation.wait(seconds)
+    with pytest.raises(ValueError, match="invalid timeout"):
+        mock.timeout = seconds
+    with pytest.raises(ValueError, match="invalid timeout"):
+        fpga.open(IN_PROCESS, timeout=seconds)
+    assert (operation.wait(10) == 4).all()
+
+
+def test_selectors() -> None:
+    for selector, kind, text in [
+        ("moc:optweb:4", fpga.UsageError, "invalid selector"),
+        ("mock:optweb:65", fpga.NoCardError, "invalid fabric"),
+        ("vfio-user:/nowhere/0.sock", fpga.NoCardError, "cannot open"),
+        ("mock:alveo-xdma:1", fpga.FailedError, "no command sequencer"),
+    ]:
+        with pytest.raises(kind, match=text) as raised:
+            fpga.open(selector)
+        assert raised.value.message in str(raised.value)
+
+
+def test_a_link_that_is_cut() -> None:
+    with fpga.open("mock:optweb:4+cut=0-1") as cards:
+        operation = cards.allreduce(ONES, algorithm="ring")
+        with pytest.raises(fpga.GoneError, match="link") as raised:
+            operation.wait()
+        assert raised.value.rank is not None and raised.value.instruction is not None
+        assert operation.status == "over" and operation.times is None
+        with pytest.raises(fpga.RefusedError, match="launch it again"):
+            operation.wait()
+
+
+def test_a_timeout_leaves_the_launch_in_flight() -> None:
+    with fpga.open("mock:optweb:4+stop=2@1.0.65536") as cards:
+        operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+        for _ in range(2):
+            with pytest.raises(fpga.TimeoutError, match="Waited") as raised:
+                operation.wait(0.12)
+            error = raised.value
+            assert (error.kind, error.rank, error.timeout) == ("timeout", 2, 0.12)
+            assert isinstance(error, TimeoutError)
+            assert operation.status == "in flight" and not operation.test()
+        with pytest.raises(fpga.RefusedError, match="in flight"):
+            cards.barrier()
+        # The stopped card does not stop, and says so.
+        with pytest.raises(fpga.Error):
+            operation.abort()
+        assert operation.status == "over"
+
+
+def test_exceptions_are_copied_and_pickled() -> None:
+    with pytest.raises(fpga.NoCardError) as raised:
+        fpga.open("vfio-user:/nowhere/0.sock")
+    for other in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value)):
+        assert type(other) is fpga.NoCardError
+        assert str(other) == str(raised.value) and other.causes == raised.value.causes
+
+
+def test_a_foreign_buffer_cannot_be_resized_in_flight(cards: fpga.Cards) -> None:
+    out = bytearray(4 * 64 * 4)
+    operation = cards.allreduce(ONES, out=memoryview(out).cast("f", (4, 64)))
+    with pytest.raises(BufferError):
+        out.extend(b"more")
+    operation.wait()
+    assert (numpy.frombuffer(out, "f4") == 4).all()
+    del operation
+    # The input was copied to the cards before the launch: it is free at once.
+    source = bytearray(64)
+    operation = cards.broadcast(source)
+    source.extend(b"more")
+    assert operation.wait().nbytes == 4 * 64
+
+
+def test_one_operation_at_a_time(cards: fpga.Cards) -> None:
+    first = cards.allreduce(ONES)
+    with pytest.raises(fpga.RefusedError, match="in flight: wait for it, or abort it"):
+        cards.allreduce(ONES * 2)
+    assert (first.wait() == 4).all()
+    cards.allreduce(ONES)
+    # Nobody holds it, so it was aborted.
+    second = cards.allreduce(ONES * 2)
+    second.abort()
+    with pytest.raises(fpga.RefusedError, match="was aborted"):
+        second.wait()
+
+
+def test_a_second_thread_is_told() -> None:
+    """One thread waits, without the interpreter's lock. The others run; those that use the same cards get an exception."""
+    with fpga.open("mock:optweb:4+stop=2@1.0.65536") as cards:
+        operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+        raised: list[BaseException] = []
+
+        def wait() -> None:
+            while not raised:
+                try:
+                    operation.wait(2.0)
+                except fpga.BusyError:
+                    continue
+                except fpga.Error as error:
+                    raised.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        busy = 0
+        counted = 0
+        while waiting.is_alive():
+            counted += 1
+            try:
+                cards[0].status()
+            except fpga.BusyError as error:
+                assert error.kind == "busy"
+                busy += 1
+            time.sleep(0.001)
+        assert counted > 10 and busy > 10
+        assert [type(error) for error in raised] == [fpga.TimeoutError]
+
+
+def test_many_threads_on_one_handle(cards: fpga.Cards) -> None:
+    """Each call works or says that the cards are busy or that an operation is in flight, and no result is wrong."""
+    done = []
+
+    def work(seed: int) -> None:
+        x = numpy.full((4, 256), seed, "i4")
+        for _ in range(50):
+            try:
+                y = cards.allreduce(x).wait()
+                assert (y == 4 * seed).all()
+                done.append(seed)
+            except (fpga.BusyError, fpga.RefusedError):
+                pass
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done

@@ -1,0 +1,110 @@
+"""Waits: the interpreter's lock is free meanwhile, and Ctrl-C ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+
+import fpga
+from conftest import PATIENCE
+
+# Two cards never answer, so a wait lasts as long as its limit.
+STOPPED = "mock:optweb:4+stop=2@1.0.65536"
+
+
+def test_other_threads_run_during_a_wait() -> None:
+    steps = 0
+    is_waiting = True
+
+    def count() -> None:
+        nonlocal steps
+        while is_waiting:
+            steps += 1
+            time.sleep(0)
+
+    with fpga.open(STOPPED) as cards:
+        operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+        counting = threading.Thread(target=count)
+        counting.start()
+        before = steps
+        try:
+            operation.wait(0.5)
+        except fpga.TimeoutError:
+            pass
+        after = steps
+        is_waiting = False
+        counting.join()
+    # With the lock held, at most the thread's last step before the wait and its first after it.
+    assert after - before > 10
+
+
+INTERRUPTED = """
+import sys, numpy, fpga
+x = numpy.ones((4, 64), "f4")
+with fpga.open(sys.argv[1]) as cards:
+    operation = cards.allreduce(x)
+    assert not operation.test()
+    print("waiting", flush=True)
+    try:
+        while True:
+            operation.wait(60)
+            operation = cards.allreduce(x)
+    except KeyboardInterrupt as interrupted:
+        assert operation.status != "in flight" and not hasattr(interrupted, "__notes__")
+    assert (cards.allreduce(x).wait() == 4).all()
+    print("usable")
+"""
+
+
+def interrupt(script: str, *arguments: str) -> str:
+    """Runs a script, sends SIGINT once it waits, and returns what it prints then."""
+    command = [sys.executable, "-c", script, *arguments]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waiting\n"
+    time.sleep(0.2)
+    program.send_signal(signal.SIGINT)
+    printed, _ = program.communicate(timeout=PATIENCE)
+    return f"{program.returncode}: {printed}"
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_the_cards_usable(slow: str) -> None:
+    assert interrupt(INTERRUPTED, slow) == "0: usable\n"
+
+
+STUCK = """
+import sys, numpy, fpga
+with fpga.open(sys.argv[1]) as cards:
+    operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+    print("waiting", flush=True)
+    try:
+        operation.wait(60)
+    except KeyboardInterrupt as interrupted:
+        # The stopped card does not stop, and the exception says so.
+        print(operation.status, len(interrupted.__notes__))
+"""
+
+
+def test_ctrl_c_ends_a_wait_for_a_card_that_stopped() -> None:
+    assert interrupt(STUCK, STOPPED) == "0: over 1\n"
+
+
+def test_a_forked_child_gets_an_exception() -> None:
+    with fpga.open("mock:optweb:4") as cards:
+        array = cards.zeros((4, 64), "f4")
+        child = os.fork()
+        if child == 0:
+            try:
+                cards.allreduce(array)
+                code = 1
+            except fpga.Error:
+                code = 0
+            except BaseException:
+                code = 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (cards.allreduce(array).wait() == 0).all()
