@@ -76,6 +76,12 @@ impl Registered {
         }
     }
 
+    /// Number of instructions of this rank, without the copies.
+    #[cfg(test)]
+    pub(crate) fn instructions(&self, shape: &Shape) -> usize {
+        self.planned(shape).map_or(0, |planned| planned.instructions.len())
+    }
+
     /// Bytes of the input and of the output of this rank.
     pub(crate) fn bytes(&self, shape: &Shape) -> (usize, usize) {
         let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes as usize).sum();
@@ -100,8 +106,13 @@ impl Engine {
                 "{selector} selects several cards: expected one for each rank, such as those of `fpgactl mock serve`"
             ));
         };
-        let cluster = Card::open(function).and_then(|card| Cluster::of(vec![card]));
-        let cluster = cluster.map_err(|error| with_causes(&error))?;
+        let card = Card::open(function).map_err(|error| with_causes(&error))?;
+        Engine::on(card, in_rank_order, timeout).map_err(|error| with_causes(&error))
+    }
+
+    /// The engine on an open card.
+    pub(crate) fn on(card: Card, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, Error> {
+        let cluster = Cluster::of(vec![card])?;
         let order = if in_rank_order { Order::Rank } else { Order::default() };
         Ok(Engine { cluster, buffer: None, flights: Vec::new(), order, timeout })
     }

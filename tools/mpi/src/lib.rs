@@ -21,6 +21,8 @@
 mod abi;
 mod arguments;
 mod buffers;
+#[cfg(test)]
+mod counted;
 mod engine;
 pub mod exports;
 mod foreign;

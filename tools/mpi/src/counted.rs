@@ -1,0 +1,239 @@
+//! What a call costs the host: its accesses to the card and its allocations, counted, with ranks as threads on mock cards.
+//!
+//! The work of the mock is not counted: it is that of a card.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::Collective;
+use cmdseq::{Combine, Element, Reduction};
+use fpga_driver::Card;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::{BarIndex, Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+use fpga_regs::sequencer::queue;
+use fpga_tests::threads;
+
+use crate::engine::{Engine, Registered};
+use crate::records::{Record, Records};
+use crate::shape::{Reason, Shape};
+use crate::statistics::{Name, Statistics};
+
+const RANKS: u32 = 2;
+const WARM: usize = 3;
+
+/// Accesses to a card's registers.
+#[derive(Debug, Default)]
+struct Accesses {
+    reads: AtomicU64,
+    doorbells: AtomicU64,
+    /// Writes that arm the interrupt, before the host sleeps.
+    armings: AtomicU64,
+    /// Writes that tell the card which completions were taken.
+    announcements: AtomicU64,
+    others: AtomicU64,
+}
+
+impl Accesses {
+    /// The number of each: reads, doorbells, armings, announcements and others.
+    fn all(&self) -> [u64; 5] {
+        [&self.reads, &self.doorbells, &self.armings, &self.announcements, &self.others]
+            .map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+/// A mock card whose accesses are counted.
+struct Watched {
+    card: Arc<dyn Endpoint>,
+    accesses: Arc<Accesses>,
+}
+
+impl Endpoint for Watched {
+    fn layout(&self) -> Layout {
+        self.card.layout()
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.card.attach(dma, interrupts);
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) {
+        allocation_counter::opt_out(|| self.card.config_read(offset, data));
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) {
+        allocation_counter::opt_out(|| self.card.config_write(offset, data));
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.accesses.reads.fetch_add(1, Ordering::SeqCst);
+        allocation_counter::opt_out(|| self.card.bar_read(bar, offset, data));
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        allocation_counter::opt_out(|| self.card.bar_write(bar, offset, data));
+        // Queues have blocks of registers of this size.
+        let count = match (offset % u64::from(queue::STRIDE)) as u32 {
+            queue::SUBMISSION_TAIL => &self.accesses.doorbells,
+            queue::INTERRUPT_ARM => &self.accesses.armings,
+            queue::COMPLETION_HEAD => &self.accesses.announcements,
+            _ => &self.accesses.others,
+        };
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn reset(&self, kind: ResetKind) {
+        self.card.reset(kind);
+    }
+
+    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        allocation_counter::opt_out(|| self.card.dma_complete(tag, result));
+    }
+}
+
+fn watched(fabric: &Fabric, node: u32, accesses: &Arc<Accesses>) -> Card {
+    let endpoint = Arc::new(Watched { card: fabric.endpoint(node), accesses: Arc::clone(accesses) });
+    Card::open(in_process::attach(endpoint, &Domain::in_process(), "watched").unwrap()).unwrap()
+}
+
+fn shape(collective: Collective, bytes: u64) -> Shape {
+    let combine = collective.reduces().then_some(Combine { reduction: Reduction::Sum, element: Element::U64 });
+    Shape { collective, bytes, root: 0, combine }
+}
+
+/// One call of `rank`, from its input to its output.
+fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
+    engine.run(registered, shape, input, || {}).unwrap();
+    engine.fetch(registered, shape, output).unwrap();
+}
+
+/// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
+fn ranks<T: Send>(
+    accesses: &[Arc<Accesses>],
+    clock: bool,
+    rank: impl Fn(usize, &mut Engine, &mut Registered) -> T + Sync,
+) -> Vec<T> {
+    let fabric = Fabric::new(Profile::optweb(RANKS)).unwrap();
+    let clock = clock.then(|| fabric.start_clock());
+    let all = threads::ranks(RANKS, |peers| {
+        let own = fpga_driver::Peers::rank(&peers);
+        let card = watched(&fabric, own, &accesses[own as usize]);
+        let mut engine = Engine::on(card, false, Some(Duration::from_secs(60))).unwrap();
+        let mut registered = engine.register(Box::new(peers)).unwrap();
+        rank(own as usize, &mut engine, &mut registered)
+    });
+    drop(clock);
+    all
+}
+
+/// What one call has cost one rank.
+struct Cost {
+    what: String,
+    is_last: bool,
+    /// As [`Accesses::all`].
+    accesses: [u64; 5],
+    allocations: u64,
+}
+
+/// A call that every rank has made before is one doorbell, no register read and no allocation. The rank that comes last finds all
+/// completions when its doorbell is rung, so that these are all its accesses; others sleep on the interrupt, which they arm.
+#[test]
+fn a_warm_call_is_one_doorbell_and_allocates_nothing() {
+    let accesses: Vec<Arc<Accesses>> = (0..RANKS).map(|_| Arc::default()).collect();
+    let meeting = std::sync::Barrier::new(RANKS as usize);
+    let shapes = [
+        shape(Collective::Barrier, 0),
+        shape(Collective::Allreduce, 8),
+        shape(Collective::Allreduce, 64 << 10),
+        shape(Collective::Broadcast, 8),
+        shape(Collective::Broadcast, 64 << 10),
+    ];
+    let costs = ranks(&accesses, false, |rank, engine, registered| {
+        let (own, other) = (&accesses[rank], &accesses[1 - rank]);
+        let (input, mut output) = (vec![1; 64 << 10], vec![0; 64 << 10]);
+        let mut costs = Vec::new();
+        for (shape, last) in shapes.iter().flat_map(|shape| [(shape, 0), (shape, 1)]) {
+            assert!(engine.plan(registered, shape).unwrap());
+            let (given, taken) = registered.bytes(shape);
+            for _ in 0..WARM {
+                call(engine, registered, shape, &input[..given], &mut output[..taken]);
+            }
+            meeting.wait();
+            let (before, rung) = (own.all(), other.doorbells.load(Ordering::SeqCst));
+            meeting.wait();
+            while rank == last && other.doorbells.load(Ordering::SeqCst) == rung {
+                std::thread::yield_now();
+            }
+            let counted = allocation_counter::measure(|| {
+                call(engine, registered, shape, &input[..given], &mut output[..taken]);
+            });
+            let after = own.all();
+            costs.push(Cost {
+                what: format!("{} of {} B, rank {rank}, rank {last} last", shape.collective, shape.bytes),
+                is_last: rank == last,
+                accesses: std::array::from_fn(|index| after[index] - before[index]),
+                allocations: counted.count_total,
+            });
+            meeting.wait();
+        }
+        costs
+    });
+    // Checked when all threads are done: none waits for one that has panicked.
+    for Cost { what, is_last, accesses, allocations } in costs.iter().flatten() {
+        let [reads, doorbells, armings, announcements, others] = *accesses;
+        println!(
+            "{what}: {doorbells} doorbell, {reads} reads, {armings} armings, {announcements} announcements, {allocations} allocations"
+        );
+        assert_eq!((doorbells, others, *allocations), (1, 0, 0), "{what}: doorbells, other writes, allocations");
+        if *is_last {
+            assert_eq!((reads, armings, announcements), (0, 0, 0), "{what}: reads, armings, announcements");
+        }
+    }
+    // The count is of this thread: an allocation does show.
+    assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
+}
+
+#[test]
+fn counting_a_call_allocates_nothing() {
+    let (mut statistics, mut records) = (Statistics::default(), Records::default());
+    let name = Name::new("MPI_COMM_WORLD".to_owned(), 4);
+    let record = Record { comm: crate::mpi::Comm(0), rank: 0, size: 4, name, cards: Err(Reason::SingleRank) };
+    let number = records.add(record);
+    let mut count = || {
+        let record = records.remove(number).unwrap();
+        statistics.offloaded(&record.name, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.passed(&record.name, "allreduce", Reason::ZeroBytes);
+        records.put(number, record);
+    };
+    count();
+    let counted = allocation_counter::measure(|| (0..1000).for_each(|_| count()));
+    assert_eq!(counted.count_total, 0);
+}
+
+/// Prints the time of an allreduce of 8 B, from the program's memory to the program's memory, and of the instruction that is a
+/// barrier, in one run. docs/mpi.md names the command. No time is asserted.
+#[test]
+fn time_of_a_small_call_and_of_a_bare_barrier() {
+    const CALLS: u32 = 300;
+    let accesses: Vec<Arc<Accesses>> = (0..RANKS).map(|_| Arc::default()).collect();
+    let times = ranks(&accesses, true, |rank, engine, registered| {
+        let (barrier, small) = (shape(Collective::Barrier, 0), shape(Collective::Allreduce, 8));
+        let mut best = [Duration::MAX; 2];
+        for (index, shape) in [&barrier, &small, &barrier, &small, &barrier, &small].into_iter().enumerate() {
+            assert!(engine.plan(registered, shape).unwrap());
+            let (given, taken) = registered.bytes(shape);
+            let (input, mut output) = (vec![rank as u8 + 1; given], vec![0; taken]);
+            let began = Instant::now();
+            for _ in 0..CALLS {
+                call(engine, registered, shape, &input, &mut output);
+            }
+            best[index % 2] = best[index % 2].min(began.elapsed() / CALLS);
+            assert!(output.iter().all(|byte| *byte == 3), "{output:?}");
+        }
+        assert_eq!(registered.instructions(&barrier), 1, "the bare barrier is one instruction");
+        best
+    });
+    let [barrier, small] = times[0].map(|time| time.as_secs_f64() * 1e6);
+    println!("barrier instruction {barrier:.1} us, allreduce of 8 B {small:.1} us: {:.2} times", small / barrier);
+}
