@@ -7,7 +7,7 @@ use fpga_image::Uuid;
 use serde::Serialize;
 
 use crate::exit::Result;
-use crate::output;
+use crate::{output, readings};
 
 /// Of a function that is only this.
 #[derive(Serialize)]
@@ -17,6 +17,7 @@ struct Printed<'a> {
     kind: &'static str,
     #[serde(flatten)]
     control: &'a Described,
+    readings: &'a readings::Described,
 }
 
 /// What a control function says.
@@ -73,10 +74,16 @@ pub(crate) fn describe(function: &Function) -> Result<Option<Described>> {
 }
 
 /// Prints what a function says that is only a control function.
-pub(crate) fn print(control: &Described, selector: &str, kind: &'static str, json: bool) -> Result<()> {
+pub(crate) fn print(
+    control: &Described,
+    readings: &readings::Described,
+    selector: &str,
+    kind: &'static str,
+    json: bool,
+) -> Result<()> {
     match json {
-        true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control }),
-        false => output::write(text(control, selector).as_bytes()),
+        true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control, readings }),
+        false => output::write((text(control, selector) + "\n" + &readings::text(readings)).as_bytes()),
     }
 }
 
