@@ -71,6 +71,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod alveo;
 mod card;
 pub mod channel;
 mod cluster;
@@ -83,6 +84,7 @@ mod ledger;
 mod peers;
 mod pipe;
 mod queue;
+pub mod readings;
 mod report;
 mod sequencer;
 mod shell;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::Result;
-use crate::output;
+use crate::{output, readings};
 
 /// Of a function that is only this.
 #[derive(JsonSchema, Serialize)]
@@ -18,6 +18,7 @@ pub(crate) struct Printed<'a> {
     kind: &'static str,
     #[serde(flatten)]
     control: &'a Described,
+    readings: &'a readings::Described,
 }
 
 /// What a control function says.
@@ -74,10 +75,16 @@ pub(crate) fn describe(function: &Function) -> Result<Option<Described>> {
 }
 
 /// Prints what a function says that is only a control function.
-pub(crate) fn print(control: &Described, selector: &str, kind: &'static str, json: bool) -> Result<()> {
+pub(crate) fn print(
+    control: &Described,
+    readings: &readings::Described,
+    selector: &str,
+    kind: &'static str,
+    json: bool,
+) -> Result<()> {
     match json {
-        true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control }),
-        false => output::write(text(control, selector).as_bytes()),
+        true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control, readings }),
+        false => output::write((text(control, selector) + "\n" + &readings::text(readings)).as_bytes()),
     }
 }
 

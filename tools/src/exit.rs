@@ -386,6 +386,46 @@ impl From<fpga_driver::dfl::Error> for Failure {
     }
 }
 
+impl From<fpga_driver::xdma::Error> for Failure {
+    fn from(error: fpga_driver::xdma::Error) -> Self {
+        use fpga_driver::xdma::Error::{Card, NoEngine, Refused, TimedOut};
+        let exit = match error {
+            Card(error) => return error.into(),
+            TimedOut { .. } => Exit::Timeout,
+            Refused { .. } | NoEngine { .. } => Exit::Refused,
+            _ => Exit::Failed,
+        };
+        Failure::chain(exit, &error)
+    }
+}
+
+impl From<fpga_driver::alveo::Error> for Failure {
+    fn from(error: fpga_driver::alveo::Error) -> Self {
+        use fpga_driver::alveo::Error::{Card, Engine, NoManagement, NoShell, TimedOut};
+        let exit = match error {
+            Card(error) => return error.into(),
+            Engine(error) => return error.into(),
+            TimedOut { .. } => Exit::Timeout,
+            NoShell { .. } | NoManagement { .. } => Exit::Refused,
+            _ => Exit::Failed,
+        };
+        Failure::chain(exit, &error)
+    }
+}
+
+impl From<fpga_driver::readings::Error> for Failure {
+    fn from(error: fpga_driver::readings::Error) -> Self {
+        use fpga_driver::readings::Error;
+        match error {
+            Error::Alveo(error) => error.into(),
+            Error::Control(error) => error.into(),
+            Error::Engine(error) => error.into(),
+            Error::Card(error) => error.into(),
+            _ => Failure::chain(Exit::Failed, &error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

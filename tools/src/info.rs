@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::Cli;
 use crate::exit::Result;
-use crate::{control_info, output, size};
+use crate::{control_info, output, readings, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -25,6 +25,8 @@ pub(crate) struct Printed<'a> {
     components: Vec<Component>,
     /// Of one card whose function is its control function, too.
     control: Option<control_info::Described>,
+    /// Of each card.
+    readings: Vec<readings::Described>,
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
@@ -80,7 +82,15 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
     if let (Some(control), [function]) = (&control, selection.functions.as_slice())
         && !has_sequencer(function)?
     {
-        return control_info::print(control, &selection.selector, selection.kind.name(), cli.json);
+        let readings = readings::describe(function)?;
+        return control_info::print(control, &readings, &selection.selector, selection.kind.name(), cli.json);
+    }
+    let readings = selection.functions.iter().map(readings::describe).collect::<Result<Vec<_>>>()?;
+    if let ([readings], [function]) = (readings.as_slice(), selection.functions.as_slice())
+        && readings.has_parts()
+        && !has_sequencer(function)?
+    {
+        return readings::print(readings, &selection.selector, selection.kind.name(), cli.json);
     }
     let components = components(&selector);
     let cards = Cards::of(selection)?;
@@ -98,6 +108,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         capabilities: described(cards.capabilities()),
         components,
         control,
+        readings,
     };
     if cli.json {
         return output::json(&printed);
@@ -233,6 +244,10 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
     }
     if let Some(control) = control {
         text = text + "\n" + &control_info::text(control, selector);
+    }
+    match printed.readings.as_slice() {
+        [one] => text = text + "\n" + &readings::text(one),
+        several => text += &readings::alarms(several),
     }
     text
 }

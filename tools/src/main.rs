@@ -44,6 +44,7 @@ mod pipe;
 mod plan;
 mod processes;
 mod progress;
+mod readings;
 mod reg;
 mod request;
 mod route;

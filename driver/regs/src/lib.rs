@@ -18,13 +18,16 @@
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]
 
+pub mod alveo;
 pub mod bits;
 pub mod card_ring;
 pub mod channel;
+pub mod cms;
 pub mod dfl;
 pub mod feature_list;
 pub mod markdown;
 pub mod pci;
+pub mod sensor;
 pub mod sequencer;
 pub mod xdma;
 
@@ -135,6 +138,7 @@ mod tests {
         adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
         adds_up(card_ring::TABLE, card_ring::BLOCK_BYTES);
+        adds_up(cms::TABLE, 0x20);
         adds_up(channel::TABLE, channel::ENDS_OFFSET);
         adds_up(channel::end::TABLE, channel::end::STRIDE);
         for (_, table) in xdma::BLOCKS {

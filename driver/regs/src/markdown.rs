@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::{Register, bits, card_ring, channel, dfl, feature_list, pci, sequencer, xdma};
+use crate::sensor::Sensor;
+use crate::{Register, alveo, bits, card_ring, channel, cms, dfl, feature_list, pci, sequencer, xdma};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -44,6 +45,7 @@ pub fn render() -> String {
     card_ring_block(&mut out);
     channel_block(&mut out);
     xdma_blocks(&mut out);
+    alveo_blocks(&mut out);
     control_function(&mut out);
     out
 }
@@ -90,6 +92,30 @@ fn xdma_blocks(out: &mut String) {
     flags(out, "STATUS of an XDMA channel", xdma::Status::TABLE);
 }
 
+/// Blocks in the user BAR of this project's shell for Alveo cards.
+fn alveo_blocks(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n## Card management (CMS), at {:#x} of the user BAR of this project's shell\n\n\
+         Its processor is held in reset until bit 0 of MB_RESETN, at {:#x}, is 1. The map begins at {:#x}.\n",
+        alveo::CMS,
+        cms::RESET,
+        cms::MAP
+    );
+    table(out, cms::TABLE);
+    let _ = writeln!(out, "\nBehind the sensors:\n");
+    table(out, cms::state::TABLE);
+    let _ = writeln!(out, "\nSensors: largest, average and present value, {} bytes apart.\n", cms::SENSOR_STEP);
+    sensors(out, &cms::SENSORS);
+}
+
+fn sensors(out: &mut String, table: &[Sensor]) {
+    let _ = writeln!(out, "| offset | sensor | unit | one step |\n|---|---|---|---|");
+    for Sensor { name, offset, unit, scale } in table {
+        let _ = writeln!(out, "| {offset:#05x} | {name} | {} | {scale} |", unit.name());
+    }
+}
+
 fn control_function(out: &mut String) {
     let _ =
         writeln!(out, "\n## Control function of a D5005: {:04x}:{:04x}\n", dfl::CONTROL.vendor, dfl::CONTROL.device);
@@ -116,6 +142,12 @@ fn control_function(out: &mut String) {
         let _ = writeln!(out, "\n### Without OFS: {heading}\n");
         wide_table(out, registers);
     }
+    let _ = writeln!(
+        out,
+        "\n## Board controller of a D5005\n\nRegisters of 32 bits behind the serial link; sensors count from {:#x}.\n",
+        dfl::board::SYSTEM
+    );
+    sensors(out, &dfl::board::SENSORS);
     let _ = writeln!(out, "\n## Host exerciser (HE-LB), header {:#018x}\n", dfl::exerciser::HEADER);
     wide_table(out, dfl::exerciser::TABLE);
 }

@@ -93,20 +93,14 @@ impl Block {
         is_so: impl Fn(u64) -> Result<bool>,
     ) -> Result<u64> {
         let deadline = Deadline::after(limit);
-        loop {
-            let is_last = deadline.left().is_zero();
-            let value = self.read(register)?;
-            if is_so(value)? {
-                return Ok(value);
-            }
-            if is_last {
-                let last_seen = format!("{its_name} {value:#x}");
-                return Err(Error::TimedOut { name: self.name(), to, waited: deadline.waited(), last_seen });
-            }
-            match pause {
-                Some(pause) => std::thread::sleep(pause),
-                None => std::hint::spin_loop(),
-            }
-        }
+        let mut last = 0;
+        let found = deadline.poll(pause, || {
+            last = self.read(register)?;
+            Ok::<_, Error>(is_so(last)?.then_some(last))
+        })?;
+        found.ok_or_else(|| {
+            let last_seen = format!("{its_name} {last:#x}");
+            Error::TimedOut { name: self.name(), to, waited: deadline.waited(), last_seen }
+        })
     }
 }

@@ -8,6 +8,7 @@ use fpga_regs::dfl::{fme, port, reconfiguration};
 use fpga_regs::feature_list::TYPE_FIU;
 
 use crate::dfl::block::Block;
+use crate::dfl::board::BoardController;
 use crate::dfl::engine::{Engine, Progress};
 use crate::dfl::error::{Error, Result};
 use crate::dfl::identity::Identity;
@@ -31,6 +32,7 @@ pub struct Control {
     management: Block,
     errors: Option<Block>,
     pcie: Option<Block>,
+    board: Option<BoardController>,
     engine: Option<Engine>,
     port: Option<Port>,
     port_errors: Option<Block>,
@@ -87,6 +89,7 @@ impl Control {
             management: first,
             errors: block(management, Some(fme::errors::ID), fme::errors::INJECT),
             pcie: block(management, Some(fme::pcie::ID), fme::pcie::ERROR),
+            board: block(management, Some(fme::board::ID), fme::board::WRITE_DATA).map(BoardController::new),
             engine: block(management, Some(reconfiguration::ID), reconfiguration::INTERFACE_HI).map(Engine),
             port: block(behind, None, port::STATUS).map(Port),
             port_errors: block(behind, Some(port::errors::ID), port::errors::FIRST),
@@ -119,6 +122,11 @@ impl Control {
             date: self.management.read(fme::BITSTREAM_MD)?,
             interface: self.engine.as_ref().map(Engine::interface).transpose()?,
         })
+    }
+
+    /// Returns the controller of the board, if the shell leads to one.
+    pub(crate) fn board(&self) -> Option<&BoardController> {
+        self.board.as_ref()
     }
 
     /// Returns whether the port holds the accelerator in reset, as it does after power-up.

@@ -62,6 +62,16 @@ pub enum Error {
         /// What, and why.
         what: String,
     },
+    /// The board's controller answered something that is no answer to the request.
+    #[error("{name}: the board's controller answered {address:#x} wrongly: {what}")]
+    Board {
+        /// The function.
+        name: String,
+        /// The register that was asked for.
+        address: u32,
+        /// What was wrong.
+        what: String,
+    },
     /// The card did not answer in time.
     #[error("Waited {waited:.1?} for {name} to {to}; last seen: {last_seen}")]
     TimedOut {

@@ -30,6 +30,7 @@
 //! Who loads an image sees to it that nobody uses the accelerator: its function belongs to another driver, which this one does not
 //! know.
 mod block;
+mod board;
 mod control;
 mod engine;
 mod error;
@@ -44,3 +45,4 @@ pub use error::{Error, Result};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;
+pub(crate) use reported::meanings;

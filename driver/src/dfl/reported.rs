@@ -11,7 +11,7 @@ pub struct Reported {
     pub register: &'static str,
     /// Its bits.
     pub bits: u64,
-    pub(super) meanings: &'static [(u32, &'static str)],
+    pub(crate) meanings: &'static [(u32, &'static str)],
 }
 
 impl fmt::Display for Reported {
@@ -22,7 +22,7 @@ impl fmt::Display for Reported {
 }
 
 /// Returns what the bits of an error register say.
-pub(super) fn meanings(bits: u64, known: &[(u32, &str)]) -> String {
+pub(crate) fn meanings(bits: u64, known: &[(u32, &str)]) -> String {
     let mut words: Vec<String> =
         known.iter().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, meaning)| (*meaning).to_owned()).collect();
     let unknown = known.iter().fold(bits, |left, (bit, _)| left & !(1 << bit));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_hal::{Claim, DmaBuffer, Function, Interrupt, InterruptKind};
-use fpga_regs::xdma::{Block, CHANNELS_MAX, USER_INTERRUPTS, channel, interrupts};
+use fpga_regs::xdma::{Block, CHANNELS_MAX, Status, USER_INTERRUPTS, channel, interrupts};
 
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
@@ -64,6 +64,35 @@ pub struct Engine {
     function: Function,
     /// Dropped last: until then the function takes no other driver. `None` if a card that holds the claim has the engine.
     _claim: Option<Claim>,
+}
+
+/// Returns whether a function has an engine, by the identifiers in its registers.
+pub(crate) fn has_engine(function: &Function) -> Result<bool> {
+    match Registers::find(function) {
+        Ok(_) => Ok(true),
+        Err(Error::NoEngine { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads what the channels of a function's engine have noted, and clears nothing. `None` of a function without an engine.
+pub(crate) fn noted_errors(function: &Function) -> Result<Option<Vec<(Direction, u32, Status)>>> {
+    let registers = match Registers::find(function) {
+        Ok(registers) => registers,
+        Err(Error::NoEngine { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut noted = Vec::new();
+    for (direction, number) in Direction::ALL.into_iter().flat_map(|one| (0..CHANNELS_MAX).map(move |n| (one, n))) {
+        let block = direction.block();
+        // A channel that is not there reads 0, or as another.
+        let identifier = registers.read(block, number, channel::IDENTIFIER)?;
+        if identifier >> 16 == block.identifier(number) >> 16 && identifier >> 8 & 0xf == number {
+            let status = Status::from_bits_retain(registers.read(block, number, channel::STATUS)?);
+            noted.push((direction, number, status & Status::FAILURES));
+        }
+    }
+    Ok(Some(noted))
 }
 
 impl Engine {

@@ -36,5 +36,6 @@ mod registers;
 
 pub use direction::Direction;
 pub use engine::{Completion, Engine, Piece};
+pub(crate) use engine::{has_engine, noted_errors};
 pub use error::{ChannelName, Error, Result};
 pub(crate) use reader::Reader;

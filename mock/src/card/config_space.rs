@@ -141,6 +141,15 @@ impl ConfigSpace {
         self.bytes[AER_UNCORRECTABLE + bit / 8] |= 1 << (bit % 8);
     }
 
+    /// Sets bits of errors: uncorrectable, and corrected ones.
+    pub(crate) fn report_all(&mut self, uncorrectable: u32, correctable: u32) {
+        for (register, bits) in [(AER_UNCORRECTABLE, uncorrectable), (AER_CORRECTABLE, correctable)] {
+            for (byte, new) in self.bytes[register..].iter_mut().zip(bits.to_le_bytes()) {
+                *byte |= new;
+            }
+        }
+    }
+
     /// Returns the most bytes of one write of host memory: Max_Payload_Size of Device Control.
     pub(crate) fn payload_bytes(&self) -> u64 {
         128 << (self.bytes[EXPRESS_DEVICE_CONTROL] >> 5)

@@ -7,6 +7,7 @@
 
 mod accelerator;
 mod attached;
+mod board;
 mod control;
 mod exerciser;
 mod image;
@@ -21,6 +22,7 @@ use fpga_hal::Endpoint;
 use fpga_regs::dfl;
 use fpga_regs::feature_list::CARD_GUID;
 
+pub use crate::dfl::board::BoardFault;
 pub use crate::dfl::image::image;
 
 use crate::dfl::accelerator::Accelerator;
@@ -142,6 +144,16 @@ impl D5005 {
             region.set_errors(place, bits);
             region.interrupt();
         });
+    }
+
+    /// Sets a register of the board's controller, by its address.
+    pub fn set_board_register(&self, address: u32, value: u32) {
+        self.with_region(|region| region.board.set(address, value));
+    }
+
+    /// Sets what is wrong with answers of the board's controller.
+    pub fn fail_board(&self, fault: BoardFault) {
+        self.with_region(|region| region.board.fault = fault);
     }
 
     /// Removes the control function of an OFS shell: reads return all-ones, writes are dropped. A card in one function is removed

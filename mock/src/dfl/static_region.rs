@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fpga_regs::dfl::board::{READ_CORE, WRITE_CORE};
 use fpga_regs::dfl::{Feature, Writes, fme, port, reconfiguration};
 use fpga_regs::feature_list::{Header, TYPE_FIU};
 
 use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::FunctionEndpoint;
+use crate::dfl::board::Board;
 use crate::dfl::exerciser::Exerciser;
 use crate::dfl::reconfiguration::{Event, Planted, Reconfiguration};
 use crate::dfl::slot::Slot;
@@ -40,6 +42,7 @@ struct Places {
     port: Option<u32>,
     clock: Option<u32>,
     port_errors: Option<u32>,
+    board: Option<u32>,
 }
 
 impl Places {
@@ -57,6 +60,7 @@ impl Places {
             port: place(true, port::ID),
             clock: place(false, port::clock::ID),
             port_errors: place(false, port::errors::ID),
+            board: place(false, fme::board::ID),
         }
     }
 }
@@ -66,6 +70,8 @@ pub(super) struct StaticRegion {
     registers: BTreeMap<u32, (Writes, u64)>,
     places: Places,
     engine: Reconfiguration,
+    /// The board's controller.
+    pub(super) board: Board,
     interface: u128,
     slot: Arc<Slot>,
     accelerator: Arc<Accelerator>,
@@ -104,6 +110,7 @@ impl StaticRegion {
             registers,
             places: Places::of(features),
             engine: Reconfiguration::new(),
+            board: Board::new(),
             interface,
             slot,
             accelerator,
@@ -231,11 +238,24 @@ impl StaticRegion {
         }
     }
 
+    /// A write to ADDRESS of the serial link: accesses its core.
+    fn access_board(&mut self, offset: u32, value: u64, mask: u64) {
+        self.store(offset, value, mask);
+        let register = self.stored(offset) as u32;
+        if value & mask & WRITE_CORE != 0 {
+            let word = self.stored(offset - fme::board::ADDRESS + fme::board::WRITE_DATA);
+            self.board.write_core(register, word as u32);
+        }
+        if value & mask & READ_CORE != 0 {
+            self.board.read_core(register);
+        }
+    }
+
     /// Reads the 64 bits at `offset`, a multiple of 8.
     pub(super) fn read(&mut self, offset: u32) -> u64 {
         self.pass(READ_NS);
         self.look_at_port();
-        let Places { errors, engine, port, clock, .. } = self.places;
+        let Places { errors, engine, port, clock, board, .. } = self.places;
         match offset {
             _ if offset == fme::BITSTREAM_ID => BITSTREAM_ID,
             _ if offset == fme::BITSTREAM_MD => BITSTREAM_MD,
@@ -251,6 +271,7 @@ impl StaticRegion {
             _ if is_at(offset, engine, reconfiguration::ERROR) => self.engine.errors(),
             _ if is_at(offset, engine, reconfiguration::INTERFACE_LO) => self.interface as u64,
             _ if is_at(offset, engine, reconfiguration::INTERFACE_HI) => (self.interface >> 64) as u64,
+            _ if is_at(offset, board, fme::board::READ_DATA) => self.board.read_data.into(),
             _ if is_at(offset, port, port::CONTROL) => self.port_control(offset),
             _ if is_at(offset, port, port::STATUS) => u64::from(self.slot.lock().is_frozen),
             _ if is_at(offset, clock, port::clock::STATUS_1) => {
@@ -264,7 +285,7 @@ impl StaticRegion {
     /// Writes the bits of `mask` at `offset`, a multiple of 8.
     pub(super) fn write(&mut self, offset: u32, value: u64, mask: u64) {
         self.pass(WRITE_NS);
-        let engine = self.places.engine;
+        let Places { engine, board, .. } = self.places;
         match offset {
             _ if is_at(offset, engine, reconfiguration::CONTROL) => {
                 let event = self.engine.write_control(value, mask, self.now_ns);
@@ -272,6 +293,7 @@ impl StaticRegion {
             }
             _ if is_at(offset, engine, reconfiguration::DATA) => self.engine.push((value & mask) as u32),
             _ if is_at(offset, engine, reconfiguration::ERROR) => self.engine.clear_errors(value & mask),
+            _ if is_at(offset, board, fme::board::ADDRESS) => self.access_board(offset, value, mask),
             _ => self.store(offset, value, mask),
         }
     }

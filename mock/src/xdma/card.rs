@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fpga_regs::xdma::{FUNCTION, USER_INTERRUPTS};
+use fpga_regs::{alveo, cms};
 
 use crate::card::budget::Budget;
 use crate::card::bus_ports::BusPorts;
@@ -12,6 +13,7 @@ use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::xdma::behind::Behind;
 use crate::xdma::channel::{Channel, Direction};
+use crate::xdma::cms::Cms;
 use crate::xdma::interrupts::Lines;
 use crate::xdma::memory::Memory;
 use crate::xdma::notes::{Fetches, Violation};
@@ -52,6 +54,7 @@ pub(super) struct Card {
     pub(super) user_max: [u32; 2],
     pub(super) flush_timeout: u32,
     pub(super) user_bar: UserBar,
+    pub(super) cms: Cms,
     pub(super) memory: Memory,
     pub(super) tag: u64,
     /// What was done in this access of the host, in bytes.
@@ -86,7 +89,9 @@ impl Card {
         Card::with(shape, bar, memory, Some(behind))
     }
 
-    fn with(shape: Shape, user_bar: UserBar, memory: Memory, behind: Option<Behind>) -> Self {
+    fn with(shape: Shape, mut user_bar: UserBar, memory: Memory, behind: Option<Behind>) -> Self {
+        let cms = Cms::new();
+        user_bar.place(alveo::CMS..alveo::CMS + cms::WINDOW_BYTES, Box::new(cms.clone()));
         let h2c = (0..shape.h2c).map(|number| Channel::new(Direction::H2c, number));
         let c2h = (0..shape.c2h).map(|number| Channel::new(Direction::C2h, number));
         Card {
@@ -103,6 +108,7 @@ impl Card {
             user_max: [USER_MAX; 2],
             flush_timeout: 0,
             user_bar,
+            cms,
             memory,
             tag: 0,
             worked: 0,

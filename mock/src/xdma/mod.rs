@@ -11,6 +11,7 @@
 mod behind;
 mod card;
 mod channel;
+mod cms;
 mod endpoint;
 mod engine;
 mod interrupts;
@@ -28,6 +29,7 @@ use fpga_regs::xdma::{BYPASS_BAR_BYTES, CHANNELS_MAX};
 
 pub use crate::xdma::card::Shape;
 pub use crate::xdma::channel::Direction;
+pub use crate::xdma::cms::Cms;
 pub use crate::xdma::notes::{Fetch, Violation};
 pub use crate::xdma::planted::Misanswer;
 
@@ -134,6 +136,19 @@ impl XdmaCards {
     /// they went through masters that keep no order. Only with a fabric.
     pub fn delay_words(&self, number: u32, words: u32) {
         self.at(number, |card| card.delay_words(words));
+    }
+
+    /// Returns the card management of a card.
+    ///
+    /// # Panics
+    /// If there is no such card.
+    pub fn cms(&self, number: u32) -> Cms {
+        self.endpoints[number as usize].access(|card| card.cms.clone())
+    }
+
+    /// Sets the bits of errors that advanced error reporting of a card has seen: uncorrectable, and corrected ones.
+    pub fn report_errors(&self, number: u32, uncorrectable: u32, correctable: u32) {
+        self.at(number, |card| card.config.report_all(uncorrectable, correctable));
     }
 
     /// Returns what the host of a card did that the product guide forbids, since the last call.

@@ -73,7 +73,8 @@ const REGISTERS: [(u64, u64, Kind); 83] = [
     (0x1_0000, 0x3000_0001_0000_000e, Ro),
     (0x1_0008, 25 << 22 | 0x120, Ro),
     (0x1_0010, 0, Rw(7)),
-    (0x1_0018, 0, Ro),
+    // Said: what the serial core holds.
+    (0x1_0018, 0, Said),
     (0x1_0020, 0, Rw(0xffff_ffff)),
     // PCIe.
     (0x2_0000, 0x3000_0001_0000_0020, Ro),

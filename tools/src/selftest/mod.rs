@@ -4,6 +4,7 @@ mod checks;
 mod control;
 mod engine;
 mod exerciser;
+mod readings;
 mod sequencer;
 
 use fpga_hal::Function;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
     let is_control = control::test(&mut checks, function);
+    readings::test(&mut checks, function);
     let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
     let sequencer = sequencer::test(&mut checks, function, &interrupt);
     if !has_engine && !is_control && !has_exerciser && sequencer.is_none() {

@@ -4,11 +4,12 @@ use crate::served::Served;
 use crate::{json, run, stdout};
 
 /// What is tested of an Alveo card: the engine, and the sequencer behind it.
-const ALVEO: [&str; 8] = [
+const ALVEO: [&str; 9] = [
     "function",
     "xdma, poll mode",
     "xdma, interrupts",
     "xdma, rates",
+    "readings",
     "sequencer",
     "instructions",
     "card memory",
@@ -24,26 +25,26 @@ fn each_part_of_a_card_is_tested() {
     let engine = json(&["selftest", "mock:alveo-xdma:1/0"]);
     assert_eq!(engine["schema"], "fpgactl.selftest/1");
     assert_eq!((engine["kind"].as_str(), engine["mock"].as_bool()), (Some("mock"), Some(true)));
-    assert_eq!(ids(&engine), ALVEO[..4]);
+    assert_eq!(ids(&engine), ALVEO[..5]);
     let behind_engine = json(&["selftest", "mock:alveo-xdma:2/1"]);
     assert_eq!(ids(&behind_engine), ALVEO);
     let sequencer = json(&["selftest", "mock:s10-dfl:4/3"]);
-    assert_eq!(ids(&sequencer), ["function", "sequencer", "instructions", "card memory", "errors"]);
+    assert_eq!(ids(&sequencer), ["function", "readings", "sequencer", "instructions", "card memory", "errors"]);
     for printed in [engine, behind_engine, sequencer] {
         for check in printed["checks"].as_array().unwrap() {
             assert!(check["ok"] == true && check["ms"].is_number(), "{check}");
         }
     }
     let control = json(&["selftest", "mock:s10-dfl:4/3.control"]);
-    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors", "readings"]);
     assert!(control["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{control}");
     let both = json(&["selftest", "mock:s10-pac:2/1"]);
-    let of_control = ["function", "control function", "accelerator reset", "errors"];
+    let of_control = ["function", "control function", "accelerator reset", "errors", "readings"];
     let of_card = ["sequencer", "instructions", "card memory", "errors"];
-    assert_eq!(ids(&both), [of_control, of_card].concat());
+    assert_eq!(ids(&both), [&of_control[..], &of_card].concat());
     assert!(both["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{both}");
     let exerciser = json(&["selftest", "mock:s10-dfl:4/3.he-lb"]);
-    assert_eq!(ids(&exerciser), ["function", "host exerciser"]);
+    assert_eq!(ids(&exerciser), ["function", "readings", "host exerciser"]);
     assert!(exerciser["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{exerciser}");
     let text = stdout(&["selftest", "mock:alveo-xdma:1"]);
     assert!(
@@ -62,10 +63,10 @@ fn cards_on_sockets_are_tested_alike() {
     let served = Served::new(&["mock:s10-dfl:2"]);
     assert_eq!(
         ids(&json(&["selftest", &served.card(0)])),
-        ["function", "sequencer", "instructions", "card memory", "errors"]
+        ["function", "readings", "sequencer", "instructions", "card memory", "errors"]
     );
     let control = json(&["selftest", &served.control(0)]);
-    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors"]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors", "readings"]);
 }
 
 #[test]
@@ -99,11 +100,24 @@ fn selectors_of_other_cards_are_refused() {
 #[test]
 fn a_card_without_a_sequencer_is_told_as_such() {
     let card = "mock:alveo-xdma:1";
-    for arguments in [&["coll", "barrier", "--cards", card] as &[&str], &["info", "--cards", card]] {
-        let output = run(arguments);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains("has no command sequencer"), "{error}");
-    }
+    let output = run(&["coll", "barrier", "--cards", card]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("has no command sequencer"), "{error}");
+    // Its sensors are shown all the same.
+    let text = stdout(&["info", "--cards", card]);
+    assert!(text.starts_with("mock:alveo-xdma:1: no command sequencer\n"), "{text}");
+    assert!(text.contains("cms   fpga_temperature    44 C      48 C      44 C\n"), "{text}");
+    let info = json(&["info", "--cards", card]);
+    assert_eq!(info["schema"], "fpgactl.info-readings/1");
+    assert_eq!(info["readings"]["board"][0]["value"], "MOCK00000001");
+    let rows = info["readings"]["rows"].as_array().unwrap();
+    let fan = rows.iter().find(|row| row["name"] == "fan_speed").unwrap();
+    assert_eq!(
+        (fan["value"].as_u64(), fan["unit"].as_str(), fan["state"].as_str()),
+        (Some(1180), Some("rpm"), Some("good"))
+    );
+    let dimm = rows.iter().find(|row| row["name"] == "dimm_0_temperature").unwrap();
+    assert_eq!((&dimm["value"], dimm["state"].as_str()), (&serde_json::Value::Null, Some("absent")));
     let doctor = run(&["doctor", card]);
     assert_eq!(doctor.status.code(), Some(1));
     assert!(String::from_utf8(doctor.stdout).unwrap().contains("no command sequencer"));

@@ -2,7 +2,7 @@
 //!
 //! Source: OFS `ofs-fim-common`, `FME_CSR.xls` of the D5005; Linux `drivers/fpga/dfl.h`.
 
-use super::register::Writes::{Clear, Ignored, Kept};
+use super::register::Writes::{Clear, Control, Ignored, Kept};
 use super::register::registers;
 
 /// GUID of the management engine, `bfaf2ae9-4a52-46e3-82fe-38f0f9e17764`.
@@ -96,15 +96,15 @@ pub mod errors {
 
 /// The controller of the board, behind a serial link.
 pub mod board {
-    use super::{Ignored, Kept, registers};
+    use super::{Control, Ignored, Kept, registers};
 
     /// Feature id.
     pub const ID: u16 = 0xe;
 
     registers! {
         CORE = 0x08, Ignored, Some(25 << 22 | 1 << 8 | 8 << 2), "Data width in 7:2, selects in 13:8, clock in MHz in 31:22.";
-        ADDRESS = 0x10, Kept(7), Some(0), "Register of the serial core in 2:0; 8 writes it, 9 reads it.";
-        READ_DATA = 0x18, Ignored, Some(0), "What was read.";
+        ADDRESS = 0x10, Control(7, super::super::board::WRITE_CORE | super::super::board::READ_CORE), Some(0), "Register of the serial core in 2:0; 8 writes it, 9 reads it.";
+        READ_DATA = 0x18, Ignored, None, "What was read.";
         WRITE_DATA = 0x20, Kept(0xffff_ffff), Some(0), "What is to be written.";
     }
 }

@@ -3,6 +3,7 @@
 //! Source: OFS `ofs-d5005`, `ipss/pcie/qip/pcie_ep_g3x16.ip`, `src/interrupt/msix_csr.sv` and
 //! `verification/tests/sequences/dfh_walking_seq.svh`; Linux `drivers/fpga/dfl-pci.c`.
 
+pub mod board;
 pub mod exerciser;
 pub mod fme;
 pub mod pac;

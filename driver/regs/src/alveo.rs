@@ -1,0 +1,6 @@
+//! The user BAR of this project's own shell for Alveo cards: where the blocks are whose place no identifier tells.
+//!
+//! The shell is known by AMD's DMA engine, and by the feature list at the beginning of its user BAR.
+
+/// Offset of [`crate::cms`].
+pub const CMS: u32 = 0x8_0000;

@@ -1,0 +1,76 @@
+//! A block of registers in the user BAR.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_hal::{Function, Window};
+
+use crate::alveo::error::{Error, Result};
+use crate::deadline::Deadline;
+use crate::error::Error as CardError;
+use crate::sequencer::block::{ALL_ONES, bus_error};
+
+/// Between two polls.
+const POLL: Duration = Duration::from_micros(500);
+
+/// A block of registers of 32 bits.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    window: Window,
+    function: Function,
+    name: Arc<str>,
+    /// Offset of the block in the BAR.
+    start: u32,
+}
+
+impl Block {
+    /// Returns the block of `bytes` bytes at `start` of the user BAR.
+    pub(super) fn new(user_bar: &Window, function: &Function, start: u32, bytes: u32) -> Result<Self> {
+        let name: Arc<str> = function.identity().name.as_str().into();
+        let window = user_bar.slice(start.into(), bytes.into()).map_err(|error| bus_error(&name, error))?;
+        Ok(Block { window, function: function.clone(), name, start })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    /// Reads a register that may hold anything.
+    pub(super) fn read_any(&self, register: u32) -> Result<u32> {
+        Ok(self.window.read_u32(register.into()).map_err(|error| bus_error(&self.name, error))?)
+    }
+
+    /// Reads a register. None that is read here holds all-ones.
+    pub(super) fn read(&self, register: u32) -> Result<u32> {
+        let value = self.read_any(register)?;
+        if value == ALL_ONES {
+            self.function.check_alive(value).map_err(|error| bus_error(&self.name, error))?;
+            return Err(CardError::AllOnes { name: self.name(), register: self.start + register }.into());
+        }
+        Ok(value)
+    }
+
+    pub(super) fn write(&self, register: u32, value: u32) -> Result<()> {
+        Ok(self.window.write_u32(register.into(), value).map_err(|error| bus_error(&self.name, error))?)
+    }
+
+    /// Polls a register until it is as the card is to make it.
+    pub(super) fn poll(
+        &self,
+        (register, its_name): (u32, &str),
+        to: &'static str,
+        limit: Duration,
+        is_so: impl Fn(u32) -> bool,
+    ) -> Result<u32> {
+        let deadline = Deadline::after(limit);
+        let mut last = 0;
+        let found = deadline.poll(Some(POLL), || {
+            last = self.read(register)?;
+            Ok::<_, Error>(is_so(last).then_some(last))
+        })?;
+        found.ok_or_else(|| {
+            let last_seen = format!("{its_name} {last:#x}");
+            Error::TimedOut { name: self.name(), to, waited: deadline.waited(), last_seen }
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! This project's own shell for Alveo cards: the parts in its user BAR that no identifier of AMD's tells.
+
+mod block;
+mod cms;
+mod error;
+mod shell;
+
+pub use error::{Error, Result};
+
+pub(crate) use cms::{Cms, Sensed};

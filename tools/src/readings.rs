@@ -1,0 +1,151 @@
+//! What `fpgactl info` shows of the readings of cards.
+
+use fpga_driver::readings::{Reading, Readings, Unit};
+use fpga_hal::Function;
+use serde::Serialize;
+
+use crate::exit::Result;
+use crate::output;
+
+/// Of a card that is nothing else to this program.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    readings: &'a Described,
+}
+
+/// Readings of one function.
+#[derive(Serialize)]
+pub(crate) struct Described {
+    rows: Vec<Row>,
+    board: Vec<Entry>,
+    failures: Vec<Failed>,
+    #[serde(skip)]
+    has_parts: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    part: &'static str,
+    name: String,
+    unit: &'static str,
+    value: Option<u64>,
+    state: &'static str,
+    largest: Option<u64>,
+    average: Option<u64>,
+    text: Option<String>,
+    #[serde(skip)]
+    shown: [String; 3],
+    #[serde(skip)]
+    is_alarm: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    value: String,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    part: &'static str,
+    message: String,
+}
+
+/// Reads what a function has. It is free again afterwards.
+pub(crate) fn describe(function: &Function) -> Result<Described> {
+    let readings = Readings::of(function)?;
+    let alarms: Vec<&Reading> = readings.alarms().collect();
+    let row = |reading: &Reading| Row {
+        part: reading.part,
+        name: reading.name.clone(),
+        unit: reading.unit.name(),
+        value: reading.value.number(),
+        state: reading.value.state(),
+        largest: reading.largest,
+        average: reading.average,
+        text: reading.meaning(),
+        shown: [reading.value.number(), reading.largest, reading.average].map(|value| shown(value, reading.unit)),
+        is_alarm: alarms.contains(&reading),
+    };
+    let has_parts = readings.rows.iter().any(|row| !matches!(row.part, "link" | "aer"));
+    Ok(Described {
+        rows: readings.rows.iter().map(row).collect(),
+        board: readings.board.into_iter().map(|(name, value)| Entry { name, value }).collect(),
+        failures: readings
+            .failures
+            .into_iter()
+            .map(|(part, error)| Failed { part, message: error.to_string() })
+            .collect(),
+        has_parts,
+    })
+}
+
+impl Described {
+    /// Returns whether more than every PCIe function has was read.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.has_parts || !self.failures.is_empty()
+    }
+}
+
+/// Writes a value for people.
+fn shown(value: Option<u64>, unit: Unit) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    let thousandths = |unit: &str| format!("{} {unit}", value as f64 / 1e3);
+    match unit {
+        Unit::Millivolts => thousandths("V"),
+        Unit::Milliamperes => thousandths("A"),
+        Unit::MilliCelsius => thousandths("C"),
+        Unit::Milliwatts => thousandths("W"),
+        Unit::MegaTransfers => thousandths("GT/s"),
+        Unit::Bits => format!("{value:#x}"),
+        Unit::Rpm | Unit::Lanes => format!("{value} {}", unit.name()),
+    }
+}
+
+/// Prints the readings of a card that is nothing else to this program.
+pub(crate) fn print(readings: &Described, selector: &str, kind: &'static str, json: bool) -> Result<()> {
+    match json {
+        true => output::json(&Printed { schema: "fpgactl.info-readings/1", selector, kind, readings }),
+        false => output::write(format!("{selector}: no command sequencer\n\n{}", text(readings)).as_bytes()),
+    }
+}
+
+/// Returns the text of one card for people. Sensors that the card lacks are left out.
+pub(crate) fn text(readings: &Described) -> String {
+    let mut text = String::new();
+    if !readings.board.is_empty() {
+        let rows: Vec<_> = readings.board.iter().map(|one| vec![one.name.to_owned(), one.value.clone()]).collect();
+        text = output::table(&rows) + "\n";
+    }
+    let heading = ["PART", "READING", "NOW", "LARGEST", "AVERAGE", "NOTE"].map(str::to_owned).to_vec();
+    let row = |one: &Row| {
+        let [now, largest, average] = one.shown.clone();
+        let state = if one.state == "good" { String::new() } else { one.state.to_owned() };
+        let note = one.text.clone().unwrap_or(state);
+        vec![one.part.to_owned(), one.name.clone(), now, largest, average, note]
+    };
+    let there = readings.rows.iter().filter(|one| one.state != "absent").map(row);
+    text += &output::table(&std::iter::once(heading).chain(there).collect::<Vec<_>>());
+    for Failed { part, message } in &readings.failures {
+        text += &format!("{part}: {message}\n");
+    }
+    text
+}
+
+/// Returns a line for each reading of several cards that is not as it should be.
+pub(crate) fn alarms(cards: &[Described]) -> String {
+    let mut text = String::new();
+    for (number, card) in cards.iter().enumerate() {
+        for row in card.rows.iter().filter(|row| row.is_alarm) {
+            let note = row.text.as_deref().unwrap_or(row.state);
+            text += &format!("card {number}: {} {} {}: {note}\n", row.part, row.name, row.shown[0]);
+        }
+        for Failed { part, message } in &card.failures {
+            text += &format!("card {number}: {part}: {message}\n");
+        }
+    }
+    text
+}
