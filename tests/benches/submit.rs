@@ -28,6 +28,14 @@ fn recorded() -> (Fabric, Arc<Recorder>, Card) {
     (fabric, recorder, card)
 }
 
+/// The same card, without and with published counters.
+fn publications() -> [(&'static str, (Fabric, Arc<Recorder>, Card), Option<tempfile::TempDir>); 2] {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let mut published = recorded();
+    published.2.publish(directory.path()).expect("published counters");
+    [("", recorded(), None), (", counters published", published, Some(directory))]
+}
+
 fn drain(recorder: &Recorder, card: &mut Card) {
     recorder.release();
     while card.queue_mut().in_flight() > 0 {
@@ -60,27 +68,41 @@ fn encoding(c: &mut Criterion) {
 }
 
 fn submitting(c: &mut Criterion) {
-    let (_fabric, recorder, mut card) = recorded();
-    recorder.hold();
-    c.bench_function("submit", |b| {
-        b.iter_custom(|iterations| {
-            let mut total = Duration::ZERO;
-            let mut left = iterations;
-            while left > 0 {
-                let now = left.min(u64::from(BATCH));
-                let start = Instant::now();
-                for _ in 0..now {
-                    card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
-                }
-                total += start.elapsed();
-                left -= now;
-                drain(&recorder, &mut card);
-            }
-            total
+    for (what, (_fabric, recorder, mut card), _directory) in publications() {
+        recorder.hold();
+        c.bench_function(&format!("submit{what}"), |b| {
+            b.iter_custom(|iterations| in_batches(iterations, &recorder, &mut card).0);
         });
-    });
+        c.bench_function(&format!("poll{what}"), |b| {
+            b.iter_custom(|iterations| in_batches(iterations, &recorder, &mut card).1);
+        });
+    }
     c.bench_function("a thread for each call", |b| b.iter(|| std::thread::spawn(|| black_box(1)).join()));
     percentiles();
+}
+
+/// Submits and polls instructions in batches, and returns the time of the submissions and that of the polls.
+fn in_batches(iterations: u64, recorder: &Recorder, card: &mut Card) -> (Duration, Duration) {
+    let (mut submitting, mut polling) = (Duration::ZERO, Duration::ZERO);
+    let mut left = iterations;
+    while left > 0 {
+        let now = left.min(u64::from(BATCH));
+        let start = Instant::now();
+        for _ in 0..now {
+            card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
+        }
+        submitting += start.elapsed();
+        // The card completes them here, so that the polls find all of them.
+        recorder.release();
+        let start = Instant::now();
+        while card.queue_mut().in_flight() > 0 {
+            card.queue_mut().poll().expect("completions");
+        }
+        polling += start.elapsed();
+        recorder.hold();
+        left -= now;
+    }
+    (submitting, polling)
 }
 
 fn percentiles() {
